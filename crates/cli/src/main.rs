@@ -1,0 +1,3 @@
+//! The `throughline` command.
+#![forbid(unsafe_code)]
+fn main() {}

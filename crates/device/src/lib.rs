@@ -1,0 +1,1 @@
+//! Devices: engines, queues and aligned buffers; all unsafe code of throughline.

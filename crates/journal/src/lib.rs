@@ -1,0 +1,2 @@
+//! Metadata buffers, transactions and recovery.
+#![forbid(unsafe_code)]

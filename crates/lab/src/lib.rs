@@ -1,0 +1,2 @@
+//! Experiments that measure and explain the I/O path.
+#![forbid(unsafe_code)]

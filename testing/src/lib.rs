@@ -1,0 +1,2 @@
+//! Seeded fault device and reference file-system model, for tests only.
+#![forbid(unsafe_code)]
