@@ -1,2 +1,43 @@
 //! The ext2/ext3/ext4 file system.
+//!
+//! [`Fs`] is an open volume, [`Inode`] an inode in memory. One on-disk concept a file; the formats themselves are
+//! `throughline-extfmt`'s, the metadata blocks the journal's, the data path `throughline-fileio`'s.
+//!
+//! Invariants the whole crate holds to:
+//! - Every change of metadata happens inside a [`Handle`] that [`Fs::begin`] gave; a read-only volume gives none.
+//! - Blocks of data are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
+//! - Locks are taken in the order of [`lock_order`]; a handle is begun with no mapping or group lock held.
+//! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
 #![forbid(unsafe_code)]
+
+mod balloc;
+mod dir;
+mod error;
+mod fallocate;
+mod file;
+mod fs;
+mod groups;
+mod handle;
+mod ialloc;
+mod inline;
+mod inode;
+mod lock_order;
+mod map;
+mod mapper;
+mod mmp;
+mod namei;
+mod open;
+mod ops;
+mod options;
+mod orphan;
+mod seek;
+mod statfs;
+mod truncate;
+mod xattr;
+
+pub use error::{Corrupt, Error, Reason, Result};
+pub use fs::Fs;
+pub use handle::Handle;
+pub use inode::{Inode, InodeImage};
+pub use options::OpenOptions;
+pub use statfs::StatFs;

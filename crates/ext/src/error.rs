@@ -1,0 +1,167 @@
+//! What can go wrong, and whose fault it is.
+
+use throughline_extfmt::{FsBlock, InodeNumber};
+
+/// The result of a call on the file system.
+pub type Result<T> = core::result::Result<T, Error>;
+
+/// An error of the file system. Cheap to clone.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for something that cannot be.
+    #[error(transparent)]
+    Caller(#[from] Reason),
+    /// The device failed.
+    #[error(transparent)]
+    Device(throughline_block::Error),
+    /// The volume is in order, but this library does not do that with it.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// The volume is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
+/// What is wrong with a caller's request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No such file or directory.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDir,
+    /// Anything but a directory was needed.
+    #[error("is a directory")]
+    IsDir,
+    /// The directory still holds names.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// No free blocks or inodes are left for this caller.
+    #[error("no space left on device")]
+    NoSpace,
+    /// The file would end behind what its format can hold.
+    #[error("file too large")]
+    TooLarge,
+    /// A name of more than 255 bytes, or a path that is too long.
+    #[error("file name too long")]
+    NameTooLong,
+    /// The volume is open for reading only.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// The file's flags or mode forbid it.
+    #[error("operation not permitted")]
+    Permission,
+    /// An argument makes no sense.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The inode has as many names as the format can count.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Too many symbolic links on the way.
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// Somebody else uses it; the text says who.
+    #[error("busy: {0}")]
+    Busy(String),
+    /// Source and target are not on one volume or in one project.
+    #[error("cross-device link")]
+    CrossDevice,
+    /// No such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+}
+
+/// A damage of the volume: where, and exactly what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("corrupt{}{}: {what}", place("inode", inode.map(|i| u64::from(i.0))), place("block", block.map(|b| b.0)))]
+pub struct Corrupt {
+    /// The inode it belongs to, where known.
+    pub inode: Option<InodeNumber>,
+    /// The block it was read from, where known.
+    pub block: Option<FsBlock>,
+    /// What is wrong.
+    pub what: String,
+}
+
+fn place(name: &str, number: Option<u64>) -> String {
+    number.map(|n| format!(", {name} {n}")).unwrap_or_default()
+}
+
+impl Error {
+    /// Damage that belongs to no inode in particular.
+    pub(crate) fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt(Corrupt { inode: None, block: None, what: what.into() })
+    }
+
+    /// Says which inode a damage belongs to, where it is not known yet; other errors stay as they are.
+    #[must_use]
+    pub(crate) fn in_inode(self, ino: InodeNumber) -> Self {
+        match self {
+            Self::Corrupt(c) => Self::Corrupt(Corrupt { inode: c.inode.or(Some(ino)), ..c }),
+            other => other,
+        }
+    }
+
+    /// Says which block a damage was read from, where it is not known yet; other errors stay as they are.
+    #[must_use]
+    pub(crate) fn in_block(self, block: FsBlock) -> Self {
+        match self {
+            Self::Corrupt(c) => Self::Corrupt(Corrupt { block: c.block.or(Some(block)), ..c }),
+            other => other,
+        }
+    }
+}
+
+impl From<throughline_block::Error> for Error {
+    fn from(error: throughline_block::Error) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<throughline_extfmt::Corrupt> for Error {
+    fn from(error: throughline_extfmt::Corrupt) -> Self {
+        Self::corrupt(error.to_string())
+    }
+}
+
+/// Into the data path's error, whole: [`Error::from`] gets it back.
+impl From<Error> for throughline_fileio::Error {
+    fn from(error: Error) -> Self {
+        use throughline_fileio::Reason as R;
+        match error {
+            Error::Device(e) => Self::Device(e),
+            Error::Caller(Reason::NoSpace) => Self::Caller(R::NoSpace),
+            Error::Caller(Reason::TooLarge) => Self::Caller(R::TooLarge),
+            Error::Caller(Reason::ReadOnly) => Self::Caller(R::ReadOnly),
+            Error::Caller(Reason::Invalid(what)) => Self::Caller(R::Invalid(what)),
+            Error::Unsupported(what) => Self::Unsupported(what),
+            other => Self::mapper(other),
+        }
+    }
+}
+
+impl From<throughline_fileio::Error> for Error {
+    fn from(error: throughline_fileio::Error) -> Self {
+        use throughline_fileio::{Error as E, Reason as R};
+        if let Some(own) = error.mapper_ref::<Self>() {
+            return own.clone();
+        }
+        match error {
+            E::Caller(R::NoSpace) => Reason::NoSpace.into(),
+            E::Caller(R::TooLarge) => Reason::TooLarge.into(),
+            E::Caller(R::ReadOnly) => Reason::ReadOnly.into(),
+            E::Caller(R::Invalid(what)) => Reason::Invalid(what).into(),
+            E::Caller(_) => Reason::Invalid("file I/O request").into(),
+            E::Device(e) => Self::Device(e),
+            E::Unsupported(what) => Self::Unsupported(what),
+            E::Corrupt(what) => Self::corrupt(what),
+            other => Self::corrupt(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The order in which locks are taken, checked per thread in debug builds.
+//!
+//! ```text
+//! volume state → rename → directory inode (by number) → file inode (by number) → journal handle → mapping (by number)
+//!   → allocation group (by number) → metadata buffer → device queue
+//! ```
+//!
+//! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
+//! for a commit that waits for them. The last two are the journal's and the block layer's own and are not seen here.
+//! The lock of an inode's image ([`crate::Inode::raw`]) is a leaf: nothing is locked below it.
+
+use std::ops::{Deref, DerefMut};
+
+/// Kinds of locks, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// The volume's state: open, closing, latched error.
+    State,
+    /// One rename of directories at a time.
+    Rename,
+    /// A directory's contents, ascending by inode number.
+    Directory,
+    /// A file against truncation, ascending by inode number.
+    FileIo,
+    /// An open journal handle.
+    Handle,
+    /// An inode's block mapping, ascending by inode number.
+    Mapping,
+    /// An allocation group, ascending by group number.
+    Group,
+}
+
+/// A lock guard that remembers its place in the order.
+pub(crate) struct Held<G> {
+    guard: G,
+    _place: Place,
+}
+
+impl<G> Deref for Held<G> {
+    type Target = G;
+    fn deref(&self) -> &G {
+        &self.guard
+    }
+}
+
+impl<G> DerefMut for Held<G> {
+    fn deref_mut(&mut self) -> &mut G {
+        &mut self.guard
+    }
+}
+
+/// Takes a lock at its place in the order: the place is entered, and checked, before `lock` may block.
+pub(crate) fn locked<G>(rank: Rank, number: u64, lock: impl FnOnce() -> G) -> Held<G> {
+    let place = Place::enter(rank, number);
+    Held { guard: lock(), _place: place }
+}
+
+#[cfg(debug_assertions)]
+pub(crate) use checked::Place;
+#[cfg(not(debug_assertions))]
+pub(crate) use unchecked::Place;
+
+#[cfg(not(debug_assertions))]
+mod unchecked {
+    /// A place in the order, held; costs nothing here.
+    pub(crate) struct Place;
+
+    impl Place {
+        /// Enters the place.
+        pub(crate) fn enter(_rank: super::Rank, _number: u64) -> Self {
+            Self
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+mod checked {
+    use std::cell::RefCell;
+    use std::marker::PhantomData;
+
+    use super::Rank;
+
+    thread_local! {
+        static HELD: RefCell<Vec<(Rank, u64)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A place in the order, held until dropped, by this thread.
+    pub(crate) struct Place {
+        held: (Rank, u64),
+        _not_send: PhantomData<*const ()>,
+    }
+
+    impl Place {
+        /// Enters the place; panics, in debug builds, where the order is broken: that is our own bug.
+        pub(crate) fn enter(rank: Rank, number: u64) -> Self {
+            HELD.with_borrow_mut(|held| {
+                if let Some(max) = held.iter().max() {
+                    assert!(*max < (rank, number), "lock order: {rank:?} {number} taken under {max:?}");
+                }
+                held.push((rank, number));
+            });
+            Self { held: (rank, number), _not_send: PhantomData }
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            // During a thread's end the list may be gone already.
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(at) = held.iter().rposition(|h| *h == self.held) {
+                    held.remove(at);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_kept() {
+        let _a = locked(Rank::Directory, 2, || ());
+        let _b = locked(Rank::Directory, 12, || ());
+        let _c = locked(Rank::Mapping, 2, || ());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order")]
+    fn handle_under_mapping_is_caught() {
+        let _a = locked(Rank::Mapping, 2, || ());
+        let _b = locked(Rank::Handle, 0, || ());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order")]
+    fn two_inodes_the_wrong_way_round_are_caught() {
+        let _a = locked(Rank::FileIo, 12, || ());
+        let _b = locked(Rank::FileIo, 11, || ());
+    }
+}

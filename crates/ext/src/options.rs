@@ -1,0 +1,29 @@
+//! How a volume is opened.
+
+/// How a volume is opened. The default reads only.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Open for writing.
+    pub write: bool,
+    /// Write although the volume was not closed cleanly or has recorded errors. `e2fsck` should run instead.
+    pub allow_unclean: bool,
+    /// May this caller use the blocks reserved for root? `None`: as the kernel decides, by the effective user.
+    pub use_reserved: Option<bool>,
+    /// Memory for cached metadata blocks, in bytes.
+    pub metadata_cache_bytes: usize,
+    /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
+    pub last_mounted: Option<String>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            write: false,
+            allow_unclean: false,
+            use_reserved: None,
+            metadata_cache_bytes: 32 << 20,
+            last_mounted: None,
+        }
+    }
+}
