@@ -1,1 +1,39 @@
-//! Devices: engines, queues and aligned buffers; all unsafe code of throughline.
+//! Devices: where throughline's bytes rest, and the queues that carry requests to them.
+//!
+//! ```text
+//!  scope(queue, |s| s.submit(..))     borrowed memory goes in, and is back when `scope` returns
+//!        │ Request                    (operation, device range, memory)
+//!        ▼
+//!  dyn Queue   one thread's own       submit ─ kick ─ reap
+//!        │
+//!        ▼
+//!  dyn BlockDevice                    file or block device (io_uring or threads), memory, null, window
+//! ```
+//!
+//! Invariants:
+//! - **All `unsafe` code of the workspace is in this crate.** The [`BlockDevice`] and [`Queue`] traits
+//!   are safe to implement and safe to call; whatever an implementation does, [`scope`] does not return
+//!   while anything can still touch the memory that was lent through it.
+//! - The memory of a request belongs to the queue from [`Queue::submit`] until its [`Completion`] is
+//!   reaped, on every path, panics included.
+//! - A request completes exactly once, with everything done or with an error. Engines retry short
+//!   transfers and interruptions themselves.
+//! - A queue belongs to one thread at a time. Submitting and reaping take no lock that another queue
+//!   takes and write no cache line that another queue writes, as far as the engine allows.
+#![warn(unreachable_pub)]
+
+mod buffer;
+mod device;
+mod limits;
+mod memory;
+mod null;
+mod request;
+mod scope;
+
+pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
+pub use device::{BlockDevice, Queue};
+pub use limits::{DeviceInfo, DeviceKind, Limits};
+pub use memory::MemoryDevice;
+pub use null::NullDevice;
+pub use request::{Completion, Op, Request};
+pub use scope::{Done, Scope, Segment, scope};
