@@ -1,2 +1,15 @@
 //! The block layer: bios, limits, the builder that splits, the plug that merges, accounting and events.
 #![forbid(unsafe_code)]
+
+mod counters;
+mod disk;
+mod error;
+mod events;
+mod limits;
+mod queues;
+
+pub use counters::Counters;
+pub use disk::Disk;
+pub use error::{CallerFault, Error, Result};
+pub use events::{BioInfo, Event, Listener, Subscription};
+pub use limits::SplitReason;

@@ -1,0 +1,122 @@
+//! What happens to bios, told to whoever listens.
+//!
+//! When nobody listens a pipeline pays one relaxed load for its whole life and reads no clock: whether it reports is
+//! decided when it opens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use throughline_device::Op;
+
+use crate::limits::SplitReason;
+
+/// One thing that happened to a bio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A bio was given to the device's queue.
+    Submit {
+        /// The bio.
+        bio: BioInfo,
+        /// When the bio was opened: its first byte was added.
+        opened_at: Instant,
+        /// When it was given to the queue.
+        submitted_at: Instant,
+    },
+    /// A bio was closed although its caller had more.
+    Split {
+        /// The device byte behind the closed bio.
+        offset_bytes: u64,
+        /// Why.
+        reason: SplitReason,
+    },
+    /// A plug appended a bio to the one before it.
+    Merge {
+        /// The bio as merged.
+        bio: BioInfo,
+    },
+    /// A bio completed.
+    Complete {
+        /// The bio.
+        bio: BioInfo,
+        /// From opening it to giving it to the device's queue.
+        queue_time: Duration,
+        /// From giving it to the device's queue to reaping its completion.
+        service_time: Duration,
+        /// Whether the device did it.
+        ok: bool,
+    },
+}
+
+/// What a bio is, without its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BioInfo {
+    /// What the device is to do.
+    pub op: Op,
+    /// First byte on the device.
+    pub offset_bytes: u64,
+    /// Bytes.
+    pub len_bytes: u64,
+    /// Pieces of memory.
+    pub segments: usize,
+}
+
+/// Hears of every bio of a disk.
+///
+/// Called on the submitting thread, on the path itself: be quick, and do no I/O on the same disk.
+pub trait Listener: Send + Sync {
+    /// `event` has just happened.
+    fn event(&self, event: &Event);
+}
+
+/// The listeners of a disk.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    count: AtomicUsize,
+    list: RwLock<Arc<Vec<Arc<dyn Listener>>>>,
+}
+
+impl Listeners {
+    /// Those who listen now; `None`, the common case, costs one relaxed load.
+    pub(crate) fn now(&self) -> Option<Arc<Vec<Arc<dyn Listener>>>> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(Arc::clone(&self.list.read()))
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Vec<Arc<dyn Listener>>)) {
+        let mut list = self.list.write();
+        let mut changed = Vec::clone(&list);
+        f(&mut changed);
+        self.count.store(changed.len(), Ordering::Relaxed);
+        *list = Arc::new(changed);
+    }
+
+    pub(crate) fn subscribe(self: &Arc<Self>, listener: Arc<dyn Listener>) -> Subscription {
+        self.change(|list| list.push(Arc::clone(&listener)));
+        Subscription {
+            listeners: Arc::clone(self),
+            listener,
+        }
+    }
+}
+
+/// Ends the subscription when dropped. Pipelines that are open at that moment may still report.
+#[must_use = "dropping it ends the subscription"]
+pub struct Subscription {
+    listeners: Arc<Listeners>,
+    listener: Arc<dyn Listener>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.listeners.change(|list| {
+            if let Some(at) = list.iter().position(|one| Arc::ptr_eq(one, &self.listener)) {
+                list.remove(at);
+            }
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! Where a bio must end.
+//!
+//! A bio ends at the smallest of: the size target, the device's largest transfer, the next chunk boundary, the largest
+//! number of segments, a gap in memory that the device cannot express. An end that one of these forces is aligned down
+//! to the physical block, where that leaves anything, else to the logical block, so that the device need not read and
+//! modify what lies between two bios.
+
+use throughline_device::Limits;
+
+/// Why a bio was closed although its caller had more to add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum SplitReason {
+    /// What follows lies elsewhere on the device.
+    Discontinuity,
+    /// The size target ([`crate::Disk::bio_target_bytes`]) is reached.
+    Target,
+    /// The device takes no larger transfer.
+    MaxTransfer,
+    /// The next byte is behind a chunk boundary of the device (a RAID stripe, a zone).
+    Chunk,
+    /// The device takes no more segments in one request.
+    MaxSegments,
+    /// The next segment leaves a gap in memory that the device cannot express.
+    VirtBoundary,
+}
+
+impl SplitReason {
+    /// Every reason, in the order of the discriminants.
+    pub const ALL: [Self; 6] = [
+        Self::Discontinuity,
+        Self::Target,
+        Self::MaxTransfer,
+        Self::Chunk,
+        Self::MaxSegments,
+        Self::VirtBoundary,
+    ];
+}
+
+/// The limits of a device as the builder needs them: every field usable without another check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BioLimits {
+    pub(crate) logical_bytes: u64,
+    physical_bytes: u64,
+    max_transfer_bytes: u64,
+    pub(crate) max_segments: usize,
+    chunk_bytes: u64,
+    virt_boundary_mask: u64,
+    pub(crate) memory_align_bytes: usize,
+}
+
+/// `value` cut down to a multiple of `unit`, which is not 0.
+pub(crate) fn align_down(value: u64, unit: u64) -> u64 {
+    value - value % unit
+}
+
+impl BioLimits {
+    /// Takes what a device says; what makes no sense becomes the nearest thing that does.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let logical_bytes = u64::from(limits.logical_block_bytes.max(1));
+        let at_least_a_block =
+            |bytes: u32| align_down(u64::from(bytes), logical_bytes).max(logical_bytes);
+        Self {
+            logical_bytes,
+            physical_bytes: at_least_a_block(limits.physical_block_bytes),
+            max_transfer_bytes: at_least_a_block(limits.max_transfer_bytes),
+            max_segments: usize::try_from(limits.max_segments.max(1)).unwrap_or(usize::MAX),
+            chunk_bytes: match limits.chunk_bytes {
+                0 => 0,
+                chunk => at_least_a_block(chunk),
+            },
+            virt_boundary_mask: limits.virt_boundary_mask,
+            memory_align_bytes: limits.memory_align_bytes.max(1) as usize,
+        }
+    }
+
+    /// The furthest device byte at which a bio that starts at `start` may end, and what says so.
+    pub(crate) fn end_of_bio(&self, start: u64, target_bytes: u64) -> (u64, SplitReason) {
+        let mut end = start.saturating_add(self.max_transfer_bytes);
+        let mut reason = SplitReason::MaxTransfer;
+        if self.chunk_bytes != 0 {
+            let chunk_end = align_down(start, self.chunk_bytes).saturating_add(self.chunk_bytes);
+            if chunk_end <= end {
+                (end, reason) = (chunk_end, SplitReason::Chunk);
+            }
+        }
+        let target_end = start.saturating_add(target_bytes);
+        if target_end < end {
+            (end, reason) = (target_end, SplitReason::Target);
+        }
+        (self.align_end(start, end), reason)
+    }
+
+    /// `end` aligned down as a forced end of a bio must be; behind `start` by a logical block at least.
+    pub(crate) fn align_end(&self, start: u64, end: u64) -> u64 {
+        let physical = align_down(end, self.physical_bytes);
+        if physical > start {
+            return physical;
+        }
+        align_down(end, self.logical_bytes).max(start.saturating_add(self.logical_bytes))
+    }
+
+    /// Whether memory that ends at `end` and memory that starts at `start` may be neighbours in one bio.
+    pub(crate) fn may_follow(&self, end: usize, start: usize) -> bool {
+        (end as u64 | start as u64) & self.virt_boundary_mask == 0
+    }
+}

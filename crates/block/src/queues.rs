@@ -1,0 +1,95 @@
+//! The device queues of each thread.
+//!
+//! A thread submits on queues that no other thread uses, so submitting takes no lock and writes no cache line that
+//! another thread writes. A thread may need a second queue while its first is in use (a metadata read while a data
+//! pipeline is open), so each thread keeps a *stack* of idle queues: a use takes the top one away, or opens a new one
+//! when the stack is empty, and puts it back when done. A thread thus owns as many queues as its deepest nesting.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thread_local::ThreadLocal;
+use throughline_device::{BlockDevice, Op, Queue};
+
+use crate::counters::{Counters, QueueCounters};
+use crate::error::{Error, Result};
+
+/// One queue and what is counted on it.
+pub(crate) struct Slot {
+    pub(crate) queue: Box<dyn Queue>,
+    pub(crate) counters: Arc<QueueCounters>,
+}
+
+/// All queues of one device.
+pub(crate) struct Queues {
+    device: Arc<dyn BlockDevice>,
+    idle: ThreadLocal<RefCell<Vec<Slot>>>,
+    /// The counters of every queue ever opened, to be summed on read. Locked when a queue opens and when counters are
+    /// read, never per I/O.
+    counters: Mutex<Vec<Arc<QueueCounters>>>,
+}
+
+impl Queues {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self {
+            device,
+            idle: ThreadLocal::new(),
+            counters: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// A queue for this thread's use until the lease is dropped.
+    pub(crate) fn lease(&self) -> Result<Lease<'_>> {
+        let idle = self.idle.get_or_default();
+        let top = idle.borrow_mut().pop();
+        let slot = match top {
+            Some(slot) => slot,
+            None => self.open()?,
+        };
+        Ok(Lease {
+            idle,
+            slot: Some(slot),
+        })
+    }
+
+    fn open(&self) -> Result<Slot> {
+        let queue = self
+            .device
+            .open_queue()
+            .map_err(|source| Error::device(Op::Read, 0, 0, source))?;
+        let counters = Arc::new(QueueCounters::default());
+        self.counters.lock().push(Arc::clone(&counters));
+        Ok(Slot { queue, counters })
+    }
+
+    /// What all queues have counted so far.
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+            .lock()
+            .iter()
+            .fold(Counters::default(), |sum, one| sum.plus(&one.read()))
+    }
+}
+
+/// A queue in use by this thread; goes back on the thread's stack when dropped.
+pub(crate) struct Lease<'a> {
+    idle: &'a RefCell<Vec<Slot>>,
+    slot: Option<Slot>,
+}
+
+impl Lease<'_> {
+    pub(crate) fn slot(&mut self) -> &mut Slot {
+        self.slot
+            .as_mut()
+            .expect("the slot leaves the lease only on drop")
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.idle.borrow_mut().push(slot);
+        }
+    }
+}
