@@ -1,5 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
+use std::sync::Arc;
+
 use throughline_extfmt::{FsBlock, InodeNumber};
 
 /// The result of a call on the file system.
@@ -21,6 +23,9 @@ pub enum Error {
     /// The volume is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// An earlier failure stopped all changes of this volume; the text says which.
+    #[error("the volume takes no more changes: {0}")]
+    Stopped(Arc<throughline_journal::Abort>),
 }
 
 /// What is wrong with a caller's request.
@@ -127,6 +132,21 @@ impl From<throughline_block::Error> for Error {
 impl From<throughline_extfmt::Corrupt> for Error {
     fn from(error: throughline_extfmt::Corrupt) -> Self {
         Self::corrupt(error.to_string())
+    }
+}
+
+impl From<throughline_journal::Error> for Error {
+    fn from(error: throughline_journal::Error) -> Self {
+        use throughline_journal::Error as E;
+        match error {
+            E::Caller(what) => Reason::Invalid(what).into(),
+            E::ReadOnly => Reason::ReadOnly.into(),
+            E::Aborted(why) => Self::Stopped(why),
+            E::Device(e) => Self::Device(e),
+            E::Unsupported(what) => Self::Unsupported(what),
+            E::Corrupt { block, what } => Self::Corrupt(Corrupt { inode: None, block, what: what.to_string() }),
+            other => Self::corrupt(other.to_string()),
+        }
     }
 }
 

@@ -1,22 +1,282 @@
-//! [`Fs`], an open volume.
+//! [`Fs`], an open volume: what is known of it for as long as it is open, and its superblock.
+//!
+//! Invariants:
+//! - The geometry never changes while the volume is open.
+//! - The superblock's bytes in memory are what the disk holds, or newer; free counts enter them when it is written.
+//! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
+use throughline_block::Disk;
+use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
+use throughline_extfmt::time::Timestamp;
+use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, Superblock};
+use throughline_journal::{Block, Journal};
+use zerocopy::IntoBytes;
+
+use crate::balloc::Balloc;
+use crate::error::{Error, Reason, Result};
+use crate::groups::Groups;
+use crate::handle::Handle;
+use crate::ialloc::Ialloc;
+use crate::inode::InodeTable;
+use crate::lock_order::{Held, Rank, locked};
+use crate::mmp::MmpGuard;
+
+/// An open volume. Shared by all threads; [`Fs::close`] ends it well, dropping it does its best.
 pub struct Fs {
     pub(crate) disk: Arc<Disk>,
     pub(crate) journal: Journal,
     pub(crate) geo: Geometry,
-    pub(crate) rename_lock: Mutex<()>,   // via fs.lock_rename() -> Held<..>
+    pub(crate) access: Access,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) groups: Groups,
+    pub(crate) balloc: Balloc,
+    pub(crate) ialloc: Ialloc,
     pub(crate) inodes: InodeTable,
-    ..
+    pub(crate) rename: Mutex<()>,
+    pub(crate) mmp: Mutex<Option<MmpGuard>>,
+    /// Something changed since the superblock was last written.
+    pub(crate) changed: AtomicBool,
+    pub(crate) life: Life,
 }
+
+/// Whether the volume may be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It may.
+    Write,
+    /// The caller asked to read only.
+    Read,
+    /// The caller asked to write; the volume only lets itself be read, for the reason given.
+    Refused(String),
+}
+
+/// What closing has to know of opening.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// `s_state` when the volume was opened.
+    pub(crate) state_at_open: State,
+    /// `s_kbytes_written` when the volume was opened.
+    pub(crate) kbytes_at_open: u64,
+    /// Damage was found while writing: `s_state` says so from now on.
+    pub(crate) error_found: AtomicBool,
+    /// Closing is done; dropping has nothing left to do.
+    pub(crate) closed: AtomicBool,
+}
+
 impl Fs {
-    pub fn open(disk: Arc<Disk>, options: OpenOptions) -> Result<Fs>;
-    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>>;   // refuses when read-only
-    pub(crate) fn lock_rename(&self) -> Held<MutexGuard<'_, ()>>;
-    pub(crate) fn now(&self) -> Timestamp;
-    pub(crate) fn read(&self, block: FsBlock) -> Result<Block>;           // metadata block, cached snapshot
-    pub(crate) fn read_checked(&self, block: FsBlock, check: impl FnOnce(&[u8]) -> Result<(), extfmt::Corrupt>) -> Result<Block>;
-    pub(crate) fn block_bytes(&self) -> u32;  block_shift
-    pub(crate) fn is_read_only(&self) -> bool; read_only_reason() -> Option<String>
-    pub fn sync(&self) -> Result<()>;  pub fn close(self) -> Result<()>;
-    features: has_extents()/metadata_csum()/dir_index ... from extfmt Features at self.geo.features (or so); csum_seed: self.geo.csum_seed
+    /// Begins a change of metadata of up to `credits` blocks.
+    ///
+    /// # Errors
+    /// `ReadOnly` where the volume was opened so, `Unsupported` with the reason where it can only be read, and what the
+    /// journal says.
+    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        Handle::begin(&self.journal, credits)
+    }
+
+    /// Refuses where nothing may be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match &self.access {
+            Access::Write => Ok(()),
+            Access::Read => Err(Reason::ReadOnly.into()),
+            Access::Refused(why) => Err(Error::Unsupported(format!("writing: {why}"))),
+        }
+    }
+
+    /// Whether the volume can only be read.
+    pub fn is_read_only(&self) -> bool {
+        self.access != Access::Write
+    }
+
+    /// Why a volume that was to be written can only be read.
+    pub fn read_only_reason(&self) -> Option<&str> {
+        match &self.access {
+            Access::Refused(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The shape of the volume and its features.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geo
+    }
+
+    /// The device below.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// A copy of the superblock, free counts as of now.
+    pub fn superblock(&self) -> Superblock {
+        let mut copy = *self.superblock.lock();
+        self.put_counts(&mut copy);
+        copy
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.geo.block_bytes
+    }
+
+    /// The current time.
+    pub(crate) fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
+    }
+
+    /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a time.
+    pub(crate) fn lock_rename(&self) -> Held<MutexGuard<'_, ()>> {
+        locked(Rank::Rename, 0, || self.rename.lock())
+    }
+
+    /// A metadata block as it is now.
+    ///
+    /// # Errors
+    /// `Corrupt` for a block outside the volume; what the device says.
+    pub(crate) fn read(&self, block: FsBlock) -> Result<Block> {
+        self.check_bounds(block)?;
+        Ok(self.journal.read(block)?)
+    }
+
+    /// A metadata block as it is now; `check` runs once after each load of it from the disk.
+    ///
+    /// # Errors
+    /// As [`Fs::read`]; `Corrupt` from the check.
+    pub(crate) fn read_checked(
+        &self,
+        block: FsBlock,
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), FormatCorrupt>,
+    ) -> Result<Block> {
+        self.check_bounds(block)?;
+        Ok(self.journal.read_checked(block, check)?)
+    }
+
+    fn check_bounds(&self, block: FsBlock) -> Result<()> {
+        if block.0 < self.geo.blocks {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("points past the volume's {} blocks", self.geo.blocks)).in_block(block))
+    }
+
+    /// Changes the superblock inside a handle (1 credit). Free counts and checksum are put in here.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(crate) fn update_super(&self, h: &mut Handle<'_>, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
+        // Held over the buffer's change, so that two writers' bytes arrive in the order of their edits.
+        let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+        edit(&mut sb);
+        self.put_counts(&mut sb);
+        sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
+        let written = self.disk.counters().bytes(throughline_device::Op::Write) / 1024;
+        sb.s_kbytes_written.set(self.life.kbytes_at_open.saturating_add(written));
+        if self.life.error_found.load(Ordering::Relaxed) {
+            let state = sb.state() | State::ERROR;
+            sb.set_state(state);
+        }
+        sb.update_checksum();
+        let (block, at) = self.superblock_place();
+        h.modify(block, |bytes| {
+            if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
+                place.copy_from_slice(sb.as_bytes());
+            }
+        })
+    }
+
+    /// The block of the primary superblock, and where in it.
+    pub(crate) fn superblock_place(&self) -> (FsBlock, usize) {
+        let bytes = u64::from(self.geo.block_bytes);
+        (FsBlock(SUPERBLOCK_OFFSET / bytes), (SUPERBLOCK_OFFSET % bytes) as usize)
+    }
+
+    fn put_counts(&self, sb: &mut Superblock) {
+        if self.access == Access::Write {
+            sb.set_free_blocks_count(self.balloc.free_on_disk());
+            sb.s_free_inodes_count.set(self.ialloc.free_inodes());
+        }
+    }
+
+    /// Remembers damage that was found while changing the volume: `s_state` asks for a check from the next sync on.
+    pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::Corrupt(_))) && self.access == Access::Write {
+            self.life.error_found.store(true, Ordering::Relaxed);
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Every change so far is on the disk when this returns, the superblock's counts with it.
+    ///
+    /// # Errors
+    /// What the device says, again at every call until it can be done; the volume then takes no more changes.
+    pub fn sync(&self) -> Result<()> {
+        if self.access != Access::Write {
+            return Ok(());
+        }
+        self.check_mmp()?;
+        if self.changed.swap(false, Ordering::Relaxed) {
+            let result = self.write_super(|_| ());
+            if result.is_err() {
+                self.changed.store(true, Ordering::Relaxed);
+            }
+            result?;
+        }
+        Ok(self.journal.sync()?)
+    }
+
+    /// Writes the superblock in a transaction of its own.
+    pub(crate) fn write_super(&self, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut h = Handle::begin(&self.journal, 1)?;
+        self.update_super(&mut h, edit)?;
+        h.stop()
+    }
+
+    fn check_mmp(&self) -> Result<()> {
+        self.mmp.lock().as_ref().map_or(Ok(()), MmpGuard::check)
+    }
+
+    /// Closes the volume: everything to the disk, and the volume marked clean if it was when it was opened.
+    ///
+    /// # Errors
+    /// What the device says; the volume is then left marked as not cleanly closed.
+    pub fn close(self) -> Result<()> {
+        self.shut_down()
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        if self.access != Access::Write || self.life.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let result = self.sync().and_then(|()| {
+            // In this order, so that the mark of a clean volume never reaches the disk before what it promises.
+            self.write_super(|sb| {
+                let mut state = self.life.state_at_open;
+                state.set(State::ERROR, state.contains(State::ERROR) || sb.state().contains(State::ERROR));
+                sb.set_state(state);
+            })?;
+            Ok(self.journal.sync()?)
+        });
+        let released = self.mmp.lock().take().map_or(Ok(()), MmpGuard::release);
+        result.and(released)
+    }
+}
+
+impl Drop for Fs {
+    fn drop(&mut self) {
+        // After a panic nobody knows whether an operation ended half-way: the volume stays marked as not clean.
+        if std::thread::panicking() {
+            return;
+        }
+        if let Err(error) = self.shut_down() {
+            tracing::error!(%error, "closing the volume");
+        }
+    }
 }

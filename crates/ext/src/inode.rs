@@ -9,18 +9,12 @@ use std::sync::atomic::AtomicU32;
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use throughline_extfmt::{FsBlock, InodeNumber};
+use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::lock_order::{Held, Rank, locked};
-
-/// The bytes of an on-disk inode, `s_inode_size` of them, with checked accessors.
-#[derive(Clone)]
-pub struct InodeImage {
-    bytes: Box<[u8]>,
-}
 
 /// An inode in use. There is at most one object of a number at a time.
 pub struct Inode {
@@ -92,9 +86,3 @@ impl Fs {
     pub(crate) fn store(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()>;
 }
 
-/* InodeImage: accessors, get / set_:
-   mode()->u16, kind()->FileKind(extfmt or own; from i_mode), uid()/gid()->u32, links()->u16, size()->u64 / set_size(u64)
-   (dirs without large_dir handled), flags()->u32, block_area()->&[u8;60] / block_area_mut(), sectors(): blocks count
-   -> add_blocks(&Fs, i64 fs blocks) handles huge_file units, file_acl()->FsBlock, generation()->u32, version()->u64,
-   atime/mtime/ctime/crtime()->Timestamp + set_*, dtime, extra_isize()->u16, extra_area(): &[u8] behind 128+extra_isize (ibody xattrs) / _mut,
-   project()->u32 */

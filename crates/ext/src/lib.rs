@@ -38,6 +38,7 @@ mod xattr;
 pub use error::{Corrupt, Error, Reason, Result};
 pub use fs::Fs;
 pub use handle::Handle;
-pub use inode::{Inode, InodeImage};
+pub use inode::Inode;
 pub use options::OpenOptions;
 pub use statfs::StatFs;
+pub use throughline_extfmt::InodeImage;
