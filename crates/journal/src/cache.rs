@@ -1,0 +1,479 @@
+//! The metadata cache: a sharded map from [`FsBlock`] to its one [`Buffer`], with a clock that evicts clean ones.
+//!
+//! Invariants:
+//! - A block has one buffer at a time: it enters under its shard's lock, and leaves under that lock only when
+//!   nobody else holds it (eviction) or marked detached (discard), so two callers never change two copies.
+//! - Loads of one block by many threads do one read; the others wait for it, holding no lock.
+//! - Clean bytes stay below the budget, except for what is in use at the moment. Dirty bytes are bounded by
+//!   whoever begins operations ([`crate::Journal::begin`]).
+//! - Lock order: buffer → the shard's dirty set or its map. None is held across device I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
+use throughline_block::Disk;
+use throughline_device::AlignedBuf;
+use throughline_extfmt::{Corrupt, FsBlock};
+
+use crate::buffer::{Block, Buffer, State};
+use crate::error::{Error, Result};
+
+/// Shards of the map. A power of two; neighbouring blocks lie in different shards.
+const SHARDS: usize = 16;
+/// Eviction goes on until this part (1/n) of the budget is free again, so that not every load has to evict.
+const EVICT_SLACK: u64 = 32;
+
+/// See the head of this file.
+pub(crate) struct Cache {
+    disk: Arc<Disk>,
+    block_bytes: u32,
+    align_bytes: usize,
+    clean_budget_bytes: u64,
+    shards: Box<[CachePadded<Shard>]>,
+    resident_bytes: AtomicU64,
+    /// Bytes dirty or being written.
+    dirty_bytes: AtomicU64,
+    /// Which shard the next eviction starts with.
+    evict_hand: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Shard {
+    residents: Mutex<Residents>,
+    /// The dirty buffers, ascending.
+    dirty: Mutex<BTreeMap<FsBlock, Arc<Buffer>>>,
+}
+
+#[derive(Default)]
+struct Residents {
+    map: HashMap<FsBlock, Resident, RandomState>,
+    /// The blocks of `map` in the order in which the clock visits them.
+    ring: Vec<FsBlock>,
+    hand: usize,
+}
+
+struct Resident {
+    buffer: Arc<Buffer>,
+    /// Its place in the ring.
+    place: usize,
+}
+
+impl Residents {
+    fn insert(&mut self, block: FsBlock) -> Arc<Buffer> {
+        let buffer = Arc::new(Buffer::new(block));
+        self.map.insert(
+            block,
+            Resident {
+                buffer: Arc::clone(&buffer),
+                place: self.ring.len(),
+            },
+        );
+        self.ring.push(block);
+        buffer
+    }
+
+    fn remove(&mut self, block: FsBlock) {
+        let Some(resident) = self.map.remove(&block) else {
+            return;
+        };
+        self.ring.swap_remove(resident.place);
+        if let Some(moved) = self.ring.get(resident.place)
+            && let Some(moved) = self.map.get_mut(moved)
+        {
+            moved.place = resident.place;
+        }
+    }
+
+    /// Moves the hand on to the next block that may go, and drops it. `false` after two rounds without one.
+    fn evict_one(&mut self) -> bool {
+        for _ in 0..self.ring.len().saturating_mul(2) {
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            let Some(&block) = self.ring.get(self.hand) else {
+                return false;
+            };
+            if self
+                .map
+                .get(&block)
+                .is_some_and(|resident| may_go(&resident.buffer))
+            {
+                self.remove(block);
+                return true;
+            }
+            self.hand += 1;
+        }
+        false
+    }
+}
+
+/// Whether the clock may drop `buffer`. The shard's lock is held, so nobody new can find it.
+fn may_go(buffer: &Arc<Buffer>) -> bool {
+    if buffer.referenced.swap(false, Ordering::Relaxed) || Arc::strong_count(buffer) != 1 {
+        return false;
+    }
+    buffer
+        .try_lock()
+        .is_some_and(|state| !state.dirty && !state.writing && !state.loading)
+}
+
+/// Buffers marked as loading. Whatever is not filled is marked empty again when it goes, panics included,
+/// so that nobody waits for a load that will not come.
+struct Loading(Vec<Arc<Buffer>>);
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        for buffer in &self.0 {
+            buffer.lock().loading = false;
+            buffer.settle();
+        }
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(disk: Arc<Disk>, block_bytes: u32, clean_budget_bytes: u64) -> Self {
+        let align_bytes = disk.limits().memory_align_bytes.max(1) as usize;
+        Self {
+            disk,
+            block_bytes,
+            align_bytes,
+            clean_budget_bytes,
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            resident_bytes: AtomicU64::new(0),
+            dirty_bytes: AtomicU64::new(0),
+            evict_hand: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.resident_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The byte offset of `block`, if all of it lies on the device.
+    pub(crate) fn offset_of(&self, block: FsBlock) -> Result<u64> {
+        let bytes = u64::from(self.block_bytes);
+        block
+            .byte_offset(self.block_bytes)
+            .filter(|offset| {
+                offset
+                    .checked_add(bytes)
+                    .is_some_and(|end| end <= self.disk.len_bytes())
+            })
+            .ok_or_else(|| {
+                let len = self.disk.len_bytes();
+                let what =
+                    format!("lies past the end of the device ({len} bytes, blocks of {bytes})");
+                Error::corrupt_block(block, Corrupt::new(what))
+            })
+    }
+
+    /// The byte offset of a block that is in the cache: only blocks of the device enter it.
+    pub(crate) fn offset_of_resident(&self, block: FsBlock) -> u64 {
+        block.0 * u64::from(self.block_bytes)
+    }
+
+    /// The snapshot of `block`, read if it is not cached. `check` runs unless the block passed one since its load.
+    pub(crate) fn read(
+        &self,
+        block: FsBlock,
+        check: Option<impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>>,
+    ) -> Result<Block> {
+        let buffer = self.find(block)?;
+        let (snapshot, verified) = {
+            let mut state = self.loaded(&buffer)?;
+            (state.loaded_content().clone(), state.verified)
+        };
+        let Some(check) = check.filter(|_| !verified) else {
+            return Ok(snapshot);
+        };
+        check(&snapshot).map_err(|what| Error::corrupt_block(block, what))?;
+        buffer.lock().verified = true;
+        Ok(snapshot)
+    }
+
+    /// Changes `block` through `change`, loading it first; its check, if one is given, as in [`Cache::read`].
+    pub(crate) fn modify<R>(
+        &self,
+        block: FsBlock,
+        check: Option<impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let mut check = check;
+        loop {
+            let buffer = self.find(block)?;
+            let mut state = self.loaded(&buffer)?;
+            if state.detached {
+                continue;
+            }
+            if !state.verified
+                && let Some(check) = check.take()
+            {
+                let content = state.loaded_content().clone();
+                drop(state);
+                check(&content).map_err(|what| Error::corrupt_block(block, what))?;
+                buffer.lock().verified = true;
+                continue;
+            }
+            self.mark_dirty(&buffer, &mut state);
+            return Ok(change(state.loaded_content().make_mut()));
+        }
+    }
+
+    /// Fills `block` with zeroes and lets `fill` write into it, without reading the device.
+    pub(crate) fn create<R>(&self, block: FsBlock, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        loop {
+            let buffer = self.find(block)?;
+            let mut state = buffer.lock();
+            while state.loading {
+                buffer.wait(&mut state);
+            }
+            if state.detached {
+                continue;
+            }
+            self.mark_dirty(&buffer, &mut state);
+            state.verified = true;
+            let bytes = match &mut state.content {
+                Some(content) => content.make_zeroed(),
+                none => none.insert(Block::new(self.new_bytes())).make_mut(),
+            };
+            return Ok(fill(bytes));
+        }
+    }
+
+    /// Drops `block` from the cache, its changes with it. Waits while it is being read or written, so that
+    /// after the return nothing of it reaches the device any more.
+    pub(crate) fn discard(&self, block: FsBlock) {
+        let shard = self.shard(block);
+        let found = shard
+            .residents
+            .lock()
+            .map
+            .get(&block)
+            .map(|resident| Arc::clone(&resident.buffer));
+        let Some(buffer) = found else { return };
+        let mut state = buffer.lock();
+        while state.loading || state.writing {
+            buffer.wait(&mut state);
+        }
+        if state.detached {
+            return; // another discard came first
+        }
+        state.detached = true;
+        if state.dirty {
+            state.dirty = false;
+            shard.dirty.lock().remove(&block);
+            self.dirty_bytes
+                .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
+        }
+        shard.residents.lock().remove(block);
+        self.resident_bytes
+            .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
+    }
+
+    /// [`Cache::discard`] for `len` blocks from `first`; its cost is that of the smaller of range and cache.
+    pub(crate) fn discard_range(&self, first: FsBlock, len: u64) {
+        let end = first.0.saturating_add(len);
+        if len.saturating_mul(u64::from(self.block_bytes)) <= self.resident_bytes() {
+            (first.0..end).for_each(|block| self.discard(FsBlock(block)));
+            return;
+        }
+        for shard in &self.shards {
+            let hit: Vec<FsBlock> = {
+                let residents = shard.residents.lock();
+                residents
+                    .ring
+                    .iter()
+                    .copied()
+                    .filter(|block| (first.0..end).contains(&block.0))
+                    .collect()
+            };
+            hit.into_iter().for_each(|block| self.discard(block));
+        }
+    }
+
+    /// Reads those of `blocks` that are not cached, in one batch. Errors are left to whoever needs the block.
+    pub(crate) fn readahead(&self, blocks: &[FsBlock]) {
+        let most = (self.clean_budget_bytes / 4 / u64::from(self.block_bytes)).max(1);
+        let mut wanted = Loading(Vec::new());
+        for &block in blocks
+            .iter()
+            .take(usize::try_from(most).unwrap_or(usize::MAX))
+        {
+            let Ok(buffer) = self.find(block) else {
+                continue;
+            };
+            let mut state = buffer.lock();
+            if state.content.is_none() && !state.loading && !state.detached {
+                state.loading = true;
+                drop(state);
+                wanted.0.push(buffer);
+            }
+        }
+        wanted.0.sort_unstable_by_key(|buffer| buffer.block);
+        self.fill(&wanted);
+    }
+
+    /// The dirty buffers, ascending; they stay dirty, but out of the set, until [`Cache::start_write`].
+    pub(crate) fn take_dirty(&self) -> Vec<Arc<Buffer>> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            taken.extend(std::mem::take(&mut *shard.dirty.lock()).into_values());
+        }
+        taken.sort_unstable_by_key(|buffer| buffer.block);
+        taken
+    }
+
+    /// Marks a taken buffer as being written and returns what to write; `None` if it was discarded meanwhile.
+    pub(crate) fn start_write(&self, buffer: &Buffer) -> Option<Block> {
+        let mut state = buffer.lock();
+        if !state.dirty {
+            return None;
+        }
+        state.dirty = false;
+        state.writing = true;
+        state.content.clone()
+    }
+
+    /// Ends what [`Cache::start_write`] began: the buffer is clean, or dirty again if the write failed.
+    pub(crate) fn end_write(&self, buffer: &Arc<Buffer>, written: bool) {
+        let mut state = buffer.lock();
+        state.writing = false;
+        let bytes = u64::from(self.block_bytes);
+        if state.dirty || written {
+            // A change made meanwhile was counted on its own.
+            self.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        } else {
+            state.dirty = true;
+            self.shard(buffer.block)
+                .dirty
+                .lock()
+                .insert(buffer.block, Arc::clone(buffer));
+        }
+        drop(state);
+        buffer.settle();
+    }
+
+    fn mark_dirty(&self, buffer: &Arc<Buffer>, state: &mut State) {
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty_bytes
+                .fetch_add(u64::from(self.block_bytes), Ordering::Relaxed);
+            self.shard(buffer.block)
+                .dirty
+                .lock()
+                .insert(buffer.block, Arc::clone(buffer));
+        }
+    }
+
+    /// The buffer's state with its content loaded, by this thread or by another one.
+    fn loaded<'b>(&self, buffer: &'b Arc<Buffer>) -> Result<MutexGuard<'b, State>> {
+        let mut state = buffer.lock();
+        while state.loading {
+            buffer.wait(&mut state);
+        }
+        if state.content.is_some() {
+            return Ok(state);
+        }
+        state.loading = true;
+        drop(state);
+        let loading = Loading(vec![Arc::clone(buffer)]);
+        let mut bytes = self.new_bytes();
+        self.disk
+            .read_at(self.offset_of_resident(buffer.block), &mut bytes)?;
+        self.arrived(buffer, bytes);
+        drop(loading);
+        Ok(buffer.lock())
+    }
+
+    /// Reads all of `wanted` (ascending) in one batch.
+    fn fill(&self, wanted: &Loading) {
+        let mut bytes: Vec<AlignedBuf> = wanted.0.iter().map(|_| self.new_bytes()).collect();
+        let mut pieces: Vec<(u64, &mut [u8])> = Vec::with_capacity(bytes.len());
+        for (buffer, bytes) in wanted.0.iter().zip(&mut bytes) {
+            pieces.push((self.offset_of_resident(buffer.block), bytes));
+        }
+        if !pieces.is_empty() && self.disk.read_batch(&mut pieces).is_ok() {
+            wanted
+                .0
+                .iter()
+                .zip(bytes)
+                .for_each(|(buffer, bytes)| self.arrived(buffer, bytes));
+        }
+    }
+
+    fn arrived(&self, buffer: &Buffer, bytes: AlignedBuf) {
+        let mut state = buffer.lock();
+        state.content = Some(Block::new(bytes));
+        state.verified = false;
+        state.loading = false;
+        drop(state);
+        buffer.settle();
+    }
+
+    fn new_bytes(&self) -> AlignedBuf {
+        AlignedBuf::zeroed(self.block_bytes as usize, self.align_bytes)
+    }
+
+    fn shard(&self, block: FsBlock) -> &Shard {
+        &self.shards[block.0 as usize % SHARDS]
+    }
+
+    /// The buffer of `block`, entered if it is not there.
+    fn find(&self, block: FsBlock) -> Result<Arc<Buffer>> {
+        let buffer = {
+            let mut residents = self.shard(block).residents.lock();
+            if let Some(resident) = residents.map.get(&block) {
+                resident.buffer.touch();
+                return Ok(Arc::clone(&resident.buffer));
+            }
+            self.offset_of(block)?;
+            residents.insert(block)
+        };
+        self.resident_bytes
+            .fetch_add(u64::from(self.block_bytes), Ordering::Relaxed);
+        self.evict();
+        Ok(buffer)
+    }
+
+    /// Drops clean blocks while there are more of them than the budget allows.
+    fn evict(&self) {
+        let clean = || self.resident_bytes().saturating_sub(self.dirty_bytes());
+        if clean() <= self.clean_budget_bytes {
+            return;
+        }
+        let goal = self.clean_budget_bytes - self.clean_budget_bytes / EVICT_SLACK;
+        for _ in 0..SHARDS {
+            let shard = &self.shards[self.evict_hand.fetch_add(1, Ordering::Relaxed) % SHARDS];
+            // Each shard gives its share; one that is busy is passed over.
+            let share = clean()
+                .saturating_sub(goal)
+                .div_ceil(SHARDS as u64 * u64::from(self.block_bytes));
+            let Some(mut residents) = shard.residents.try_lock() else {
+                continue;
+            };
+            for _ in 0..share {
+                if !residents.evict_one() {
+                    break;
+                }
+                self.resident_bytes
+                    .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
+            }
+        }
+    }
+}
