@@ -1,62 +1,80 @@
 //! A journal handle as this crate uses it: errors in our own type, its place in the lock order checked.
+//!
+//! Nothing can take a change back. So an operation checks first, claims its blocks first (claims are in memory and go
+//! back without a trace) and changes last: a handle that is dropped after a change without [`Handle::stop`] left an
+//! operation half-done, and the volume takes no more changes. One that changed nothing may be dropped.
 
-use throughline_extfmt::FsBlock;
+use throughline_extfmt::{Corrupt, FsBlock};
+use throughline_journal::Journal;
 
 use crate::error::Result;
 use crate::lock_order::{Place, Rank};
 
-/// An open transaction handle. Every change of metadata goes through one; [`Handle::stop`] ends it.
-///
-/// A handle that is dropped without `stop` ends as well: changes made through it stay, as nothing can take them back, so
-/// an operation checks first and changes last.
+/// A running change of metadata, from [`crate::Fs::begin`]. A thread has at most one.
+#[must_use = "a change ends with `stop`"]
 pub struct Handle<'a> {
     inner: throughline_journal::Handle<'a>,
     _place: Place,
 }
 
 impl<'a> Handle<'a> {
-    /// Enters the order, then begins.
-    pub(crate) fn begin(journal: &'a throughline_journal::Journal, credits: u32) -> Result<Self> {
+    /// Enters the lock order, then begins.
+    pub(crate) fn begin(journal: &'a Journal, credits: u32) -> Result<Self> {
         let place = Place::enter(Rank::Handle, 0);
         Ok(Self { inner: journal.begin(credits)?, _place: place })
     }
 
-    /// Changes a block's bytes in this transaction.
+    /// Changes a block's bytes, read first where they are not cached. `change` must not use the journal.
     ///
     /// # Errors
-    /// Those of reading the block and of the journal.
+    /// Those of reading the block; nothing is changed then.
     pub(crate) fn modify<R>(&mut self, block: FsBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         Ok(self.inner.modify(block, change)?)
     }
 
-    /// Gives a fresh block, zeroed, without reading it, and fills it in this transaction.
+    /// As [`Handle::modify`]; `check` runs first unless the block has passed one since it was loaded.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// As [`Handle::modify`], and what `check` found.
+    pub(crate) fn modify_checked<R>(
+        &mut self,
+        block: FsBlock,
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        Ok(self.inner.modify_checked(block, check, change)?)
+    }
+
+    /// Makes a block anew: `fill` sees zeroes, whatever was there, and the device is not read.
+    ///
+    /// # Errors
+    /// `Corrupt` for a block past the end of the device.
     pub(crate) fn create<R>(&mut self, block: FsBlock, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         Ok(self.inner.create(block, fill)?)
     }
 
-    /// The block is metadata no more: it must not be written home, nor replayed. Call it before the block is freed.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    pub(crate) fn forget(&mut self, block: FsBlock) -> Result<()> {
-        Ok(self.inner.forget(block)?)
+    /// The block is metadata no more: nothing of it reaches the disk from now on. Comes before the block is freed.
+    pub(crate) fn forget(&mut self, block: FsBlock) {
+        self.inner.forget(block);
     }
 
-    /// Asks for more credits.
+    /// How many blocks more this handle may touch without [`Handle::extend`].
+    pub(crate) fn credits_left(&self) -> u32 {
+        self.inner.credits_left()
+    }
+
+    /// Asks for credits.
     ///
     /// # Errors
-    /// Those of the journal; the handle stays usable with what it has.
+    /// Those of the journal. Where it is full, the operation has to come to a consistent end, stop and begin again.
     pub(crate) fn extend(&mut self, credits: u32) -> Result<()> {
         Ok(self.inner.extend(credits)?)
     }
 
-    /// Ends the handle.
+    /// Ends the change: all of it is there.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Those of the journal: the change will not reach the disk.
     pub(crate) fn stop(self) -> Result<()> {
         Ok(self.inner.stop()?)
     }

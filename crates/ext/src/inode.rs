@@ -1,42 +1,58 @@
-//! Inodes in memory: the object, its locks, and the table of those in use.
+//! Inodes in memory: the object, its locks, and how its image goes to and from the inode table.
 //!
-//! [`InodeImage`] is the on-disk inode, byte for byte, and the only truth about an inode: attributes are read from it and
-//! written to it, and [`Fs::store`] puts it into the inode table's block inside a handle. An inode that nobody holds may
-//! leave the table at any time, since nothing of it is in memory alone.
+//! [`Inode::raw`] is the on-disk inode, byte for byte, and the only truth about an inode: attributes are read from it and
+//! written to it, and [`Fs::store`] puts it into its block of the inode table inside a handle. So an inode that nobody
+//! holds may leave memory at any time ([`InodeTable`]), as long as it was stored.
+
+mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
-use crate::error::Result;
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::lock_order::{Held, Rank, locked};
+
+pub(crate) use table::InodeTable;
 
 /// An inode in use. There is at most one object of a number at a time.
 pub struct Inode {
     /// Its number.
     pub ino: InodeNumber,
+    /// Its type, which never changes; `None` for the reserved inodes that have none.
+    pub(crate) kind: Option<FileType>,
     /// I/O holds it shared; truncate, punch, collapse and insert hold it exclusively. Its readers share no line.
     io: ShardedLock<()>,
     /// A directory's contents: lookups share it, changes are alone.
     dir: RwLock<()>,
     /// The block mapping (`i_block` and the blocks below it). Taken after the handle is begun.
     map: RwLock<()>,
-    /// The on-disk inode. A leaf lock: nothing is locked and no I/O done while it is held.
+    /// The on-disk inode. Nothing is locked below it but the buffer of its block, in [`Fs::store`].
     pub(crate) raw: RwLock<InodeImage>,
-    /// Open files of it, and the orphan's claim on it; an inode without names lives as long as this is not 0.
-    pub(crate) opens: AtomicU32,
-    /// The mapping's own state: claims in flight, the last block mapped.
+    /// The checksum seed of its blocks, where the volume has checksums. It does not change while the inode lives.
+    pub(crate) csum_seed: Option<u32>,
+    /// Open files of it. An inode without names lives as long as this is not 0.
+    opens: AtomicU32,
+    /// It was freed: nobody may store it any more.
+    freed: AtomicBool,
+    /// Used since the table last looked for inodes to drop.
+    touched: AtomicBool,
+    /// For a directory: the group where the last inode in it was found.
+    pub(crate) last_child_group: AtomicU32,
+    /// The mapping's own state.
     pub(crate) mapping: crate::map::State,
     /// The directory code's own state.
     pub(crate) names: crate::dir::State,
-    /// The block of the inode table that holds it, and where in it.
-    pub(crate) table_block: FsBlock,
-    pub(crate) table_offset: usize,
+    /// The block of the inode table that holds it.
+    table_block: FsBlock,
+    /// First byte of it in that block.
+    table_offset: usize,
 }
 
 impl Inode {
@@ -69,20 +85,139 @@ impl Inode {
     pub(crate) fn map_exclusive(&self) -> Held<RwLockWriteGuard<'_, ()>> {
         locked(Rank::Mapping, self.ino.0.into(), || self.map.write())
     }
+
+    /// A copy of the inode as it is now.
+    pub fn image(&self) -> InodeImage {
+        self.raw.read().clone()
+    }
+
+    /// One more open file of it.
+    pub(crate) fn add_open(&self) {
+        self.opens.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One open file less; `true` if it was the last.
+    pub(crate) fn drop_open(&self) -> bool {
+        self.opens.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Open files of it.
+    pub(crate) fn opens(&self) -> u32 {
+        self.opens.load(Ordering::Acquire)
+    }
+
+    /// Whether it was given back to the inode allocator: whoever still holds it must not use it.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire)
+    }
+
+    fn new(fs: &Fs, ino: InodeNumber, raw: InodeImage, (table_block, table_offset): (FsBlock, usize)) -> Self {
+        Self {
+            ino,
+            kind: FileType::from_mode(raw.mode()),
+            io: ShardedLock::new(()),
+            dir: RwLock::new(()),
+            map: RwLock::new(()),
+            csum_seed: fs.geo.inode_seed(ino, raw.generation()),
+            raw: RwLock::new(raw),
+            opens: AtomicU32::new(0),
+            freed: AtomicBool::new(false),
+            touched: AtomicBool::new(true),
+            last_child_group: AtomicU32::new(u32::MAX),
+            mapping: crate::map::State::default(),
+            names: crate::dir::State::default(),
+            table_block,
+            table_offset,
+        }
+    }
 }
 
 impl Fs {
-    /// The inode of that number, from the table or the disk. Its checksum and its sanity are checked when it is loaded.
+    /// The inode of that number. Its checksum and its sanity are checked when it comes from the disk.
     ///
     /// # Errors
-    /// `Corrupt` for a number that does not exist or an inode that cannot be; `NotFound` for one that is free
-    /// (no names and a deletion time, or all zero) and not held open.
-    pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>>;
+    /// `Corrupt` for a number that does not exist or an inode that cannot be; `NotFound` for one that is free.
+    pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.inodes.get(ino) {
+            return Ok(inode);
+        }
+        let place = self.inode_place(ino)?;
+        // The read warms the cache with no lock held; what counts is the one below, under the table's lock: between the
+        // two, others may have made the inode, changed and dropped it.
+        self.load_image(ino, place)?;
+        self.inodes.get_or_insert(ino, || Ok(Inode::new(self, ino, self.load_image(ino, place)?, place)))
+    }
 
-    /// Puts an inode's image, with its checksum, into its block of the inode table.
+    /// Puts a fresh inode's object into the table (its number was free until now) and its image into its block.
+    pub(crate) fn insert_inode(&self, h: &mut Handle<'_>, ino: InodeNumber, raw: InodeImage) -> Result<Arc<Inode>> {
+        let place = self.inode_place(ino)?;
+        let inode = Arc::new(Inode::new(self, ino, raw, place));
+        self.store(h, &inode)?;
+        self.inodes.replace(&inode);
+        Ok(inode)
+    }
+
+    /// Puts an inode's image, with its checksum, into its block of the inode table (1 credit).
     ///
     /// # Errors
-    /// Those of the journal.
-    pub(crate) fn store(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()>;
+    /// Those of the journal; `Corrupt` for an inode that was freed meanwhile.
+    pub(crate) fn store(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        if inode.is_freed() {
+            return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
+        }
+        // Held over the buffer's change, so that images arrive in the order in which they came to be.
+        let mut raw = inode.raw.write();
+        raw.update_checksum(&self.geo, inode.ino);
+        let at = inode.table_offset;
+        h.modify(inode.table_block, |block| {
+            let bytes = raw.as_bytes();
+            if let Some(place) = block.get_mut(at..at.saturating_add(bytes.len())) {
+                place.copy_from_slice(bytes);
+            }
+        })
+        .map_err(|e| e.in_inode(inode.ino))
+    }
+
+    /// The inode is free from now on: its last image is stored, and its object leaves the table.
+    pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.store(h, inode)?;
+        inode.freed.store(true, Ordering::Release);
+        self.inodes.remove(inode.ino);
+        Ok(())
+    }
+
+    /// The inode's block in the inode table, and where in it.
+    fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
+        let Some((group, index)) = self.geo.inode_place(ino) else {
+            let what = format!("inode {ino} does not exist, the last is {}", self.geo.inodes);
+            return Err(Error::corrupt(what).in_inode(ino));
+        };
+        let (block, offset) = self.geo.inode_in_table(index);
+        let table = self.group_desc(group)?.inode_table();
+        Ok((FsBlock(table.0.saturating_add(block.into())), offset))
+    }
+
+    /// Reads and checks an inode's image.
+    fn load_image(&self, ino: InodeNumber, (block, offset): (FsBlock, usize)) -> Result<InodeImage> {
+        let bytes = self.read(block).map_err(|e| e.in_inode(ino))?;
+        let end = offset.saturating_add(self.geo.inode_bytes.into());
+        let corrupt = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(ino).in_block(block);
+        let bytes = bytes.get(offset..end).unwrap_or_default();
+        let image = InodeImage::read(bytes).map_err(corrupt)?;
+        image.verify_checksum(&self.geo, ino).map_err(corrupt)?;
+        let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
+        if !reserved {
+            if image.links_count() == 0 && (image.mode() == 0 || image.dtime() != 0 && !self.may_be_orphan(&image)) {
+                return Err(Reason::NotFound.into());
+            }
+            image.file_type().map_err(corrupt)?;
+        }
+        Ok(image)
+    }
+
+    /// Whether an inode without names and with a deletion time may be on the orphan list, where that field is the number
+    /// of the next orphan.
+    fn may_be_orphan(&self, image: &InodeImage) -> bool {
+        image.dtime() <= self.geo.inodes
+    }
 }
-
