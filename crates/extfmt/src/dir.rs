@@ -1,0 +1,516 @@
+//! Directory blocks: a chain of entries that fills the block, and a checksum tail.
+//!
+//! ```text
+//! | inode 4 | rec_len 2 | name_len 1 | file_type 1 | name ... pad to 4 | next entry ... | tail 12 |
+//! ```
+//! An entry with inode 0 is free space. All functions take the region the chain fills: a whole
+//! block, or the part of inline data that is one (then [`DirFormat::tail`] is off).
+//! Invariant kept by all changes here: the records fill the region exactly, each a multiple of
+//! 4 long, with room for its name.
+
+use std::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::crc32c;
+use crate::error::ensure;
+use crate::features::Incompat;
+use crate::units::InodeNumber;
+use crate::{Corrupt, Geometry, Result};
+
+/// Longest name, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Bytes of an entry before its name.
+pub const ENTRY_HEAD_BYTES: usize = 8;
+/// `det_reserved_ft`: the "file type" that marks the tail.
+pub const TAIL_FILE_TYPE: u8 = 0xDE;
+/// Bytes of the tail.
+pub const TAIL_BYTES: usize = 12;
+
+/// Head of an entry; `name_len` is the low byte of a 16-bit length without `filetype`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
+#[repr(C)]
+#[allow(missing_docs)] // the fields carry the format's names
+pub struct DirEntryHead {
+    pub inode: U32,
+    pub rec_len: U16,
+    pub name_len: u8,
+    pub file_type: u8,
+}
+
+/// The tail of a leaf block with `metadata_csum`: an unused entry that holds the checksum.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
+#[repr(C)]
+#[allow(missing_docs)] // the fields carry the format's names
+pub struct DirTail {
+    pub det_reserved_zero1: U32,
+    pub det_rec_len: U16,
+    pub det_reserved_zero2: u8,
+    pub det_reserved_ft: u8,
+    pub det_checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<DirEntryHead>() == ENTRY_HEAD_BYTES);
+    assert!(size_of::<DirTail>() == TAIL_BYTES);
+};
+
+/// How directory entries of a volume are to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirFormat {
+    /// Block size; it decides how `rec_len` is written.
+    pub block_bytes: u32,
+    /// Highest inode number.
+    pub inodes: u32,
+    /// Whether the last 12 bytes of a region are a checksum tail.
+    pub tail: bool,
+    /// Whether entries hold file types; if not, the byte is part of the name's length.
+    pub filetype: bool,
+}
+
+impl DirFormat {
+    /// The format of directory blocks of a volume.
+    pub fn new(geometry: &Geometry) -> Self {
+        Self {
+            block_bytes: geometry.block_bytes,
+            inodes: geometry.inodes,
+            tail: geometry.has_metadata_csum(),
+            filetype: geometry.incompat.contains(Incompat::FILETYPE),
+        }
+    }
+
+    /// The same for inline data, which has no tail.
+    pub fn inline(self) -> Self {
+        Self {
+            tail: false,
+            ..self
+        }
+    }
+
+    /// Bytes of a region of `len` bytes that entries may use.
+    pub fn usable(&self, len: usize) -> usize {
+        if self.tail {
+            len.saturating_sub(TAIL_BYTES)
+        } else {
+            len
+        }
+    }
+}
+
+/// One entry, checked against its region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirEntry<'a> {
+    /// Byte offset of the record in the region.
+    pub offset: usize,
+    /// Bytes of the record, to the next one.
+    pub rec_len: usize,
+    /// The inode; [`InodeNumber::NONE`] for free space.
+    pub inode: InodeNumber,
+    /// The name: 1 to 255 bytes if the entry is in use; no other check is made of its bytes.
+    pub name: &'a [u8],
+    /// The type's code, 0 if not told. See [`crate::inode::FileType::from_dir_code`].
+    pub file_type: u8,
+}
+
+impl DirEntry<'_> {
+    /// Whether the record is an entry (not free space).
+    pub fn is_used(&self) -> bool {
+        self.inode != InodeNumber::NONE
+    }
+
+    /// Bytes the entry needs; the rest of its record is free.
+    pub fn needs(&self) -> usize {
+        if self.is_used() {
+            record_bytes(self.name.len())
+        } else {
+            0
+        }
+    }
+}
+
+/// Bytes that an entry with a name of `name_len` bytes needs: a multiple of 4.
+pub fn record_bytes(name_len: usize) -> usize {
+    name_len.saturating_add(ENTRY_HEAD_BYTES).saturating_add(3) & !3
+}
+
+/// `rec_len` as written to the length it means. With blocks of 64 KiB, 65535 and 0 mean 65536,
+/// and the two low bits carry bits 16 and 17.
+pub fn rec_len_from_disk(rec_len: u16, block_bytes: u32) -> usize {
+    let len = usize::from(rec_len);
+    if block_bytes < 65536 {
+        len
+    } else if len == 65535 || len == 0 {
+        block_bytes as usize
+    } else {
+        len & 65532 | (len & 3) << 16
+    }
+}
+
+/// The reverse of [`rec_len_from_disk`]; `len` is a multiple of 4, `block_bytes` at most.
+pub fn rec_len_to_disk(len: usize, block_bytes: u32) -> u16 {
+    if len < 65536 {
+        len as u16
+    } else if len as u64 == u64::from(block_bytes) {
+        65535
+    } else {
+        (len & 65532 | len >> 16 & 3) as u16
+    }
+}
+
+/// The records of a region, in order, free ones included. After an error it ends.
+#[derive(Clone)]
+pub struct Entries<'a> {
+    region: &'a [u8],
+    format: DirFormat,
+    offset: usize,
+    /// Where the records end: the region's length less the tail.
+    end: usize,
+}
+
+/// Walks the records of `region`.
+pub fn entries<'a>(region: &'a [u8], format: &DirFormat) -> Entries<'a> {
+    Entries {
+        region,
+        format: *format,
+        offset: 0,
+        end: format.usable(region.len()),
+    }
+}
+
+impl<'a> Entries<'a> {
+    fn read(&self) -> Result<DirEntry<'a>> {
+        let offset = self.offset;
+        let rest = self.region.get(offset..self.end).unwrap_or_default();
+        let (head, after) = DirEntryHead::ref_from_prefix(rest)
+            .map_err(|_| Corrupt::new(format!("directory entry at byte {offset} is cut short")))?;
+        let rec_len = rec_len_from_disk(head.rec_len.get(), self.format.block_bytes);
+        let inode = InodeNumber(head.inode.get());
+        let mut name_len = usize::from(head.name_len);
+        if !self.format.filetype {
+            name_len |= usize::from(head.file_type) << 8;
+        }
+        // Free records, too, have room for a name.
+        let least = record_bytes(if inode == InodeNumber::NONE {
+            1
+        } else {
+            name_len.max(1)
+        });
+        ensure!(
+            rec_len.is_multiple_of(4) && rec_len >= least && rec_len <= rest.len(),
+            "directory entry at byte {offset} has record length {rec_len}, allowed are {least} to {}",
+            rest.len()
+        );
+        ensure!(
+            inode.0 <= self.format.inodes,
+            "directory entry at byte {offset} names inode {inode} of {}",
+            self.format.inodes
+        );
+        if inode == InodeNumber::NONE {
+            return Ok(DirEntry {
+                offset,
+                rec_len,
+                inode,
+                name: &[],
+                file_type: 0,
+            });
+        }
+        ensure!(
+            (1..=NAME_MAX).contains(&name_len),
+            "directory entry at byte {offset} has a name of {name_len} bytes"
+        );
+        let file_type = if self.format.filetype {
+            head.file_type
+        } else {
+            0
+        };
+        // Enough is there: the record, within `rest`, has room for the name.
+        let name = after.get(..name_len).unwrap_or_default();
+        Ok(DirEntry {
+            offset,
+            rec_len,
+            inode,
+            name,
+            file_type,
+        })
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<DirEntry<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.end {
+            return None;
+        }
+        let entry = self.read();
+        // A record is at least 12 bytes, so the walk ends.
+        self.offset = match &entry {
+            Ok(entry) => self.offset.saturating_add(entry.rec_len),
+            Err(_) => self.end,
+        };
+        Some(entry)
+    }
+}
+
+/// Checks every record of a region.
+pub fn check(region: &[u8], format: &DirFormat) -> Result<()> {
+    entries(region, format).try_for_each(|entry| entry.map(drop))
+}
+
+/// Finds the entry of a name.
+pub fn find<'a>(region: &'a [u8], format: &DirFormat, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
+    for entry in entries(region, format) {
+        let entry = entry?;
+        if entry.is_used() && entry.name == name {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes a region one free record, and the tail behind it if the format has one (its checksum
+/// is for [`update_checksum`]).
+pub fn init(region: &mut [u8], format: &DirFormat) {
+    region.fill(0);
+    let usable = format.usable(region.len());
+    if usable >= ENTRY_HEAD_BYTES {
+        write_head(region, format, 0, InodeNumber::NONE, usable, 0, 0);
+    }
+    if format.tail
+        && let Ok((_, tail)) = DirTail::mut_from_suffix(region)
+    {
+        tail.det_rec_len.set(TAIL_BYTES as u16);
+        tail.det_reserved_ft = TAIL_FILE_TYPE;
+    }
+}
+
+fn write_head(
+    region: &mut [u8],
+    format: &DirFormat,
+    offset: usize,
+    inode: InodeNumber,
+    rec_len: usize,
+    name_len: usize,
+    file_type: u8,
+) {
+    let head = DirEntryHead {
+        inode: inode.0.into(),
+        rec_len: rec_len_to_disk(rec_len, format.block_bytes).into(),
+        name_len: name_len as u8,
+        file_type: if format.filetype { file_type } else { 0 },
+    };
+    let end = offset.saturating_add(ENTRY_HEAD_BYTES);
+    if let Some(place) = region.get_mut(offset..end) {
+        place.copy_from_slice(head.as_bytes());
+    }
+}
+
+/// Writes the whole of an entry at a record whose place is known to be free and big enough.
+fn write_entry(region: &mut [u8], format: &DirFormat, entry: &DirEntry<'_>) {
+    let DirEntry {
+        offset,
+        rec_len,
+        inode,
+        name,
+        file_type,
+    } = *entry;
+    write_head(
+        region,
+        format,
+        offset,
+        inode,
+        rec_len,
+        name.len(),
+        file_type,
+    );
+    let start = offset.saturating_add(ENTRY_HEAD_BYTES);
+    let padded = record_bytes(name.len()).saturating_sub(ENTRY_HEAD_BYTES);
+    if let Some(place) = region.get_mut(start..start.saturating_add(padded)) {
+        let (bytes, pad) = place.split_at_mut(name.len());
+        bytes.copy_from_slice(name);
+        pad.fill(0);
+    }
+}
+
+/// Puts an entry into the first free space that holds it, and says at which offset; `None` if
+/// there is no room. `name` has 1 to 255 bytes; whether it is there already is not checked.
+pub fn insert(
+    region: &mut [u8],
+    format: &DirFormat,
+    name: &[u8],
+    inode: InodeNumber,
+    file_type: u8,
+) -> Result<Option<usize>> {
+    assert!(
+        (1..=NAME_MAX).contains(&name.len()),
+        "name of {} bytes",
+        name.len()
+    );
+    let wanted = record_bytes(name.len());
+    let mut place = None;
+    for entry in entries(region, format) {
+        let entry = entry?;
+        let used = entry.needs();
+        if entry.rec_len.saturating_sub(used) >= wanted {
+            place = Some((entry.offset, entry.rec_len, used));
+            break;
+        }
+    }
+    let Some((offset, rec_len, used)) = place else {
+        return Ok(None);
+    };
+    if used > 0 {
+        set_rec_len(region, format, offset, used);
+    }
+    let offset = offset.saturating_add(used);
+    let rec_len = rec_len.saturating_sub(used);
+    write_entry(
+        region,
+        format,
+        &DirEntry {
+            offset,
+            rec_len,
+            inode,
+            name,
+            file_type,
+        },
+    );
+    Ok(Some(offset))
+}
+
+fn set_rec_len(region: &mut [u8], format: &DirFormat, offset: usize, rec_len: usize) {
+    let start = offset.saturating_add(4);
+    if let Some(place) = region.get_mut(start..start.saturating_add(2)) {
+        place.copy_from_slice(&rec_len_to_disk(rec_len, format.block_bytes).to_le_bytes());
+    }
+}
+
+/// Removes the entry at `offset` (as the walk gave it): its space goes to the record before,
+/// or it becomes free space if it is the first.
+pub fn remove(region: &mut [u8], format: &DirFormat, offset: usize) -> Result<()> {
+    let mut before: Option<(usize, usize)> = None;
+    let mut found = None;
+    for entry in entries(region, format) {
+        let entry = entry?;
+        if entry.offset == offset && entry.is_used() {
+            found = Some(entry.rec_len);
+            break;
+        }
+        before = Some((entry.offset, entry.rec_len));
+    }
+    let rec_len = found
+        .ok_or_else(|| Corrupt::new(format!("no directory entry at byte {offset} to remove")))?;
+    match before {
+        None => write_head(region, format, offset, InodeNumber::NONE, rec_len, 0, 0),
+        Some((start, len)) => set_rec_len(region, format, start, len.saturating_add(rec_len)),
+    }
+    Ok(())
+}
+
+/// Points the entry at `offset` (as the walk gave it) to another inode.
+pub fn set_inode(
+    region: &mut [u8],
+    format: &DirFormat,
+    offset: usize,
+    inode: InodeNumber,
+    file_type: u8,
+) -> Result<()> {
+    let mut walk = entries(region, format);
+    let entry = loop {
+        match walk.next().transpose()? {
+            Some(entry) if entry.offset == offset && entry.is_used() => break entry,
+            Some(_) => {}
+            None => {
+                return Err(Corrupt::new(format!(
+                    "no directory entry at byte {offset} to change"
+                )));
+            }
+        }
+    };
+    let (rec_len, name_len) = (entry.rec_len, entry.name.len());
+    write_head(region, format, offset, inode, rec_len, name_len, file_type);
+    Ok(())
+}
+
+/// Writes `list` into `region` without gaps, in order; the last record takes what is left. The
+/// tail is made, its checksum left to [`update_checksum`]. `false`, and nothing written, if the
+/// list does not fit. (`offset` and `rec_len` of the list mean nothing.)
+#[must_use]
+pub fn fill(region: &mut [u8], format: &DirFormat, list: &[DirEntry<'_>]) -> bool {
+    let usable = format.usable(region.len());
+    let needed = list
+        .iter()
+        .map(DirEntry::needs)
+        .fold(0, usize::saturating_add);
+    if needed > usable {
+        return false;
+    }
+    init(region, format);
+    let mut offset = 0usize;
+    let mut used = list.iter().filter(|entry| entry.is_used()).peekable();
+    while let Some(entry) = used.next() {
+        let last = used.peek().is_none();
+        let rec_len = if last {
+            usable.saturating_sub(offset)
+        } else {
+            entry.needs()
+        };
+        write_entry(
+            region,
+            format,
+            &DirEntry {
+                offset,
+                rec_len,
+                ..*entry
+            },
+        );
+        offset = offset.saturating_add(rec_len);
+    }
+    true
+}
+
+/// The checksum a leaf block with a tail should carry.
+fn checksum(block: &[u8], inode_seed: u32) -> u32 {
+    let (entries, _) = block.split_at(block.len().saturating_sub(TAIL_BYTES));
+    crc32c(inode_seed, entries)
+}
+
+/// The tail of a leaf block; an error if it is not one.
+pub fn tail(block: &[u8]) -> Result<&DirTail> {
+    let (_, tail) = DirTail::ref_from_suffix(block)
+        .map_err(|_| Corrupt::new("directory block is cut short"))?;
+    ensure!(
+        tail.det_reserved_zero1.get() == 0
+            && usize::from(tail.det_rec_len.get()) == TAIL_BYTES
+            && tail.det_reserved_zero2 == 0
+            && tail.det_reserved_ft == TAIL_FILE_TYPE,
+        "directory block has no checksum tail"
+    );
+    Ok(tail)
+}
+
+/// Checks the checksum of a leaf block. `inode_seed`: [`Geometry::inode_seed`] of the
+/// directory; `None`: the volume has none.
+pub fn verify_checksum(block: &[u8], inode_seed: Option<u32>) -> Result<()> {
+    let Some(seed) = inode_seed else {
+        return Ok(());
+    };
+    let (found, right) = (tail(block)?.det_checksum.get(), checksum(block, seed));
+    ensure!(
+        found == right,
+        "directory block checksum is {found:#010x}, should be {right:#010x}"
+    );
+    Ok(())
+}
+
+/// Recomputes the checksum of a leaf block, where the volume has one.
+pub fn update_checksum(block: &mut [u8], inode_seed: Option<u32>) {
+    let Some(seed) = inode_seed else {
+        return;
+    };
+    let crc = checksum(block, seed);
+    if let Ok((_, tail)) = DirTail::mut_from_suffix(block) {
+        tail.det_checksum.set(crc);
+    }
+}
