@@ -452,27 +452,28 @@ impl Cache {
     }
 
     /// Drops clean blocks while there are more of them than the budget allows.
-    fn evict(&self) {
+    pub(crate) fn evict(&self) {
         let clean = || self.resident_bytes().saturating_sub(self.dirty_bytes());
         if clean() <= self.clean_budget_bytes {
             return;
         }
         let goal = self.clean_budget_bytes - self.clean_budget_bytes / EVICT_SLACK;
-        for _ in 0..SHARDS {
+        let block_bytes = u64::from(self.block_bytes);
+        for visit in 0..2 * SHARDS {
             let shard = &self.shards[self.evict_hand.fetch_add(1, Ordering::Relaxed) % SHARDS];
-            // Each shard gives its share; one that is busy is passed over.
-            let share = clean()
-                .saturating_sub(goal)
-                .div_ceil(SHARDS as u64 * u64::from(self.block_bytes));
-            let Some(mut residents) = shard.residents.try_lock() else {
-                continue;
-            };
+            // In the first round each shard gives its share, in the second what is still missing.
+            let parts = if visit < SHARDS { SHARDS as u64 } else { 1 };
+            let share = clean().saturating_sub(goal).div_ceil(parts * block_bytes);
+            if share == 0 {
+                return;
+            }
+            let mut residents = shard.residents.lock();
             for _ in 0..share {
                 if !residents.evict_one() {
                     break;
                 }
                 self.resident_bytes
-                    .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
+                    .fetch_sub(block_bytes, Ordering::Relaxed);
             }
         }
     }

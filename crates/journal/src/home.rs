@@ -98,5 +98,6 @@ fn write_dirty(cache: &Cache) -> Result<()> {
         .buffers
         .drain(..)
         .for_each(|buffer| cache.end_write(&buffer, true));
+    cache.evict();
     Ok(())
 }
