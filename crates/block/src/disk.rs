@@ -1,33 +1,48 @@
-//! [`Disk`]: the handle on one device.
+//! [`Disk`]: the handle on one device, shared by all threads.
 
+use std::io;
 use std::sync::Arc;
 
-use throughline_device::{AlignedBuf, BlockDevice, DeviceInfo, Limits, Op, Segment, scope};
+use throughline_device::{
+    AlignedBuf, AlignedPool, BlockDevice, DeviceInfo, Limits, Op, PooledBuf, Segment, scope,
+};
 
+use crate::batch;
+use crate::bio::Bio;
 use crate::counters::Counters;
 use crate::error::{CallerFault, Error, Result};
 use crate::events::{Listener, Listeners, Subscription};
 use crate::limits::BioLimits;
-use crate::queues::Queues;
+use crate::pipeline::{Pipeline, Setup};
+use crate::queues::{Queues, Slot};
+use crate::target::Target;
+use crate::trace::Trace;
 
-/// A device with its derived size target, its queues, counters and listeners. Shared by all threads.
+/// A device with its derived size target, its queues, counters and listeners.
 pub struct Disk {
     device: Arc<dyn BlockDevice>,
     limits: BioLimits,
+    target: Target,
     queues: Queues,
     listeners: Arc<Listeners>,
+    arenas: AlignedPool,
 }
 
 impl Disk {
     /// A handle on `device`.
     ///
     /// # Errors
-    /// None today; a device that cannot be used will be refused here.
+    /// When the device gives no queue to this thread, as where the system forbids what its engine needs.
     pub fn new(device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let limits = BioLimits::new(&device.info().limits);
+        let queues = Queues::new(Arc::clone(&device));
+        drop(queues.lease()?);
         Ok(Self {
-            limits: BioLimits::new(&device.info().limits),
-            queues: Queues::new(Arc::clone(&device)),
+            limits,
+            target: Target::new(&device.info().limits),
+            queues,
             listeners: Arc::default(),
+            arenas: batch::arenas(&limits),
             device,
         })
     }
@@ -42,9 +57,28 @@ impl Disk {
         &self.device.info().limits
     }
 
-    /// Length in bytes.
+    /// Length in bytes. Of a regular file it need not be in whole blocks; I/O reaches to the end of its last block.
     pub fn len_bytes(&self) -> u64 {
         self.device.len_bytes()
+    }
+
+    /// Makes the device, a regular file, `bytes` long; new bytes read as zero.
+    ///
+    /// # Errors
+    /// What the device says; [`io::ErrorKind::Unsupported`] in it where there is nothing to resize.
+    pub fn set_len(&self, bytes: u64) -> Result<()> {
+        let failed = |source| Error::device(Op::Write, bytes, 0, source);
+        self.device.set_len(bytes).map_err(failed)
+    }
+
+    /// The size in bytes that bios aim at: what was chosen, else what is derived from the device.
+    pub fn bio_target_bytes(&self) -> u32 {
+        self.target.bytes()
+    }
+
+    /// Chooses the size that bios aim at; `None`: derived from the device. For calls that begin from now on.
+    pub fn set_bio_target_bytes(&self, bytes: Option<u32>) {
+        self.target.choose(bytes);
     }
 
     /// What was done since the disk was opened, summed over its queues.
@@ -52,7 +86,7 @@ impl Disk {
         self.queues.counters()
     }
 
-    /// Tells `listener` about every bio until the subscription is dropped.
+    /// Tells `listener` about every bio of the calls that begin from now on, until the subscription is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.listeners.subscribe(listener)
     }
@@ -65,52 +99,42 @@ impl Disk {
         self.read_batch(&mut [(offset, buf)])
     }
 
-    /// Writes `buf` at device byte `offset`; both in whole logical blocks, the memory anywhere. With `fua` it survives a
-    /// power loss once this returns.
+    /// Writes `buf` at device byte `offset`; both in whole logical blocks, the memory anywhere. With `fua` it survives
+    /// a power loss once this returns.
     ///
     /// # Errors
     /// A misaligned range or one past the end; what the device says. The range is then undefined.
     pub fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> Result<()> {
-        self.write_batch(&[(offset, buf)])?;
-        if fua { self.flush() } else { Ok(()) }
-    }
-
-    /// Reads all pieces, each as [`Disk::read_at`].
-    ///
-    /// # Errors
-    /// As [`Disk::read_at`], the first of them.
-    pub fn read_batch(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
-        for (offset, buf) in pieces {
-            self.check(Op::Read, *offset, buf.len() as u64)?;
-            let mut bounce = AlignedBuf::zeroed(buf.len(), self.limits.memory_align_bytes);
-            self.one(
-                Op::Read,
-                *offset,
-                buf.len() as u64,
-                [Segment::Read(&mut bounce)],
-            )?;
-            buf.copy_from_slice(&bounce);
+        self.check(Op::Write, offset, buf.len() as u64)?;
+        let by_flag = fua && self.limits().fua;
+        batch::write(self, &[(offset, buf)], by_flag)?;
+        if fua && !by_flag {
+            self.flush()
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
-    /// Writes all pieces, which must not overlap, each as [`Disk::write_at`].
+    /// Reads all pieces, each as [`Disk::read_at`], in device order.
     ///
     /// # Errors
-    /// As [`Disk::write_at`], the first of them.
+    /// As [`Disk::read_at`], the first of them; all memory is then undefined.
+    pub fn read_batch(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        for (offset, buf) in pieces.iter() {
+            self.check(Op::Read, *offset, buf.len() as u64)?;
+        }
+        batch::read(self, pieces)
+    }
+
+    /// Writes all pieces, each as [`Disk::write_at`], in device order and merged into long bios.
+    ///
+    /// # Errors
+    /// As [`Disk::write_at`], the first of them; two pieces that overlap. Any of the pieces may then be written.
     pub fn write_batch(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
         for (offset, buf) in pieces {
             self.check(Op::Write, *offset, buf.len() as u64)?;
-            let mut bounce = AlignedBuf::zeroed(buf.len(), self.limits.memory_align_bytes);
-            bounce.copy_from_slice(buf);
-            self.one(
-                Op::Write,
-                *offset,
-                buf.len() as u64,
-                [Segment::Write(&bounce)],
-            )?;
         }
-        Ok(())
+        batch::write(self, pieces, false)
     }
 
     /// Everything written before this call survives a power loss once it returns.
@@ -118,56 +142,164 @@ impl Disk {
     /// # Errors
     /// What the device says.
     pub fn flush(&self) -> Result<()> {
-        self.one(Op::Flush, 0, 0, [])
+        self.range(Op::Flush, 0, 0)
     }
 
-    fn one<'env>(
+    /// Tells the device that the content of a range is no longer needed; what it reads as afterwards is undefined. A
+    /// device that cannot use that is not told.
+    ///
+    /// # Errors
+    /// A misaligned range or one past the end; what the device says.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(Op::Discard, offset, len)?;
+        if !self.limits().discard || len == 0 {
+            return Ok(());
+        }
+        match self.range(Op::Discard, offset, len) {
+            Err(error) if error.is_unsupported() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes a range read as zeros, by the device's own means or, where it has none, by writing them.
+    ///
+    /// # Errors
+    /// A misaligned range or one past the end; what the device says. The range is then undefined.
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(Op::WriteZeroes, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if self.limits().write_zeroes {
+            match self.range(Op::WriteZeroes, offset, len) {
+                Err(error) if error.is_unsupported() => {}
+                other => return other,
+            }
+        }
+        let zeros_bytes =
+            len.min(u64::from(self.bio_target_bytes()).next_multiple_of(self.limits.logical_bytes));
+        let align = self.limits.memory_align_bytes.next_power_of_two();
+        let zeros = AlignedBuf::zeroed(zeros_bytes as usize, align);
+        self.pipeline(Op::Write, |pipeline| {
+            let mut at = offset;
+            while at < offset + len {
+                let here = zeros_bytes.min(offset + len - at);
+                pipeline.add(at, Segment::Write(&zeros[..here as usize]))?;
+                at += here;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `f` with a [`Pipeline`] for `op` (read or write) and returns when all that it added is done. Memory
+    /// borrowed for `'env` belongs to the device until then, also when `f` fails or panics.
+    ///
+    /// Other calls on this disk may be made while the pipeline is open: they use a queue of their own.
+    ///
+    /// # Errors
+    /// What `f` says (what it added last is then not submitted), else the first bio that failed.
+    pub fn pipeline<'env, R, E: From<Error>>(
         &self,
         op: Op,
-        offset: u64,
-        len: u64,
-        segments: impl IntoIterator<Item = Segment<'env>>,
-    ) -> Result<()> {
-        let mut lease = self.queues.lease()?;
-        let mut done = Vec::new();
-        scope(&mut *lease.slot().queue, |scope| {
-            match op {
-                Op::Read | Op::Write => scope.submit(0, op, offset, segments, false),
-                _ => scope.submit_range(0, op, offset, len),
-            }
-            scope.reap(1, &mut done);
-        });
-        for one in done {
-            one.result
-                .map_err(|source| Error::device(op, offset, len, source))?;
+        f: impl FnOnce(&mut Pipeline<'_, '_, 'env>) -> core::result::Result<R, E>,
+    ) -> core::result::Result<R, E> {
+        if op != Op::Read && self.info().read_only {
+            return Err(BioLimits::refuse(op, 0, 0, CallerFault::ReadOnly).into());
         }
-        Ok(())
+        self.run(op, false, f)
     }
 
-    /// Refuses a range that no device could serve.
-    fn check(&self, op: Op, offset_bytes: u64, len_bytes: u64) -> Result<()> {
-        let block = self.limits.logical_bytes;
-        let end_of_device = self
-            .len_bytes()
-            .checked_next_multiple_of(block)
-            .unwrap_or(u64::MAX);
-        let reason = if offset_bytes % block != 0 || len_bytes % block != 0 {
-            CallerFault::Misaligned
-        } else if offset_bytes
-            .checked_add(len_bytes)
-            .is_none_or(|end| end > end_of_device)
-        {
-            CallerFault::OutOfRange
-        } else if op != Op::Read && self.info().read_only {
-            CallerFault::ReadOnly
-        } else {
-            return Ok(());
-        };
-        Err(Error::Caller {
-            op,
-            offset_bytes,
-            len_bytes,
-            reason,
+    pub(crate) fn run<'env, R, E: From<Error>>(
+        &self,
+        op: Op,
+        fua: bool,
+        f: impl FnOnce(&mut Pipeline<'_, '_, 'env>) -> core::result::Result<R, E>,
+    ) -> core::result::Result<R, E> {
+        let mut lease = self.queues.lease()?;
+        let Slot {
+            queue,
+            counters,
+            done,
+        } = lease.slot();
+        scope(&mut **queue, |scope| {
+            let setup = Setup {
+                op,
+                fua,
+                limits: self.limits,
+                target_bytes: u64::from(self.target.bytes()),
+                end_of_device: self.end_of_device(),
+                counters,
+                done,
+                trace: Trace::new(self.listeners.now()),
+            };
+            let mut pipeline = Pipeline::new(scope, setup);
+            match f(&mut pipeline) {
+                Ok(value) => pipeline.wait().map(|()| value).map_err(E::from),
+                Err(error) => {
+                    pipeline.cancel();
+                    Err(error)
+                }
+            }
         })
+    }
+
+    /// An operation without memory, alone.
+    fn range(&self, op: Op, offset: u64, len: u64) -> Result<()> {
+        let mut lease = self.queues.lease()?;
+        let Slot {
+            queue,
+            counters,
+            done,
+        } = lease.slot();
+        let mut trace = Trace::new(self.listeners.now());
+        let bio = Bio {
+            len_bytes: len,
+            ..Bio::new(op, offset, trace.now())
+        };
+        scope(&mut **queue, |scope| {
+            counters.bio(op, len);
+            trace.submit(0, &bio);
+            scope.submit_range(0, op, offset, len);
+            scope.reap(1, done);
+        });
+        let mut result = Ok(());
+        for one in done.drain(..) {
+            trace.complete(&one);
+            result = one
+                .result
+                .map_err(|source| Error::device(op, offset, len, source));
+        }
+        result
+    }
+
+    /// The end of the last block.
+    fn end_of_device(&self) -> u64 {
+        let len = self.len_bytes();
+        len.checked_next_multiple_of(self.limits.logical_bytes)
+            .unwrap_or(len)
+    }
+
+    /// Refuses what no device could do.
+    fn check(&self, op: Op, offset: u64, len: u64) -> Result<()> {
+        if op != Op::Read && self.info().read_only {
+            return Err(BioLimits::refuse(op, offset, len, CallerFault::ReadOnly));
+        }
+        self.limits
+            .check_range(op, offset, len, self.end_of_device())
+    }
+
+    pub(crate) fn bio_limits(&self) -> &BioLimits {
+        &self.limits
+    }
+
+    pub(crate) fn take_arena(&self) -> PooledBuf {
+        self.arenas.take()
+    }
+}
+
+impl Error {
+    /// Whether the device said that it cannot do such a thing at all.
+    fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Device { source, .. } if source.kind() == io::ErrorKind::Unsupported)
     }
 }

@@ -45,9 +45,15 @@ pub enum CallerFault {
     /// Offset or length is no multiple of the logical block.
     #[error("not aligned to the device's logical block")]
     Misaligned,
+    /// Memory is no multiple of the device's memory alignment.
+    #[error("memory not aligned as the device needs it")]
+    MemoryMisaligned,
     /// The range ends behind the end of the device.
     #[error("past the end of the device")]
     OutOfRange,
+    /// Two pieces of one batch of writes overlap: no order is defined between them.
+    #[error("overlaps another write of the same batch")]
+    Overlap,
     /// The device was opened for reading only.
     #[error("the device is read-only")]
     ReadOnly,

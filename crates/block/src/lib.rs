@@ -1,15 +1,23 @@
 //! The block layer: bios, limits, the builder that splits, the plug that merges, accounting and events.
 #![forbid(unsafe_code)]
 
+mod batch;
+mod bio;
+mod builder;
 mod counters;
 mod disk;
 mod error;
 mod events;
 mod limits;
+mod pipeline;
+mod plug;
 mod queues;
+mod target;
+mod trace;
 
 pub use counters::Counters;
 pub use disk::Disk;
 pub use error::{CallerFault, Error, Result};
 pub use events::{BioInfo, Event, Listener, Subscription};
 pub use limits::SplitReason;
+pub use pipeline::Pipeline;

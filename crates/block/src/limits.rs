@@ -5,7 +5,9 @@
 //! to the physical block, where that leaves anything, else to the logical block, so that the device need not read and
 //! modify what lies between two bios.
 
-use throughline_device::Limits;
+use throughline_device::{Limits, Op};
+
+use crate::error::{CallerFault, Error, Result};
 
 /// Why a bio was closed although its caller had more to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,5 +105,35 @@ impl BioLimits {
     /// Whether memory that ends at `end` and memory that starts at `start` may be neighbours in one bio.
     pub(crate) fn may_follow(&self, end: usize, start: usize) -> bool {
         (end as u64 | start as u64) & self.virt_boundary_mask == 0
+    }
+
+    /// Refuses a range that is not in whole logical blocks or ends behind `end_of_device`.
+    pub(crate) fn check_range(
+        &self,
+        op: Op,
+        offset: u64,
+        len: u64,
+        end_of_device: u64,
+    ) -> Result<()> {
+        if !offset.is_multiple_of(self.logical_bytes) || !len.is_multiple_of(self.logical_bytes) {
+            return Err(Self::refuse(op, offset, len, CallerFault::Misaligned));
+        }
+        if offset
+            .checked_add(len)
+            .is_none_or(|end| end > end_of_device)
+        {
+            return Err(Self::refuse(op, offset, len, CallerFault::OutOfRange));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn refuse(op: Op, offset_bytes: u64, len_bytes: u64, reason: CallerFault) -> Error {
+        Error::Caller {
+            op,
+            offset_bytes,
+            len_bytes,
+            reason,
+        }
     }
 }

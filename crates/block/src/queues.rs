@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thread_local::ThreadLocal;
-use throughline_device::{BlockDevice, Op, Queue};
+use throughline_device::{BlockDevice, Done, Op, Queue};
 
 use crate::counters::{Counters, QueueCounters};
 use crate::error::{Error, Result};
@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Slot {
     pub(crate) queue: Box<dyn Queue>,
     pub(crate) counters: Arc<QueueCounters>,
+    /// Memory for completions, kept so that a call allocates none.
+    pub(crate) done: Vec<Done>,
 }
 
 /// All queues of one device.
@@ -60,7 +62,11 @@ impl Queues {
             .map_err(|source| Error::device(Op::Read, 0, 0, source))?;
         let counters = Arc::new(QueueCounters::default());
         self.counters.lock().push(Arc::clone(&counters));
-        Ok(Slot { queue, counters })
+        Ok(Slot {
+            queue,
+            counters,
+            done: Vec::new(),
+        })
     }
 
     /// What all queues have counted so far.

@@ -1,0 +1,62 @@
+//! The plug: holds bios back for a moment, so that neighbours become one and the device hears of many at once.
+//!
+//! It is flushed at [`MAX_BIOS`] bios, or as soon as the last one is [`LARGE_BYTES`] long: such a bio is worth a trip of
+//! its own and must not wait. A new bio is merged only with the last one.
+
+use crate::bio::Bio;
+use crate::limits::BioLimits;
+
+/// Bios that a plug holds at most.
+const MAX_BIOS: usize = 32;
+
+/// A bio of this length goes at once.
+const LARGE_BYTES: u64 = 128 * 1024;
+
+/// Bios held back.
+#[derive(Debug, Default)]
+pub(crate) struct Plug<'env> {
+    bios: Vec<Bio<'env>>,
+}
+
+impl<'env> Plug<'env> {
+    /// Takes `bio`; answers whether it was merged with the last one.
+    pub(crate) fn add(&mut self, bio: Bio<'env>, limits: &BioLimits, target_bytes: u64) -> bool {
+        if let Some(last) = self.bios.last_mut()
+            && may_merge(last, &bio, limits, target_bytes)
+        {
+            last.append(bio);
+            return true;
+        }
+        self.bios.push(bio);
+        false
+    }
+
+    /// Whether the bios should go now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.bios.len() >= MAX_BIOS
+            || self
+                .last()
+                .is_some_and(|last| last.len_bytes >= LARGE_BYTES)
+    }
+
+    /// The bio that was added last, as merged.
+    pub(crate) fn last(&self) -> Option<&Bio<'env>> {
+        self.bios.last()
+    }
+
+    /// The bios in the order they came; the plug keeps its memory.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Bio<'env>> {
+        self.bios.drain(..)
+    }
+}
+
+fn may_merge(last: &Bio<'_>, next: &Bio<'_>, limits: &BioLimits, target_bytes: u64) -> bool {
+    last.op == next.op
+        && last.end() == next.offset_bytes
+        && next.end() <= limits.end_of_bio(last.offset_bytes, target_bytes).0
+        && last.segments.len() + next.segments.len() <= limits.max_segments
+        && next
+            .segments
+            .first()
+            .is_some_and(|first| limits.may_follow(last.memory_end(), first.addr()))
+}

@@ -1,0 +1,92 @@
+//! The size that bios aim at, derived from the device.
+//!
+//! Large bios cost little CPU per byte; small ones start early, finish early and spread over what the device does in
+//! parallel. The point where both are had is the device's latency times its bandwidth: a bio of that size takes as long
+//! to transfer as a request takes to go there and back, so a few of them in flight keep the device busy, and a larger
+//! one only delays its neighbours. A queue too shallow for "a few" gets larger bios instead. The device's preferred
+//! size and its limits bound the result.
+//!
+//! Until a disk has been measured, latency and bandwidth are assumed, by whether seeks cost. There is no constant for
+//! all devices: what a user sets by hand ([`crate::Disk::set_bio_target_bytes`]) wins.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use throughline_device::Limits;
+
+use crate::limits::align_down;
+
+/// Latency and bandwidth of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Speed {
+    pub(crate) latency_ns: f64,
+    pub(crate) bytes_per_ns: f64,
+}
+
+/// How many bios should fit on the device at once for it to be busy while completions are turned into new requests.
+const BUSY_BIOS: f64 = 4.0;
+
+impl Speed {
+    /// What is assumed of a device that has not been measured: a disk arm, or an ordinary SSD.
+    fn assumed(limits: &Limits) -> Self {
+        match limits.rotational {
+            true => Self {
+                latency_ns: 8e6,
+                bytes_per_ns: 0.15,
+            },
+            false => Self {
+                latency_ns: 1e5,
+                bytes_per_ns: 2.5,
+            },
+        }
+    }
+}
+
+/// The size target for a device of these limits and this speed, in bytes; a multiple of the logical block.
+pub(crate) fn derive(limits: &Limits, speed: Speed) -> u32 {
+    let block = u64::from(limits.logical_block_bytes.max(1));
+    let most = align_down(u64::from(limits.max_transfer_bytes), block).max(block);
+    let least = u64::from(limits.physical_block_bytes.max(limits.io_min_bytes)).clamp(block, most);
+    let too_shallow = (BUSY_BIOS / f64::from(limits.queue_depth.max(1))).max(1.0);
+    let wanted = (speed.latency_ns * speed.bytes_per_ns * too_shallow).clamp(1.0, most as f64);
+    let mut size = nearest_power_of_two(wanted).max(least);
+    let preferred = u64::from(limits.io_opt_bytes);
+    if preferred != 0 && preferred <= most {
+        size = size.next_multiple_of(preferred);
+    }
+    let size = align_down(size.min(most), block).max(block);
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// The power of two nearest to `value` (at least 1) on a logarithmic scale.
+fn nearest_power_of_two(value: f64) -> u64 {
+    1 << (value.log2().round().clamp(0.0, 62.0) as u32)
+}
+
+/// The target of one disk. Read once per call; written when it changes, which is rare.
+#[derive(Debug)]
+pub(crate) struct Target {
+    derived: AtomicU32,
+    /// 0: nobody has set it.
+    chosen: AtomicU32,
+}
+
+impl Target {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            derived: AtomicU32::new(derive(limits, Speed::assumed(limits))),
+            chosen: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u32 {
+        match self.chosen.load(Ordering::Relaxed) {
+            0 => self.derived.load(Ordering::Relaxed),
+            chosen => chosen,
+        }
+    }
+
+    pub(crate) fn choose(&self, bytes: Option<u32>) {
+        self.chosen
+            .store(bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,98 @@
+//! What one pipeline tells the listeners and the disk's meter: nothing at all, and no clock is read, unless somebody
+//! listens or this pipeline is a sample.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use throughline_device::Done;
+
+use crate::bio::Bio;
+use crate::events::{BioInfo, Event, Listener};
+use crate::limits::SplitReason;
+
+/// The listeners of one pipeline and its bios on the device.
+#[derive(Default)]
+pub(crate) struct Trace(Option<Box<Listening>>);
+
+struct Listening {
+    to: Arc<Vec<Arc<dyn Listener>>>,
+    in_flight: HashMap<u64, Sent>,
+}
+
+struct Sent {
+    bio: BioInfo,
+    opened_at: Instant,
+    submitted_at: Instant,
+}
+
+impl Listening {
+    fn tell(&self, event: Event) {
+        for listener in self.to.iter() {
+            listener.event(&event);
+        }
+    }
+}
+
+impl Trace {
+    pub(crate) fn new(to: Option<Arc<Vec<Arc<dyn Listener>>>>) -> Self {
+        Self(to.map(|to| {
+            Box::new(Listening {
+                to,
+                in_flight: HashMap::new(),
+            })
+        }))
+    }
+
+    pub(crate) fn now(&self) -> Option<Instant> {
+        self.0.as_ref().map(|_| Instant::now())
+    }
+
+    pub(crate) fn submit(&mut self, tag: u64, bio: &Bio<'_>) {
+        let Some(listening) = &mut self.0 else { return };
+        let submitted_at = Instant::now();
+        let opened_at = bio.opened_at.unwrap_or(submitted_at);
+        let bio = bio.info();
+        listening.in_flight.insert(
+            tag,
+            Sent {
+                bio,
+                opened_at,
+                submitted_at,
+            },
+        );
+        listening.tell(Event::Submit {
+            bio,
+            opened_at,
+            submitted_at,
+        });
+    }
+
+    pub(crate) fn complete(&mut self, done: &Done) {
+        let Some(listening) = &mut self.0 else { return };
+        let Some(sent) = listening.in_flight.remove(&done.tag) else {
+            return;
+        };
+        listening.tell(Event::Complete {
+            bio: sent.bio,
+            queue_time: sent.submitted_at.saturating_duration_since(sent.opened_at),
+            service_time: sent.submitted_at.elapsed().max(Duration::from_nanos(1)),
+            ok: done.result.is_ok(),
+        });
+    }
+
+    pub(crate) fn split(&self, offset_bytes: u64, reason: SplitReason) {
+        if let Some(listening) = &self.0 {
+            listening.tell(Event::Split {
+                offset_bytes,
+                reason,
+            });
+        }
+    }
+
+    pub(crate) fn merge(&self, merged: Option<&Bio<'_>>) {
+        if let (Some(listening), Some(bio)) = (&self.0, merged) {
+            listening.tell(Event::Merge { bio: bio.info() });
+        }
+    }
+}
