@@ -12,7 +12,7 @@ use crate::error::{CallerFault, Error, Result};
 use crate::limits::BioLimits;
 
 /// Bounce memory of one batch.
-const ARENA_BYTES: usize = 1 << 20;
+pub(crate) const ARENA_BYTES: usize = 1 << 20;
 
 /// Arenas kept for the next batch.
 const IDLE_ARENAS: usize = 4;

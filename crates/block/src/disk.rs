@@ -176,8 +176,8 @@ impl Disk {
                 other => return other,
             }
         }
-        let zeros_bytes =
-            len.min(u64::from(self.bio_target_bytes()).next_multiple_of(self.limits.logical_bytes));
+        let most = batch::ARENA_BYTES.max(self.limits.logical_bytes as usize) as u64;
+        let zeros_bytes = len.min(most);
         let align = self.limits.memory_align_bytes.next_power_of_two();
         let zeros = AlignedBuf::zeroed(zeros_bytes as usize, align);
         self.pipeline(Op::Write, |pipeline| {

@@ -85,7 +85,7 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
         let len = segment.len() as u64;
         let limits = &self.out.limits;
         limits.check_range(self.op, offset, len, self.end_of_device)?;
-        if segment.addr() % limits.memory_align_bytes != 0 {
+        if !segment.addr().is_multiple_of(limits.memory_align_bytes) {
             return Err(BioLimits::refuse(
                 self.op,
                 offset,
