@@ -24,16 +24,26 @@
 
 mod buffer;
 mod device;
+#[cfg(not(miri))]
+mod host;
 mod limits;
 mod memory;
 mod null;
+mod offset;
+#[cfg(not(miri))]
+mod open;
 mod request;
 mod scope;
 
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
+#[cfg(not(miri))]
+pub use host::LockMode;
 pub use limits::{DeviceInfo, DeviceKind, Limits};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
+pub use offset::OffsetDevice;
+#[cfg(not(miri))]
+pub use open::{EngineChoice, OpenOptions};
 pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};

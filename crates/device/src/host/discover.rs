@@ -1,0 +1,196 @@
+//! What the system says about a file or block device: `stat`, `statx`, ioctls, and `/sys/dev/block`.
+//!
+//! A regular file has the limits of its file system where that tells (`STATX_DIOALIGN`), and of the disk
+//! below where there is one to be found; btrfs, overlayfs and tmpfs have none.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, StatxFlags, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor, statx,
+};
+
+use crate::{DeviceKind, Limits};
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+const MIN_BLOCK_BYTES: u32 = 512;
+
+pub(super) struct Discovered {
+    pub(super) kind: DeviceKind,
+    pub(super) len_bytes: u64,
+    pub(super) limits: Limits,
+}
+
+pub(crate) fn is_block_device(metadata: &Metadata) -> bool {
+    metadata.file_type().is_block_device()
+}
+
+/// Whether direct I/O on the file is worth asking for.
+///
+/// The memory file systems accept `O_DIRECT` and copy through their pages all the same; and a file system
+/// may know that it cannot do it for this file (an encrypted one, say).
+pub(crate) fn may_be_direct(file: &File) -> bool {
+    let in_memory =
+        fstatfs(file).is_ok_and(|s| matches!(s.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC));
+    !in_memory && direct_alignment(file) != DirectAlignment::Impossible
+}
+
+pub(super) fn discover(file: &File, direct: bool) -> io::Result<Discovered> {
+    let metadata = file.metadata()?;
+    let is_device = is_block_device(&metadata);
+    let disk = Disk::of(if is_device {
+        metadata.rdev()
+    } else {
+        metadata.dev()
+    });
+    let mut limits = disk.limits();
+    let (kind, len_bytes) = if is_device {
+        limits.logical_block_bytes = ioctl_blksszget(file)?;
+        limits.physical_block_bytes = ioctl_blkpbszget(file)?;
+        (DeviceKind::BlockDevice, (&*file).seek(SeekFrom::End(0))?)
+    } else {
+        // Whether the file system can is known when it has tried. A file's own metadata, at least, needs
+        // a flush, whatever the disk below does.
+        (limits.discard, limits.write_zeroes, limits.volatile_cache) = (true, true, true);
+        (DeviceKind::RegularFile, metadata.len())
+    };
+    match direct_alignment(file) {
+        _ if !direct => {
+            limits.memory_align_bytes = 1;
+            if !is_device {
+                limits.logical_block_bytes = MIN_BLOCK_BYTES;
+            }
+        }
+        DirectAlignment::Known { memory, offset } => {
+            limits.memory_align_bytes = memory;
+            limits.logical_block_bytes = if is_device {
+                offset.max(limits.logical_block_bytes)
+            } else {
+                offset
+            };
+        }
+        DirectAlignment::Unknown | DirectAlignment::Impossible => {
+            if !disk.is_known() {
+                limits.logical_block_bytes = 4096;
+            }
+            limits.memory_align_bytes = limits.logical_block_bytes;
+        }
+    }
+    Ok(Discovered {
+        kind,
+        len_bytes,
+        limits: made_sane(limits),
+    })
+}
+
+/// Holds what the system said to what `Limits` promises.
+fn made_sane(mut limits: Limits) -> Limits {
+    let power = |bytes: u32, least: u32| bytes.clamp(least, 1 << 30).next_power_of_two();
+    limits.logical_block_bytes = power(limits.logical_block_bytes, MIN_BLOCK_BYTES);
+    limits.physical_block_bytes = power(limits.physical_block_bytes, limits.logical_block_bytes);
+    limits.memory_align_bytes = power(limits.memory_align_bytes, 1);
+    let block = limits.logical_block_bytes;
+    let whole_blocks = |bytes: u32| bytes - bytes % block;
+    limits.max_transfer_bytes = whole_blocks(limits.max_transfer_bytes).max(block);
+    limits.io_min_bytes = whole_blocks(limits.io_min_bytes);
+    limits.io_opt_bytes = whole_blocks(limits.io_opt_bytes);
+    limits.chunk_bytes = whole_blocks(limits.chunk_bytes);
+    limits
+}
+
+#[derive(PartialEq, Eq)]
+enum DirectAlignment {
+    /// The kernel does not say (before 6.1, or this file system).
+    Unknown,
+    /// The kernel says that there is no direct I/O on this file.
+    Impossible,
+    /// In bytes.
+    Known { memory: u32, offset: u32 },
+}
+
+fn direct_alignment(file: &File) -> DirectAlignment {
+    let Ok(found) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return DirectAlignment::Unknown;
+    };
+    if found.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        DirectAlignment::Unknown
+    } else if found.stx_dio_offset_align == 0 || found.stx_dio_mem_align == 0 {
+        DirectAlignment::Impossible
+    } else {
+        DirectAlignment::Known {
+            memory: found.stx_dio_mem_align,
+            offset: found.stx_dio_offset_align,
+        }
+    }
+}
+
+/// The `queue` folder in sysfs of a disk, or of the disk a partition is on; `None` where there is none.
+struct Disk(Option<PathBuf>);
+
+impl Disk {
+    fn of(device: u64) -> Disk {
+        let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+        let Ok(mut folder) = Path::new(&link).canonicalize() else {
+            return Disk(None);
+        };
+        if folder.join("partition").exists() {
+            folder.pop();
+        }
+        Disk(Some(folder.join("queue")).filter(|queue| queue.is_dir()))
+    }
+
+    fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn word(&self, name: &str) -> Option<String> {
+        Some(
+            std::fs::read_to_string(self.0.as_ref()?.join(name))
+                .ok()?
+                .trim()
+                .to_owned(),
+        )
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.word(name)?.parse().ok()
+    }
+
+    /// The number times `unit`, as bytes that fit; `default` where it is not told.
+    fn bytes(&self, name: &str, unit: u64, default: u32) -> u32 {
+        match self.number(name) {
+            Some(n) => u32::try_from(n.saturating_mul(unit)).unwrap_or(u32::MAX),
+            None => default,
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let or = Limits::default();
+        let can = |name| self.number(name).is_some_and(|bytes| bytes > 0);
+        Limits {
+            logical_block_bytes: self.bytes("logical_block_size", 1, or.logical_block_bytes),
+            physical_block_bytes: self.bytes("physical_block_size", 1, or.physical_block_bytes),
+            memory_align_bytes: or.memory_align_bytes, // the caller's, from statx
+            max_transfer_bytes: self.bytes("max_sectors_kb", 1024, or.max_transfer_bytes),
+            max_segments: self
+                .bytes("max_segments", 1, or.max_segments)
+                .clamp(1, 1024),
+            io_min_bytes: self.bytes("minimum_io_size", 1, or.io_min_bytes),
+            io_opt_bytes: self.bytes("optimal_io_size", 1, or.io_opt_bytes),
+            chunk_bytes: self.bytes("chunk_sectors", 512, or.chunk_bytes),
+            // The kernel splits at its own boundaries in memory; nothing above needs to.
+            virt_boundary_mask: 0,
+            queue_depth: self.bytes("nr_requests", 1, or.queue_depth).clamp(1, 256),
+            discard: can("discard_max_bytes"),
+            write_zeroes: true, // the kernel writes zeros where the device cannot
+            fua: true,          // RWF_DSYNC: a FUA write or a write and a flush, as the device can
+            volatile_cache: self
+                .word("write_cache")
+                .is_none_or(|cache| cache == "write back"),
+            rotational: self.number("rotational") == Some(1),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The open file behind all queues of a device.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use rustix::ioctl;
+
+use crate::{DeviceInfo, DeviceKind, Op, Request};
+
+/// The kernel takes no more pieces than this in one call (`IOV_MAX`).
+const MAX_SEGMENTS: usize = 1024;
+
+/// `_IO(0x12, 119)` of linux/fs.h: takes `{offset, length}` in bytes.
+const BLKDISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
+
+/// An open regular file or block device. Shared by its queues, written to (the length) hardly ever.
+pub(crate) struct HostFile {
+    pub(crate) info: DeviceInfo,
+    file: File,
+    /// For regular files the length as far as we know: others may change it.
+    len_bytes: AtomicU64,
+}
+
+impl HostFile {
+    pub(crate) fn new(file: File, info: DeviceInfo, len_bytes: u64) -> HostFile {
+        HostFile {
+            info,
+            file,
+            len_bytes: AtomicU64::new(len_bytes),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.info.limits.logical_block_bytes)
+    }
+
+    /// Whether `request` may go to the kernel.
+    pub(crate) fn admit(&self, request: &Request) -> io::Result<()> {
+        if self.info.read_only && !matches!(request.op(), Op::Read | Op::Flush) {
+            let why = "the device was opened for reading only";
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
+        }
+        if request.segment_count() > MAX_SEGMENTS {
+            let why = "a request has more segments than the kernel takes";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        self.info.limits.admit(request, self.len_bytes())
+    }
+
+    /// The length now, from the system where it can change.
+    pub(crate) fn current_len_bytes(&self) -> io::Result<u64> {
+        match self.info.kind {
+            DeviceKind::RegularFile => Ok(self.file.metadata()?.len()),
+            _ => Ok(self.len_bytes()),
+        }
+    }
+
+    /// Notes that a write ended at `end`, which lengthens a file whose last block was partial.
+    pub(crate) fn written_to(&self, end: u64) {
+        if end > self.len_bytes() && self.info.kind == DeviceKind::RegularFile {
+            self.len_bytes.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)?;
+        self.len_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The `fallocate` mode that does `op`; `None` where it is an ioctl ([`discard_blocks`]) instead.
+    ///
+    /// [`discard_blocks`]: HostFile::discard_blocks
+    pub(crate) fn fallocate_mode(&self, op: Op) -> Option<FallocateFlags> {
+        match (op, self.info.kind) {
+            (Op::WriteZeroes, _) => Some(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE),
+            (Op::Discard, DeviceKind::RegularFile) => {
+                Some(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+            }
+            _ => None,
+        }
+    }
+
+    /// Does a discard or write-zeroes on the caller's thread.
+    pub(crate) fn clear(&self, op: Op, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
+        match self.fallocate_mode(op) {
+            Some(mode) => fallocate(self.fd(), mode, offset_bytes, len_bytes),
+            None => self.discard_blocks(offset_bytes, len_bytes),
+        }
+    }
+
+    /// `BLKDISCARD`: unlike a punched hole, the blocks need not read as zeros.
+    fn discard_blocks(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
+        // SAFETY: BLKDISCARD takes a pointer to two u64.
+        let discard =
+            unsafe { ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset_bytes, len_bytes]) };
+        // SAFETY: it reads them and writes no memory of ours.
+        unsafe { ioctl::ioctl(self.fd(), discard) }
+    }
+}
+
+impl Drop for HostFile {
+    /// Unlocks at once, not when the kernel lets go of its last reference to the open file.
+    fn drop(&mut self) {
+        super::lock::unlock(&self.file);
+    }
+}

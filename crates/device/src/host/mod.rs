@@ -1,0 +1,114 @@
+//! Regular files and block devices of the system we run on.
+//!
+//! ```text
+//!  HostDevice ── open_queue ──► UringQueue   one ring, one registered file
+//!      │                        ThreadsQueue the caller's thread, workers when several are in flight
+//!      ▼                             │
+//!  HostFile: the open file, its      └─ Transfer: one request's progress, shared by both: what a result
+//!  limits and length                              means, short transfers, the end of the file
+//! ```
+
+mod discover;
+mod file;
+mod lock;
+mod threads;
+mod transfer;
+mod uring;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub(crate) use discover::{is_block_device, may_be_direct};
+pub use lock::LockMode;
+pub(crate) use lock::lock;
+
+use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
+use file::HostFile;
+use threads::ThreadsQueue;
+use uring::UringQueue;
+
+/// A regular file or block device, with its engine chosen.
+pub(crate) struct HostDevice {
+    file: Arc<HostFile>,
+    engine: EngineChoice,
+    /// The ring that showed that rings can be had, for the first to ask for one.
+    spare: Mutex<Option<UringQueue>>,
+}
+
+impl HostDevice {
+    /// Takes an open and locked file.
+    ///
+    /// # Errors
+    /// When its properties cannot be read, or io_uring was demanded and is not to be had.
+    pub(crate) fn new(
+        file: File,
+        path: &Path,
+        write: bool,
+        direct: bool,
+        engine: EngineChoice,
+    ) -> io::Result<HostDevice> {
+        let found = discover::discover(&file, direct)?;
+        let info = DeviceInfo {
+            name: path.display().to_string(),
+            kind: found.kind,
+            engine: "threads",
+            direct,
+            read_only: !write,
+            limits: found.limits,
+        };
+        let mut file = HostFile::new(file, info, found.len_bytes);
+        let probe = match engine {
+            EngineChoice::Threads => None,
+            EngineChoice::Uring => Some(uring::probe()?),
+            EngineChoice::Auto => uring::probe().ok(),
+        };
+        if probe.is_some() {
+            file.info.engine = "uring";
+        }
+        let file = Arc::new(file);
+        let spare = probe.map(|ring| UringQueue::new(ring, Arc::clone(&file)));
+        Ok(HostDevice {
+            file,
+            engine,
+            spare: Mutex::new(spare),
+        })
+    }
+}
+
+impl BlockDevice for HostDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.file.info
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.file.len_bytes()
+    }
+
+    fn open_queue(&self) -> io::Result<Box<dyn Queue>> {
+        let threads = || Box::new(ThreadsQueue::new(Arc::clone(&self.file)));
+        if self.file.info.engine == "threads" {
+            return Ok(threads());
+        }
+        if let Some(queue) = self.spare.lock().take() {
+            return Ok(Box::new(queue));
+        }
+        match uring::probe() {
+            Ok(ring) => Ok(Box::new(UringQueue::new(ring, Arc::clone(&self.file)))),
+            // A system may allow one ring and not many (RLIMIT_MEMLOCK on old kernels).
+            Err(_) if self.engine == EngineChoice::Auto => Ok(threads()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        if self.file.info.kind != DeviceKind::RegularFile {
+            let why = "only a regular file can change its length";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        self.file.set_len(bytes)
+    }
+}

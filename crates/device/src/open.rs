@@ -1,0 +1,178 @@
+//! How a file or block device is opened.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{self, Mode, OFlags};
+
+use crate::BlockDevice;
+use crate::host::{self, HostDevice, LockMode};
+
+/// Which engine carries requests to a file or block device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// io_uring where the system lets us have it, else threads.
+    #[default]
+    Auto,
+    /// io_uring; opening fails where it is forbidden or too old.
+    Uring,
+    /// `preadv2`/`pwritev2` on the caller's thread, and on more threads when several are in flight.
+    Threads,
+}
+
+/// Options to open a regular file or a block device as a [`BlockDevice`].
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    engine: EngineChoice,
+    write: bool,
+    direct: bool,
+    create: bool,
+    create_new: bool,
+    truncate: bool,
+    len_bytes: Option<u64>,
+    lock: LockMode,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Read-only, direct, any engine, no lock.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            engine: EngineChoice::Auto,
+            write: false,
+            direct: true,
+            create: false,
+            create_new: false,
+            truncate: false,
+            len_bytes: None,
+            lock: LockMode::None,
+        }
+    }
+
+    /// Which engine; [`EngineChoice::Auto`] if not said.
+    pub fn engine(mut self, engine: EngineChoice) -> OpenOptions {
+        self.engine = engine;
+        self
+    }
+
+    /// Whether to write too.
+    pub fn write(mut self, write: bool) -> OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// Whether to bypass the kernel's page cache where the file allows it; true if not said.
+    /// [`DeviceInfo::direct`](crate::DeviceInfo::direct) says what came of it.
+    pub fn direct(mut self, direct: bool) -> OpenOptions {
+        self.direct = direct;
+        self
+    }
+
+    /// Whether to make a regular file where there is nothing. Needs `write`.
+    pub fn create(mut self, create: bool) -> OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// As [`create`](OpenOptions::create), and fail where there is something already.
+    pub fn create_new(mut self, create_new: bool) -> OpenOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Whether to empty a regular file. Needs `write`. Happens after the lock is had.
+    pub fn truncate(mut self, truncate: bool) -> OpenOptions {
+        self.truncate = truncate;
+        self
+    }
+
+    /// The length to give a regular file once it is open. Needs `write`.
+    pub fn len_bytes(mut self, len_bytes: u64) -> OpenOptions {
+        self.len_bytes = Some(len_bytes);
+        self
+    }
+
+    /// Which lock to take on it; it is held until the device is dropped.
+    pub fn lock(mut self, lock: LockMode) -> OpenOptions {
+        self.lock = lock;
+        self
+    }
+
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// What the system says, and
+    /// - [`io::ErrorKind::ResourceBusy`] if another holds a lock that excludes ours, naming it where the
+    ///   system tells, or if a block device is mounted and an exclusive lock was asked for;
+    /// - [`io::ErrorKind::InvalidInput`] if it is neither a regular file nor a block device, or if an option
+    ///   needs `write`;
+    /// - [`io::ErrorKind::Unsupported`] if [`EngineChoice::Uring`] was asked for and cannot be had.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
+        let path = path.as_ref();
+        let changes_length =
+            self.create || self.create_new || self.truncate || self.len_bytes.is_some();
+        if changes_length && !self.write {
+            let why = "to create a file or change its length it must be opened for writing";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let (file, direct) = self.open_file(path)?;
+        host::lock(&file, path, self.lock)?;
+        if file.metadata()?.is_file() {
+            if self.truncate {
+                file.set_len(0)?;
+            }
+            if let Some(len_bytes) = self.len_bytes {
+                file.set_len(len_bytes)?;
+            }
+        }
+        Ok(Arc::new(HostDevice::new(
+            file,
+            path,
+            self.write,
+            direct,
+            self.engine,
+        )?))
+    }
+
+    /// The open file, and whether it is open for direct I/O.
+    fn open_file(&self, path: &Path) -> io::Result<(File, bool)> {
+        // A fifo or a terminal must not hold us up: NONBLOCK, until we know that it is neither.
+        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        flags |= if self.write {
+            OFlags::RDWR
+        } else {
+            OFlags::RDONLY
+        };
+        if self.create_new {
+            flags |= OFlags::CREATE | OFlags::EXCL;
+        } else if self.create {
+            flags |= OFlags::CREATE;
+        }
+        let exclusive = self.lock == LockMode::Exclusive;
+        if exclusive && std::fs::metadata(path).is_ok_and(|m| host::is_block_device(&m)) {
+            flags |= OFlags::EXCL; // EBUSY while the device is mounted, part of a RAID, and so on
+        }
+        let file = File::from(fs::open(path, flags, Mode::from_raw_mode(0o666))?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() && !host::is_block_device(&metadata) {
+            let why = "neither a regular file nor a block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        // Set on the open file rather than at open: where it is refused, the file is there all the same.
+        let status = fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
+        let direct = self.direct
+            && host::may_be_direct(&file)
+            && fs::fcntl_setfl(&file, status | OFlags::DIRECT).is_ok();
+        if !direct {
+            fs::fcntl_setfl(&file, status)?;
+        }
+        Ok((file, direct))
+    }
+}
