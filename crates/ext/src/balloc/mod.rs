@@ -1,11 +1,35 @@
 //! The block allocator: claims in memory, bitmaps in transactions.
+//!
+//! ```text
+//!   claim ──► (data is written) ──► confirm     bit, counts and checksums, in the transaction of the mapping
+//!     └───────────────┴───────────► release
+//! ```
+//!
+//! A claim is known to this process only, so a crash forgets it. Each group that is allocated from has a [`map::BlockMap`]
+//! in memory: what its bitmap on disk says, or what is claimed.
+//!
+//! Invariants:
+//! - A block is free, claimed or allocated. Counts: `free` is what the bitmaps say, `claimed` a part of it.
+//! - Bitmaps change only under their group's lock, with the group's map loaded, which changes along.
+//! - Whoever got a promise of blocks from the counts finds as many, unless the counts were wrong on disk.
 
-use throughline_extfmt::FsBlock;
+mod change;
+mod map;
+mod search;
+mod table;
 
-use crate::error::Result;
+use parking_lot::Mutex;
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
+
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use table::GroupTable;
+
+/// Blocks of the transaction that a [`Fs::confirm`] touches: the bitmap and the descriptor. [`Fs::free`] touches as many
+/// for each group.
+pub(crate) const GROUP_CREDITS: u32 = 2;
 
 /// Adjacent blocks, all in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,34 +40,231 @@ pub(crate) struct Run {
     pub(crate) len: u32,
 }
 
+/// What blocks are for: it decides how deep into the reserves a claim may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A file's or a directory's blocks.
+    Data,
+    /// Blocks of a mapping. Data that was promised its blocks needs them, so they may be the last ones.
+    Metadata,
+}
+
+/// The counts, and the groups in memory.
+pub(crate) struct Balloc {
+    counts: Mutex<Counts>,
+    /// Blocks that only root may use, where this caller is not.
+    reserved: u64,
+    /// Blocks kept for mappings, as the kernel does: without them, data on the disk could not be mapped any more.
+    kept_for_maps: u64,
+    groups: GroupTable,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    free: u64,
+    claimed: u64,
+}
+
+impl Balloc {
+    /// With the superblock's counts. `use_reserved`: see [`crate::OpenOptions::use_reserved`].
+    pub(crate) fn new(sb: &Superblock, geo: &Geometry, use_reserved: Option<bool>) -> Self {
+        let use_reserved = use_reserved.unwrap_or_else(|| {
+            let user = rustix::process::geteuid();
+            user.is_root() || user.as_raw() == u32::from(sb.s_def_resuid.get())
+        });
+        Self {
+            counts: Mutex::new(Counts { free: sb.free_blocks_count().min(geo.blocks), claimed: 0 }),
+            reserved: if use_reserved { 0 } else { sb.r_blocks_count() },
+            kept_for_maps: kept_for_maps(geo),
+            groups: GroupTable::new(geo.block_bytes),
+        }
+    }
+
+    /// Free blocks as the bitmaps on disk have them.
+    pub(crate) fn free_on_disk(&self) -> u64 {
+        self.counts.lock().free
+    }
+
+    /// Corrects the free blocks, before anything was claimed.
+    pub(crate) fn set_free(&self, free: u64) {
+        self.counts.lock().free = free;
+    }
+
+    /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found.
+    fn promise(&self, want: u32, purpose: Purpose) -> Result<u32> {
+        let untouchable = match purpose {
+            Purpose::Data => self.reserved.saturating_add(self.kept_for_maps),
+            Purpose::Metadata => 0,
+        };
+        let mut counts = self.counts.lock();
+        let left = counts.free.saturating_sub(counts.claimed).saturating_sub(untouchable);
+        let promised = u64::from(want).min(left);
+        if promised == 0 {
+            return Err(Reason::NoSpace.into());
+        }
+        counts.claimed += promised;
+        Ok(promised as u32)
+    }
+
+    fn unpromise(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        debug_assert!(counts.claimed >= blocks.into(), "more claims end than began");
+        counts.claimed = counts.claimed.saturating_sub(blocks.into());
+    }
+
+    fn confirmed(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.claimed = counts.claimed.saturating_sub(blocks.into());
+        counts.free = counts.free.saturating_sub(blocks.into());
+    }
+
+    fn freed(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.free = counts.free.saturating_add(blocks.into());
+    }
+}
+
+/// Blocks that data leaves to mappings: a fiftieth of the volume, 4096 at most; none without extents, whose conversions
+/// and splits they are for.
+fn kept_for_maps(geo: &Geometry) -> u64 {
+    if geo.incompat.contains(Incompat::EXTENTS) { (geo.blocks / 50).min(4096) } else { 0 }
+}
+
 impl Fs {
-    /// Claims up to `want` blocks, one long run, at the goal where it is free. In memory only. Never 0 blocks.
-    /// Not to be called with a group lock held; a mapping lock and a handle may be held.
+    /// Claims up to `want` blocks for data, as one run: at the goal where that is free, else a long run near it. In memory
+    /// only; [`Fs::confirm`] or [`Fs::release`] ends it. A handle and mapping locks may be held.
     ///
     /// # Errors
-    /// `NoSpace` exactly when nothing is left for this caller.
-    pub(crate) fn claim(&self, goal: FsBlock, want: u32) -> Result<Run>;
+    /// `NoSpace` exactly when nothing is left for this caller; those of reading bitmaps.
+    pub(crate) fn claim(&self, goal: FsBlock, want: u32) -> Result<Run> {
+        self.claim_for(Purpose::Data, goal, want)
+    }
 
-    /// A claimed run (or a part of one) becomes allocated: bitmap bits and counters, in the transaction.
-    pub(crate) fn confirm(&self, h: &mut Handle<'_>, run: Run) -> Result<()>;
+    /// As [`Fs::claim`], for blocks of a mapping: may use the very last blocks.
+    ///
+    /// # Errors
+    /// As [`Fs::claim`].
+    pub(crate) fn claim_metadata(&self, goal: FsBlock, want: u32) -> Result<Run> {
+        self.claim_for(Purpose::Metadata, goal, want)
+    }
 
-    /// A claimed run (or a part of one) goes back.
-    pub(crate) fn release(&self, run: Run);
+    fn claim_for(&self, purpose: Purpose, goal: FsBlock, want: u32) -> Result<Run> {
+        self.check_writable()?;
+        let promised = self.balloc.promise(want.max(1), purpose)?;
+        let found = self.find_run(goal, promised);
+        let kept = found.as_ref().map_or(0, |run| run.len);
+        self.balloc.unpromise(promised.saturating_sub(kept));
+        self.note_damage(found)
+    }
 
-    /// Frees allocated blocks, any range, over group borders too. Fixed metadata or a block that is free: `Corrupt`.
-    pub(crate) fn free(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()>;
+    /// A claimed run, or a part of one, becomes allocated ([`GROUP_CREDITS`]).
+    ///
+    /// # Errors
+    /// Those of the journal; `Corrupt` where the bitmap on disk has it in use.
+    pub(crate) fn confirm(&self, h: &mut Handle<'_>, run: Run) -> Result<()> {
+        let (group, first) = self.bit_of(run)?;
+        let result = self.change_group(h, group, |change| change.allocate(first, run.len));
+        self.note_damage(result)?;
+        self.balloc.confirmed(run.len);
+        Ok(())
+    }
 
-    /// One metadata block, claimed and confirmed. The caller fills it with [`Handle::create`].
-    pub(crate) fn alloc_block(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock>;
+    /// A claimed run, or a part of one, goes back.
+    pub(crate) fn release(&self, run: Run) {
+        let Ok((group, first)) = self.bit_of(run) else { return };
+        // A group with claims is in memory, so that this reads nothing and cannot fail.
+        if self.with_map(group, |map| map.release(first, run.len)).is_ok() {
+            self.balloc.unpromise(run.len);
+        }
+    }
 
-    /// Where a block of a file without neighbours should go: the inode's group (by flex group for directories).
-    /// With a neighbour the mapping's own answer (last block + 1) is better.
-    pub(crate) fn goal_for(&self, inode: &Inode) -> FsBlock;
+    /// Frees allocated blocks, over group borders too ([`GROUP_CREDITS`] for each group). Metadata blocks among them must
+    /// have been forgotten by the handle.
+    ///
+    /// # Errors
+    /// `Corrupt`, with nothing changed, for a range outside the volume, in its fixed metadata, or free already; those of the
+    /// journal.
+    pub(crate) fn free(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
+        let result = self.free_checked(h, start, len);
+        self.note_damage(result)
+    }
 
-    /// Blocks free for this caller (claims taken off).
-    pub(crate) fn free_blocks(&self) -> u64;
+    fn free_checked(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
+        self.check_data_range(start, len)?;
+        for (group, first, len) in self.by_group(start, len) {
+            self.check_allocated(group, first, len)?;
+        }
+        for (group, first, len) in self.by_group(start, len) {
+            self.change_group(h, group, |change| change.free(first, len))?;
+            self.balloc.freed(len);
+        }
+        Ok(())
+    }
 
-    /// Is the range inside the volume and free of fixed metadata (superblocks, descriptors, bitmaps, inode tables)?
-    /// For whatever a mapping says, before it is written to or freed.
-    pub(crate) fn check_data_range(&self, start: FsBlock, len: u64) -> Result<()>;
+    /// One block for a mapping, claimed and confirmed. The caller fills it with [`Handle::create`]. An operation that has
+    /// changed something already claims before instead, so that a full volume does not leave it half-done.
+    ///
+    /// # Errors
+    /// As [`Fs::claim`] and [`Fs::confirm`].
+    pub(crate) fn alloc_block(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        let run = self.claim_metadata(goal, 1)?;
+        if let Err(error) = self.confirm(h, run) {
+            self.release(run);
+            return Err(error);
+        }
+        Ok(run.start)
+    }
+
+    /// Blocks that data may still get.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        let counts = *self.balloc.counts.lock();
+        let untouchable = self.balloc.reserved.saturating_add(self.balloc.kept_for_maps);
+        counts.free.saturating_sub(counts.claimed).saturating_sub(untouchable)
+    }
+
+    /// Free blocks, and how many of them an ordinary user cannot get: for `df`.
+    pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
+        let counts = *self.balloc.counts.lock();
+        (counts.free.saturating_sub(counts.claimed), sb.r_blocks_count().saturating_add(self.balloc.kept_for_maps))
+    }
+
+    /// Whether a range that a mapping names may be a file's: inside the volume and outside its fixed metadata. To be asked
+    /// before such a range is written or freed.
+    ///
+    /// # Errors
+    /// `Corrupt` if not; those of reading the descriptors, the first time.
+    pub(crate) fn check_data_range(&self, start: FsBlock, len: u64) -> Result<()> {
+        if len == 0 || !self.geo.holds_blocks(start, len) {
+            return Err(Error::corrupt(format!("{len} blocks from {start} are outside the volume")));
+        }
+        match self.zones()?.within(start.0, start.0.saturating_add(len)).next() {
+            None => Ok(()),
+            Some((zone, end)) => Err(Error::corrupt(format!(
+                "{len} blocks from {start} hold the volume's own structures ({zone} to {end})"
+            ))),
+        }
+    }
+
+    /// Group of a run, and its first bit there.
+    fn bit_of(&self, run: Run) -> Result<(GroupNumber, u32)> {
+        let mut parts = self.by_group(run.start, run.len.into());
+        match (parts.next(), parts.next()) {
+            (Some((group, first, _)), None) => Ok((group, first)),
+            _ => Err(Reason::Invalid("a run of blocks that is not in one group").into()),
+        }
+    }
+
+    /// A range of the volume by groups: group, first bit, bits.
+    fn by_group(&self, start: FsBlock, len: u64) -> impl Iterator<Item = (GroupNumber, u32, u32)> + '_ {
+        let end = start.0.saturating_add(len);
+        let mut at = start.0;
+        std::iter::from_fn(move || {
+            let group = self.geo.group_of_block(FsBlock(at)).filter(|_| at < end)?;
+            let group_start = self.geo.group_first_block(group).0;
+            let group_end = group_start.saturating_add(self.geo.group_blocks(group).into());
+            let part = (group, (at - group_start) as u32, (end.min(group_end) - at) as u32);
+            at = group_end;
+            Some(part)
+        })
+    }
 }

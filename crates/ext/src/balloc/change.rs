@@ -1,0 +1,184 @@
+//! A group's bitmap: made or read into its [`BlockMap`], and changed together with its descriptor.
+//!
+//! A bitmap that is read has to agree with its checksum, with the free count of the descriptor, and with the fixed metadata
+//! of the volume, which it must show as used. A group whose bitmap was never written (`BLOCK_UNINIT`) has exactly the fixed
+//! metadata in use; its bitmap is made with the first block that is allocated.
+
+use throughline_extfmt::bitmap;
+use throughline_extfmt::group_desc::GroupFlags;
+use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber};
+
+use super::map::BlockMap;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+
+/// A change of one group's bitmap, under the group's lock.
+pub(super) struct Change<'c, 'h> {
+    fs: &'c Fs,
+    h: &'c mut Handle<'h>,
+    map: &'c mut BlockMap,
+    group: GroupNumber,
+}
+
+impl Change<'_, '_> {
+    /// Sets the bits of a claimed range.
+    pub(super) fn allocate(&mut self, first: u32, len: u32) -> Result<()> {
+        let mut desc = self.fs.group_desc(self.group)?;
+        if desc.free_blocks() < len {
+            return Err(self.corrupt("its free count is too small", &desc));
+        }
+        if self.fs.block_uninit(&desc) {
+            let bits = self.fs.initial_bitmap(self.group)?;
+            self.h.create(desc.block_bitmap(), |bytes| {
+                bytes.copy_from_slice(&bits);
+                bitmap::set_range(bytes, first, len);
+                self.fs.seal_bitmap(&mut desc, bytes);
+            })?;
+            desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT);
+        } else {
+            let bits = self.fs.read(desc.block_bitmap())?;
+            if bitmap::count_zeros(&bits, first, first.saturating_add(len)) != len {
+                return Err(self.corrupt("a block that is free in memory is in use on disk", &desc));
+            }
+            drop(bits);
+            self.h.modify(desc.block_bitmap(), |bytes| {
+                bitmap::set_range(bytes, first, len);
+                self.fs.seal_bitmap(&mut desc, bytes);
+            })?;
+        }
+        desc.set_free_blocks(desc.free_blocks().saturating_sub(len));
+        self.fs.put_group_desc(self.h, self.group, &desc)?;
+        self.map.confirmed(len);
+        Ok(())
+    }
+
+    /// Clears the bits of an allocated range.
+    pub(super) fn free(&mut self, first: u32, len: u32) -> Result<()> {
+        let mut desc = self.fs.group_desc(self.group)?;
+        self.fs.check_bits_set(self.group, &desc, first, len)?;
+        self.h.modify(desc.block_bitmap(), |bytes| {
+            bitmap::clear_range(bytes, first, len);
+            self.fs.seal_bitmap(&mut desc, bytes);
+        })?;
+        desc.set_free_blocks(desc.free_blocks().saturating_add(len));
+        self.fs.put_group_desc(self.h, self.group, &desc)?;
+        self.map.freed(first, len);
+        Ok(())
+    }
+
+    fn corrupt(&self, what: &str, desc: &GroupDesc) -> Error {
+        Error::corrupt(format!("block bitmap of group {}: {what}", self.group)).in_block(desc.block_bitmap())
+    }
+}
+
+impl Fs {
+    /// Runs `f` on the group's map, made first if it is not in memory, under the group's lock.
+    pub(super) fn with_map<R>(&self, group: GroupNumber, f: impl FnOnce(&mut BlockMap) -> R) -> Result<R> {
+        let slot = self.balloc.groups.get_or_insert(group);
+        if let Some(map) = slot.lock().as_mut() {
+            return Ok(f(map));
+        }
+        // Read with no lock held. If somebody else is faster, his map counts: bitmaps change only with a map in place.
+        let fresh = self.load_map(group);
+        let mut held = slot.lock();
+        match held.as_mut() {
+            Some(map) => Ok(f(map)),
+            None => Ok(f(held.insert(fresh?))),
+        }
+    }
+
+    /// Runs a change of the group's bitmap under the group's lock.
+    pub(super) fn change_group(
+        &self,
+        h: &mut Handle<'_>,
+        group: GroupNumber,
+        f: impl FnOnce(&mut Change<'_, '_>) -> Result<()>,
+    ) -> Result<()> {
+        self.with_map(group, |map| f(&mut Change { fs: self, h, map, group }))?
+    }
+
+    /// Checks that a range is allocated on disk.
+    pub(super) fn check_allocated(&self, group: GroupNumber, first: u32, len: u32) -> Result<()> {
+        let desc = self.group_desc(group)?;
+        self.check_bits_set(group, &desc, first, len)
+    }
+
+    fn check_bits_set(&self, group: GroupNumber, desc: &GroupDesc, first: u32, len: u32) -> Result<()> {
+        let free = if self.block_uninit(desc) {
+            len
+        } else {
+            bitmap::count_zeros(&self.read(desc.block_bitmap())?, first, first.saturating_add(len))
+        };
+        if free == 0 {
+            return Ok(());
+        }
+        let start = self.geo.group_first_block(group).0.saturating_add(first.into());
+        Err(Error::corrupt(format!("{free} of {len} blocks from {start} are to be freed and free already")))
+    }
+
+    fn load_map(&self, group: GroupNumber) -> Result<BlockMap> {
+        let desc = self.group_desc(group)?;
+        let blocks = self.geo.group_blocks(group);
+        let map = if self.block_uninit(&desc) {
+            BlockMap::new(&self.initial_bitmap(group)?, blocks)
+        } else {
+            let at = desc.block_bitmap();
+            let bits = self.read_checked(at, |bytes| self.check_bitmap(group, bytes))?;
+            self.check_zones_used(group, &bits).map_err(|e| e.in_block(at))?;
+            BlockMap::new(&bits, blocks)
+        };
+        if map.free() != desc.free_blocks() {
+            return Err(Error::corrupt(format!(
+                "group {group} has {} free blocks in its bitmap, {} in its descriptor",
+                map.free(),
+                desc.free_blocks()
+            )));
+        }
+        Ok(map)
+    }
+
+    /// The checksum of a bitmap just read, against the descriptor as it is now.
+    fn check_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
+        let desc = self.group_desc(group).map_err(|e| Corrupt::new(e.to_string()))?;
+        bitmap::verify_block_bitmap(&self.geo, &desc, bytes)
+    }
+
+    fn check_zones_used(&self, group: GroupNumber, bits: &[u8]) -> Result<()> {
+        for (first, end) in self.zone_bits(group)? {
+            if bitmap::count_zeros(bits, first, end) != 0 {
+                return Err(Error::corrupt(format!("block bitmap of group {group} has the volume's structures free")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
+    fn initial_bitmap(&self, group: GroupNumber) -> Result<Vec<u8>> {
+        let mut bits = vec![0; self.geo.block_bytes as usize];
+        for (first, end) in self.zone_bits(group)? {
+            bitmap::set_range(&mut bits, first, end.saturating_sub(first));
+        }
+        let (blocks, all) = (self.geo.group_blocks(group), self.geo.block_bytes.saturating_mul(8));
+        bitmap::set_range(&mut bits, blocks, all.saturating_sub(blocks));
+        Ok(bits)
+    }
+
+    /// The fixed metadata in a group, as ranges of bits.
+    fn zone_bits(&self, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
+        let FsBlock(start) = self.geo.group_first_block(group);
+        let end = start.saturating_add(self.geo.group_blocks(group).into());
+        let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
+        Ok(self.zones()?.within(start, end).map(move |zone| (bit(zone.0), bit(zone.1))))
+    }
+
+    /// Whether the group's block bitmap was never written.
+    fn block_uninit(&self, desc: &GroupDesc) -> bool {
+        self.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
+    }
+
+    /// Puts a changed bitmap's checksum into its descriptor.
+    fn seal_bitmap(&self, desc: &mut GroupDesc, bits: &[u8]) {
+        bitmap::update_block_bitmap_csum(&self.geo, desc, bits);
+    }
+}

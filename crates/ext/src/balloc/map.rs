@@ -1,0 +1,116 @@
+//! The free blocks of one group, in memory: what its bitmap says, or what is claimed.
+//!
+//! Invariants: a set bit of `used` is allocated on disk or claimed; `free` is the number of clear bits; no run of clear bits
+//! is longer than `longest`, and no clear bit lies below `first_free`.
+
+use throughline_extfmt::bitmap;
+
+/// See the head of this file.
+pub(crate) struct BlockMap {
+    /// One bit a block, from the group's first.
+    used: Box<[u8]>,
+    /// Blocks of the group.
+    blocks: u32,
+    free: u32,
+    claimed: u32,
+    longest: u32,
+    first_free: u32,
+}
+
+/// Adjacent free blocks of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FreeRun {
+    /// First bit.
+    pub(crate) first: u32,
+    /// Bits, at least 1.
+    pub(crate) len: u32,
+}
+
+impl BlockMap {
+    /// From the bits of an on-disk bitmap, `blocks` of them.
+    pub(crate) fn new(bits: &[u8], blocks: u32) -> Self {
+        let used: Box<[u8]> = bits.into();
+        let free = bitmap::count_zeros(&used, 0, blocks);
+        Self { used, blocks, free, claimed: 0, longest: free, first_free: 0 }
+    }
+
+    /// Free blocks.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Upper bound of the longest free run.
+    pub(crate) fn longest(&self) -> u32 {
+        self.longest.min(self.free)
+    }
+
+    /// Whether nothing is claimed, so that the map can be made again from the disk.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.claimed == 0
+    }
+
+    /// The free run at exactly `goal`, up to `want` long.
+    pub(crate) fn run_at(&self, goal: u32, want: u32) -> Option<FreeRun> {
+        let end = goal.checked_add(want)?.min(self.blocks);
+        let first = bitmap::next_zero(&self.used, goal, end)?;
+        if first != goal {
+            return None;
+        }
+        let stop = bitmap::next_one(&self.used, goal, end).unwrap_or(end);
+        Some(FreeRun { first, len: stop.saturating_sub(first) })
+    }
+
+    /// A free run of `enough` blocks or more (up to `want`), the next from `goal` on, then from the group's start; if there
+    /// is none, the longest.
+    pub(crate) fn find(&mut self, goal: u32, enough: u32, want: u32) -> Option<FreeRun> {
+        let goal = if goal >= self.blocks { 0 } else { goal };
+        let mut best: Option<FreeRun> = None;
+        // The part before the goal is looked at up to the end, so that a run across the goal is seen whole.
+        for (from, to) in [(goal, self.blocks), (self.first_free, goal)] {
+            let mut at = from.max(self.first_free);
+            while let Some(first) = bitmap::next_zero(&self.used, at, to) {
+                let stop = bitmap::next_one(&self.used, first, self.blocks).unwrap_or(self.blocks);
+                let run = FreeRun { first, len: stop.saturating_sub(first).min(want) };
+                if run.len >= enough {
+                    return Some(run);
+                }
+                if best.is_none_or(|best| run.len > best.len) {
+                    best = Some(run);
+                }
+                at = stop;
+            }
+        }
+        self.longest = best.map_or(0, |run| run.len);
+        best
+    }
+
+    /// Claims a free run.
+    pub(crate) fn claim(&mut self, run: FreeRun) {
+        bitmap::set_range(&mut self.used, run.first, run.len);
+        self.free = self.free.saturating_sub(run.len);
+        self.claimed = self.claimed.saturating_add(run.len);
+        if run.first == self.first_free {
+            self.first_free = run.first.saturating_add(run.len);
+        }
+    }
+
+    /// A claimed range goes back.
+    pub(crate) fn release(&mut self, first: u32, len: u32) {
+        self.claimed = self.claimed.saturating_sub(len);
+        self.freed(first, len);
+    }
+
+    /// A claimed range became allocated.
+    pub(crate) fn confirmed(&mut self, len: u32) {
+        self.claimed = self.claimed.saturating_sub(len);
+    }
+
+    /// An allocated range became free.
+    pub(crate) fn freed(&mut self, first: u32, len: u32) {
+        bitmap::clear_range(&mut self.used, first, len);
+        self.free = self.free.saturating_add(len);
+        self.first_free = self.first_free.min(first);
+        // It may have joined its neighbours; the next search that finds too little knows again.
+        self.longest = self.free;
+    }
+}

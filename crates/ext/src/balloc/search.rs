@@ -1,0 +1,154 @@
+//! Which group, and which run in it: the way from a goal to a claimed run.
+//!
+//! 1. At the goal exactly, if enough is free there: a file that grows stays in one piece.
+//! 2. The next run in the goal's group that is long enough, then in the groups behind it. Groups that cannot have one, by
+//!    their free count or by what an earlier search found, are not looked at.
+//! 3. The longest that was seen on the way; and if nothing was, any free block of the volume.
+
+use throughline_extfmt::{FsBlock, GroupNumber};
+
+use super::Run;
+use super::map::{BlockMap, FreeRun};
+use crate::error::{Reason, Result};
+use crate::fs::Fs;
+
+/// A run of this many blocks is long enough for anybody.
+const LONG_ENOUGH: u32 = 8192;
+/// At the goal, this many blocks are enough: being next to the block before is worth more than length.
+const ENOUGH_AT_GOAL: u32 = 16;
+/// Groups whose descriptors are looked at for a run that is long enough, before a shorter one is taken.
+const GROUPS_LOOKED_AT: u32 = 512;
+/// Groups whose bitmaps are searched for it.
+const GROUPS_SEARCHED: u32 = 32;
+/// Others may take what was seen before it is claimed. After so many times the search is given up for lack of space.
+const TRIES: u32 = 16;
+
+/// Where to look, and for what.
+struct Wanted {
+    /// The goal's group.
+    group: u32,
+    /// The goal's bit there.
+    bit: u32,
+    want: u32,
+    enough: u32,
+}
+
+impl Fs {
+    /// Claims a run of 1 to `want` blocks that were promised.
+    pub(super) fn find_run(&self, goal: FsBlock, want: u32) -> Result<Run> {
+        let (group, bit) = match self.geo.group_of_block(goal) {
+            Some(group) => (group.0, goal.0.saturating_sub(self.geo.group_first_block(group).0) as u32),
+            None => (0, 0),
+        };
+        let wanted = Wanted { group, bit, want, enough: want.min(LONG_ENOUGH) };
+        for _ in 0..TRIES {
+            if let Some(run) = self.find_long_run(&wanted)? {
+                return Ok(run);
+            }
+            if let Some(run) = self.find_any_run(&wanted)? {
+                return Ok(run);
+            }
+        }
+        Err(Reason::NoSpace.into())
+    }
+
+    /// Steps 1 to 3 of the head of this file, but for the last resort.
+    fn find_long_run(&self, wanted: &Wanted) -> Result<Option<Run>> {
+        let mut best: Option<(GroupNumber, FreeRun)> = None;
+        let mut searched = 0;
+        for step in 0..self.geo.groups.min(GROUPS_LOOKED_AT) {
+            let group = self.group_after(wanted.group, step);
+            let most = self.most_in(group)?;
+            if most == 0 || step > 0 && most < wanted.enough {
+                continue;
+            }
+            let goal = if step == 0 { wanted.bit } else { 0 };
+            let found = self.with_map(group, |map| search_map(map, wanted, goal))?;
+            match found {
+                Some(Found::Claimed(run)) => return Ok(Some(self.run_of(group, run))),
+                Some(Found::Short(run)) if best.is_none_or(|(_, best)| run.len > best.len) => {
+                    best = Some((group, run));
+                }
+                _ => {}
+            }
+            searched += 1;
+            if searched >= GROUPS_SEARCHED {
+                break;
+            }
+        }
+        match best {
+            Some((group, run)) => self.claim_at(group, run),
+            None => Ok(None),
+        }
+    }
+
+    /// The longest run of the first group that has any.
+    fn find_any_run(&self, wanted: &Wanted) -> Result<Option<Run>> {
+        for step in 0..self.geo.groups {
+            let group = self.group_after(wanted.group, step);
+            if self.most_in(group)? == 0 {
+                continue;
+            }
+            let found = self.with_map(group, |map| {
+                let run = map.find(0, wanted.want, wanted.want)?;
+                map.claim(run);
+                Some(run)
+            })?;
+            if let Some(run) = found {
+                return Ok(Some(self.run_of(group, run)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Claims what is left of a run that was seen before.
+    fn claim_at(&self, group: GroupNumber, seen: FreeRun) -> Result<Option<Run>> {
+        let claimed = self.with_map(group, |map| {
+            let run = map.run_at(seen.first, seen.len)?;
+            map.claim(run);
+            Some(run)
+        })?;
+        Ok(claimed.map(|run| self.run_of(group, run)))
+    }
+
+    /// Upper bound of a group's longest free run, without reading its bitmap.
+    fn most_in(&self, group: GroupNumber) -> Result<u32> {
+        if let Some(group) = self.balloc.groups.get(group)
+            && let Some(map) = group.lock().as_ref()
+        {
+            return Ok(map.longest());
+        }
+        Ok(self.group_desc(group)?.free_blocks())
+    }
+
+    fn group_after(&self, group: u32, step: u32) -> GroupNumber {
+        let sum = u64::from(group) + u64::from(step);
+        GroupNumber((sum % u64::from(self.geo.groups.max(1))) as u32)
+    }
+
+    fn run_of(&self, group: GroupNumber, run: FreeRun) -> Run {
+        let start = self.geo.group_first_block(group).0.saturating_add(run.first.into());
+        Run { start: FsBlock(start), len: run.len }
+    }
+}
+
+/// What a group had.
+enum Found {
+    /// Enough: it is claimed.
+    Claimed(FreeRun),
+    /// Something, not enough.
+    Short(FreeRun),
+}
+
+fn search_map(map: &mut BlockMap, wanted: &Wanted, goal: u32) -> Option<Found> {
+    let at_goal = map.run_at(goal, wanted.want).filter(|run| run.len >= wanted.want.min(ENOUGH_AT_GOAL));
+    let run = match at_goal {
+        Some(run) => run,
+        None => map.find(goal, wanted.enough, wanted.want)?,
+    };
+    if at_goal.is_some() || run.len >= wanted.enough {
+        map.claim(run);
+        return Some(Found::Claimed(run));
+    }
+    Some(Found::Short(run))
+}

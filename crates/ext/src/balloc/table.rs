@@ -1,0 +1,73 @@
+//! The groups in memory that blocks are allocated from, and no more of them than the bound allows.
+//!
+//! Invariant: a group leaves the table only when nobody holds it and nothing of it is claimed, so what it knew can be read
+//! again from the disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use throughline_extfmt::GroupNumber;
+
+use super::map::BlockMap;
+use crate::lock_order::{Held, Rank, locked};
+
+/// Memory for the maps of groups that nobody uses at the moment.
+const KEEP_BYTES: usize = 16 << 20;
+
+/// See the head of this file.
+pub(crate) struct GroupTable {
+    groups: RwLock<Groups>,
+    keep: usize,
+}
+
+#[derive(Default)]
+struct Groups {
+    by_number: HashMap<u32, Arc<Group>>,
+    sweep_at: usize,
+}
+
+/// One group. Its map is made when it is first needed, and stays as long as the group is in memory.
+pub(crate) struct Group {
+    number: GroupNumber,
+    map: Mutex<Option<BlockMap>>,
+}
+
+impl Group {
+    /// The group's lock: its map, its bitmap and the block counts of its descriptor change under it.
+    pub(crate) fn lock(&self) -> Held<MutexGuard<'_, Option<BlockMap>>> {
+        locked(Rank::Group, self.number.0.into(), || self.map.lock())
+    }
+}
+
+impl GroupTable {
+    /// A table for a volume with blocks, and so bitmaps, of `block_bytes`.
+    pub(crate) fn new(block_bytes: u32) -> Self {
+        let keep = (KEEP_BYTES / (block_bytes as usize).max(1)).max(64);
+        Self { groups: RwLock::new(Groups { by_number: HashMap::new(), sweep_at: keep }), keep }
+    }
+
+    /// The group, if it is in memory.
+    pub(crate) fn get(&self, number: GroupNumber) -> Option<Arc<Group>> {
+        self.groups.read().by_number.get(&number.0).cloned()
+    }
+
+    /// The group, put into memory if it was not.
+    pub(crate) fn get_or_insert(&self, number: GroupNumber) -> Arc<Group> {
+        if let Some(group) = self.get(number) {
+            return group;
+        }
+        let mut groups = self.groups.write();
+        if groups.by_number.len() >= groups.sweep_at {
+            groups.by_number.retain(|_, group| !may_go(group));
+            groups.sweep_at = groups.by_number.len().saturating_add(self.keep / 2).max(self.keep);
+        }
+        let fresh = || Arc::new(Group { number, map: Mutex::new(None) });
+        Arc::clone(groups.by_number.entry(number.0).or_insert_with(fresh))
+    }
+}
+
+/// The table's lock is held for writing, so nobody can come to hold a group that nobody holds.
+fn may_go(group: &mut Arc<Group>) -> bool {
+    Arc::get_mut(group).is_some_and(|group| group.map.get_mut().as_ref().is_none_or(BlockMap::is_idle))
+}

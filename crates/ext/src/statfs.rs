@@ -1,0 +1,77 @@
+//! What `df` shows.
+
+use throughline_extfmt::features::{Compat, Incompat};
+use throughline_extfmt::{GroupNumber, InodeNumber, Layout};
+
+use crate::error::Result;
+use crate::fs::Fs;
+
+/// The numbers of a volume, as the kernel's `statfs` has them (with its default, `minixdf` off).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks that files can use: all but the volume's own structures.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Free blocks for those who may not use the reserved ones.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Longest name, in bytes.
+    pub name_max: u32,
+    /// The volume's number, from its uuid.
+    pub fsid: u64,
+    /// The label.
+    pub label: Vec<u8>,
+    /// The uuid.
+    pub uuid: [u8; 16],
+}
+
+impl Fs {
+    /// What `df` shows.
+    ///
+    /// # Errors
+    /// Those of reading the journal's inode, whose blocks are the volume's own.
+    pub fn statfs(&self) -> Result<StatFs> {
+        let sb = self.superblock();
+        let overhead = match u64::from(sb.s_overhead_clusters.get()) << self.geo.cluster_ratio_log {
+            known if known != 0 && known < self.geo.blocks => known,
+            _ => self.overhead()?,
+        };
+        let (free, kept) = self.free_and_kept(&sb);
+        let (low, high) = self.geo.uuid.split_at(8);
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        Ok(StatFs {
+            block_bytes: self.geo.block_bytes,
+            blocks: self.geo.blocks.saturating_sub(overhead),
+            free_blocks: free,
+            available_blocks: free.saturating_sub(kept),
+            inodes: self.geo.inodes,
+            free_inodes: sb.s_free_inodes_count.get(),
+            name_max: 255,
+            fsid: word(low) ^ word(high),
+            label: sb.volume_name().to_vec(),
+            uuid: self.geo.uuid,
+        })
+    }
+
+    /// Blocks of the volume's own structures, as the kernel counts them where the superblock does not say.
+    fn overhead(&self) -> Result<u64> {
+        let layout = Layout::new(&self.geo);
+        let mut blocks = self.geo.first_data_block.0;
+        for group in (0..self.geo.groups).map(GroupNumber) {
+            layout.base_metadata(group, |_, len| blocks = blocks.saturating_add(len));
+            blocks = blocks.saturating_add(u64::from(self.geo.inode_table_blocks)).saturating_add(2);
+        }
+        let sb = self.superblock();
+        if self.geo.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() != 0 {
+            let journal = self.inode(InodeNumber(sb.s_journal_inum.get()))?;
+            blocks = blocks.saturating_add(journal.image().size_bytes(&self.geo)? >> self.geo.block_log);
+        }
+        Ok(blocks)
+    }
+}
