@@ -25,6 +25,8 @@ mod cache;
 mod error;
 mod handle;
 mod home;
+mod overlay;
+pub mod recovery;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +38,8 @@ use throughline_extfmt::{Corrupt, FsBlock};
 pub use buffer::Block;
 pub use error::{Abort, Error, Result};
 pub use handle::Handle;
+
+pub use overlay::OverlayDevice;
 
 use cache::Cache;
 use home::Home;

@@ -1,0 +1,119 @@
+//! Recovery: what a jbd2 journal holds that is not home yet.
+//!
+//! ```text
+//!  superblock ─► log: where it starts, which features          (log.rs)
+//!       │
+//!       ▼
+//!  descriptor, data..., revoke, commit ─► transactions          (blocks.rs parses, scan.rs walks)
+//!       │ each committed transaction: its blocks enter the map, its revokes leave it
+//!       ▼
+//!  Replay: block of the file system ─► place of its newest committed copy in the journal
+//! ```
+//!
+//! The scan, revoke and replay passes of jbd2 become one pass: a transaction's blocks enter the map at its commit,
+//! and a revoke takes out what the same and earlier transactions entered.
+//!
+//! Invariants:
+//! - Nothing is written. The map holds places, not contents, so its size is bounded by the number of blocks in
+//!   the journal, and the journal's by [`MAX_JOURNAL_BLOCKS`].
+//! - Only committed transactions count. A log that ends in a torn one ends before it; a damaged transaction that
+//!   had been committed is an error, never a silent loss.
+//! - Every checksum the journal's features promise is verified, data blocks included.
+
+mod blocks;
+mod fast_commit;
+mod log;
+mod scan;
+
+use throughline_block::Disk;
+use throughline_extfmt::FsBlock;
+
+use crate::error::Result;
+
+/// The most blocks that a journal may have; what `mke2fs` makes is at most as large.
+pub const MAX_JOURNAL_BLOCKS: u32 = 10_240_000;
+
+/// A run of the journal inode's blocks, from its mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalRun {
+    /// First block of the run, counted from the journal's start.
+    pub journal_block: u32,
+    /// Where it lies in the file system.
+    pub first: FsBlock,
+    /// Blocks in the run.
+    pub len: u32,
+}
+
+/// One block that the journal holds newer than its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayBlock {
+    /// Its home.
+    pub home: FsBlock,
+    /// The block of the file system, inside the journal, that holds its content.
+    pub copy: FsBlock,
+    /// The copy's first four bytes stand for the journal's magic number.
+    pub escaped: bool,
+}
+
+/// What [`recover`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Ascending by home, each home once.
+    blocks: Vec<ReplayBlock>,
+    /// Committed transactions found in the log.
+    pub transactions: u32,
+    /// Blocks of these that a revoke took out again.
+    pub revoked: u64,
+    /// Sequence number of the transaction after the last committed one.
+    pub next_sequence: u32,
+    /// Where and why the log ended in a torn transaction, if it did.
+    pub torn: Option<String>,
+    /// The error that the last writer left in the journal's superblock, a positive errno; 0 for none.
+    pub recorded_errno: u32,
+}
+
+impl Replay {
+    /// Every block to replay, ascending by home.
+    pub fn blocks(&self) -> &[ReplayBlock] {
+        &self.blocks
+    }
+
+    /// Whether nothing has to be replayed.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The blocks whose homes are `first` up to, not including, `end`.
+    pub fn in_range(&self, first: FsBlock, end: FsBlock) -> &[ReplayBlock] {
+        let from = self.blocks.partition_point(|block| block.home < first);
+        let rest = self.blocks.get(from..).unwrap_or_default();
+        rest.get(..rest.partition_point(|block| block.home < end))
+            .unwrap_or_default()
+    }
+}
+
+/// Reads the journal that lies in `runs` of a file system of `fs_blocks` blocks of `block_bytes` bytes, and says
+/// what has to be replayed. Reads the journal's superblock and the live part of the log, no more.
+///
+/// # Errors
+/// [`crate::Error::Unsupported`] for features of the journal that are unknown and for fast commits;
+/// [`crate::Error::Corrupt`] for a damaged superblock or a damaged transaction that was committed; device errors.
+pub fn recover(
+    disk: &Disk,
+    block_bytes: u32,
+    fs_blocks: u64,
+    runs: &[JournalRun],
+) -> Result<Replay> {
+    let log = log::Log::open(disk, block_bytes, fs_blocks, runs)?;
+    if log.start == 0 {
+        let (next_sequence, recorded_errno) = (log.sequence, log.recorded_errno);
+        return Ok(Replay {
+            next_sequence,
+            recorded_errno,
+            ..Replay::default()
+        });
+    }
+    let replay = scan::scan(&log)?;
+    fast_commit::refuse_live(&log, replay.next_sequence)?;
+    Ok(replay)
+}
