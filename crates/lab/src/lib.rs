@@ -1,2 +1,91 @@
-//! Experiments that measure and explain the I/O path.
+//! The lab: named experiments that measure the I/O path, variant against variant, interleaved, with their spread.
+//!
+//! Each experiment keeps one claim alive: the five reports the project started from (`founding/…`), and the aims
+//! of the design. The naive ways of the reports live here, not in the engine. Benchmarks print, tests check:
+//! nothing here is asserted, a bar is reported as met or not.
 #![forbid(unsafe_code)]
+
+mod command;
+mod experiments;
+mod hollow;
+mod interleave;
+pub mod kernel;
+mod machine;
+mod meter;
+mod outcome;
+mod probe;
+mod stats;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use throughline_device::EngineChoice;
+
+pub use experiments::{EXPERIMENTS, Experiment, find};
+pub use interleave::{Sample, Variant, interleave};
+pub use machine::Machine;
+pub use meter::{Meter, Spent};
+pub use outcome::{Bar, Outcome, Series};
+pub use stats::{Ratio, Summary};
+
+/// Why an experiment could not be run.
+#[derive(Debug)]
+pub struct Error(String);
+
+impl Error {
+    /// An error with this message.
+    pub fn new(message: impl Into<String>) -> Error {
+        Error(message.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error(error.to_string())
+    }
+}
+
+/// Result of the lab.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// How a person wants an experiment run.
+pub struct Settings<'a> {
+    /// Where images and files are made: a folder on the disk to be measured.
+    pub dir: PathBuf,
+    /// Samples per variant; `None` takes the experiment's own number.
+    pub rounds: Option<usize>,
+    /// Work per sample as a share of the experiment's full size, in percent (1 to 100).
+    pub scale_percent: u64,
+    /// The engine that devices are opened with.
+    pub engine: EngineChoice,
+    /// Told before each round: how many are done, and of how many.
+    pub progress: &'a dyn Fn(usize, usize),
+}
+
+impl Settings<'_> {
+    /// `full` scaled, but at least `floor`.
+    pub(crate) fn scaled(&self, full: u64, floor: u64) -> u64 {
+        (full.saturating_mul(self.scale_percent) / 100).max(floor)
+    }
+
+    /// A new folder in [`Settings::dir`] that vanishes with the value.
+    pub(crate) fn scratch(&self) -> Result<tempfile::TempDir> {
+        tempfile::Builder::new()
+            .prefix("throughline-lab-")
+            .tempdir_in(&self.dir)
+            .map_err(|e| {
+                Error::new(format!(
+                    "cannot make a folder in {}: {e}",
+                    self.dir.display()
+                ))
+            })
+    }
+}

@@ -1,0 +1,74 @@
+//! Whole programs as variants: our own binary and its peers, each run as a process of its own.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::kernel::search_path;
+use crate::meter::{Meter, Spent};
+use crate::{Error, Result};
+
+/// What `throughline --json cp --stats` says of itself.
+pub(crate) struct OwnReport(serde_json::Value);
+
+impl OwnReport {
+    /// A number of the report; 0 where it has none of that name.
+    pub(crate) fn number(&self, name: &str) -> f64 {
+        self.0
+            .get(name)
+            .and_then(serde_json::Value::as_f64)
+            .unwrap_or(0.0)
+    }
+}
+
+/// Runs a command to its end and measures its wall time (`cpu` is this process's own and means nothing here).
+pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
+    let meter = Meter::start();
+    let output = command
+        .env("PATH", search_path())
+        .output()
+        .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
+    let spent = meter.spent();
+    if !output.status.success() {
+        return Err(Error::new(format!(
+            "{command:?}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )));
+    }
+    Ok((spent, String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+/// Our own `cp --stats` with these arguments.
+pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
+    let own = std::env::current_exe()
+        .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
+    let (spent, stdout) = timed(
+        Command::new(own)
+            .args(["--json", "cp", "--stats"])
+            .args(arguments)
+            .stdin(Stdio::null()),
+    )?;
+    let line = stdout.lines().last().unwrap_or_default();
+    let report = serde_json::from_str(line)
+        .map_err(|e| Error::new(format!("cp --stats printed {line:?}: {e}")))?;
+    Ok((spent, OwnReport(report)))
+}
+
+/// A file of `len_bytes` that does not compress and is not all alike, written through to the disk.
+pub(crate) fn make_data(path: &Path, len_bytes: u64) -> Result<()> {
+    use std::io::Write;
+    let file = std::fs::File::create(path)?;
+    let mut out = std::io::BufWriter::with_capacity(8 << 20, &file);
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut block = vec![0u8; 1 << 20];
+    random.fill(&mut block);
+    let mut left = len_bytes;
+    while left > 0 {
+        let take = left.min(block.len() as u64) as usize;
+        block[..8].copy_from_slice(&left.to_le_bytes());
+        out.write_all(&block[..take])?;
+        left -= take as u64;
+    }
+    out.flush()?;
+    drop(out);
+    Ok(file.sync_all()?)
+}

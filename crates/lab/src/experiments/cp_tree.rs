@@ -1,0 +1,107 @@
+//! `cp/tree`: a tree of 50,000 small files into an ext4 image, beside `debugfs -w` fed the same tree by script.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::Experiment;
+use crate::command::{own_cp, timed};
+use crate::interleave::{Variant, interleave};
+use crate::kernel::{e2fsck, mke2fs};
+use crate::outcome::Outcome;
+use crate::{Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "cp/tree",
+    about: "cp -r of 50,000 small files into an ext4 image, beside debugfs -w fed the same tree by script",
+    run,
+};
+
+const FILES_PER_FOLDER: u64 = 100;
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let scratch = settings.scratch()?;
+    let (tree, image, script) = (
+        scratch.path().join("tree"),
+        scratch.path().join("image"),
+        scratch.path().join("script"),
+    );
+    let files = settings.scaled(50_000, 500);
+    fs::write(&script, make_tree(&tree, files)?)?;
+    let image_len = files * 8192 + (256 << 20);
+    let engine = settings.engine.to_string();
+
+    let ours = || {
+        mke2fs(&image, image_len, &["-t", "ext4"])?;
+        let (spent, report) = own_cp(&[
+            "--engine",
+            &engine,
+            "-r",
+            &tree.to_string_lossy(),
+            &format!("{}:/", image.display()),
+        ])?;
+        e2fsck(&image)?;
+        Ok(vec![
+            ("time", "s", spent.wall.as_secs_f64()),
+            ("peak memory", "MiB", report.number("peak_memory_mib")),
+        ])
+    };
+    let debugfs = || {
+        mke2fs(&image, image_len, &["-t", "ext4"])?;
+        let (spent, _) = timed(
+            Command::new("debugfs")
+                .args(["-w", "-f"])
+                .arg(&script)
+                .arg(&image),
+        )?;
+        Ok(vec![("time", "s", spent.wall.as_secs_f64())])
+    };
+    let mut variants = [Variant::new("ours", ours), Variant::new("debugfs", debugfs)];
+    interleave(
+        &mut outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(3),
+        settings.progress,
+    )?;
+    drop(variants);
+    outcome.ratio_at_most(
+        "cp -r / debugfs script, time",
+        "time",
+        "ours",
+        "debugfs",
+        0.5,
+    );
+    let peak = outcome
+        .samples("ours", "peak memory")
+        .iter()
+        .copied()
+        .fold(0.0, f64::max);
+    outcome.at_most("peak memory of cp -r, MiB", peak, 256.0);
+    outcome.counters.insert("files".into(), files as f64);
+    Ok(outcome)
+}
+
+/// Makes the tree and returns the `debugfs` script that writes the same one.
+fn make_tree(tree: &Path, files: u64) -> Result<String> {
+    let mut random = fastrand::Rng::with_seed(50_000);
+    let mut script = String::from("mkdir /tree\n");
+    let mut content = vec![0u8; 8192];
+    random.fill(&mut content);
+    for number in 0..files {
+        let folder = format!("d{:04}", number / FILES_PER_FOLDER);
+        if number % FILES_PER_FOLDER == 0 {
+            fs::create_dir_all(tree.join(&folder))?;
+            let _ = writeln!(script, "mkdir /tree/{folder}");
+        }
+        let path = tree.join(&folder).join(format!("file-{number:06}"));
+        fs::write(&path, &content[..random.usize(0..8192)])?;
+        let _ = writeln!(
+            script,
+            "write {} /tree/{folder}/file-{number:06}",
+            path.display()
+        );
+    }
+    Ok(script)
+}

@@ -1,0 +1,138 @@
+//! `founding/1`, report 1: a file of 48 KiB on ext3, then 4096 KiB direct writes at offset 48 KiB, over and over: the
+//! range behind one indirect block. One bio per mapped run against one bio per page, and the kernel's ext3 on loop.
+//!
+//! The report's fault was that a mapping of many blocks was submitted a page at a time. Here the naive variant is the
+//! same engine told to aim at bios of one page.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use throughline::{OpenOptions, Volume};
+use throughline_device::{AlignedBuf, BlockDevice, Op};
+
+use super::Experiment;
+use crate::hollow::load_image;
+use crate::interleave::{Sample, Variant, interleave};
+use crate::kernel::{e2fsck, may_mount, mke2fs, open_on_loop};
+use crate::meter::Meter;
+use crate::outcome::Outcome;
+use crate::{Error, Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { name: "founding/1", about: "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3", run };
+
+const HEAD_BYTES: u64 = 48 << 10;
+const CALL_BYTES: u64 = 4096 << 10;
+const PAGE_BYTES: u32 = 4096;
+const IMAGE_BYTES: u64 = 64 << 20;
+const NAME: &str = "/report1";
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let scratch = settings.scratch()?;
+    let image = |name: &str| scratch.path().join(name);
+    for name in ["ours", "naive", "kernel", "memory"] {
+        mke2fs(&image(name), IMAGE_BYTES, &["-t", "ext3", "-b", "4096"])?;
+    }
+    let on_disk = |name: &str, target| -> Result<Target> {
+        let options = OpenOptions::new().write(true).engine(settings.engine).bio_target(target);
+        Target::new(options.open(image(name)).map_err(as_error)?)
+    };
+    let in_memory = |target| -> Result<Target> {
+        let device = Arc::new(load_image(&image("memory"))?) as Arc<dyn BlockDevice>;
+        Target::new(OpenOptions::new().write(true).bio_target(target).open_device(device).map_err(as_error)?)
+    };
+    let (ours, naive) = (on_disk("ours", None)?, on_disk("naive", Some(PAGE_BYTES))?);
+    let (ours_memory, naive_memory) = (in_memory(None)?, in_memory(Some(PAGE_BYTES))?);
+    let kernel = kernel_file(&image("kernel"), &mut outcome)?;
+    let calls = settings.scaled(1000, 20) / 5;
+
+    let mut variants = vec![
+        Variant::new("ours", || ours.sample(calls)),
+        Variant::new("one bio per page", || naive.sample(calls)),
+        Variant::new("memory: ours", || ours_memory.sample(calls)),
+        Variant::new("memory: one bio per page", || naive_memory.sample(calls)),
+    ];
+    if let Some(file) = &kernel {
+        variants.push(Variant::new("kernel ext3 on loop", || kernel_sample(file, calls)));
+    }
+    interleave(&mut outcome, &mut variants, settings.rounds.unwrap_or(10), settings.progress)?;
+    drop(variants);
+    outcome.counters.insert("bio target, KiB".into(), f64::from(ours.volume.disk().bio_target_bytes()) / 1024.0);
+    let expected = CALL_BYTES.div_ceil(u64::from(ours.volume.disk().bio_target_bytes()));
+    for (target, name) in [(ours, "ours"), (naive, "naive")] {
+        target.volume.close().map_err(as_error)?;
+        e2fsck(&image(name))?;
+    }
+    bars(&mut outcome, expected as f64);
+    Ok(outcome)
+}
+
+fn as_error(error: throughline::Error) -> Error {
+    Error::new(error.to_string())
+}
+
+/// The report's file on one volume.
+struct Target {
+    volume: Volume,
+    file: throughline::File,
+}
+
+impl Target {
+    fn new(volume: Volume) -> Result<Target> {
+        let file = volume.create(NAME).map_err(as_error)?;
+        file.write_all_at(0, &vec![1; HEAD_BYTES as usize]).map_err(as_error)?;
+        file.write_all_at(HEAD_BYTES, &vec![2; CALL_BYTES as usize]).map_err(as_error)?;
+        Ok(Target { volume, file })
+    }
+
+    /// `calls` overwrites.
+    fn sample(&self, calls: u64) -> Result<Sample> {
+        let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+        let before = self.volume.disk().counters();
+        let meter = Meter::start();
+        for _ in 0..calls {
+            self.file.write_all_at(HEAD_BYTES, &buffer).map_err(as_error)?;
+        }
+        let (spent, counted) = (meter.spent(), self.volume.disk().counters().since(&before));
+        let bytes = calls * CALL_BYTES;
+        Ok(vec![
+            ("throughput", "MB/s", spent.mb_per_s(bytes)),
+            ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes)),
+            ("bios per call", "", counted.bios(Op::Write) as f64 / calls as f64),
+        ])
+    }
+}
+
+fn kernel_file(image: &Path, outcome: &mut Outcome) -> Result<Option<File>> {
+    if !may_mount() {
+        outcome.notes.push("the kernel's ext3 on loop was left out: it needs root and loop devices".into());
+        return Ok(None);
+    }
+    let file = open_on_loop(image, "ext3", NAME.trim_start_matches('/'))?;
+    let content = AlignedBuf::zeroed((HEAD_BYTES + CALL_BYTES) as usize, PAGE_BYTES as usize);
+    file.write_all_at(&content, 0)?;
+    Ok(Some(file))
+}
+
+fn kernel_sample(file: &File, calls: u64) -> Result<Sample> {
+    let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+    let meter = Meter::start();
+    for _ in 0..calls {
+        file.write_all_at(&buffer, HEAD_BYTES)?;
+    }
+    Ok(vec![("throughput", "MB/s", meter.spent().mb_per_s(calls * CALL_BYTES))])
+}
+
+fn bars(outcome: &mut Outcome, expected_bios: f64) {
+    let most = |variant: &str| outcome.samples(variant, "bios per call").iter().copied().fold(0.0, f64::max);
+    let (ours, naive) = (most("ours"), most("one bio per page"));
+    outcome.at_most("data bios per 4 MiB call, ours", ours, expected_bios + 1.0);
+    outcome.at_least("data bios per 4 MiB call, one per page", naive, 1024.0);
+    outcome.ratio_at_most("cpu per GiB, ours / one bio per page", "cpu", "ours", "one bio per page", 0.78);
+    outcome.ratio_at_least("memory: throughput, ours / one bio per page", "throughput", "memory: ours", "memory: one bio per page", 3.0);
+    outcome.ratio_at_least("throughput, ours / kernel ext3 on loop", "throughput", "ours", "kernel ext3 on loop", 1.0);
+    outcome.ratio("throughput, ours / one bio per page", "throughput", "ours", "one bio per page");
+}

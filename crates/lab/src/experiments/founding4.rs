@@ -1,0 +1,188 @@
+//! `founding/4`, report 4: one large direct request, gathered whole before anything moves against bios of a size
+//! derived from the device; and the kernel's O_DIRECT with the same call.
+//!
+//! "First submit" is the time from the call until the first request has been handed to the device, taken by the same
+//! probe below every variant.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use throughline_block::Disk;
+use throughline_device::{AlignedBuf, BlockDevice, Op, Segment, scope};
+use throughline_fileio::RawFile;
+
+use super::Experiment;
+use crate::command::make_data;
+use crate::interleave::{Sample, Variant, interleave};
+use crate::meter::Meter;
+use crate::outcome::Outcome;
+use crate::probe::{Probe, ProbeDevice};
+use crate::{Error, Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { name: "founding/4", about: "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel", run };
+
+const PAGE_BYTES: usize = 4096;
+const CALLS_PER_SAMPLE: usize = 8;
+/// The control's depth: so few requests that more, smaller ones cannot overlap more than few large ones do.
+const CONTROL_DEPTH: u32 = 4;
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let scratch = settings.scratch()?;
+    let path = scratch.path().join("data");
+    let file_len = settings.scaled(512 << 20, 128 << 20);
+    make_data(&path, file_len)?;
+    for op in [Op::Read, Op::Write] {
+        for mib in [32usize, 64] {
+            measure(settings, &mut outcome, &path, op, mib)?;
+        }
+    }
+    bars(&mut outcome);
+    Ok(outcome)
+}
+
+fn measure(settings: &Settings<'_>, outcome: &mut Outcome, path: &Path, op: Op, mib: usize) -> Result<()> {
+    let label = format!("{mib} MiB {}", if op == Op::Read { "read" } else { "write" });
+    let (ours, control) = (Way::open(settings, path, None)?, Way::open(settings, path, Some(CONTROL_DEPTH))?);
+    outcome.counters.insert(format!("bio target, {label}, KiB"), f64::from(ours.disk.bio_target_bytes()) / 1024.0);
+    // The control's small bios are as large as the device takes: on its four slots they are what the whole request is.
+    control.disk.set_bio_target_bytes(Some(control.disk.limits().max_transfer_bytes));
+    let kernel = OpenOptions::new().read(true).write(true).custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed()).open(path)?;
+    let buffer = || AlignedBuf::zeroed(mib << 20, 2 << 20);
+    let (mut a, mut b, mut c, mut d, mut e) = (buffer(), buffer(), buffer(), buffer(), buffer());
+    let mut variants = [
+        Variant::new(format!("{label}: ours"), || ours.sample(op, &mut a, Build::Pipelined)),
+        Variant::new(format!("{label}: whole request"), || ours.sample(op, &mut b, Build::Whole)),
+        Variant::new(format!("{label}: kernel O_DIRECT"), || kernel_sample(&kernel, op, &mut c)),
+        Variant::new(format!("{label}: depth 4, ours"), || control.sample(op, &mut d, Build::Pipelined)),
+        Variant::new(format!("{label}: depth 4, whole request"), || control.sample(op, &mut e, Build::Whole)),
+    ];
+    interleave(outcome, &mut variants, settings.rounds.unwrap_or(15), settings.progress)
+}
+
+/// How a call becomes requests.
+#[derive(Clone, Copy)]
+enum Build {
+    /// The engine's way.
+    Pipelined,
+    /// The report's: page by page into one request, which is submitted when it is whole.
+    Whole,
+}
+
+/// One opening of the file, under a probe.
+struct Way {
+    raw: RawFile,
+    disk: Arc<Disk>,
+    device: Arc<ProbeDevice>,
+    probe: Arc<Probe>,
+}
+
+impl Way {
+    fn open(settings: &Settings<'_>, path: &Path, depth: Option<u32>) -> Result<Way> {
+        let inner = throughline_device::OpenOptions::new().write(true).engine(settings.engine).open(path)?;
+        let device = Arc::new(ProbeDevice::new(inner, depth));
+        let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>).map_err(|e| Error::new(e.to_string()))?);
+        Ok(Way { raw: RawFile::from_disk(Arc::clone(&disk)), disk, probe: device.probe(), device })
+    }
+
+    /// Several calls, one after the other through the file; the mean of each quantity.
+    fn sample(&self, op: Op, buffer: &mut AlignedBuf, build: Build) -> Result<Sample> {
+        let (mut first_us, mut requests) = (0.0, 0.0);
+        let len = buffer.len() as u64;
+        let places = self.device.len_bytes() / len;
+        let mut queue = self.device.open_queue()?;
+        let meter = Meter::start();
+        for call in 0..CALLS_PER_SAMPLE {
+            let offset = (call as u64 % places) * len;
+            let start = self.probe.reset();
+            match build {
+                Build::Pipelined => self.pipelined(op, buffer, offset)?,
+                Build::Whole => whole(&mut *queue, op, buffer, offset)?,
+            }
+            first_us += self.probe.first_submit_us(start);
+            requests += self.probe.requests();
+        }
+        let spent = meter.spent();
+        let (calls, bytes) = (CALLS_PER_SAMPLE as f64, len * CALLS_PER_SAMPLE as u64);
+        Ok(vec![
+            ("throughput", "MB/s", spent.mb_per_s(bytes)),
+            ("first submit", "us", first_us / calls),
+            ("requests per call", "", requests / calls),
+            ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes)),
+        ])
+    }
+
+    fn pipelined(&self, op: Op, buffer: &mut AlignedBuf, offset: u64) -> Result<()> {
+        let moved = match op {
+            Op::Read => self.raw.read_at(offset, buffer),
+            _ => self.raw.write_at(offset, buffer),
+        };
+        match moved.map_err(|e| Error::new(e.to_string()))? {
+            all if all == buffer.len() => Ok(()),
+            short => Err(Error::new(format!("a call moved {short} bytes of {}", buffer.len()))),
+        }
+    }
+}
+
+/// The naive way: look at every page, add it to the one segment it continues, and submit when all are gathered.
+fn whole(queue: &mut dyn throughline_device::Queue, op: Op, buffer: &mut AlignedBuf, offset: u64) -> Result<()> {
+    let mut gathered: Vec<(usize, usize)> = Vec::new();
+    for page in buffer.chunks(PAGE_BYTES) {
+        // The page must be there before a device may touch it; the kernel pins it at this point.
+        std::hint::black_box(page[0]);
+        let start = page.as_ptr().addr();
+        match gathered.last_mut() {
+            Some((_, end)) if *end == start => *end += page.len(),
+            _ => gathered.push((start, start + page.len())),
+        }
+    }
+    let pieces = gathered.len();
+    let mut done = Vec::new();
+    scope(queue, |scope| {
+        let segment = if op == Op::Read { Segment::Read(buffer) } else { Segment::Write(buffer) };
+        debug_assert_eq!(pieces, 1, "the buffer is one piece of memory");
+        scope.submit(0, op, offset, [segment], false);
+        scope.kick();
+        scope.reap(1, &mut done);
+    });
+    done.into_iter().try_for_each(|d| d.result).map_err(Error::from)
+}
+
+fn kernel_sample(file: &File, op: Op, buffer: &mut AlignedBuf) -> Result<Sample> {
+    let len = buffer.len() as u64;
+    let places = file.metadata()?.len() / len;
+    let meter = Meter::start();
+    for call in 0..CALLS_PER_SAMPLE {
+        let offset = (call as u64 % places) * len;
+        match op {
+            Op::Read => file.read_exact_at(buffer, offset)?,
+            _ => file.write_all_at(buffer, offset)?,
+        }
+    }
+    let (spent, bytes) = (meter.spent(), len * CALLS_PER_SAMPLE as u64);
+    Ok(vec![("throughput", "MB/s", spent.mb_per_s(bytes)), ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes))])
+}
+
+fn bars(outcome: &mut Outcome) {
+    for label in ["32 MiB read", "64 MiB read", "32 MiB write", "64 MiB write"] {
+        let name = |variant: &str| format!("{label}: {variant}");
+        let (ours, whole, kernel) = (name("ours"), name("whole request"), name("kernel O_DIRECT"));
+        let target = if label == "32 MiB write" { 1.3 } else { 1.0 };
+        outcome.ratio_at_least(&format!("{label}: ours / kernel O_DIRECT"), "throughput", &ours, &kernel, target);
+        outcome.ratio(&format!("{label}: ours / whole request"), "throughput", &ours, &whole);
+        if let Some(control) =
+            outcome.ratio(&format!("{label}: control at depth 4"), "throughput", &name("depth 4, ours"), &name("depth 4, whole request"))
+        {
+            let nearest = 1.0f64.clamp(control.low, control.high);
+            outcome.at_most(&format!("{label}: control, distance of its interval from 1"), (nearest - 1.0).abs(), 0.02);
+        }
+        if label == "32 MiB read" {
+            let first = crate::stats::Summary::of(outcome.samples(&ours, "first submit")).median;
+            outcome.at_most("32 MiB read: first submit, median, us", first, 100.0);
+            outcome.ratio_at_least("32 MiB read: first submit, whole request / ours", "first submit", &whole, &ours, 20.0);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The experiments by name.
+
+mod cp_stream;
+mod cp_tree;
+
+use crate::outcome::Outcome;
+use crate::{Error, Result, Settings};
+
+/// A named experiment.
+pub struct Experiment {
+    /// Its name, such as `founding/1`.
+    pub name: &'static str,
+    /// One line: what it measures.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn(&Settings<'_>) -> Result<Outcome>,
+}
+
+/// All experiments, in the order in which they are listed.
+pub const EXPERIMENTS: &[Experiment] = &[cp_stream::EXPERIMENT, cp_tree::EXPERIMENT];
+
+/// The experiment of this name.
+pub fn find(name: &str) -> Result<&'static Experiment> {
+    EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {
+        let names: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        Error::new(format!(
+            "no experiment '{name}'; there are: {}",
+            names.join(", ")
+        ))
+    })
+}

@@ -1,0 +1,101 @@
+//! The kernel's own file system as the thing to compare with: an image on a loop device with direct-io=on.
+//!
+//! Invariant: nothing is left behind. The mount is detached lazily as soon as the one file of the experiment is
+//! open, and the loop device is told to vanish with its last user, so that even SIGKILL leaves neither.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Error, Result};
+
+/// Whether this process may mount: root with loop devices.
+pub fn may_mount() -> bool {
+    rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
+}
+
+/// Runs a program to its end; its standard error becomes part of the error.
+pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("PATH", search_path())
+        .output()
+        .map_err(|e| Error::new(format!("cannot run {program}: {e}")))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::new(format!(
+            "{program} {}: {}",
+            arguments.join(" "),
+            stderr.trim()
+        )));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `PATH` with the system directories that ordinary users often lack and `mke2fs` lives in.
+pub fn search_path() -> String {
+    format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    )
+}
+
+/// Makes an image of `len_bytes` with `mke2fs` and these arguments.
+pub fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result<()> {
+    File::create(image)
+        .and_then(|f| f.set_len(len_bytes))
+        .map_err(|e| Error::new(format!("{}: {e}", image.display())))?;
+    let mut all = vec!["-q", "-F"];
+    all.extend_from_slice(arguments);
+    let path = image.to_string_lossy();
+    all.push(&path);
+    run("mke2fs", &all).map(drop)
+}
+
+/// `e2fsck -fn`: an error unless the image is clean.
+pub fn e2fsck(image: &Path) -> Result<()> {
+    run("e2fsck", &["-fn", &image.to_string_lossy()]).map(drop)
+}
+
+/// Opens `name` for direct I/O (created where absent) in the file system on `image`, as the kernel serves it.
+///
+/// The returned file is the only thing that keeps the file system mounted.
+pub fn open_on_loop(image: &Path, fs_type: &str, name: &str) -> Result<File> {
+    let device = run(
+        "losetup",
+        &[
+            "--find",
+            "--show",
+            "--direct-io=on",
+            &image.to_string_lossy(),
+        ],
+    )?
+    .trim()
+    .to_owned();
+    let opened = mount_and_open(&device, fs_type, name);
+    // With a user left this marks the loop device to vanish with the last one; without, it detaches at once.
+    let detached = run("losetup", &["--detach", &device]);
+    let file = opened?;
+    detached.map(|_| file)
+}
+
+fn mount_and_open(device: &str, fs_type: &str, name: &str) -> Result<File> {
+    let point =
+        tempfile::tempdir().map_err(|e| Error::new(format!("cannot make a mount point: {e}")))?;
+    let point_path: PathBuf = point.path().into();
+    run(
+        "mount",
+        &["-t", fs_type, device, &point_path.to_string_lossy()],
+    )?;
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+        .open(point_path.join(name))
+        .map_err(|e| Error::new(format!("{name} on {device}: {e}")));
+    run("umount", &["--lazy", &point_path.to_string_lossy()])?;
+    opened
+}

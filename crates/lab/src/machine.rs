@@ -1,0 +1,72 @@
+//! What must be known of a machine to read its figures.
+
+use std::fmt;
+use std::fs;
+
+use serde::Serialize;
+
+/// The machine a run was made on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The processor's model name.
+    pub cpu: String,
+    /// Processors this process may run on.
+    pub cpus: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// This program's version.
+    pub version: &'static str,
+    /// Whether the program was built with optimisation; figures of a debug build mean nothing.
+    pub optimised: bool,
+}
+
+impl Machine {
+    /// This machine, as the kernel tells it.
+    pub fn here() -> Machine {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpuinfo
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix("model name")
+                    .and_then(|rest| rest.split_once(": "))
+            })
+            .map_or_else(|| "unknown processor".into(), |(_, name)| name.into());
+        let memory_mib = fs::read_to_string("/proc/meminfo")
+            .unwrap_or_default()
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix("MemTotal:")?
+                    .trim()
+                    .strip_suffix(" kB")?
+                    .parse::<u64>()
+                    .ok()
+            })
+            .map_or(0, |kib| kib / 1024);
+        let uname = rustix::system::uname();
+        Machine {
+            cpu,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib,
+            kernel: uname.release().to_string_lossy().into_owned(),
+            version: env!("CARGO_PKG_VERSION"),
+            optimised: !cfg!(debug_assertions),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} × {}, {} MiB, Linux {}, throughline {}",
+            self.cpus, self.cpu, self.memory_mib, self.kernel, self.version
+        )?;
+        if self.optimised {
+            Ok(())
+        } else {
+            write!(f, ", DEBUG BUILD: figures mean nothing")
+        }
+    }
+}
