@@ -5,12 +5,18 @@
 
 use std::sync::OnceLock;
 
+use throughline_extfmt::geometry::DESC_BYTES_64BIT;
 use throughline_extfmt::group_desc::{self, GroupDesc};
-use throughline_extfmt::{FsBlock, GroupNumber, Layout};
+use throughline_extfmt::{Corrupt, FsBlock, GroupNumber};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
+
+/// Ranges in memory at which those that touch are joined while the map of fixed metadata is made.
+const JOIN_AT: usize = 1 << 16;
+/// Descriptor blocks that are asked for at once where all of them will be read.
+const READ_AHEAD_BLOCKS: u32 = 256;
 
 /// What the volume knows of its groups.
 #[derive(Default)]
@@ -30,8 +36,8 @@ impl Zones {
         rest.iter().copied().take_while(move |zone| zone.0 < end)
     }
 
-    /// From ranges in any order. Two that overlap: the volume is damaged.
-    fn new(mut ranges: Vec<(u64, u64)>) -> Result<Self> {
+    /// Joins ranges in any order to ascending ones. Two that overlap: the volume is damaged.
+    fn join(mut ranges: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
         ranges.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, end) in ranges {
@@ -43,7 +49,7 @@ impl Zones {
                 _ => merged.push((start, end)),
             }
         }
-        Ok(Self(merged.into()))
+        Ok(merged)
     }
 }
 
@@ -79,7 +85,7 @@ impl Fs {
         if group.0 >= self.geo.groups {
             return Err(Error::corrupt(format!("group {group} does not exist")));
         }
-        Ok(Layout::new(&self.geo).desc_place(group))
+        Ok(self.geo.desc_place(group))
     }
 
     /// The fixed metadata of the whole volume.
@@ -95,23 +101,48 @@ impl Fs {
     }
 
     fn read_zones(&self) -> Result<Zones> {
-        let layout = Layout::new(&self.geo);
         let mut ranges = Vec::new();
-        let mut ahead = 0;
+        let mut join_at = JOIN_AT;
         for group in (0..self.geo.groups).map(GroupNumber) {
-            if group.0 == ahead {
-                ahead = self.read_descriptors_ahead(group);
-            }
+            self.read_descriptors_ahead(group);
             let desc = self.group_desc(group)?;
-            ranges.push((desc.block_bitmap().0, 1));
-            ranges.push((desc.inode_bitmap().0, 1));
-            ranges.push((desc.inode_table().0, self.geo.inode_table_blocks.into()));
-            layout.base_metadata(group, |start, len| ranges.push((start.0, len)));
-            if ranges.len() >= MERGE_AT {
-                ranges = merge_early(ranges)?;
+            let own = [
+                (self.geo.group_first_block(group), self.geo.fixed_blocks(group)),
+                (desc.block_bitmap(), 1),
+                (desc.inode_bitmap(), 1),
+                (desc.inode_table(), self.geo.inode_table_blocks),
+            ];
+            let own = own.into_iter().filter(|(_, len)| *len != 0);
+            ranges.extend(own.map(|(FsBlock(start), len)| (start, start.saturating_add(len.into()))));
+            if ranges.len() >= join_at {
+                ranges = Zones::join(ranges)?;
+                join_at = ranges.len().saturating_mul(2).max(JOIN_AT);
             }
         }
-        let ranges = ranges.into_iter().filter(|r| r.1 != 0).map(|(start, len)| (start, start.saturating_add(len)));
-        Zones::new(ranges.collect())
+        Ok(Zones(Zones::join(ranges)?.into()))
     }
+
+    /// Where `group` begins a stretch of descriptor blocks, asks for all of the stretch.
+    pub(crate) fn read_descriptors_ahead(&self, group: GroupNumber) {
+        let (index, offset) = self.geo.desc_index(group);
+        if offset != 0 || index % READ_AHEAD_BLOCKS != 0 {
+            return;
+        }
+        let end = index.saturating_add(READ_AHEAD_BLOCKS).min(self.geo.desc_blocks);
+        let blocks: Vec<FsBlock> = (index..end).map(|index| self.geo.desc_block(index)).collect();
+        self.journal.readahead(&blocks);
+    }
+
+    /// As much of a bitmap's checksum as the descriptor has room for.
+    pub(crate) fn kept_csum(&self, csum: u32) -> u32 {
+        if self.geo.desc_bytes >= DESC_BYTES_64BIT { csum } else { csum & 0xFFFF }
+    }
+}
+
+/// Compares the checksum of a group's bitmap with what the descriptor says.
+pub(crate) fn check_csum(what: &str, group: GroupNumber, found: u32, right: u32) -> core::result::Result<(), Corrupt> {
+    if found == right {
+        return Ok(());
+    }
+    Err(Corrupt::new(format!("checksum of the {what} of group {group} is {found:#010x}, should be {right:#010x}")))
 }

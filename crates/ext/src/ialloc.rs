@@ -1,24 +1,289 @@
 //! The inode allocator.
+//!
+//! Files go to their directory's group. Directories spread, so that each has room around it: those at the top of the tree
+//! over the whole volume, those below near their parent while that is no fuller than the average.
+//!
+//! Invariants: an inode bitmap changes only under its group's lock, together with its descriptor; within a group always the
+//! lowest free inode is taken, so that the part of a table that was never used (`bg_itable_unused`) stays one piece.
 
+mod group;
+
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::Result;
+use parking_lot::{Mutex, MutexGuard};
+use throughline_extfmt::extent::NodeMut;
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::inode::{FileType, InodeFlags, Time};
+use throughline_extfmt::{FsBlock, GroupNumber, InodeImage, InodeNumber, Superblock};
+
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::lock_order::{Held, Rank, locked};
+
+/// Blocks of the transaction that [`Fs::new_inode`] or [`Fs::free_inode`] touches: bitmap, descriptor, inode table.
+pub(crate) const INODE_CREDITS: u32 = 3;
+
+/// Flags that a new inode takes over from its directory.
+const INHERITED: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::DAX);
+/// Those of them that mean something on a regular file.
+const INHERITED_BY_FILES: InodeFlags =
+    INHERITED.difference(InodeFlags::DIRSYNC.union(InodeFlags::PROJINHERIT).union(InodeFlags::CASEFOLD));
+/// Those of them that mean something on anything else but directories.
+const INHERITED_BY_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+
+/// Locks of groups' inode bitmaps; several groups share one.
+const LOCKS: usize = 64;
+/// Flex groups that are compared for a new directory.
+const FLEXES_LOOKED_AT: u32 = 64;
+/// Groups of a flex group that are summed up for that; there are volumes with one flex group for all.
+const GROUPS_OF_FLEX: u32 = 64;
+
+/// The counts and hints of the inode allocator.
+pub(crate) struct Ialloc {
+    free: AtomicU32,
+    /// By group: index below which no inode is free.
+    first_free: Box<[Mutex<HashMap<u32, u32>>]>,
+    /// Where the next directory at the top of the tree starts to look; also makes generations differ.
+    rotor: AtomicU32,
+}
+
+impl Ialloc {
+    /// With the superblock's count.
+    pub(crate) fn new(sb: &Superblock) -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        Self {
+            free: AtomicU32::new(sb.s_free_inodes_count.get().min(sb.s_inodes_count.get())),
+            first_free: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            rotor: AtomicU32::new(RandomState::new().hash_one(sb.s_uuid) as u32),
+        }
+    }
+
+    /// Free inodes.
+    pub(crate) fn free_inodes(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Corrects the count, before anything was allocated.
+    pub(crate) fn set_free(&self, free: u32) {
+        self.free.store(free, Ordering::Relaxed);
+    }
+
+    /// The lock of a group's inode bitmap, with the hints kept under it.
+    fn lock(&self, group: GroupNumber) -> Held<MutexGuard<'_, HashMap<u32, u32>>> {
+        let slot = group.0 as usize % LOCKS;
+        locked(Rank::Group, group.0.into(), || self.first_free[slot].lock())
+    }
+}
 
 impl Fs {
-    /// A fresh inode: number taken in the bitmap, image initialised and stored (times now, one link for files and two for
-    /// directories set by the caller, inherited flags, `i_extra_isize`, generation; an empty extent root or empty
-    /// indirect map), object in the table. `mode` carries the type bits.
+    /// A fresh inode ([`INODE_CREDITS`]): its number taken, its image made and stored, its object in the table. Times are
+    /// now, flags and project as inherited, no names yet (the caller sets the link count and stores), and an empty extent
+    /// tree or block map. `mode` has the type bits.
     ///
     /// # Errors
     /// `NoSpace` when no inode is free; those of the journal; `Corrupt`.
-    pub(crate) fn new_inode(&self, h: &mut Handle<'_>, parent: &Inode, mode: u16, uid: u32, gid: u32) -> Result<Arc<Inode>>;
+    pub(crate) fn new_inode(
+        &self,
+        h: &mut Handle<'_>,
+        parent: &Inode,
+        mode: u16,
+        uid: u32,
+        gid: u32,
+    ) -> Result<Arc<Inode>> {
+        let kind = FileType::from_mode(mode).ok_or(Reason::Invalid("a mode without file type"))?;
+        let image = self.fresh_image(parent, kind, mode, (uid, gid));
+        let result = self.take_inode(h, parent, kind).and_then(|ino| self.insert_inode(h, ino, image));
+        self.note_damage(result)
+    }
 
-    /// Gives an inode back: no names, no blocks left (the caller truncated it). Sets the deletion time, clears the bit.
+    /// Gives an inode back ([`INODE_CREDITS`]): one without names whose blocks are freed. Sets the deletion time.
     ///
     /// # Errors
-    /// Those of the journal; `Corrupt` for one that is free already.
-    pub(crate) fn free_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()>;
+    /// Those of the journal; `Corrupt`, with nothing changed, for one that is free already.
+    pub(crate) fn free_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let result = self.put_inode(h, inode);
+        self.note_damage(result)
+    }
+
+    /// Takes the lowest free inode of the best group that has one.
+    fn take_inode(&self, h: &mut Handle<'_>, parent: &Inode, kind: FileType) -> Result<InodeNumber> {
+        if self.ialloc.free_inodes() == 0 {
+            return Err(Reason::NoSpace.into());
+        }
+        let is_dir = kind == FileType::Directory;
+        let first = if is_dir { self.group_for_dir(parent)? } else { self.group_for_child(parent) };
+        for step in 0..self.geo.groups {
+            let group = self.next_group(first, step);
+            if self.group_desc(group)?.free_inodes() == 0 {
+                continue;
+            }
+            if let Some(ino) = self.take_inode_in(h, group, is_dir)? {
+                self.ialloc.free.fetch_sub(1, Ordering::Relaxed);
+                if !is_dir {
+                    parent.last_child_group.store(group.0, Ordering::Relaxed);
+                }
+                return Ok(ino);
+            }
+        }
+        Err(Reason::NoSpace.into())
+    }
+
+    fn put_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let Some((group, index)) = self.geo.inode_place(inode.ino).filter(|_| inode.ino >= self.geo.first_ino) else {
+            return Err(Error::corrupt("a reserved inode is to be freed").in_inode(inode.ino));
+        };
+        self.check_inode_used(group, index).map_err(|e| e.in_inode(inode.ino))?;
+        {
+            let mut raw = inode.raw.write();
+            raw.set_links_count(0);
+            raw.set_size_bytes(0);
+            raw.set_dtime(self.now().seconds as u32);
+        }
+        self.retire_inode(h, inode)?;
+        self.put_inode_in(h, group, index, inode.kind == Some(FileType::Directory))?;
+        self.ialloc.free.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn fresh_image(&self, parent: &Inode, kind: FileType, mode: u16, (uid, gid): (u32, u32)) -> InodeImage {
+        let want = self.superblock.lock().s_want_extra_isize.get();
+        let mut image = InodeImage::new(self.geo.inode_bytes, want);
+        image.set_mode(mode);
+        image.set_uid(uid);
+        image.set_gid(gid);
+        let now = self.now();
+        for time in [Time::Access, Time::Change, Time::Modify, Time::Create] {
+            image.set_time(time, now);
+        }
+        image.set_generation(generation(self.ialloc.rotor.fetch_add(1, Ordering::Relaxed), now.nanoseconds));
+        let (inherited, project) = {
+            let parent = parent.raw.read();
+            (parent.flags(), parent.projid())
+        };
+        let mut flags = inherited
+            & match kind {
+                FileType::Directory => INHERITED,
+                FileType::Regular => INHERITED_BY_FILES,
+                _ => INHERITED_BY_OTHERS,
+            };
+        let mapped = matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink);
+        if mapped && self.geo.incompat.contains(Incompat::EXTENTS) {
+            flags |= InodeFlags::EXTENTS;
+            // 60 bytes always have room for a node.
+            let _ = NodeMut::init(image.i_block_mut(), 0);
+        }
+        image.set_flags(flags);
+        if inherited.contains(InodeFlags::PROJINHERIT) {
+            // Without room for it in the inode there is no project to inherit.
+            let _ = image.set_projid(project);
+        }
+        image
+    }
+
+    /// Files follow each other near their directory.
+    fn group_for_child(&self, parent: &Inode) -> GroupNumber {
+        match parent.last_child_group.load(Ordering::Relaxed) {
+            group if group < self.geo.groups && !self.has_free_inodes_at_home(parent) => GroupNumber(group),
+            _ => self.group_of_inode(parent.ino),
+        }
+    }
+
+    /// Whether the directory's own group can take a file: cheaper than to find out by searching.
+    fn has_free_inodes_at_home(&self, parent: &Inode) -> bool {
+        self.group_desc(self.group_of_inode(parent.ino)).is_ok_and(|desc| desc.free_inodes() != 0)
+    }
+
+    pub(crate) fn group_of_inode(&self, ino: InodeNumber) -> GroupNumber {
+        self.geo.inode_place(ino).map_or(GroupNumber(0), |(group, _)| group)
+    }
+
+    fn next_group(&self, first: GroupNumber, step: u32) -> GroupNumber {
+        let sum = u64::from(first.0) + u64::from(step);
+        GroupNumber((sum % u64::from(self.geo.groups.max(1))) as u32)
+    }
+
+    /// The first group of the flex group for a new directory; without flex groups each group is one.
+    fn group_for_dir(&self, parent: &Inode) -> Result<GroupNumber> {
+        let log = self.geo.log_groups_per_flex;
+        let flexes = (u64::from(self.geo.groups).div_ceil(1 << log)).max(1) as u32;
+        let at_top = parent.ino == InodeNumber::ROOT || parent.raw.read().flags().contains(InodeFlags::TOPDIR);
+        let first = if at_top {
+            self.ialloc.rotor.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) % flexes
+        } else {
+            self.group_of_inode(parent.ino).0 >> log
+        };
+        let average = Room {
+            inodes: u64::from(self.ialloc.free_inodes()) / u64::from(flexes),
+            blocks: self.balloc.free_on_disk() / u64::from(flexes),
+            dirs: 0,
+        };
+        let mut best: Option<(u32, Room)> = None;
+        for step in 0..flexes.min(FLEXES_LOOKED_AT) {
+            let flex = ((u64::from(first) + u64::from(step)) % u64::from(flexes)) as u32;
+            let room = self.room_in_flex(flex, log)?;
+            if !at_top && room.inodes > average.inodes / 4 && room.blocks >= average.blocks / 4 && room.inodes > 0 {
+                return Ok(GroupNumber(flex << log));
+            }
+            let fit = room.inodes > 0 && room.inodes >= average.inodes && room.blocks >= average.blocks;
+            if fit && best.as_ref().is_none_or(|(_, best)| room.dirs < best.dirs) {
+                best = Some((flex, room));
+            }
+        }
+        Ok(GroupNumber(best.map_or(first, |(flex, _)| flex) << log))
+    }
+
+    fn room_in_flex(&self, flex: u32, log: u32) -> Result<Room> {
+        let mut room = Room { inodes: 0, blocks: 0, dirs: 0 };
+        let first = flex << log;
+        let end = u64::from(first).saturating_add(1 << log).min(self.geo.groups.into()) as u32;
+        for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
+            let desc = self.group_desc(group)?;
+            room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
+            room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
+            room.dirs = room.dirs.saturating_add(desc.used_dirs().into());
+        }
+        Ok(room)
+    }
+
+    /// Where the first block of a file should go: in its inode's group; with flex groups of four and more, directories in
+    /// the first group of theirs and files behind it, so that directories lie together.
+    pub(crate) fn goal_for(&self, inode: &Inode) -> FsBlock {
+        let GroupNumber(own) = self.group_of_inode(inode.ino);
+        let log = self.geo.log_groups_per_flex;
+        let group = if (2..32).contains(&log) {
+            let first = own >> log << log;
+            let behind = first.saturating_add(1);
+            let is_file = inode.kind == Some(FileType::Regular);
+            if is_file && behind < self.geo.groups { behind } else { first }
+        } else {
+            own
+        };
+        self.geo.group_first_block(GroupNumber(group))
+    }
+}
+
+/// What a flex group has left, and the directories it has.
+struct Room {
+    inodes: u64,
+    blocks: u64,
+    dirs: u64,
+}
+
+/// A generation that differs from those before: it tells an inode from an earlier one of the same number.
+fn generation(count: u32, nanoseconds: u32) -> u32 {
+    let mixed = (u64::from(count) << 32 | u64::from(nanoseconds)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as u32
 }

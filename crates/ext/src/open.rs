@@ -13,6 +13,7 @@ use throughline_extfmt::{Geometry, Superblock};
 use throughline_journal::{Budget, Journal};
 
 use crate::balloc::Balloc;
+use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
 use crate::fs::{Access, Fs, Life};
 use crate::groups::Groups;
@@ -20,6 +21,7 @@ use crate::ialloc::Ialloc;
 use crate::inode::InodeTable;
 use crate::mmp::MmpGuard;
 use crate::options::OpenOptions;
+use crate::orphan::Orphans;
 
 /// Incompatible features that are understood in full.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
@@ -126,6 +128,8 @@ impl Fs {
             groups: Groups::default(),
             inodes: InodeTable::default(),
             rename: Mutex::new(()),
+            hash_rules: HashRules::new(&sb),
+            orphans: Orphans::default(),
             mmp: Mutex::new(None),
             changed: AtomicBool::new(false),
             life: Life {
@@ -166,6 +170,7 @@ impl Fs {
     fn recount(&self) -> Result<()> {
         let (mut blocks, mut inodes) = (0u64, 0u32);
         for group in (0..self.geo.groups).map(throughline_extfmt::GroupNumber) {
+            self.read_descriptors_ahead(group);
             let desc = self.group_desc(group)?;
             blocks = blocks.saturating_add(desc.free_blocks().into());
             inodes = inodes.saturating_add(desc.free_inodes());

@@ -1,7 +1,7 @@
 //! What `df` shows.
 
-use throughline_extfmt::features::{Compat, Incompat};
-use throughline_extfmt::{GroupNumber, InodeNumber, Layout};
+use throughline_extfmt::features::Compat;
+use throughline_extfmt::{GroupNumber, InodeNumber};
 
 use crate::error::Result;
 use crate::fs::Fs;
@@ -61,11 +61,10 @@ impl Fs {
 
     /// Blocks of the volume's own structures, as the kernel counts them where the superblock does not say.
     fn overhead(&self) -> Result<u64> {
-        let layout = Layout::new(&self.geo);
         let mut blocks = self.geo.first_data_block.0;
         for group in (0..self.geo.groups).map(GroupNumber) {
-            layout.base_metadata(group, |_, len| blocks = blocks.saturating_add(len));
-            blocks = blocks.saturating_add(u64::from(self.geo.inode_table_blocks)).saturating_add(2);
+            let group_own = u64::from(self.geo.fixed_blocks(group)).saturating_add(self.geo.inode_table_blocks.into());
+            blocks = blocks.saturating_add(group_own).saturating_add(2);
         }
         let sb = self.superblock();
         if self.geo.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() != 0 {

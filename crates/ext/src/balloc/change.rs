@@ -11,6 +11,7 @@ use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber};
 use super::map::BlockMap;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::groups::check_csum;
 use crate::handle::Handle;
 
 /// A change of one group's bitmap, under the group's lock.
@@ -25,6 +26,7 @@ impl Change<'_, '_> {
     /// Sets the bits of a claimed range.
     pub(super) fn allocate(&mut self, first: u32, len: u32) -> Result<()> {
         let mut desc = self.fs.group_desc(self.group)?;
+        let range = first..first.saturating_add(len);
         if desc.free_blocks() < len {
             return Err(self.corrupt("its free count is too small", &desc));
         }
@@ -32,18 +34,18 @@ impl Change<'_, '_> {
             let bits = self.fs.initial_bitmap(self.group)?;
             self.h.create(desc.block_bitmap(), |bytes| {
                 bytes.copy_from_slice(&bits);
-                bitmap::set_range(bytes, first, len);
+                bitmap::set_range(bytes, range.clone());
                 self.fs.seal_bitmap(&mut desc, bytes);
             })?;
             desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT);
         } else {
             let bits = self.fs.read(desc.block_bitmap())?;
-            if bitmap::count_zeros(&bits, first, first.saturating_add(len)) != len {
+            if bitmap::count_clear(&bits, range.clone()) != len {
                 return Err(self.corrupt("a block that is free in memory is in use on disk", &desc));
             }
             drop(bits);
             self.h.modify(desc.block_bitmap(), |bytes| {
-                bitmap::set_range(bytes, first, len);
+                bitmap::set_range(bytes, range.clone());
                 self.fs.seal_bitmap(&mut desc, bytes);
             })?;
         }
@@ -58,7 +60,7 @@ impl Change<'_, '_> {
         let mut desc = self.fs.group_desc(self.group)?;
         self.fs.check_bits_set(self.group, &desc, first, len)?;
         self.h.modify(desc.block_bitmap(), |bytes| {
-            bitmap::clear_range(bytes, first, len);
+            bitmap::clear_range(bytes, first..first.saturating_add(len));
             self.fs.seal_bitmap(&mut desc, bytes);
         })?;
         desc.set_free_blocks(desc.free_blocks().saturating_add(len));
@@ -108,7 +110,7 @@ impl Fs {
         let free = if self.block_uninit(desc) {
             len
         } else {
-            bitmap::count_zeros(&self.read(desc.block_bitmap())?, first, first.saturating_add(len))
+            bitmap::count_clear(&self.read(desc.block_bitmap())?, first..first.saturating_add(len))
         };
         if free == 0 {
             return Ok(());
@@ -141,12 +143,15 @@ impl Fs {
     /// The checksum of a bitmap just read, against the descriptor as it is now.
     fn check_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
         let desc = self.group_desc(group).map_err(|e| Corrupt::new(e.to_string()))?;
-        bitmap::verify_block_bitmap(&self.geo, &desc, bytes)
+        self.geo.csum_seed.map_or(Ok(()), |seed| {
+            let right = self.kept_csum(bitmap::checksum(bytes, self.geo.clusters_per_group, seed));
+            check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
+        })
     }
 
     fn check_zones_used(&self, group: GroupNumber, bits: &[u8]) -> Result<()> {
         for (first, end) in self.zone_bits(group)? {
-            if bitmap::count_zeros(bits, first, end) != 0 {
+            if bitmap::count_clear(bits, first..end) != 0 {
                 return Err(Error::corrupt(format!("block bitmap of group {group} has the volume's structures free")));
             }
         }
@@ -157,10 +162,10 @@ impl Fs {
     fn initial_bitmap(&self, group: GroupNumber) -> Result<Vec<u8>> {
         let mut bits = vec![0; self.geo.block_bytes as usize];
         for (first, end) in self.zone_bits(group)? {
-            bitmap::set_range(&mut bits, first, end.saturating_sub(first));
+            bitmap::set_range(&mut bits, first..end);
         }
         let (blocks, all) = (self.geo.group_blocks(group), self.geo.block_bytes.saturating_mul(8));
-        bitmap::set_range(&mut bits, blocks, all.saturating_sub(blocks));
+        bitmap::set_range(&mut bits, blocks..all);
         Ok(bits)
     }
 
@@ -179,6 +184,8 @@ impl Fs {
 
     /// Puts a changed bitmap's checksum into its descriptor.
     fn seal_bitmap(&self, desc: &mut GroupDesc, bits: &[u8]) {
-        bitmap::update_block_bitmap_csum(&self.geo, desc, bits);
+        if let Some(seed) = self.geo.csum_seed {
+            desc.set_block_bitmap_csum(bitmap::checksum(bits, self.geo.clusters_per_group, seed));
+        }
     }
 }

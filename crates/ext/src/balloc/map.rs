@@ -30,7 +30,7 @@ impl BlockMap {
     /// From the bits of an on-disk bitmap, `blocks` of them.
     pub(crate) fn new(bits: &[u8], blocks: u32) -> Self {
         let used: Box<[u8]> = bits.into();
-        let free = bitmap::count_zeros(&used, 0, blocks);
+        let free = bitmap::count_clear(&used, 0..blocks);
         Self { used, blocks, free, claimed: 0, longest: free, first_free: 0 }
     }
 
@@ -52,11 +52,11 @@ impl BlockMap {
     /// The free run at exactly `goal`, up to `want` long.
     pub(crate) fn run_at(&self, goal: u32, want: u32) -> Option<FreeRun> {
         let end = goal.checked_add(want)?.min(self.blocks);
-        let first = bitmap::next_zero(&self.used, goal, end)?;
+        let first = bitmap::find_clear(&self.used, goal..end)?;
         if first != goal {
             return None;
         }
-        let stop = bitmap::next_one(&self.used, goal, end).unwrap_or(end);
+        let stop = bitmap::find_set(&self.used, goal..end).unwrap_or(end);
         Some(FreeRun { first, len: stop.saturating_sub(first) })
     }
 
@@ -68,8 +68,8 @@ impl BlockMap {
         // The part before the goal is looked at up to the end, so that a run across the goal is seen whole.
         for (from, to) in [(goal, self.blocks), (self.first_free, goal)] {
             let mut at = from.max(self.first_free);
-            while let Some(first) = bitmap::next_zero(&self.used, at, to) {
-                let stop = bitmap::next_one(&self.used, first, self.blocks).unwrap_or(self.blocks);
+            while let Some(first) = bitmap::find_clear(&self.used, at..to) {
+                let stop = bitmap::find_set(&self.used, first..self.blocks).unwrap_or(self.blocks);
                 let run = FreeRun { first, len: stop.saturating_sub(first).min(want) };
                 if run.len >= enough {
                     return Some(run);
@@ -86,7 +86,7 @@ impl BlockMap {
 
     /// Claims a free run.
     pub(crate) fn claim(&mut self, run: FreeRun) {
-        bitmap::set_range(&mut self.used, run.first, run.len);
+        bitmap::set_range(&mut self.used, run.first..run.first.saturating_add(run.len));
         self.free = self.free.saturating_sub(run.len);
         self.claimed = self.claimed.saturating_add(run.len);
         if run.first == self.first_free {
@@ -107,7 +107,7 @@ impl BlockMap {
 
     /// An allocated range became free.
     pub(crate) fn freed(&mut self, first: u32, len: u32) {
-        bitmap::clear_range(&mut self.used, first, len);
+        bitmap::clear_range(&mut self.used, first..first.saturating_add(len));
         self.free = self.free.saturating_add(len);
         self.first_free = self.first_free.min(first);
         // It may have joined its neighbours; the next search that finds too little knows again.

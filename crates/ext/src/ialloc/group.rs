@@ -1,0 +1,171 @@
+//! One group's inode bitmap: taking and giving back, together with the descriptor.
+
+use throughline_extfmt::bitmap;
+use throughline_extfmt::group_desc::GroupFlags;
+use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber, InodeNumber};
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::groups::check_csum;
+use crate::handle::Handle;
+
+impl Fs {
+    /// Takes the lowest free inode of a group; `None` if there is none.
+    pub(super) fn take_inode_in(
+        &self,
+        h: &mut Handle<'_>,
+        group: GroupNumber,
+        is_dir: bool,
+    ) -> Result<Option<InodeNumber>> {
+        let mut hints = self.ialloc.lock(group);
+        let mut desc = self.group_desc(group)?;
+        if desc.free_inodes() == 0 {
+            return Ok(None);
+        }
+        let bits = self.inode_bits(group, &desc)?;
+        let from = hints.get(&group.0).copied().unwrap_or(0).max(self.first_usable(group));
+        let Some(index) = bitmap::find_clear(&bits, from..self.geo.inodes_per_group) else {
+            return Err(self.bad_inode_bitmap(group, &desc, "its descriptor says that an inode is free"));
+        };
+        let fresh_block = self.table_block_never_used(&desc, &bits, index)?;
+        self.change_inode_bits(h, &mut desc, &bits, |bits| bitmap::set(bits, index))?;
+        if let Some(block) = fresh_block {
+            h.create(block, |_| ())?;
+        }
+        desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
+        if is_dir {
+            desc.set_used_dirs(desc.used_dirs().saturating_add(1));
+        }
+        if self.geo.has_group_csum() {
+            let behind = self.geo.inodes_per_group.saturating_sub(index).saturating_sub(1);
+            desc.set_itable_unused(desc.itable_unused().min(behind));
+        }
+        self.put_group_desc(h, group, &desc)?;
+        hints.insert(group.0, index.saturating_add(1));
+        Ok(Some(self.geo.inode_at(group, index)))
+    }
+
+    /// Gives an inode back.
+    pub(super) fn put_inode_in(&self, h: &mut Handle<'_>, group: GroupNumber, index: u32, is_dir: bool) -> Result<()> {
+        let mut hints = self.ialloc.lock(group);
+        let mut desc = self.group_desc(group)?;
+        let bits = self.inode_bits(group, &desc)?;
+        if !bitmap::is_set(&bits, index) {
+            return Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"));
+        }
+        self.change_inode_bits(h, &mut desc, &bits, |bits| bitmap::clear(bits, index))?;
+        desc.set_free_inodes(desc.free_inodes().saturating_add(1));
+        if is_dir {
+            desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
+        }
+        self.put_group_desc(h, group, &desc)?;
+        if let Some(hint) = hints.get_mut(&group.0) {
+            *hint = index.min(*hint);
+        }
+        Ok(())
+    }
+
+    /// Checks that an inode is in use as its bitmap has it.
+    pub(super) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<()> {
+        let desc = self.group_desc(group)?;
+        if bitmap::is_set(&self.inode_bits(group, &desc)?, index) {
+            return Ok(());
+        }
+        Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"))
+    }
+
+    /// The inode bitmap as it is; made up where it was never written.
+    fn inode_bits(&self, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
+        if self.inode_uninit(desc) {
+            let mut bits = vec![0; self.geo.block_bytes as usize];
+            self.geo.init_inode_bitmap(&mut bits);
+            return Ok(InodeBits::Made(bits));
+        }
+        let bits = self.read_checked(desc.inode_bitmap(), |bytes| self.check_inode_bitmap(group, bytes))?;
+        Ok(InodeBits::Read(bits))
+    }
+
+    /// The checksum of a bitmap just read, against the descriptor as it is now.
+    fn check_inode_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
+        let Some(seed) = self.geo.csum_seed else { return Ok(()) };
+        let desc = self.group_desc(group).map_err(|e| Corrupt::new(e.to_string()))?;
+        let right = self.kept_csum(bitmap::checksum(bytes, self.geo.inodes_per_group, seed));
+        check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
+    }
+
+    /// Changes one bit on disk, and puts the checksum into the descriptor.
+    fn change_inode_bits(
+        &self,
+        h: &mut Handle<'_>,
+        desc: &mut GroupDesc,
+        bits: &InodeBits,
+        flip: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<()> {
+        let csum = |bytes: &[u8]| {
+            self.geo.csum_seed.map_or(0, |seed| bitmap::checksum(bytes, self.geo.inodes_per_group, seed))
+        };
+        let sum = match bits {
+            InodeBits::Read(_) => h.modify(desc.inode_bitmap(), |bytes| {
+                flip(bytes);
+                csum(bytes)
+            })?,
+            InodeBits::Made(made) => {
+                desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
+                h.create(desc.inode_bitmap(), |bytes| {
+                    bytes.copy_from_slice(made);
+                    flip(bytes);
+                    csum(bytes)
+                })?
+            }
+        };
+        if self.geo.has_metadata_csum() {
+            desc.set_inode_bitmap_csum(sum);
+        }
+        Ok(())
+    }
+
+    /// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
+    /// nothing then, and may never have been written.
+    fn table_block_never_used(&self, desc: &GroupDesc, bits: &[u8], index: u32) -> Result<Option<FsBlock>> {
+        let per_block = self.geo.block_bytes / u32::from(self.geo.inode_bytes).max(1);
+        let first = index - index % per_block.max(1);
+        let used = self.geo.inodes_per_group.saturating_sub(desc.itable_unused());
+        if !self.geo.has_group_csum() || used > first {
+            return Ok(None);
+        }
+        if bitmap::find_set(bits, first..first.saturating_add(per_block).min(self.geo.inodes_per_group)).is_some() {
+            return Err(Error::corrupt("an inode in use lies in the unused part of its table").in_block(desc.inode_table()));
+        }
+        let (block, _) = self.geo.inode_in_table(first);
+        Ok(Some(FsBlock(desc.inode_table().0.saturating_add(block.into()))))
+    }
+
+    /// The lowest index of a group that is no reserved inode.
+    fn first_usable(&self, group: GroupNumber) -> u32 {
+        self.geo.first_ino.0.saturating_sub(self.geo.inode_at(group, 0).0)
+    }
+
+    fn inode_uninit(&self, desc: &GroupDesc) -> bool {
+        self.geo.has_group_csum() && desc.flags().contains(GroupFlags::INODE_UNINIT)
+    }
+
+    fn bad_inode_bitmap(&self, group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
+        Error::corrupt(format!("inode bitmap of group {group}: {what}")).in_block(desc.inode_bitmap())
+    }
+}
+
+/// An inode bitmap: from the disk, or made up.
+enum InodeBits {
+    Read(throughline_journal::Block),
+    Made(Vec<u8>),
+}
+
+impl std::ops::Deref for InodeBits {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Read(bits) => bits,
+            Self::Made(bits) => bits,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Multiple-mount protection: a block through which machines that share a device see that somebody has the volume open.
+//!
+//! Whoever writes the volume changes the block's sequence number every few seconds. Taking it: see no change for longer than
+//! the other's interval, write a number of our own, and find it there after as long again. A volume that was closed well says
+//! so, which saves the first wait. The block goes past the metadata cache, since others change it.
+
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use throughline_block::Disk;
+use throughline_device::AlignedBuf;
+use throughline_extfmt::mmp::{MMP_SEQ_CLEAN, MMP_SEQ_FSCK, MMP_SEQ_MAX, Mmp};
+use throughline_extfmt::{FsBlock, Geometry};
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+
+/// Shortest and longest time between two updates, in seconds.
+const INTERVAL_S: std::ops::RangeInclusive<u16> = 1..=300;
+
+/// The volume is ours while this lives. A thread renews the claim.
+pub(crate) struct MmpGuard {
+    shared: Arc<Shared>,
+    /// Dropped to end the thread.
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+struct Shared {
+    disk: Arc<Disk>,
+    geo: Geometry,
+    block: FsBlock,
+    /// Why the claim was lost, if it was.
+    lost: Mutex<Option<Error>>,
+}
+
+impl MmpGuard {
+    /// Takes the volume. Takes several seconds: that is the protocol.
+    ///
+    /// # Errors
+    /// `Busy`, naming the other machine; those of reading and writing the block.
+    pub(crate) fn take(fs: &Fs) -> Result<Self> {
+        let block = FsBlock(fs.superblock.lock().s_mmp_block.get());
+        if !fs.geo.holds_blocks(block, 1) {
+            return Err(Error::corrupt("the block of multiple-mount protection is outside the volume").in_block(block));
+        }
+        let (disk, geo) = (Arc::clone(&fs.disk), fs.geo.clone());
+        let shared = Arc::new(Shared { disk, geo, block, lost: Mutex::new(None) });
+        let found = shared.read()?;
+        let update_s = fs.superblock.lock().s_mmp_interval.get().clamp(*INTERVAL_S.start(), *INTERVAL_S.end());
+        let wait = wait_time(found.mmp_check_interval.get().max(update_s));
+        if found.mmp_seq.get() != MMP_SEQ_CLEAN {
+            if found.mmp_seq.get() == MMP_SEQ_FSCK {
+                return Err(Reason::Busy("e2fsck is running on it".into()).into());
+            }
+            std::thread::sleep(wait);
+            shared.expect(found.mmp_seq.get())?;
+        }
+        let first = first_sequence();
+        shared.write(first, update_s)?;
+        std::thread::sleep(wait);
+        shared.expect(first)?;
+        let (stop, stopped) = mpsc::channel();
+        let thread = {
+            let shared = Arc::clone(&shared);
+            let run = move || shared.renew(first, update_s, &stopped);
+            std::thread::Builder::new().name("throughline-mmp".into()).spawn(run)
+        };
+        match thread {
+            Ok(thread) => Ok(Self { shared, stop, thread }),
+            Err(e) => {
+                shared.write(MMP_SEQ_CLEAN, update_s)?;
+                Err(Error::Unsupported(format!("multiple-mount protection needs a thread: {e}")))
+            }
+        }
+    }
+
+    /// Whether the claim still stands.
+    ///
+    /// # Errors
+    /// `Busy` with who took it, or what stood against renewing it.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.shared.lost.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Gives the volume back.
+    ///
+    /// # Errors
+    /// As [`MmpGuard::check`], and those of writing the block.
+    pub(crate) fn release(self) -> Result<()> {
+        drop(self.stop);
+        // It cannot have panicked but by our own bug, and then the block says that the volume is in use: rightly so.
+        let ended = self.thread.join().is_ok();
+        if let Some(lost) = self.shared.lost.lock().clone() {
+            return Err(lost);
+        }
+        if ended { self.shared.write(MMP_SEQ_CLEAN, 0) } else { Ok(()) }
+    }
+}
+
+impl Shared {
+    fn read(&self) -> Result<Mmp> {
+        let bytes = self.read_block()?;
+        let mmp = Mmp::read(&bytes).map_err(|e| Error::from(e).in_block(self.block))?;
+        mmp.verify_checksum(&self.geo).map_err(|e| Error::from(e).in_block(self.block))?;
+        Ok(mmp)
+    }
+
+    fn read_block(&self) -> Result<AlignedBuf> {
+        let align = self.disk.limits().memory_align_bytes.max(1) as usize;
+        let mut bytes = AlignedBuf::zeroed(self.geo.block_bytes as usize, align);
+        self.disk.read_at(self.offset(), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Refuses if the block has another sequence number than we know.
+    fn expect(&self, sequence: u32) -> Result<()> {
+        let found = self.read()?;
+        if found.mmp_seq.get() == sequence {
+            return Ok(());
+        }
+        let (node, device) = (text(&found.mmp_nodename), text(&found.mmp_bdevname));
+        Err(Reason::Busy(format!("the volume is in use on {node} as {device} (multiple-mount protection)")).into())
+    }
+
+    /// Writes a sequence number; an interval of 0 leaves it as it is.
+    fn write(&self, sequence: u32, check_s: u16) -> Result<()> {
+        let mut bytes = self.read_block()?;
+        let mut mmp = Mmp::read(&bytes).map_err(|e| Error::from(e).in_block(self.block))?;
+        mmp.mmp_seq.set(sequence);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        mmp.mmp_time.set(now.as_secs());
+        if check_s != 0 {
+            mmp.mmp_check_interval.set(check_s);
+        }
+        put_text(&mut mmp.mmp_nodename, rustix::system::uname().nodename().to_bytes());
+        put_text(&mut mmp.mmp_bdevname, self.disk.info().name.as_bytes());
+        mmp.write(&self.geo, &mut bytes);
+        self.disk.write_at(self.offset(), &bytes, true)?;
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.block.0.saturating_mul(self.geo.block_bytes.into())
+    }
+
+    /// Renews the claim until told to stop, or until it is lost.
+    fn renew(&self, first: u32, update_s: u16, stopped: &mpsc::Receiver<()>) {
+        let mut sequence = first;
+        let pause = Duration::from_secs(update_s.into());
+        while stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let next = if sequence >= MMP_SEQ_MAX { 1 } else { sequence.saturating_add(1) };
+            // Looked at before: we may have slept longer than the other had to wait.
+            if let Err(error) = self.expect(sequence).and_then(|()| self.write(next, update_s)) {
+                tracing::error!(%error, "multiple-mount protection: the volume is no longer ours");
+                *self.lost.lock() = Some(error);
+                return;
+            }
+            sequence = next;
+        }
+    }
+}
+
+/// How long nothing may change before a volume counts as left alone: longer than two of the other's intervals, or one and a
+/// minute.
+fn wait_time(interval_s: u16) -> Duration {
+    let interval = u64::from(interval_s.clamp(*INTERVAL_S.start(), *INTERVAL_S.end()));
+    Duration::from_secs((2 * interval + 1).min(interval + 60))
+}
+
+/// A sequence number that another machine will hardly choose at the same moment.
+fn first_sequence() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    (RandomState::new().hash_one(std::process::id()) % u64::from(MMP_SEQ_MAX)) as u32 + 1
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+}
+
+fn put_text(to: &mut [u8], text: &[u8]) {
+    to.fill(0);
+    to.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+}
