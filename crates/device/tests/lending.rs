@@ -1,0 +1,315 @@
+//! The parts that hold borrowed and owned memory, small enough for Miri: `cargo +nightly miri test`.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use throughline_device::{
+    AlignedBuf, AlignedPool, BlockDevice, Completion, Limits, MemoryDevice, NullDevice,
+    OffsetDevice, Op, Queue, Request, Segment, scope,
+};
+
+#[test]
+fn memory_is_lent_and_comes_back() {
+    let device = MemoryDevice::new(1 << 20);
+    let mut queue = device.open_queue().unwrap();
+    let out: Vec<u8> = (0..4096_u32).map(|i| i as u8).collect();
+    let mut back = vec![0; 4096];
+    let mut done = Vec::new();
+    let told = scope(&mut *queue, |s| {
+        s.submit(
+            1,
+            Op::Write,
+            262_144 - 2048,
+            [Segment::Write(&out[..512]), Segment::Write(&out[512..])],
+            true,
+        );
+        s.reap(1, &mut done);
+        let (first, second) = back.split_at_mut(1024);
+        // More pieces than a request keeps in itself, some of them empty.
+        let pieces = first
+            .chunks_mut(128)
+            .map(Segment::Read)
+            .chain([Segment::Read(&mut [])]);
+        s.submit(2, Op::Read, 262_144 - 2048, pieces, false);
+        s.submit(3, Op::Read, 262_144 - 1024, [Segment::Read(second)], false);
+        s.submit_range(4, Op::Flush, 0, 0);
+        s.reap(3, &mut done);
+        (s.in_flight(), s.depth())
+    });
+    assert_eq!(told, (0, 128));
+    let ends: Vec<_> = done
+        .iter()
+        .map(|d| (d.tag, d.op, d.len_bytes, d.result.is_ok()))
+        .collect();
+    let expected = [
+        (1, Op::Write, 4096, true),
+        (2, Op::Read, 1024, true),
+        (3, Op::Read, 3072, true),
+        (4, Op::Flush, 0, true),
+    ];
+    assert_eq!(ends, expected);
+    assert_eq!(out, back);
+}
+
+#[test]
+fn a_panic_returns_what_was_lent() {
+    let device = MemoryDevice::new(65536);
+    let mut queue = device.open_queue().unwrap();
+    let mut memory = vec![1; 512];
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        scope(&mut *queue, |s| {
+            s.submit(0, Op::Read, 0, [Segment::Read(&mut memory)], false);
+            panic!("in the middle");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((queue.in_flight(), memory), (0, vec![0; 512]));
+}
+
+#[test]
+fn memory_of_the_wrong_direction_is_our_own_bug() {
+    let device = MemoryDevice::new(65536);
+    let mut queue = device.open_queue().unwrap();
+    for op in [Op::Read, Op::Flush] {
+        let shared = [0; 512];
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            scope(&mut *queue, |s| {
+                s.submit(0, op, 0, [Segment::Write(&shared)], false)
+            });
+        }));
+        assert!(panicked.is_err());
+    }
+}
+
+#[test]
+fn threads_share_a_memory_device() {
+    let device = Arc::new(MemoryDevice::new(65536));
+    std::thread::scope(|threads| {
+        for t in 0..3_u64 {
+            let device = &device;
+            threads.spawn(move || {
+                let mut queue = device.open_queue().unwrap();
+                let out = [t as u8 + 1; 512];
+                let mut back = [0; 512];
+                scope(&mut *queue, |s| {
+                    s.submit(0, Op::Write, t * 512, [Segment::Write(&out)], false);
+                    s.submit(0, Op::Read, t * 512, [Segment::Read(&mut back)], false);
+                });
+                assert_eq!(out, back);
+            });
+        }
+    });
+}
+
+#[test]
+fn requests_gather_and_scatter() {
+    /// Copies through the accessors, in odd steps, and echoes what it was sent.
+    struct Echo(Vec<u8>, Vec<Completion>);
+    impl Queue for Echo {
+        fn submit(&mut self, mut request: Request) {
+            match request.op() {
+                Op::Write => {
+                    let mut piece = [0; 7];
+                    loop {
+                        let n = request.copy_out(self.0.len(), &mut piece);
+                        self.0.extend_from_slice(&piece[..n]);
+                        if n < piece.len() {
+                            break;
+                        }
+                    }
+                    assert!(catch_unwind(AssertUnwindSafe(|| request.copy_in(0, &[1]))).is_err());
+                }
+                _ => {
+                    for (i, piece) in self.0.chunks(5).enumerate() {
+                        request.copy_in(i * 5, piece);
+                    }
+                    assert_eq!(request.copy_in(self.0.len(), &[1, 2, 3]), 0);
+                    request.zero_from(self.0.len() - 3);
+                }
+            }
+            self.1.push(Completion {
+                request,
+                result: Ok(()),
+            });
+        }
+        fn kick(&mut self) {}
+        fn reap(&mut self, _: usize, done: &mut Vec<Completion>) {
+            done.append(&mut self.1);
+        }
+        fn in_flight(&self) -> usize {
+            self.1.len()
+        }
+        fn depth(&self) -> usize {
+            1
+        }
+    }
+    let mut queue = Echo(Vec::new(), Vec::new());
+    let out: Vec<u8> = (1..=50).collect();
+    let mut back = [9; 50];
+    scope(&mut queue, |s| {
+        s.submit(0, Op::Write, 0, out.chunks(11).map(Segment::Write), false)
+    });
+    scope(&mut queue, |s| {
+        s.submit(0, Op::Read, 0, back.chunks_mut(8).map(Segment::Read), false)
+    });
+    assert_eq!(back[..47], out[..47]);
+    assert_eq!(back[47..], [0; 3]);
+}
+
+#[test]
+fn limits_are_held_to() {
+    let limits = Limits {
+        max_transfer_bytes: 4096,
+        max_segments: 2,
+        memory_align_bytes: 512,
+        virt_boundary_mask: 4095,
+        fua: false,
+        discard: false,
+        write_zeroes: false,
+        ..Limits::default()
+    };
+    let device = MemoryDevice::with_limits(1 << 20, limits);
+    let mut queue = device.open_queue().unwrap();
+    let memory = AlignedBuf::zeroed(16384, 4096);
+    let mut try_one = |ranges: &[(usize, usize)], fua| {
+        let mut done = Vec::new();
+        scope(&mut *queue, |s| {
+            s.submit(
+                0,
+                Op::Write,
+                0,
+                ranges.iter().map(|r| Segment::Write(&memory[r.0..r.1])),
+                fua,
+            );
+            s.reap(1, &mut done);
+        });
+        done.pop().unwrap().result.map_err(|error| error.kind())
+    };
+    let refused = Err(io::ErrorKind::InvalidInput);
+    assert_eq!(try_one(&[(0, 4096)], false), Ok(()));
+    assert_eq!(try_one(&[(0, 4096)], true), refused, "fua");
+    assert_eq!(try_one(&[(0, 8192)], false), refused, "too long");
+    assert_eq!(
+        try_one(&[(0, 512), (512, 1024), (1024, 1536)], false),
+        refused,
+        "too many pieces"
+    );
+    assert_eq!(try_one(&[(8, 520)], false), refused, "memory alignment");
+    assert_eq!(try_one(&[(512, 4096), (8192, 8704)], false), Ok(()));
+    assert_eq!(
+        try_one(&[(512, 1024), (8192, 8704)], false),
+        refused,
+        "a gap"
+    );
+    for op in [Op::Discard, Op::WriteZeroes] {
+        let mut done = Vec::new();
+        scope(&mut *queue, |s| {
+            s.submit_range(0, op, 0, 4096);
+            s.reap(1, &mut done);
+        });
+        assert_eq!(
+            done[0].result.as_ref().unwrap_err().kind(),
+            io::ErrorKind::Unsupported
+        );
+    }
+}
+
+#[test]
+fn the_null_device_touches_nothing() {
+    let device = OffsetDevice::new(Arc::new(NullDevice::new(1 << 40)), 1 << 20, None).unwrap();
+    let mut queue = device.open_queue().unwrap();
+    let mut memory = [5; 512];
+    let mut done = Vec::new();
+    scope(&mut *queue, |s| {
+        s.submit(0, Op::Read, 1 << 30, [Segment::Read(&mut memory)], false);
+        s.submit(
+            0,
+            Op::Write,
+            (1 << 40) - 512,
+            [Segment::Write(&[0; 512])],
+            false,
+        );
+        s.reap(2, &mut done);
+    });
+    assert_eq!(memory, [5; 512]);
+    let at: Vec<_> = done
+        .iter()
+        .map(|d| (d.offset_bytes, d.result.is_ok()))
+        .collect();
+    assert!(
+        at.contains(&(1 << 30, true)) && at.contains(&((1 << 40) - 512, false)),
+        "{at:?}"
+    );
+}
+
+#[test]
+fn buffers_are_aligned_zeroed_and_recycled() {
+    for (len, align) in [(0, 1), (0, 4096), (1, 1), (4097, 512), (65536, 65536)] {
+        let mut buffer = AlignedBuf::zeroed(len, align);
+        assert_eq!(
+            (
+                buffer.len(),
+                buffer.as_ptr().addr() % align,
+                buffer.align_bytes()
+            ),
+            (len, 0, align)
+        );
+        assert!(buffer.iter().all(|&b| b == 0));
+        buffer.fill(1);
+        let sent =
+            std::thread::spawn(move || buffer.iter().map(|&b| usize::from(b)).sum::<usize>());
+        assert_eq!(sent.join().unwrap(), len);
+    }
+    let pool = AlignedPool::new(4096, 512, 1);
+    let (mut first, second) = (pool.take(), pool.take());
+    first[0] = 7;
+    let addresses = [first.as_ptr().addr(), second.as_ptr().addr()];
+    assert_ne!(addresses[0], addresses[1]);
+    drop(first);
+    drop(second); // one too many to keep
+    let again = pool.take();
+    assert_eq!(
+        (again.as_ptr().addr(), again[0], pool.buffer_bytes()),
+        (addresses[0], 7, 4096)
+    );
+    assert_eq!(pool.take().len(), 4096);
+}
+
+/// Runs itself again as a process of its own, as the process must abort.
+#[test]
+#[cfg(not(miri))]
+fn a_lost_request_aborts() {
+    use std::os::unix::process::ExitStatusExt;
+
+    struct Loses(Vec<Request>);
+    impl Queue for Loses {
+        fn submit(&mut self, request: Request) {
+            self.0.push(request);
+        }
+        fn kick(&mut self) {}
+        fn reap(&mut self, _: usize, _: &mut Vec<Completion>) {}
+        fn in_flight(&self) -> usize {
+            0
+        }
+        fn depth(&self) -> usize {
+            1
+        }
+    }
+    if std::env::var_os("THROUGHLINE_TEST_LOSE").is_some() {
+        scope(&mut Loses(Vec::new()), |s| {
+            s.submit(0, Op::Write, 0, [Segment::Write(&[0; 512])], false)
+        });
+        return;
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again
+        .args(["--exact", "a_lost_request_aborts", "--nocapture"])
+        .env("THROUGHLINE_TEST_LOSE", "1");
+    let output = again.output().unwrap();
+    assert_eq!(output.status.signal(), Some(6), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("lost a request"),
+        "{output:?}"
+    );
+}
