@@ -5,8 +5,8 @@
 //! node  | empty record 8, as long as the block                   | limit,count | (hash, block) ... | tail 8 |
 //! ```
 //! The first entry has no hash: its place holds limit and count, and its hash counts as 0.
-//! [`IndexNode`] is a view of either kind; it is made only if `count` <= `limit`, `count` >= 1
-//! and the entries fit the block.
+//! [`IndexNode`] is a view of either kind; it is made only if `limit` is what the block has room
+//! for and 1 <= `count` <= `limit`.
 
 use std::mem::{offset_of, size_of};
 
@@ -14,10 +14,11 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32c;
-use crate::dir::rec_len_from_disk;
+use crate::dir::{DirEntryHead, rec_len_from_disk, rec_len_to_disk};
 use crate::error::ensure;
 use crate::features::Incompat;
 use crate::hash::HashVersion;
+use crate::inode::FileType;
 use crate::units::{FileBlock, InodeNumber};
 use crate::{Corrupt, Geometry, Result};
 
@@ -79,3 +80,497 @@ const _: () = {
     assert!(size_of::<DxTail>() == INDEX_TAIL_BYTES);
     assert!(offset_of!(DxRootInfo, hash_version) == 4);
 };
+
+/// How index blocks of a volume are to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TreeFormat {
+    /// Block size.
+    pub block_bytes: u32,
+    /// Whether a checksum follows the entries.
+    pub tail: bool,
+    /// Most levels of index blocks: 2, or 3 with `large_dir`.
+    pub max_levels: u8,
+}
+
+impl TreeFormat {
+    /// The format of index blocks of a volume.
+    pub fn new(geometry: &Geometry) -> Self {
+        Self {
+            block_bytes: geometry.block_bytes,
+            tail: geometry.has_metadata_csum(),
+            max_levels: if geometry.incompat.contains(Incompat::LARGE_DIR) {
+                3
+            } else {
+                2
+            },
+        }
+    }
+
+    /// Entries there is room for behind `offset`; limit and count take the first's place.
+    fn limit(&self, offset: usize) -> u16 {
+        let tail = if self.tail { INDEX_TAIL_BYTES } else { 0 };
+        let room = (self.block_bytes as usize)
+            .saturating_sub(offset)
+            .saturating_sub(tail);
+        (room / INDEX_ENTRY_BYTES) as u16
+    }
+
+    /// `limit` of a root.
+    pub fn root_limit(&self) -> u16 {
+        self.limit(ROOT_ENTRIES_OFFSET)
+    }
+
+    /// `limit` of a node.
+    pub fn node_limit(&self) -> u16 {
+        self.limit(NODE_ENTRIES_OFFSET)
+    }
+}
+
+/// What a root says of its tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// `hash_version` as on disk; see [`HashVersion::from_disk`].
+    pub hash_version: u8,
+    /// Levels of nodes between the root and the leaves: 0 to 2.
+    pub indirect_levels: u8,
+}
+
+impl Root {
+    /// Reads the info of a root block and checks all of it, "." and ".." included.
+    pub fn read(block: &[u8], format: &TreeFormat) -> Result<Self> {
+        let block_bytes = format.block_bytes;
+        ensure!(
+            block.len() as u64 == u64::from(block_bytes),
+            "hash tree root is cut short"
+        );
+        for (offset, rec_len, name) in [
+            (0usize, 12, &b"."[..]),
+            (12, block.len().saturating_sub(12), &b".."[..]),
+        ] {
+            let (head, rest) =
+                DirEntryHead::ref_from_prefix(block.get(offset..).unwrap_or_default())
+                    .map_err(|_| Corrupt::new("hash tree root is cut short"))?;
+            ensure!(
+                head.inode.get() != 0
+                    && rec_len_from_disk(head.rec_len.get(), block_bytes) == rec_len
+                    && usize::from(head.name_len) == name.len()
+                    && rest.starts_with(name),
+                "hash tree root does not start with \".\" and \"..\""
+            );
+        }
+        let info = root_info(block)?;
+        ensure!(
+            info.reserved_zero.get() == 0
+                && usize::from(info.info_length) == size_of::<DxRootInfo>(),
+            "hash tree root has info of {} bytes",
+            info.info_length
+        );
+        ensure!(
+            info.unused_flags & 1 == 0,
+            "hash tree root has flags {:#x}",
+            info.unused_flags
+        );
+        ensure!(
+            HashVersion::from_disk(info.hash_version, false).is_some(),
+            "hash tree root has hash version {}",
+            info.hash_version
+        );
+        ensure!(
+            info.indirect_levels < format.max_levels,
+            "hash tree has {} levels of nodes, over {}",
+            info.indirect_levels,
+            format.max_levels.saturating_sub(1)
+        );
+        Ok(Self {
+            hash_version: info.hash_version,
+            indirect_levels: info.indirect_levels,
+        })
+    }
+}
+
+fn root_info(block: &[u8]) -> Result<&DxRootInfo> {
+    block
+        .get(ROOT_INFO_OFFSET..)
+        .and_then(|bytes| DxRootInfo::ref_from_prefix(bytes).ok())
+        .map(|(info, _)| info)
+        .ok_or_else(|| Corrupt::new("hash tree root is cut short"))
+}
+
+/// Whether a block has the shape of an index node: one empty record as long as the block. A
+/// free leaf block without a checksum tail has it too.
+pub fn is_node(block: &[u8], format: &TreeFormat) -> bool {
+    DirEntryHead::ref_from_prefix(block).is_ok_and(|(head, _)| {
+        head.inode.get() == 0
+            && rec_len_from_disk(head.rec_len.get(), format.block_bytes) == block.len()
+    })
+}
+
+/// The entries of an index block, count and limit checked.
+#[derive(Clone, Copy)]
+pub struct IndexNode<'a> {
+    /// `limit` slots; the first holds limit and count in place of its hash.
+    slots: &'a [DxEntry],
+    count: usize,
+}
+
+/// Checks the shape of an index block; the offset of its entries, their limit and count.
+fn shape(block: &[u8], format: &TreeFormat, is_root: bool) -> Result<(usize, usize, usize)> {
+    let offset = if is_root {
+        Root::read(block, format)?;
+        ROOT_ENTRIES_OFFSET
+    } else {
+        ensure!(
+            block.len() as u64 == u64::from(format.block_bytes) && is_node(block, format),
+            "hash tree node does not start with an empty record"
+        );
+        NODE_ENTRIES_OFFSET
+    };
+    let (head, _) = DxCountLimit::ref_from_prefix(block.get(offset..).unwrap_or_default())
+        .map_err(|_| Corrupt::new("hash tree block is cut short"))?;
+    let (limit, count) = (head.limit.get(), head.count.get());
+    let room = format.limit(offset);
+    ensure!(
+        limit == room,
+        "hash tree block has a limit of {limit} entries, not {room}"
+    );
+    ensure!(
+        (1..=limit).contains(&count),
+        "hash tree block has {count} entries of {limit}"
+    );
+    Ok((offset, usize::from(limit), usize::from(count)))
+}
+
+impl<'a> IndexNode<'a> {
+    /// The entries of a root block; [`Root::read`] tells of its tree.
+    pub fn root(block: &'a [u8], format: &TreeFormat) -> Result<Self> {
+        Self::new(block, format, true)
+    }
+
+    /// The entries of a block below the root.
+    pub fn node(block: &'a [u8], format: &TreeFormat) -> Result<Self> {
+        Self::new(block, format, false)
+    }
+
+    fn new(block: &'a [u8], format: &TreeFormat, is_root: bool) -> Result<Self> {
+        let (offset, limit, count) = shape(block, format, is_root)?;
+        let bytes = block.get(offset..).unwrap_or_default();
+        let (slots, _) = <[DxEntry]>::ref_from_prefix_with_elems(bytes, limit)
+            .map_err(|_| Corrupt::new("hash tree block is cut short"))?;
+        Ok(Self { slots, count })
+    }
+
+    /// Entries, the first (without a hash) included: 1 at least.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Entries there is room for.
+    pub fn limit(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is no room for another entry.
+    pub fn is_full(&self) -> bool {
+        self.count >= self.limit()
+    }
+
+    /// Lowest hash of entry `at` (0..`count`); 0 for the first. Its lowest bit set means that
+    /// names of this hash are in the block before, too.
+    pub fn hash(&self, at: usize) -> u32 {
+        if at == 0 {
+            0
+        } else {
+            self.slots.get(at).map_or(0, |entry| entry.hash.get())
+        }
+    }
+
+    /// Block of the directory that entry `at` (0..`count`) points to.
+    pub fn block(&self, at: usize) -> FileBlock {
+        FileBlock(
+            self.slots
+                .get(at)
+                .map_or(0, |entry| entry.block.get() & BLOCK_MASK),
+        )
+    }
+
+    /// The last entry whose hash is at most `hash`: the one whose subtree may hold it.
+    pub fn search(&self, hash: u32) -> usize {
+        let hashed = self.slots.get(1..self.count).unwrap_or_default();
+        hashed.partition_point(|entry| entry.hash.get() <= hash)
+    }
+
+    /// Checks every entry: hashes ascend, blocks are behind the root and before `dir_blocks`.
+    pub fn check(&self, dir_blocks: u32) -> Result<()> {
+        for at in 0..self.count {
+            let block = self.block(at);
+            ensure!(
+                block.0 > 0 && block.0 < dir_blocks,
+                "hash tree entry {at} points to block {block} of {dir_blocks}"
+            );
+            ensure!(
+                at == 0 || self.hash(at) >= self.hash(at.saturating_sub(1)),
+                "hash tree entry {at} is out of order"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The entries of an index block, to change. The order of hashes is the caller's matter.
+pub struct IndexNodeMut<'a> {
+    slots: &'a mut [DxEntry],
+    count: usize,
+}
+
+impl<'a> IndexNodeMut<'a> {
+    /// The entries of a root block.
+    pub fn root(block: &'a mut [u8], format: &TreeFormat) -> Result<Self> {
+        Self::new(block, format, true)
+    }
+
+    /// The entries of a block below the root.
+    pub fn node(block: &'a mut [u8], format: &TreeFormat) -> Result<Self> {
+        Self::new(block, format, false)
+    }
+
+    fn new(block: &'a mut [u8], format: &TreeFormat, is_root: bool) -> Result<Self> {
+        let (offset, limit, count) = shape(block, format, is_root)?;
+        let bytes = block.get_mut(offset..).unwrap_or_default();
+        let (slots, _) = <[DxEntry]>::mut_from_prefix_with_elems(bytes, limit)
+            .map_err(|_| Corrupt::new("hash tree block is cut short"))?;
+        Ok(Self { slots, count })
+    }
+
+    /// Makes `block` an index node whose only entry points to `first`.
+    pub fn init_node(block: &'a mut [u8], format: &TreeFormat, first: FileBlock) -> Result<Self> {
+        block.fill(0);
+        let (head, _) = DirEntryHead::mut_from_prefix(block)
+            .map_err(|_| Corrupt::new("no room for a hash tree node"))?;
+        head.rec_len.set(rec_len_to_disk(
+            format.block_bytes as usize,
+            format.block_bytes,
+        ));
+        init_entries(block, NODE_ENTRIES_OFFSET, format.node_limit(), first);
+        Self::node(block, format)
+    }
+
+    /// Makes `block` a root without levels of nodes: "." is `dir`, ".." is `parent`, and the
+    /// only entry points to `first`. `filetype`: entries hold types.
+    pub fn init_root(
+        block: &'a mut [u8],
+        format: &TreeFormat,
+        (dir, parent): (InodeNumber, InodeNumber),
+        hash_version: u8,
+        filetype: bool,
+        first: FileBlock,
+    ) -> Result<Self> {
+        block.fill(0);
+        let rest = block.len().saturating_sub(12);
+        for (offset, inode, rec_len, name) in
+            [(0usize, dir, 12, &b"."[..]), (12, parent, rest, b"..")]
+        {
+            let place = block.get_mut(offset..).unwrap_or_default();
+            let (head, after) = DirEntryHead::mut_from_prefix(place)
+                .map_err(|_| Corrupt::new("no room for a hash tree root"))?;
+            head.inode.set(inode.0);
+            head.rec_len
+                .set(rec_len_to_disk(rec_len, format.block_bytes));
+            head.name_len = name.len() as u8;
+            head.file_type = if filetype {
+                FileType::Directory.dir_code()
+            } else {
+                0
+            };
+            after
+                .iter_mut()
+                .zip(name)
+                .for_each(|(to, from)| *to = *from);
+        }
+        let place = block.get_mut(ROOT_INFO_OFFSET..).unwrap_or_default();
+        if let Ok((info, _)) = DxRootInfo::mut_from_prefix(place) {
+            info.hash_version = hash_version;
+            info.info_length = size_of::<DxRootInfo>() as u8;
+        }
+        init_entries(block, ROOT_ENTRIES_OFFSET, format.root_limit(), first);
+        Self::root(block, format)
+    }
+
+    /// The entries, to read.
+    pub fn as_node(&self) -> IndexNode<'_> {
+        IndexNode {
+            slots: self.slots,
+            count: self.count,
+        }
+    }
+
+    fn set_count(&mut self, count: usize) {
+        self.count = count;
+        if let Some(first) = self.slots.first_mut() {
+            let limit_and_count = first.hash.get() & 0xFFFF | (count as u32) << 16;
+            first.hash.set(limit_and_count);
+        }
+    }
+
+    /// Inserts an entry before entry `at` (1..=`count`); `false` if the block is full.
+    #[must_use]
+    pub fn insert(&mut self, at: usize, hash: u32, block: FileBlock) -> bool {
+        assert!(
+            (1..=self.count).contains(&at),
+            "hash tree entry {at} of {}",
+            self.count
+        );
+        if self.as_node().is_full() {
+            return false;
+        }
+        let count = self.count.saturating_add(1);
+        let moved = &mut self.slots[at..count];
+        moved.rotate_right(1);
+        moved[0] = DxEntry {
+            hash: hash.into(),
+            block: block.0.into(),
+        };
+        self.set_count(count);
+        true
+    }
+
+    /// Points entry `at` (0..`count`) to another block.
+    pub fn set_block(&mut self, at: usize, block: FileBlock) {
+        assert!(at < self.count, "hash tree entry {at} of {}", self.count);
+        self.slots[at].block.set(block.0);
+    }
+
+    /// Sets the hash of entry `at` (1..`count`).
+    pub fn set_hash(&mut self, at: usize, hash: u32) {
+        assert!(
+            (1..self.count).contains(&at),
+            "hash tree entry {at} of {}",
+            self.count
+        );
+        self.slots[at].hash.set(hash);
+    }
+
+    /// Removes entry `at` (1..`count`).
+    pub fn remove(&mut self, at: usize) {
+        assert!(
+            (1..self.count).contains(&at),
+            "hash tree entry {at} of {}",
+            self.count
+        );
+        self.slots[at..self.count].rotate_left(1);
+        self.set_count(self.count.saturating_sub(1));
+    }
+
+    /// Moves the entries from `at` (1..`count`) on into `other`, a fresh node: its first entry
+    /// becomes entry `at`. Returns the hash that entry had, to insert into the parent.
+    pub fn split_off(&mut self, at: usize, other: &mut IndexNodeMut<'_>) -> u32 {
+        assert!(
+            (1..self.count).contains(&at),
+            "hash tree entry {at} of {}",
+            self.count
+        );
+        let hash = self.as_node().hash(at);
+        self.copy_to(at, other);
+        self.set_count(at);
+        hash
+    }
+
+    /// Moves all entries of a full root into `other`, a fresh node; the root's only entry then
+    /// points to `other_block`, and the tree has a level more (see [`set_indirect_levels`]).
+    pub fn push_down(&mut self, other: &mut IndexNodeMut<'_>, other_block: FileBlock) {
+        self.copy_to(0, other);
+        self.set_count(1);
+        self.set_block(0, other_block);
+    }
+
+    fn copy_to(&mut self, at: usize, other: &mut IndexNodeMut<'_>) {
+        let moved = &self.slots[at..self.count];
+        assert!(
+            moved.len() <= other.slots.len(),
+            "a node holds as many entries as a root"
+        );
+        other.slots[0].block = moved[0].block;
+        other.slots[1..moved.len()].copy_from_slice(&moved[1..]);
+        other.set_count(moved.len());
+    }
+}
+
+fn init_entries(block: &mut [u8], offset: usize, limit: u16, first: FileBlock) {
+    let place = block.get_mut(offset..).unwrap_or_default();
+    if let Ok((entry, _)) = DxEntry::mut_from_prefix(place) {
+        entry.hash.set(1 << 16 | u32::from(limit));
+        entry.block.set(first.0);
+    }
+}
+
+/// Sets the levels of nodes in a root block.
+pub fn set_indirect_levels(block: &mut [u8], levels: u8) -> Result<()> {
+    root_info(block)?;
+    let place = block.get_mut(ROOT_INFO_OFFSET..).unwrap_or_default();
+    if let Ok((info, _)) = DxRootInfo::mut_from_prefix(place) {
+        info.indirect_levels = levels;
+    }
+    Ok(())
+}
+
+/// Points ".." of a root block to another inode.
+pub fn set_parent(block: &mut [u8], parent: InodeNumber) {
+    if let Some(place) = block.get_mut(12..16) {
+        place.copy_from_slice(&parent.0.to_le_bytes());
+    }
+}
+
+/// Byte of the tail, and the checksum it should hold: over everything to the last entry, and
+/// the tail itself with 0 for the checksum.
+fn checksum(block: &[u8], format: &TreeFormat, is_root: bool, seed: u32) -> Result<(usize, u32)> {
+    let (offset, limit, count) = shape(block, format, is_root)?;
+    let used = offset.saturating_add(count.saturating_mul(INDEX_ENTRY_BYTES));
+    let tail = offset.saturating_add(limit.saturating_mul(INDEX_ENTRY_BYTES));
+    let reserved = tail..tail.saturating_add(4);
+    let crc = crc32c(seed, block.get(..used).unwrap_or_default());
+    let crc = crc32c(crc, block.get(reserved).unwrap_or_default());
+    Ok((tail, crc32c(crc, &[0; 4])))
+}
+
+/// Checks the checksum of an index block. `inode_seed`: [`Geometry::inode_seed`] of the
+/// directory; `None`: the volume has none.
+pub fn verify_checksum(
+    block: &[u8],
+    format: &TreeFormat,
+    is_root: bool,
+    inode_seed: Option<u32>,
+) -> Result<()> {
+    let Some(seed) = inode_seed else {
+        return Ok(());
+    };
+    let (tail, right) = checksum(block, format, is_root, seed)?;
+    let found = block
+        .get(tail..)
+        .and_then(|bytes| DxTail::ref_from_prefix(bytes).ok())
+        .map(|(tail, _)| tail.dt_checksum.get());
+    ensure!(
+        found == Some(right),
+        "hash tree block checksum is {:#010x}, should be {right:#010x}",
+        found.unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// Recomputes the checksum of an index block, where the volume has one.
+pub fn update_checksum(
+    block: &mut [u8],
+    format: &TreeFormat,
+    is_root: bool,
+    inode_seed: Option<u32>,
+) -> Result<()> {
+    let Some(seed) = inode_seed else {
+        return Ok(());
+    };
+    let (tail, crc) = checksum(block, format, is_root, seed)?;
+    let place = block
+        .get_mut(tail..)
+        .and_then(|bytes| DxTail::mut_from_prefix(bytes).ok());
+    let (tail, _) =
+        place.ok_or_else(|| Corrupt::new("hash tree block has no room for its tail"))?;
+    tail.dt_checksum.set(crc);
+    Ok(())
+}

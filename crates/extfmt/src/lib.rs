@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-// pub mod bitmap;
+pub mod bitmap;
 pub mod checksum;
 pub mod dir;
 mod error;
@@ -30,7 +30,7 @@ pub mod htree;
 // pub mod inline_data;
 pub mod inode;
 pub mod jbd2;
-// pub mod layout;
+pub mod layout;
 // pub mod mmp;
 // pub mod orphan;
 pub mod superblock;
@@ -42,6 +42,5 @@ pub use error::{Corrupt, Result};
 pub use geometry::Geometry;
 pub use group_desc::GroupDesc;
 pub use inode::InodeImage;
-// pub use layout::Layout;
 pub use superblock::Superblock;
 pub use units::{FileBlock, FsBlock, GroupNumber, InodeNumber};
