@@ -22,17 +22,18 @@ pub const CHECKSUM_CRC32: u8 = 1;
 
 /// `h_blocktype`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum BlockType {
     /// Lists the data blocks that follow it.
-    Descriptor,
+    Descriptor = 1,
     /// Ends a transaction.
-    Commit,
+    Commit = 2,
     /// Superblock of the first version.
-    SuperblockV1,
+    SuperblockV1 = 3,
     /// Superblock with features.
-    SuperblockV2,
+    SuperblockV2 = 4,
     /// Lists blocks that are not to be replayed.
-    Revoke,
+    Revoke = 5,
 }
 
 /// Head of every block of the journal that is not data.
