@@ -15,7 +15,7 @@ use crate::limits::BioLimits;
 pub(crate) const ARENA_BYTES: usize = 1 << 20;
 
 /// Arenas kept for the next batch.
-const IDLE_ARENAS: usize = 4;
+const IDLE_ARENAS: usize = 16;
 
 /// The pool of arenas of a disk.
 pub(crate) fn arenas(limits: &BioLimits) -> AlignedPool {
@@ -69,7 +69,7 @@ pub(crate) fn write(disk: &Disk, pieces: &[(u64, &[u8])], fua: bool) -> Result<(
         let mut arena: Option<PooledBuf> = None;
         let needs_arena = sorted.iter().any(|(_, memory)| !is_aligned(memory, limits));
         let mut room: &mut [u8] = match needs_arena {
-            true => arena.insert(disk.take_arena()),
+            true => arena.insert(disk.bounce_pool().take()),
             false => &mut [],
         };
         disk.run(Op::Write, fua, |pipeline| {
@@ -114,7 +114,7 @@ pub(crate) fn read(disk: &Disk, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         let mut arena: Option<PooledBuf> = None;
         let needs_arena = sorted.iter().any(|(_, memory)| !is_aligned(memory, limits));
         let mut room: &mut [u8] = match needs_arena {
-            true => arena.insert(disk.take_arena()),
+            true => arena.insert(disk.bounce_pool().take()),
             false => &mut [],
         };
         disk.run(Op::Read, false, |pipeline| {

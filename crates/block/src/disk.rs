@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use throughline_device::{
-    AlignedBuf, AlignedPool, BlockDevice, DeviceInfo, Limits, Op, PooledBuf, Segment, scope,
+    AlignedBuf, AlignedPool, BlockDevice, DeviceInfo, Limits, Op, Segment, scope,
 };
 
 use crate::batch;
@@ -209,6 +209,11 @@ impl Disk {
         self.run(op, false, f)
     }
 
+    /// Memory that the device takes, recycled: for bytes that cannot go straight to or from their own.
+    pub fn bounce_pool(&self) -> &AlignedPool {
+        &self.arenas
+    }
+
     pub(crate) fn run<'env, R, E: From<Error>>(
         &self,
         op: Op,
@@ -290,10 +295,6 @@ impl Disk {
 
     pub(crate) fn bio_limits(&self) -> &BioLimits {
         &self.limits
-    }
-
-    pub(crate) fn take_arena(&self) -> PooledBuf {
-        self.arenas.take()
     }
 }
 

@@ -50,6 +50,7 @@ struct Output<'p, 'queue, 'env> {
     done: &'p mut Vec<Done>,
     trace: Trace,
     next_tag: u64,
+    unkicked: bool,
     error: Option<Error>,
 }
 
@@ -69,6 +70,7 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
                 done: setup.done,
                 trace: setup.trace,
                 next_tag: 0,
+                unkicked: false,
                 error: None,
             },
         }
@@ -106,7 +108,7 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
     pub fn submit_open(&mut self) {
         self.builder.finish(&mut self.out);
         self.out.flush_plug();
-        self.out.scope.kick();
+        self.out.kick();
     }
 
     /// Gives everything to the device and waits until all of it is done.
@@ -143,6 +145,13 @@ impl<'env> Output<'_, '_, 'env> {
         self.plug = plug;
     }
 
+    /// Tells the device of what was submitted since it was told last.
+    fn kick(&mut self) {
+        if std::mem::take(&mut self.unkicked) {
+            self.scope.kick();
+        }
+    }
+
     fn submit(&mut self, bio: Bio<'env>) {
         if self.scope.in_flight() >= self.scope.depth() {
             self.reap(1);
@@ -152,6 +161,7 @@ impl<'env> Output<'_, '_, 'env> {
         }
         let tag = self.next_tag;
         self.next_tag += 1;
+        self.unkicked = true;
         self.counters.bio(bio.op, bio.len_bytes);
         self.trace.submit(tag, &bio);
         self.scope
@@ -178,7 +188,7 @@ impl<'env> Sink<'env> for Output<'_, '_, 'env> {
         }
         if self.plug.is_due() {
             self.flush_plug();
-            self.scope.kick();
+            self.kick();
             // What is done already need not fill the queue, and an error should stop its maker early.
             self.reap(0);
         }

@@ -47,8 +47,8 @@ pub enum Target {
 /// A piece of a file that may be written: what [`Mapper::claim`] answers.
 ///
 /// `New` and `Convert` claims cover whole allocation units ([`Mapper::block_bytes`]), so they may begin before and end
-/// behind what was asked; the writer fills the rest of the units with zeroes. An `Overwrite` claim may be clipped to any
-/// byte, and must not reach past what was asked.
+/// behind what was asked; the writer fills the rest of the units with zeroes. An `Overwrite` claim ends on the boundary
+/// of a unit or where the asked range ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// First byte of the piece in the file; at most the offset that was asked for.

@@ -1,0 +1,322 @@
+//! The write half of direct I/O.
+//!
+//! A call is a row of *batches*: claim, write, commit. A batch is bounded, so that neither memory nor the time until
+//! the first bytes are safe grows with the call. A batch is one *round* of the pipeline, or several where it needs more
+//! bounce memory than one round has.
+//!
+//! Invariants:
+//! - A claim is committed only when every byte of it, the zeros around the caller's data included, is on the device.
+//! - On an error the batch at hand is given back whole; what the call reports as written is what was committed.
+
+use std::io::IoSlice;
+
+use throughline_block::{Disk, Pipeline};
+use throughline_device::{Op, Segment};
+
+use super::bounce::{Bounce, Store};
+use super::memory::{Alignment, Step, WriteMemory};
+use crate::error::{Error, Reason, Result};
+use crate::mapper::{Claim, ClaimKind, Mapper};
+
+/// A batch is committed once it holds so many bytes.
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// A batch is committed once it holds so many claims.
+const BATCH_CLAIMS: usize = 1024;
+
+/// Zeros for the parts of new blocks that are not written. Aligned for any device that is known.
+#[repr(align(4096))]
+struct Zeros([u8; 64 << 10]);
+static ZEROS: Zeros = Zeros([0; 64 << 10]);
+
+/// Writes `bufs`, one after the other, from file byte `offset` on, and lengthens the file where they end behind its
+/// end. Returns how many bytes are written and committed: fewer than given only when an error came later, which the
+/// next call will meet.
+///
+/// # Errors
+/// What the mapper or the device says, when nothing was committed before it.
+pub fn write(disk: &Disk, mapper: &dyn Mapper, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
+    let given = bufs
+        .iter()
+        .fold(0_u64, |sum, buf| sum.saturating_add(buf.len() as u64));
+    let end = offset
+        .checked_add(given)
+        .ok_or(Error::Caller(Reason::TooLarge))?;
+    let mut writer = Writer {
+        disk,
+        mapper,
+        alignment: Alignment::of(disk),
+        memory: WriteMemory::new(bufs),
+        end,
+        at: offset,
+        claim: None,
+        batch: Batch::default(),
+        stop: None,
+    };
+    let mut committed = offset;
+    while committed < end {
+        match writer.batch() {
+            Ok(()) => committed = writer.at,
+            Err(error) => {
+                mapper.abandon(&writer.batch.claims);
+                writer.stop = Some(error);
+            }
+        }
+        if let Some(error) = writer.stop.take() {
+            return if committed > offset {
+                Ok((committed - offset) as usize)
+            } else {
+                Err(error)
+            };
+        }
+    }
+    Ok(given as usize)
+}
+
+/// Claims whose data is on its way.
+#[derive(Default)]
+struct Batch {
+    /// Those that need a commit.
+    claims: Vec<Claim>,
+    count: usize,
+    bytes: u64,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.count >= BATCH_CLAIMS || self.bytes >= BATCH_BYTES
+    }
+}
+
+struct Writer<'a> {
+    disk: &'a Disk,
+    mapper: &'a dyn Mapper,
+    alignment: Alignment,
+    memory: WriteMemory<'a>,
+    end: u64,
+    /// The next file byte.
+    at: u64,
+    /// The claim around `at`, while it is not written to its end.
+    claim: Option<Claim>,
+    batch: Batch,
+    /// Why the call ends after this batch.
+    stop: Option<Error>,
+}
+
+impl<'a> Writer<'a> {
+    /// One batch: claims, data, commit.
+    fn batch(&mut self) -> Result<()> {
+        self.batch = Batch::default();
+        loop {
+            let mut store = Store::default();
+            let mut bounce = Bounce::new(self.disk.bounce_pool(), &mut store);
+            let disk = self.disk;
+            let complete =
+                disk.pipeline(Op::Write, |pipeline| self.round(pipeline, &mut bounce))?;
+            if complete {
+                break;
+            }
+        }
+        let new_size = Some(self.at).filter(|size| *size > self.mapper.size_bytes());
+        // From here on the claims are the mapper's to give back.
+        let claims = std::mem::take(&mut self.batch.claims);
+        if claims.is_empty() && new_size.is_none() {
+            return Ok(());
+        }
+        self.mapper.commit(&claims, new_size)
+    }
+
+    /// Writes until the batch is complete (true) or the bounce memory is used up (false).
+    fn round<'env>(
+        &mut self,
+        pipeline: &mut Pipeline<'_, '_, 'env>,
+        bounce: &mut Bounce<'env>,
+    ) -> Result<bool>
+    where
+        'a: 'env,
+    {
+        loop {
+            if let Some(claim) = self.claim {
+                if !self.fill(&claim, pipeline, bounce)? {
+                    return Ok(false);
+                }
+                self.claim = None;
+            }
+            if self.at >= self.end || self.batch.is_full() {
+                return Ok(true);
+            }
+            pipeline.submit_open();
+            match self.next_claim() {
+                Ok(claim) if claim.kind != ClaimKind::Overwrite => {
+                    let before = shifted(&claim, self.at);
+                    let blocks_before = before - before % self.alignment.block;
+                    write_zeros(pipeline, claim.device_offset, blocks_before)?;
+                }
+                Ok(_) => {}
+                // What was claimed before is written and committed; the caller hears of a short write.
+                Err(error) if self.batch.count > 0 => {
+                    self.stop = Some(error);
+                    return Ok(true);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Claims the next piece and checks that it makes sense.
+    fn next_claim(&mut self) -> Result<Claim> {
+        let unit = u64::from(self.mapper.block_bytes().max(1));
+        let until = self.at.saturating_add(BATCH_BYTES - self.batch.bytes);
+        let whole = until - until % unit;
+        let until = if whole > self.at { whole } else { until }.min(self.end);
+        let claim = self.mapper.claim(self.at, until - self.at)?;
+        if claim.kind != ClaimKind::Overwrite {
+            self.batch.claims.push(claim);
+        }
+        self.batch.count += 1;
+        let Some(len) = self.usable(&claim) else {
+            let what = format!(
+                "the claim for file byte {} makes no sense: {claim:?}",
+                self.at
+            );
+            // Given back with its batch.
+            self.batch.count = 0;
+            return Err(Error::Corrupt(what));
+        };
+        self.batch.bytes = self.batch.bytes.saturating_add(len);
+        self.claim = Some(claim);
+        Ok(claim)
+    }
+
+    /// How many bytes `claim` offers from `at` on, if it keeps to the contract of [`Mapper::claim`].
+    fn usable(&self, claim: &Claim) -> Option<u64> {
+        let block = self.alignment.block;
+        let skip = self.at.checked_sub(claim.file_offset)?;
+        let len = claim.len.checked_sub(skip).filter(|len| *len > 0)?;
+        let claim_end = claim.file_offset.checked_add(claim.len)?;
+        let device_end = claim.device_offset.checked_add(claim.len)?;
+        let same_phase = claim.file_offset % block == claim.device_offset % block;
+        let whole_end = device_end.is_multiple_of(block);
+        let fits = match claim.kind {
+            ClaimKind::Overwrite => whole_end || claim_end >= self.end,
+            ClaimKind::New | ClaimKind::Convert => {
+                whole_end && claim.device_offset.is_multiple_of(block)
+            }
+        };
+        (same_phase && fits).then_some(len)
+    }
+
+    /// Writes the caller's bytes into `claim` from `at` on; false when the bounce memory is used up before its end.
+    fn fill<'env>(
+        &mut self,
+        claim: &Claim,
+        pipeline: &mut Pipeline<'_, '_, 'env>,
+        bounce: &mut Bounce<'env>,
+    ) -> Result<bool>
+    where
+        'a: 'env,
+    {
+        let claim_end = claim.file_offset + claim.len;
+        let data_end = claim_end.min(self.end);
+        while self.at < data_end {
+            let (address, piece) = self.memory.current();
+            let device = shifted(claim, self.at);
+            match self
+                .alignment
+                .step(device, address, piece, data_end - self.at)
+            {
+                Step::Direct(len) => {
+                    pipeline.add(device, Segment::Write(self.memory.take(len)))?;
+                    self.at += len as u64;
+                }
+                Step::Bounce(len) => {
+                    let room = bounce.room(self.alignment.block);
+                    if room == 0 {
+                        return Ok(false);
+                    }
+                    let into = (device % self.alignment.block) as usize;
+                    let len = len.min(room - into);
+                    let (start, blocks, into) = self.alignment.around(device, len);
+                    let (_, memory) = bounce.take(blocks);
+                    self.edges(claim.kind, start, into, len, memory, pipeline)?;
+                    self.memory.copy_to(&mut memory[into..into + len]);
+                    pipeline.add(start, Segment::Write(memory))?;
+                    self.at += len as u64;
+                }
+            }
+        }
+        if claim.kind != ClaimKind::Overwrite {
+            let behind = shifted(claim, data_end).next_multiple_of(self.alignment.block);
+            write_zeros(pipeline, behind, shifted(claim, claim_end))?;
+        }
+        Ok(true)
+    }
+
+    /// Fills what lies around the `len` bytes at `into` of `memory`, which is for the blocks from device byte `start`
+    /// on: with zeros in a fresh block, else with what the device has there.
+    fn edges(
+        &self,
+        kind: ClaimKind,
+        start: u64,
+        into: usize,
+        len: usize,
+        memory: &mut [u8],
+        pipeline: &mut Pipeline<'_, '_, '_>,
+    ) -> Result<()> {
+        let block = self.alignment.block as usize;
+        let last = memory.len() - block;
+        let (head, tail) = (into > 0, into + len < memory.len());
+        if kind != ClaimKind::Overwrite {
+            memory[..into].fill(0);
+            memory[into + len..].fill(0);
+            return Ok(());
+        }
+        if !head && !tail {
+            return Ok(());
+        }
+        // The file's own bytes end here: behind its size a block may hold anything, and must read as zero once the
+        // file has grown over it.
+        let file_start = self.at - into as u64;
+        let valid = |at: usize| {
+            let left = self
+                .mapper
+                .size_bytes()
+                .saturating_sub(file_start + at as u64);
+            left.min(block as u64) as usize
+        };
+        pipeline.submit_open();
+        let mut old = |at: usize| -> Result<()> {
+            let valid = valid(at);
+            let memory = &mut memory[at..at + block];
+            if valid > 0 {
+                self.disk.read_at(start + at as u64, memory)?;
+            }
+            memory[valid..].fill(0);
+            Ok(())
+        };
+        if head {
+            old(0)?;
+        }
+        if tail && (last > 0 || !head) {
+            old(last)?;
+        }
+        Ok(())
+    }
+}
+
+/// The device byte of file byte `at`, inside `claim`.
+fn shifted(claim: &Claim, at: u64) -> u64 {
+    claim
+        .device_offset
+        .wrapping_add(at.wrapping_sub(claim.file_offset))
+}
+
+/// Writes zeros to the device bytes `from..to`, whole blocks; nothing when that is empty.
+fn write_zeros(pipeline: &mut Pipeline<'_, '_, '_>, mut from: u64, to: u64) -> Result<()> {
+    while from < to {
+        let len = (to - from).min(ZEROS.0.len() as u64);
+        pipeline.add(from, Segment::Write(&ZEROS.0[..len as usize]))?;
+        from += len;
+    }
+    Ok(())
+}
