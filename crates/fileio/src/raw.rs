@@ -29,8 +29,9 @@ impl RawFile {
     /// The file that is all of `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
         Self {
-            disk,
+            len: AtomicU64::new(disk.len_bytes()),
             gate: Gate::default(),
+            disk,
         }
     }
 
