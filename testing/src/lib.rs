@@ -1,6 +1,6 @@
 //! Seeded fault device and reference file-system model, for tests only.
 #![forbid(unsafe_code)]
 
-mod fault;
+mod simdevice;
 
-pub use fault::{Fault, FaultDevice};
+pub use simdevice::{Fault, FaultDevice, Logged};

@@ -7,12 +7,47 @@ use std::process::Command;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-device", &[]),
     ("throughline-block", &["throughline-device"]),
-    ("throughline-fileio", &["throughline-block", "throughline-device"]),
+    (
+        "throughline-fileio",
+        &["throughline-block", "throughline-device"],
+    ),
     ("throughline-extfmt", &[]),
-    ("throughline-journal", &["throughline-block", "throughline-device", "throughline-extfmt"]),
-    ("throughline-ext", &["throughline-fileio", "throughline-journal", "throughline-extfmt", "throughline-block", "throughline-device"]),
-    ("throughline", &["throughline-ext", "throughline-fileio", "throughline-block", "throughline-device"]),
-    ("throughline-lab", &["throughline", "throughline-block", "throughline-device", "throughline-fileio"]),
+    (
+        "throughline-journal",
+        &[
+            "throughline-block",
+            "throughline-device",
+            "throughline-extfmt",
+        ],
+    ),
+    (
+        "throughline-ext",
+        &[
+            "throughline-fileio",
+            "throughline-journal",
+            "throughline-extfmt",
+            "throughline-block",
+            "throughline-device",
+        ],
+    ),
+    (
+        "throughline",
+        &[
+            "throughline-ext",
+            "throughline-fileio",
+            "throughline-block",
+            "throughline-device",
+        ],
+    ),
+    (
+        "throughline-lab",
+        &[
+            "throughline",
+            "throughline-block",
+            "throughline-device",
+            "throughline-fileio",
+        ],
+    ),
     ("throughline-cli", &["throughline", "throughline-lab"]),
     ("throughline-testing", &["throughline-device"]),
 ];
@@ -20,20 +55,45 @@ const MAY_USE: &[(&str, &[&str])] = &[
 #[test]
 fn crates_depend_downwards_only() {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo metadata runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
     let rules: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
-    let packages = metadata["packages"].as_array().expect("packages are a list");
-    assert_eq!(packages.len(), rules.len(), "a crate is missing from the table above");
+    let packages = metadata["packages"]
+        .as_array()
+        .expect("packages are a list");
+    assert_eq!(
+        packages.len(),
+        rules.len(),
+        "a crate is missing from the table above"
+    );
     for package in packages {
         let name = package["name"].as_str().expect("a package has a name");
-        let allowed = rules.get(name).unwrap_or_else(|| panic!("{name} is not in the table above"));
-        for dependency in package["dependencies"].as_array().expect("dependencies are a list") {
-            let (used, kind) = (dependency["name"].as_str().unwrap_or_default(), &dependency["kind"]);
+        let allowed = rules
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is not in the table above"));
+        for dependency in package["dependencies"]
+            .as_array()
+            .expect("dependencies are a list")
+        {
+            let (used, kind) = (
+                dependency["name"].as_str().unwrap_or_default(),
+                &dependency["kind"],
+            );
             if used.starts_with("throughline") && kind.is_null() {
                 assert!(allowed.contains(&used), "{name} must not depend on {used}");
             }

@@ -1,0 +1,81 @@
+//! What has come, and what is to become of the next request.
+
+use throughline_device::{Op, Request};
+
+use super::{Fault, Logged};
+
+pub(super) struct Script {
+    pub(super) fault: Fault,
+    pub(super) only: Option<Vec<Op>>,
+    pub(super) seed: u64,
+    pub(super) log: Option<Vec<Logged>>,
+    pub(super) requests: u64,
+    pub(super) failed: u64,
+}
+
+/// What is to become of a request.
+pub(super) enum Verdict {
+    Pass,
+    Refuse,
+    FailAfterDone,
+    /// The bits of a random number say what happens to each block.
+    Tear(Random),
+}
+
+impl Script {
+    pub(super) fn new(fault: Fault) -> Script {
+        Script {
+            fault,
+            only: None,
+            seed: 0,
+            log: None,
+            requests: 0,
+            failed: 0,
+        }
+    }
+
+    /// Counts and logs a request, and decides.
+    pub(super) fn next(&mut self, request: &Request) -> Verdict {
+        let verdict = self.decide(request.op());
+        let failed = !matches!(verdict, Verdict::Pass);
+        self.failed += u64::from(failed);
+        if let Some(log) = &mut self.log {
+            log.push(Logged {
+                op: request.op(),
+                offset_bytes: request.offset_bytes(),
+                len_bytes: request.len_bytes(),
+                fua: request.fua(),
+                failed,
+            });
+        }
+        verdict
+    }
+
+    fn decide(&mut self, op: Op) -> Verdict {
+        if self.only.as_ref().is_some_and(|only| !only.contains(&op)) {
+            return Verdict::Pass;
+        }
+        let n = self.requests;
+        self.requests += 1;
+        match self.fault {
+            Fault::Once(at) if n == at => Verdict::Refuse,
+            Fault::From(at) if n >= at => Verdict::Refuse,
+            Fault::AfterDone(at) if n == at => Verdict::FailAfterDone,
+            Fault::Torn(at) if n == at => Verdict::Tear(Random(self.seed ^ n.rotate_left(32))),
+            _ => Verdict::Pass,
+        }
+    }
+}
+
+/// SplitMix64: good enough to tear by, and the same everywhere.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+}
