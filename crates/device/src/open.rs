@@ -168,7 +168,7 @@ impl OpenOptions {
         // Set on the open file rather than at open: where it is refused, the file is there all the same.
         let status = fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
         let direct = self.direct
-            && host::may_be_direct(&file)
+            && host::may_be_direct(&file, &metadata)
             && fs::fcntl_setfl(&file, status | OFlags::DIRECT).is_ok();
         if !direct {
             fs::fcntl_setfl(&file, status)?;

@@ -32,9 +32,10 @@ pub(crate) fn is_block_device(metadata: &Metadata) -> bool {
 ///
 /// The memory file systems accept `O_DIRECT` and copy through their pages all the same; and a file system
 /// may know that it cannot do it for this file (an encrypted one, say).
-pub(crate) fn may_be_direct(file: &File) -> bool {
-    let in_memory =
-        fstatfs(file).is_ok_and(|s| matches!(s.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC));
+pub(crate) fn may_be_direct(file: &File, metadata: &Metadata) -> bool {
+    // A block device's node lies in a memory file system too, but its content does not.
+    let in_memory = metadata.is_file()
+        && fstatfs(file).is_ok_and(|s| matches!(s.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC));
     !in_memory && direct_alignment(file) != DirectAlignment::Impossible
 }
 

@@ -1,0 +1,154 @@
+//! A real block device, a loop over a file: needs root, and says so where it is skipped.
+#![cfg(not(miri))]
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use throughline_device::{
+    AlignedBuf, BlockDevice, DeviceKind, EngineChoice, LockMode, Op, OpenOptions, Segment, scope,
+};
+
+const LEN: u64 = 16 << 20;
+
+/// A loop device over a file of its own; detached when dropped.
+struct Loop {
+    node: String,
+    folder: tempfile::TempDir,
+}
+
+impl Loop {
+    fn new(block_bytes: u32) -> Option<Loop> {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        fs::File::create(&image).unwrap().set_len(LEN).unwrap();
+        let size = block_bytes.to_string();
+        let image = image.to_str().unwrap();
+        match run(
+            "losetup",
+            &["--find", "--show", "--sector-size", &size, image],
+        ) {
+            Ok(output) if output.status.success() => {
+                let node = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+                Some(Loop { node, folder })
+            }
+            Ok(output) => {
+                eprintln!(
+                    "skipped: losetup: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: losetup: {error}");
+                None
+            }
+        }
+    }
+
+    fn open(&self, engine: EngineChoice) -> std::io::Result<std::sync::Arc<dyn BlockDevice>> {
+        OpenOptions::new()
+            .engine(engine)
+            .write(true)
+            .lock(LockMode::Exclusive)
+            .open(&self.node)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["--detach", &self.node]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> std::io::Result<Output> {
+    Command::new(program).args(arguments).output()
+}
+
+fn io(device: &dyn BlockDevice, op: Op, at: u64, memory: &mut [u8]) -> std::io::Result<()> {
+    let mut queue = device.open_queue()?;
+    let mut done = Vec::new();
+    scope(&mut *queue, |s| {
+        match op {
+            Op::Read => s.submit(0, op, at, [Segment::Read(memory)], false),
+            Op::Write => s.submit(0, op, at, [Segment::Write(memory)], true),
+            _ => s.submit_range(0, op, at, memory.len() as u64),
+        }
+        s.reap(1, &mut done);
+    });
+    done.pop().expect("one").result
+}
+
+#[test]
+fn a_block_device_is_read_written_cleared_and_flushed() {
+    for block_bytes in [512, 4096] {
+        let Some(disk) = Loop::new(block_bytes) else {
+            return;
+        };
+        for engine in [EngineChoice::Auto, EngineChoice::Threads] {
+            let device = disk.open(engine).unwrap();
+            let info = device.info();
+            assert_eq!(
+                (info.kind, info.direct, device.len_bytes()),
+                (DeviceKind::BlockDevice, true, LEN)
+            );
+            assert_eq!(info.limits.logical_block_bytes, block_bytes, "{info:?}");
+            let mut memory = AlignedBuf::zeroed(3 << 20, 4096);
+            memory.fill(0x5a);
+            io(&*device, Op::Write, 1 << 20, &mut memory).unwrap();
+            io(&*device, Op::Flush, 0, &mut []).unwrap();
+            let content = fs::read(disk.folder.path().join("image")).unwrap();
+            assert!(content[1 << 20..4 << 20].iter().all(|&b| b == 0x5a));
+            assert!(content[4 << 20..].iter().all(|&b| b == 0));
+
+            io(&*device, Op::WriteZeroes, 2 << 20, &mut memory[..1 << 20]).unwrap();
+            memory.fill(1);
+            io(&*device, Op::Read, 1 << 20, &mut memory).unwrap();
+            let expected = |i: usize| {
+                if (1 << 20..2 << 20).contains(&i) {
+                    0
+                } else {
+                    0x5a
+                }
+            };
+            assert!(memory.iter().enumerate().all(|(i, &b)| b == expected(i)));
+            match io(&*device, Op::Discard, 0, &mut memory) {
+                Ok(()) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+            }
+            assert!(device.set_len(1).is_err());
+            let past = io(&*device, Op::Read, LEN, &mut memory[..4096]);
+            assert_eq!(past.unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+    }
+}
+
+#[test]
+fn a_mounted_device_is_in_use() {
+    let Some(disk) = Loop::new(512) else { return };
+    let made = run("mke2fs", &["-q", &disk.node]);
+    if !made.is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: no mke2fs");
+    }
+    let at = disk.folder.path().join("mounted");
+    fs::create_dir(&at).unwrap();
+    let at = at.to_str().unwrap();
+    if !run("mount", &[&disk.node, at]).is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: cannot mount");
+    }
+    let refused = disk.open(EngineChoice::Auto).err();
+    assert!(run("umount", &[at]).unwrap().status.success());
+    assert_eq!(refused.expect("mounted").kind(), ErrorKind::ResourceBusy);
+    let first = disk.open(EngineChoice::Auto).unwrap();
+    assert_eq!(
+        disk.open(EngineChoice::Auto).err().expect("open").kind(),
+        ErrorKind::ResourceBusy
+    );
+    drop(first);
+    for _ in 0..20 {
+        // Let go at once, rings or not.
+        drop(disk.open(EngineChoice::Auto).unwrap());
+    }
+    assert!(!Path::new(at).join("lost+found").exists());
+}
