@@ -195,3 +195,171 @@ impl Window {
         begin as usize..(begin + take) as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::fs::File;
+
+    use super::*;
+    use crate::{DeviceInfo, DeviceKind, Limits, Queue, Segment, scope};
+
+    type Results = Vec<Result<u64, Errno>>;
+
+    /// Answers every call with the next of a list of results, and notes where each began and its length.
+    struct Scripted {
+        file: HostFile,
+        results: VecDeque<Result<u64, Errno>>,
+        calls: Vec<(u64, usize)>,
+        ready: Vec<Completion>,
+    }
+
+    impl Queue for Scripted {
+        fn submit(&mut self, request: Request) {
+            let mut transfer = Transfer::new(request);
+            loop {
+                let left: usize = transfer.iovecs().iter().map(|s| s.iov_len).sum();
+                let slices: usize = match transfer.request.op() {
+                    Op::Read => transfer.read_slices().iter().map(|s| s.len()).sum(),
+                    _ => transfer.write_slices().iter().map(|s| s.len()).sum(),
+                };
+                assert_eq!(left, slices);
+                self.calls.push((transfer.offset_bytes(), left));
+                let result = self.results.pop_front().expect("no call after the end");
+                if let Step::Finished(result) = transfer.advance(&self.file, result) {
+                    return self.ready.push(transfer.finish(result));
+                }
+            }
+        }
+
+        fn kick(&mut self) {}
+
+        fn reap(&mut self, _: usize, done: &mut Vec<Completion>) {
+            done.append(&mut self.ready);
+        }
+
+        fn in_flight(&self) -> usize {
+            self.ready.len()
+        }
+
+        fn depth(&self) -> usize {
+            1
+        }
+    }
+
+    /// A request over three pieces of a block each at `at`, on a file of `len`: its end, its calls, the
+    /// memory it leaves.
+    fn three_blocks(
+        op: Op,
+        at: u64,
+        len: u64,
+        results: Results,
+    ) -> (io::Result<()>, Vec<(u64, usize)>, Vec<u8>) {
+        let file: File = tempfile::tempfile().unwrap();
+        file.set_len(len).unwrap();
+        let info = DeviceInfo {
+            name: String::new(),
+            kind: DeviceKind::RegularFile,
+            engine: "scripted",
+            direct: true,
+            read_only: false,
+            limits: Limits::default(),
+        };
+        let file = HostFile::new(file, info, len);
+        let mut queue = Scripted {
+            file,
+            results: results.into(),
+            calls: Vec::new(),
+            ready: Vec::new(),
+        };
+        let mut memory = vec![7; 3 * 512];
+        let mut done = Vec::new();
+        scope(&mut queue, |s| {
+            match op {
+                Op::Read => s.submit(0, op, at, memory.chunks_mut(512).map(Segment::Read), false),
+                Op::Write => s.submit(0, op, at, memory.chunks(512).map(Segment::Write), false),
+                _ => s.submit_range(0, op, at, 3 * 512),
+            }
+            s.reap(1, &mut done);
+        });
+        assert!(queue.results.is_empty(), "every result was asked for");
+        (done.pop().unwrap().result, queue.calls, memory)
+    }
+
+    fn error(outcome: (io::Result<()>, Vec<(u64, usize)>, Vec<u8>)) -> io::Error {
+        outcome.0.unwrap_err()
+    }
+
+    #[test]
+    fn short_transfers_go_on_at_a_whole_block() {
+        for op in [Op::Read, Op::Write] {
+            let (result, calls, _) = three_blocks(op, 512, 4096, vec![Ok(700), Ok(512), Ok(512)]);
+            result.unwrap();
+            assert_eq!(calls, [(512, 1536), (1024, 1024), (1536, 512)]);
+        }
+    }
+
+    #[test]
+    fn interruptions_are_tried_again_but_not_for_ever() {
+        let (result, calls, _) = three_blocks(
+            Op::Read,
+            0,
+            4096,
+            vec![Err(Errno::INTR), Err(Errno::AGAIN), Ok(1536)],
+        );
+        result.unwrap();
+        assert_eq!(calls.len(), 3);
+        let endless = vec![Err(Errno::INTR); MAX_STALLS as usize + 1];
+        assert_eq!(
+            error(three_blocks(Op::Flush, 0, 4096, endless)).kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let nothing = vec![Ok(0); MAX_STALLS as usize + 1];
+        assert_eq!(
+            error(three_blocks(Op::Write, 0, 4096, nothing)).kind(),
+            io::ErrorKind::WriteZero
+        );
+    }
+
+    #[test]
+    fn errors_are_the_systems_own() {
+        let outcome = three_blocks(Op::Write, 0, 4096, vec![Ok(512), Err(Errno::NOSPC)]);
+        assert_eq!(error(outcome).raw_os_error(), Some(libc::ENOSPC));
+        for op in [Op::Discard, Op::WriteZeroes] {
+            let outcome = three_blocks(op, 0, 4096, vec![Err(Errno::OPNOTSUPP)]);
+            assert_eq!(error(outcome).kind(), io::ErrorKind::Unsupported);
+            let outcome = three_blocks(op, 0, 4096, vec![Err(Errno::IO)]);
+            assert_eq!(error(outcome).raw_os_error(), Some(libc::EIO));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_file_is_zeros_only_within_its_last_block() {
+        // 1300 bytes: the request's last block is partly there.
+        let (result, _, memory) = three_blocks(Op::Read, 0, 1300, vec![Ok(1300), Ok(276)]);
+        result.unwrap();
+        assert!(memory[..1300].iter().all(|&b| b == 7));
+        assert!(memory[1300..].iter().all(|&b| b == 0));
+        // 600 bytes: a whole block is missing.
+        let outcome = three_blocks(Op::Read, 0, 600, vec![Ok(600), Ok(88)]);
+        assert_eq!(error(outcome).kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            error(three_blocks(Op::Read, 0, 0, vec![Ok(0)])).kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+        // It grew between the read and the look at its length.
+        three_blocks(Op::Read, 0, 4096, vec![Ok(512), Ok(0), Ok(1024)])
+            .0
+            .unwrap();
+    }
+
+    #[test]
+    fn a_window_cuts_at_both_ends() {
+        let mut window = Window {
+            skip: 700,
+            room: 1000,
+        };
+        let cut: Vec<_> = [512, 512, 512, 512].map(|len| window.clip(len)).into();
+        assert_eq!(cut, [512..512, 188..512, 0..512, 0..164]);
+    }
+}

@@ -340,3 +340,49 @@ impl Drop for UringQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineChoice, OpenOptions, Segment, scope};
+
+    /// Whatever becomes of the ring, requests come back.
+    #[test]
+    fn a_ring_that_is_lost_fails_its_requests() {
+        let Ok(ring) = probe() else {
+            return eprintln!("skipped: no io_uring");
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(65536).unwrap();
+        let info = OpenOptions::new()
+            .engine(EngineChoice::Threads)
+            .open(file.path())
+            .unwrap()
+            .info()
+            .clone();
+        let host = HostFile::new(file.reopen().unwrap(), info, 65536);
+        let mut queue = UringQueue::new(ring, Arc::new(host));
+        let mut memory = [0; 8192];
+        let (mut done, mut later) = (Vec::new(), Vec::new());
+        let (first, second) = memory.split_at_mut(4096);
+        let (null, number) = (
+            std::fs::File::open("/dev/null").unwrap(),
+            queue.ring.as_raw_fd(),
+        );
+        scope(&mut queue, |s| {
+            s.submit_range(0, Op::Flush, 0, 0);
+            s.submit_range(1, Op::Flush, 0, 0);
+            // SAFETY: both are open, and the ring's number stays open, as something else.
+            assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
+            s.submit(2, Op::Read, 0, [Segment::Read(first)], false);
+            s.reap(1, &mut done);
+            s.submit(3, Op::Read, 0, [Segment::Read(second)], false);
+            s.reap(1, &mut later);
+        });
+        assert_eq!((done.len(), later.len(), queue.in_flight()), (3, 1, 0));
+        assert!(
+            done.iter().chain(&later).all(|d| d.result.is_err()),
+            "{done:?} {later:?}"
+        );
+    }
+}
