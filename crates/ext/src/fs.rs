@@ -18,6 +18,7 @@ use throughline_journal::{Block, Journal};
 use zerocopy::IntoBytes;
 
 use crate::balloc::Balloc;
+use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
 use crate::groups::Groups;
 use crate::handle::Handle;
@@ -25,6 +26,7 @@ use crate::ialloc::Ialloc;
 use crate::inode::InodeTable;
 use crate::lock_order::{Held, Rank, locked};
 use crate::mmp::MmpGuard;
+use crate::orphan::Orphans;
 
 /// An open volume. Shared by all threads; [`Fs::close`] ends it well, dropping it does its best.
 pub struct Fs {
@@ -38,6 +40,8 @@ pub struct Fs {
     pub(crate) ialloc: Ialloc,
     pub(crate) inodes: InodeTable,
     pub(crate) rename: Mutex<()>,
+    pub(crate) hash_rules: HashRules,
+    pub(crate) orphans: Orphans,
     pub(crate) mmp: Mutex<Option<MmpGuard>>,
     /// Something changed since the superblock was last written.
     pub(crate) changed: AtomicBool,

@@ -21,6 +21,9 @@ use crate::lock_order::{Held, Rank, locked};
 
 pub(crate) use table::InodeTable;
 
+/// In the count of open files: it is being freed.
+const CLOSED_FOR_GOOD: u32 = u32::MAX;
+
 /// An inode in use. There is at most one object of a number at a time.
 pub struct Inode {
     /// Its number.
@@ -47,8 +50,6 @@ pub struct Inode {
     pub(crate) last_child_group: AtomicU32,
     /// The mapping's own state.
     pub(crate) mapping: crate::map::State,
-    /// The directory code's own state.
-    pub(crate) names: crate::dir::State,
     /// The block of the inode table that holds it.
     table_block: FsBlock,
     /// First byte of it in that block.
@@ -91,14 +92,21 @@ impl Inode {
         self.raw.read().clone()
     }
 
-    /// One more open file of it.
-    pub(crate) fn add_open(&self) {
-        self.opens.fetch_add(1, Ordering::AcqRel);
+    /// One more open file of it; `false` if it is being freed.
+    #[must_use]
+    pub(crate) fn add_open(&self) -> bool {
+        let more = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens + 1);
+        self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// One open file less; `true` if it was the last.
-    pub(crate) fn drop_open(&self) -> bool {
-        self.opens.fetch_sub(1, Ordering::AcqRel) == 1
+    /// One open file less.
+    pub(crate) fn drop_open(&self) {
+        self.opens.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// If it has no open files, it gets none any more: it is the caller's to free, and nobody else's.
+    pub(crate) fn close_for_good(&self) -> bool {
+        self.opens.compare_exchange(0, CLOSED_FOR_GOOD, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Open files of it.
@@ -125,7 +133,6 @@ impl Inode {
             touched: AtomicBool::new(true),
             last_child_group: AtomicU32::new(u32::MAX),
             mapping: crate::map::State::default(),
-            names: crate::dir::State::default(),
             table_block,
             table_offset,
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! volume state → rename → directory inode (by number) → file inode (by number) → journal handle → mapping (by number)
-//!   → allocation group (by number) → superblock → metadata buffer → device queue
+//!   → allocation group (by number) → orphan list → superblock → metadata buffer → device queue
 //! ```
 //!
 //! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
@@ -28,6 +28,8 @@ pub(crate) enum Rank {
     Mapping,
     /// An allocation group, ascending by group number.
     Group,
+    /// The orphan list.
+    Orphans,
     /// The superblock's bytes.
     Super,
 }

@@ -11,14 +11,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_device::AlignedBuf;
-use throughline_extfmt::mmp::{MMP_SEQ_CLEAN, MMP_SEQ_FSCK, MMP_SEQ_MAX, Mmp};
+use throughline_extfmt::mmp::{MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
 use throughline_extfmt::{FsBlock, Geometry};
+use zerocopy::IntoBytes;
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 
-/// Shortest and longest time between two updates, in seconds.
-const INTERVAL_S: std::ops::RangeInclusive<u16> = 1..=300;
+/// How long our number has to stand on a volume that was closed well. Two that find it closed at the same moment write at
+/// nearly the same moment too, so it need not be as long as where somebody may only be slow.
+const WAIT_IF_CLEAN: Duration = Duration::from_secs(1);
+/// Between two looks while waiting.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The volume is ours while this lives. A thread renews the claim.
 pub(crate) struct MmpGuard {
@@ -49,19 +53,20 @@ impl MmpGuard {
         let (disk, geo) = (Arc::clone(&fs.disk), fs.geo.clone());
         let shared = Arc::new(Shared { disk, geo, block, lost: Mutex::new(None) });
         let found = shared.read()?;
-        let update_s = fs.superblock.lock().s_mmp_interval.get().clamp(*INTERVAL_S.start(), *INTERVAL_S.end());
-        let wait = wait_time(found.mmp_check_interval.get().max(update_s));
-        if found.mmp_seq.get() != MMP_SEQ_CLEAN {
-            if found.mmp_seq.get() == MMP_SEQ_FSCK {
-                return Err(Reason::Busy("e2fsck is running on it".into()).into());
-            }
-            std::thread::sleep(wait);
-            shared.expect(found.mmp_seq.get())?;
+        let sequence = found.mmp_seq.get();
+        let update_s = fs.superblock.lock().s_mmp_interval.get().clamp(1, MAX_CHECK_INTERVAL);
+        let check_s = found.mmp_check_interval.get().max(update_s).clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
+        let mut wait = WAIT_IF_CLEAN;
+        if sequence == SEQ_FSCK {
+            return Err(Reason::Busy("e2fsck is running on the volume, or was broken off (mmp)".into()).into());
+        }
+        if sequence != SEQ_CLEAN {
+            wait = wait_time(check_s);
+            shared.watch(sequence, wait)?;
         }
         let first = first_sequence();
         shared.write(first, update_s)?;
-        std::thread::sleep(wait);
-        shared.expect(first)?;
+        shared.watch(first, wait)?;
         let (stop, stopped) = mpsc::channel();
         let thread = {
             let shared = Arc::clone(&shared);
@@ -71,7 +76,7 @@ impl MmpGuard {
         match thread {
             Ok(thread) => Ok(Self { shared, stop, thread }),
             Err(e) => {
-                shared.write(MMP_SEQ_CLEAN, update_s)?;
+                shared.write(SEQ_CLEAN, update_s)?;
                 Err(Error::Unsupported(format!("multiple-mount protection needs a thread: {e}")))
             }
         }
@@ -96,16 +101,14 @@ impl MmpGuard {
         if let Some(lost) = self.shared.lost.lock().clone() {
             return Err(lost);
         }
-        if ended { self.shared.write(MMP_SEQ_CLEAN, 0) } else { Ok(()) }
+        if ended { self.shared.write(SEQ_CLEAN, 0) } else { Ok(()) }
     }
 }
 
 impl Shared {
-    fn read(&self) -> Result<Mmp> {
+    fn read(&self) -> Result<MmpBlock> {
         let bytes = self.read_block()?;
-        let mmp = Mmp::read(&bytes).map_err(|e| Error::from(e).in_block(self.block))?;
-        mmp.verify_checksum(&self.geo).map_err(|e| Error::from(e).in_block(self.block))?;
-        Ok(mmp)
+        self.parse(&bytes)
     }
 
     fn read_block(&self) -> Result<AlignedBuf> {
@@ -115,20 +118,37 @@ impl Shared {
         Ok(bytes)
     }
 
+    fn parse(&self, bytes: &[u8]) -> Result<MmpBlock> {
+        MmpBlock::read(bytes, self.geo.csum_seed).map_err(|e| Error::from(e).in_block(self.block))
+    }
+
+    /// Refuses if the sequence number changes within `wait`.
+    fn watch(&self, sequence: u32, wait: Duration) -> Result<()> {
+        let mut left = wait;
+        while !left.is_zero() {
+            let pause = left.min(LOOK);
+            std::thread::sleep(pause);
+            self.expect(sequence)?;
+            left = left.saturating_sub(pause);
+        }
+        Ok(())
+    }
+
     /// Refuses if the block has another sequence number than we know.
     fn expect(&self, sequence: u32) -> Result<()> {
         let found = self.read()?;
         if found.mmp_seq.get() == sequence {
             return Ok(());
         }
-        let (node, device) = (text(&found.mmp_nodename), text(&found.mmp_bdevname));
+        let text = String::from_utf8_lossy;
+        let (node, device) = (text(found.nodename()), text(found.bdevname()));
         Err(Reason::Busy(format!("the volume is in use on {node} as {device} (multiple-mount protection)")).into())
     }
 
     /// Writes a sequence number; an interval of 0 leaves it as it is.
     fn write(&self, sequence: u32, check_s: u16) -> Result<()> {
         let mut bytes = self.read_block()?;
-        let mut mmp = Mmp::read(&bytes).map_err(|e| Error::from(e).in_block(self.block))?;
+        let mut mmp = self.parse(&bytes)?;
         mmp.mmp_seq.set(sequence);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         mmp.mmp_time.set(now.as_secs());
@@ -137,7 +157,10 @@ impl Shared {
         }
         put_text(&mut mmp.mmp_nodename, rustix::system::uname().nodename().to_bytes());
         put_text(&mut mmp.mmp_bdevname, self.disk.info().name.as_bytes());
-        mmp.write(&self.geo, &mut bytes);
+        mmp.update_checksum(self.geo.csum_seed);
+        if let Some(place) = bytes.get_mut(..mmp.as_bytes().len()) {
+            place.copy_from_slice(mmp.as_bytes());
+        }
         self.disk.write_at(self.offset(), &bytes, true)?;
         Ok(())
     }
@@ -151,7 +174,7 @@ impl Shared {
         let mut sequence = first;
         let pause = Duration::from_secs(update_s.into());
         while stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let next = if sequence >= MMP_SEQ_MAX { 1 } else { sequence.saturating_add(1) };
+            let next = if sequence >= SEQ_MAX { 1 } else { sequence.saturating_add(1) };
             // Looked at before: we may have slept longer than the other had to wait.
             if let Err(error) = self.expect(sequence).and_then(|()| self.write(next, update_s)) {
                 tracing::error!(%error, "multiple-mount protection: the volume is no longer ours");
@@ -166,19 +189,14 @@ impl Shared {
 /// How long nothing may change before a volume counts as left alone: longer than two of the other's intervals, or one and a
 /// minute.
 fn wait_time(interval_s: u16) -> Duration {
-    let interval = u64::from(interval_s.clamp(*INTERVAL_S.start(), *INTERVAL_S.end()));
+    let interval = u64::from(interval_s);
     Duration::from_secs((2 * interval + 1).min(interval + 60))
 }
 
 /// A sequence number that another machine will hardly choose at the same moment.
 fn first_sequence() -> u32 {
     use std::hash::{BuildHasher, RandomState};
-    (RandomState::new().hash_one(std::process::id()) % u64::from(MMP_SEQ_MAX)) as u32 + 1
-}
-
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+    (RandomState::new().hash_one(std::process::id()) % u64::from(SEQ_MAX)) as u32 + 1
 }
 
 fn put_text(to: &mut [u8], text: &[u8]) {

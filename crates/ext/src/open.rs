@@ -116,7 +116,7 @@ impl Fs {
     }
 
     fn assemble(disk: Arc<Disk>, sb: Superblock, geo: Geometry, access: Access, options: &OpenOptions) -> Result<Self> {
-        let half = options.metadata_cache_bytes / 2;
+        let half = options.metadata_cache_bytes as u64 / 2;
         let budget = Budget { clean_bytes: half, dirty_bytes: half };
         let journal = match access {
             Access::Write => Journal::without_journal(Arc::clone(&disk), geo.block_bytes, budget)?,
