@@ -120,3 +120,234 @@ impl<'env> Builder<'env> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use throughline_device::Limits;
+
+    use super::*;
+
+    /// What the builder said, in order.
+    #[derive(Default)]
+    struct Heard<'env> {
+        bios: Vec<Bio<'env>>,
+        /// Splits: how many bios were out when it was told, where, why.
+        splits: Vec<(usize, u64, SplitReason)>,
+    }
+
+    impl<'env> Sink<'env> for Heard<'env> {
+        fn bio(&mut self, bio: Bio<'env>) {
+            self.bios.push(bio);
+        }
+
+        fn split(&mut self, offset_bytes: u64, reason: SplitReason) {
+            self.splits.push((self.bios.len(), offset_bytes, reason));
+        }
+
+        fn now(&self) -> Option<Instant> {
+            None
+        }
+    }
+
+    fn limits() -> impl Strategy<Value = Limits> {
+        let powers = (9_u32..=12, 0_u32..=3, 0_u32..=6);
+        (
+            powers,
+            1_u32..=6,
+            prop_oneof![Just(0_u32), Just(6), Just(7)],
+            any::<bool>(),
+        )
+            .prop_map(
+                |((logical, physical, transfer), max_segments, chunk, gaps)| Limits {
+                    logical_block_bytes: 1 << logical,
+                    physical_block_bytes: 1 << (logical + physical),
+                    max_transfer_bytes: 3 << (logical + transfer),
+                    max_segments,
+                    chunk_bytes: if chunk == 0 {
+                        0
+                    } else {
+                        1 << (logical + chunk)
+                    },
+                    virt_boundary_mask: if gaps { 0 } else { 4095 },
+                    ..Limits::default()
+                },
+            )
+    }
+
+    /// (gap before, length, gap in memory), each in logical blocks.
+    type Ranges = Vec<(u8, u8, bool)>;
+
+    fn ranges() -> impl Strategy<Value = Ranges> {
+        prop::collection::vec(
+            (
+                prop_oneof![3 => Just(0_u8), 1 => 1_u8..5],
+                1_u8..40,
+                any::<bool>(),
+            ),
+            1..20,
+        )
+    }
+
+    /// What was asked, byte by byte: each block's device offset and memory address.
+    fn blocks_of<'a>(
+        pieces: impl Iterator<Item = (u64, usize, usize)> + 'a,
+        block: usize,
+    ) -> impl Iterator<Item = (u64, usize)> + 'a {
+        pieces.flat_map(move |(offset, address, len)| {
+            (0..len / block).map(move |i| (offset + (i * block) as u64, address + i * block))
+        })
+    }
+
+    fn pieces_of<'a>(bio: &'a Bio<'_>) -> impl Iterator<Item = (u64, usize, usize)> + 'a {
+        let mut at = bio.offset_bytes;
+        bio.segments.iter().map(move |segment| {
+            let here = (at, segment.addr(), segment.len());
+            at += segment.len() as u64;
+            here
+        })
+    }
+
+    fn check_limits(bio: &Bio<'_>, limits: &Limits, target: u64) {
+        let logical = u64::from(limits.logical_block_bytes);
+        assert!(bio.len_bytes > 0 && bio.len_bytes % logical == 0);
+        assert!(bio.len_bytes <= u64::from(limits.max_transfer_bytes));
+        assert!(
+            bio.len_bytes <= target.max(logical),
+            "{} > {target}",
+            bio.len_bytes
+        );
+        assert!(bio.segments.len() <= limits.max_segments as usize);
+        let chunk = u64::from(limits.chunk_bytes);
+        assert!(chunk == 0 || bio.offset_bytes / chunk == (bio.end() - 1) / chunk);
+        for pair in bio.segments.windows(2) {
+            let end = pair[0].addr() + pair[0].len();
+            assert_eq!((end | pair[1].addr()) as u64 & limits.virt_boundary_mask, 0);
+        }
+    }
+
+    /// Nothing but a reason of the list ends a bio, and the end is where that reason puts it.
+    fn check_reason(
+        before: &Bio<'_>,
+        after: &Bio<'_>,
+        reason: SplitReason,
+        limits: &Limits,
+        target: u64,
+    ) {
+        let end = before.end();
+        let (logical, physical) = (
+            u64::from(limits.logical_block_bytes),
+            u64::from(limits.physical_block_bytes),
+        );
+        let forced_to = |furthest: u64| {
+            let whole = furthest - furthest % physical;
+            if whole > before.offset_bytes {
+                whole
+            } else {
+                furthest - furthest % logical
+            }
+        };
+        let contiguous = end == after.offset_bytes;
+        match reason {
+            SplitReason::Discontinuity => assert!(!contiguous),
+            SplitReason::Target => {
+                let furthest = before.offset_bytes + target.max(logical);
+                assert_eq!(end, forced_to(furthest).max(before.offset_bytes + logical));
+            }
+            SplitReason::MaxTransfer => {
+                assert_eq!(
+                    end,
+                    forced_to(before.offset_bytes + u64::from(limits.max_transfer_bytes))
+                );
+            }
+            SplitReason::Chunk => assert_eq!(
+                end,
+                forced_to(end.next_multiple_of(u64::from(limits.chunk_bytes)))
+            ),
+            SplitReason::MaxSegments => {
+                let could = before.segments.len() + after.segments.len();
+                assert!(contiguous && could >= limits.max_segments as usize);
+            }
+            SplitReason::VirtBoundary => {
+                let next = after.segments[0].addr();
+                assert!(
+                    contiguous
+                        && (before.memory_end() | next) as u64 & limits.virt_boundary_mask != 0
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn conserves_bytes_and_keeps_limits(limits in limits(), ranges in ranges(), target_blocks in 0_u64..100) {
+            let block = limits.logical_block_bytes as usize;
+            let target = target_blocks * block as u64 + 1;
+            let bytes = ranges.iter().map(|r| (usize::from(r.1) + 1) * block).sum();
+            let memory = throughline_device::AlignedBuf::zeroed(bytes, 4096);
+            let (mut left, mut offset) = (&memory[..], 0_u64);
+            let mut asked = Vec::new();
+            let mut builder = Builder::new(Op::Write, BioLimits::new(&limits), target);
+            let mut heard = Heard::default();
+            for (gap, len, memory_gap) in ranges {
+                offset += u64::from(gap) * block as u64;
+                left = &left[usize::from(memory_gap) * block..];
+                let (piece, rest) = left.split_at(usize::from(len) * block);
+                left = rest;
+                asked.push((offset, piece.as_ptr().addr(), piece.len()));
+                builder.add(offset, Segment::Write(piece), &mut heard);
+                offset += piece.len() as u64;
+            }
+            builder.finish(&mut heard);
+
+            let got = blocks_of(heard.bios.iter().flat_map(pieces_of), block);
+            prop_assert!(got.eq(blocks_of(asked.iter().copied(), block)), "bytes lost or out of order");
+            for bio in &heard.bios {
+                check_limits(bio, &limits, target);
+            }
+            prop_assert_eq!(heard.splits.len() + 1, heard.bios.len(), "each end but the last has a reason");
+            for (pair, split) in heard.bios.windows(2).zip(&heard.splits) {
+                prop_assert_eq!(pair[0].end(), split.1);
+                check_reason(&pair[0], &pair[1], split.2, &limits, target);
+            }
+        }
+    }
+
+    #[test]
+    fn one_range_takes_as_few_bios_as_the_target_allows() {
+        let limits = Limits {
+            physical_block_bytes: 512,
+            ..Limits::default()
+        };
+        let memory = vec![0_u8; 4 << 20];
+        for target in [512, 4096, 100 * 512, 256 << 10, 1 << 20] {
+            let mut heard = Heard::default();
+            let mut builder = Builder::new(Op::Write, BioLimits::new(&limits), target);
+            // However the mapping was told: whole, or in many contiguous pieces.
+            for (i, piece) in memory.chunks(48 << 10).enumerate() {
+                builder.add(
+                    (48 << 10) * (i as u64 + 1),
+                    Segment::Write(piece),
+                    &mut heard,
+                );
+            }
+            builder.finish(&mut heard);
+            assert_eq!(
+                heard.bios.len() as u64,
+                (memory.len() as u64).div_ceil(target),
+                "target {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_full_bio_goes_before_the_rest_is_known() {
+        let memory = vec![0_u8; 64 << 10];
+        let mut heard = Heard::default();
+        let mut builder = Builder::new(Op::Write, BioLimits::new(&Limits::default()), 32 << 10);
+        builder.add(0, Segment::Write(&memory), &mut heard);
+        assert_eq!(heard.bios.len(), 2, "both are full and out before finish");
+    }
+}

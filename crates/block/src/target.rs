@@ -90,3 +90,101 @@ impl Target {
             .store(bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SSD: Limits = Limits {
+        logical_block_bytes: 512,
+        physical_block_bytes: 4096,
+        memory_align_bytes: 512,
+        max_transfer_bytes: 4 << 20,
+        max_segments: 254,
+        io_min_bytes: 0,
+        io_opt_bytes: 0,
+        chunk_bytes: 0,
+        virt_boundary_mask: 0,
+        queue_depth: 256,
+        discard: true,
+        write_zeroes: true,
+        fua: true,
+        volatile_cache: true,
+        rotational: false,
+    };
+
+    fn of(limits: &Limits) -> u32 {
+        derive(limits, Speed::assumed(limits))
+    }
+
+    #[test]
+    fn follows_the_device() {
+        assert_eq!(of(&SSD), 256 << 10);
+        assert_eq!(
+            of(&Limits {
+                rotational: true,
+                ..SSD
+            }),
+            1 << 20
+        );
+        assert_eq!(
+            of(&Limits {
+                max_transfer_bytes: 128 << 10,
+                ..SSD
+            }),
+            128 << 10
+        );
+        assert_eq!(
+            of(&Limits {
+                io_opt_bytes: 192 << 10,
+                ..SSD
+            }),
+            384 << 10,
+            "whole stripes"
+        );
+        assert_eq!(
+            of(&Limits {
+                io_opt_bytes: 16 << 20,
+                ..SSD
+            }),
+            256 << 10,
+            "no stripe fits a transfer"
+        );
+        assert_eq!(
+            of(&Limits {
+                queue_depth: 1,
+                ..SSD
+            }),
+            1 << 20,
+            "a queue of one needs more in each"
+        );
+        let slow = Speed {
+            latency_ns: 1e5,
+            bytes_per_ns: 0.001,
+        };
+        assert_eq!(derive(&SSD, slow), 4096, "no less than a physical block");
+        let fast = Speed {
+            latency_ns: 1e6,
+            bytes_per_ns: 1000.0,
+        };
+        assert_eq!(derive(&SSD, fast), 4 << 20, "no more than a transfer");
+    }
+
+    #[test]
+    fn nonsense_gives_a_usable_size() {
+        let nothing = Limits {
+            logical_block_bytes: 0,
+            max_transfer_bytes: 0,
+            queue_depth: 0,
+            ..SSD
+        };
+        assert_eq!(of(&nothing), 1);
+        let odd = Limits {
+            logical_block_bytes: 520,
+            max_transfer_bytes: u32::MAX,
+            io_opt_bytes: 7,
+            ..SSD
+        };
+        assert!(of(&odd) > 0 && of(&odd).is_multiple_of(520));
+    }
+}
