@@ -20,7 +20,24 @@
 //!   transfers and interruptions themselves.
 //! - A queue belongs to one thread at a time. Submitting and reaping take no lock that another queue
 //!   takes and write no cache line that another queue writes, as far as the engine allows.
-#![warn(unreachable_pub)]
+//!
+//! ```
+//! use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
+//!
+//! let device = MemoryDevice::new(1 << 20);
+//! let mut queue = device.open_queue()?;
+//! let (text, mut back) = ([b'x'; 512], [0; 512]);
+//! let mut done = Vec::new();
+//! scope(&mut *queue, |s| {
+//!     s.submit(1, Op::Write, 4096, [Segment::Write(&text)], false);
+//!     s.reap(1, &mut done);
+//!     s.submit(2, Op::Read, 4096, [Segment::Read(&mut back)], false);
+//!     s.reap(1, &mut done);
+//! });
+//! assert!(done.iter().all(|d| d.result.is_ok()));
+//! assert_eq!(text, back);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod buffer;
 mod device;

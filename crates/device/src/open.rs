@@ -118,8 +118,9 @@ impl OpenOptions {
         let path = path.as_ref();
         let changes_length =
             self.create || self.create_new || self.truncate || self.len_bytes.is_some();
-        if changes_length && !self.write {
-            let why = "to create a file or change its length it must be opened for writing";
+        if !self.write && (changes_length || self.lock == LockMode::Exclusive) {
+            let why =
+                "to create a file, change its length or lock it exclusively, open it for writing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let (file, direct) = self.open_file(path)?;
