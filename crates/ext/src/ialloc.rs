@@ -7,6 +7,8 @@
 //! lowest free inode is taken, so that the part of a table that was never used (`bg_itable_unused`) stays one piece.
 
 mod group;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

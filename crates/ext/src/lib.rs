@@ -10,6 +10,7 @@
 //! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
 #![forbid(unsafe_code)]
 
+mod attr;
 mod balloc;
 mod dir;
 mod error;
@@ -32,6 +33,8 @@ mod options;
 mod orphan;
 mod seek;
 mod statfs;
+#[cfg(test)]
+mod testing;
 mod truncate;
 mod xattr;
 

@@ -17,6 +17,8 @@ mod change;
 mod map;
 mod search;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use parking_lot::Mutex;
 use throughline_extfmt::features::Incompat;

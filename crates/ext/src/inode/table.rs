@@ -67,6 +67,12 @@ impl InodeTable {
         self.shard(inode.ino).lock().insert(Arc::clone(inode));
     }
 
+    /// How many inodes are in memory.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+    }
+
     /// Takes a freed inode out.
     pub(crate) fn remove(&self, ino: InodeNumber) {
         self.shard(ino).lock().inodes.remove(&ino.0);

@@ -1,0 +1,135 @@
+//! Images for tests: made by `mke2fs`, judged by `e2fsck` and `dumpe2fs`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use throughline_block::Disk;
+
+use crate::{Fs, OpenOptions};
+
+/// Shapes of volumes that differ in what this half of the crate does. Name, size, arguments of `mke2fs`.
+pub(crate) const SHAPES: &[(&str, &str, &[&str])] = &[
+    ("rev0", "16M", &["-r", "0", "-b", "1024"]),
+    ("ext2-1k", "40M", &["-t", "ext2", "-b", "1024"]),
+    ("ext2-4k", "300M", &["-t", "ext2", "-b", "4096"]),
+    ("ext3", "64M", &["-t", "ext3", "-b", "1024"]),
+    ("ext4", "300M", &["-t", "ext4", "-b", "4096"]),
+    ("ext4-1k", "100M", &["-t", "ext4", "-b", "1024"]),
+    ("ext4-2k-ragged", "33123k", &["-t", "ext4", "-b", "2048"]),
+    ("ext4-64k", "300M", &["-t", "ext4", "-b", "65536"]),
+    ("nojournal", "100M", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
+    ("uninit_bg", "100M", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"]),
+    ("32bit", "100M", &["-t", "ext4", "-b", "1024", "-O", "^64bit"]),
+    ("no-flex", "100M", &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"]),
+    ("meta_bg", "200M", &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"]),
+    ("sparse_super2", "100M", &["-t", "ext4", "-b", "1024", "-O", "sparse_super2"]),
+    ("packed", "200M", &["-t", "ext4", "-b", "1024", "-E", "packed_meta_blocks=1"]),
+    ("small-inodes", "64M", &["-t", "ext4", "-I", "128", "-b", "1024"]),
+    ("large-inodes", "64M", &["-t", "ext4", "-I", "1024", "-b", "4096"]),
+    ("csum_seed", "64M", &["-t", "ext4", "-O", "metadata_csum_seed"]),
+    ("orphan_file", "64M", &["-t", "ext4", "-O", "orphan_file"]),
+    ("lazy", "100M", &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1"]),
+    ("few-inodes", "64M", &["-t", "ext4", "-b", "1024", "-N", "64"]),
+];
+
+/// An image in a directory that goes with it.
+pub(crate) struct Image {
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Image {
+    /// Makes an image; `None`, said on stderr, where there is no `mke2fs` or this one does not know the options.
+    pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("image");
+        let made = Command::new("mke2fs").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
+        match made {
+            Ok(made) if made.status.success() => Some(Self { path, _dir: dir }),
+            Ok(made) => {
+                eprintln!("skipped: mke2fs {args:?}: {}", String::from_utf8_lossy(&made.stderr));
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: no mke2fs ({error})");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    pub(crate) fn disk(&self, write: bool) -> Arc<Disk> {
+        let device = throughline_device::OpenOptions::new().write(write).direct(false).open(&self.path);
+        Arc::new(Disk::new(device.expect("the image opens")).expect("a disk"))
+    }
+
+    pub(crate) fn try_open(&self, options: &OpenOptions) -> crate::Result<Fs> {
+        Fs::open(self.disk(options.write), options)
+    }
+
+    /// Opens for writing, reserved blocks and all.
+    pub(crate) fn open(&self) -> Fs {
+        let options = OpenOptions { write: true, use_reserved: Some(true), ..OpenOptions::default() };
+        self.try_open(&options).expect("the volume opens")
+    }
+
+    /// `e2fsck -fn` finds nothing.
+    pub(crate) fn check(&self, what: &str) {
+        let done = Command::new("e2fsck").arg("-fn").arg(&self.path).output().expect("e2fsck runs");
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{what}: {text}");
+    }
+
+    /// What `debugfs` answers to a request.
+    pub(crate) fn debugfs(&self, request: &str) -> String {
+        let done = Command::new("debugfs").args(["-R", request]).arg(&self.path).output().expect("debugfs runs");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// Changes the image with `debugfs -w`.
+    pub(crate) fn debugfs_write(&self, request: &str) {
+        let done = Command::new("debugfs").args(["-w", "-R", request]).arg(&self.path).output();
+        assert!(done.expect("debugfs runs").status.success(), "debugfs -w {request}");
+    }
+
+    /// Free blocks and inodes, as `dumpe2fs` says: first of the superblock, then summed over the groups.
+    pub(crate) fn free_counts(&self) -> [(u64, u64); 2] {
+        let done = Command::new("dumpe2fs").arg(&self.path).output().expect("dumpe2fs runs");
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let field = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).expect(name);
+            line.rsplit(' ').next().and_then(|n| n.parse().ok()).expect(name)
+        };
+        let mut sums = (0, 0);
+        for line in text.lines().filter(|line| line.contains(" free blocks, ") && line.contains(" free inodes, ")) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let before = |word: &str| {
+                let at = words.windows(2).position(|pair| pair[0] == "free" && pair[1].starts_with(word));
+                words[at.expect(word) - 1].parse::<u64>().expect(word)
+            };
+            sums.0 += before("blocks");
+            sums.1 += before("inodes");
+        }
+        [(field("Free blocks:"), field("Free inodes:")), sums]
+    }
+}
+
+/// A small generator of random numbers (xorshift), so that a failing seed can be repeated.
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end.max(1)
+    }
+}
