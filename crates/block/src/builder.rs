@@ -210,7 +210,7 @@ mod tests {
 
     fn check_limits(bio: &Bio<'_>, limits: &Limits, target: u64) {
         let logical = u64::from(limits.logical_block_bytes);
-        assert!(bio.len_bytes > 0 && bio.len_bytes % logical == 0);
+        assert!(bio.len_bytes > 0 && bio.len_bytes.is_multiple_of(logical));
         assert!(bio.len_bytes <= u64::from(limits.max_transfer_bytes));
         assert!(
             bio.len_bytes <= target.max(logical),

@@ -12,8 +12,9 @@
 //!
 //! # The caller's lock
 //! - [`read`] and [`write`] need the file's lock against truncation, shared.
-//! - A write for which [`needs_exclusive`] answers true needs it exclusive: such a write reads a block, changes a part
-//!   of it and writes it back, and two of these, or one and a whole write of the same block, would lose bytes.
+//! - A write for which [`needs_exclusive`] answers true (asked with the lock held) needs it exclusive: such a write reads
+//!   a block, changes a part of it and writes it back, and two of these, or one and a whole write of the same block,
+//!   would lose bytes.
 
 mod bounce;
 mod memory;
@@ -25,9 +26,11 @@ pub use write::write;
 
 use crate::Mapper;
 
-/// Whether a write of `len` bytes at `offset` touches a block only in part, so that its caller must keep all other
-/// writers of the file away while it runs.
+/// Whether a write of `len` bytes at `offset` changes a block only in part, at its own ends or, when it begins behind
+/// the file's end, at that end; its caller must then keep all other writers of the file away while it runs.
 pub fn needs_exclusive(mapper: &dyn Mapper, offset: u64, len: u64) -> bool {
     let block = u64::from(mapper.block_bytes().max(1));
-    !offset.is_multiple_of(block) || !offset.wrapping_add(len).is_multiple_of(block)
+    !offset.is_multiple_of(block)
+        || !offset.wrapping_add(len).is_multiple_of(block)
+        || offset > mapper.size_bytes()
 }

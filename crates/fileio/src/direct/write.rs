@@ -16,7 +16,7 @@ use throughline_device::{Op, Segment};
 use super::bounce::{Bounce, Store};
 use super::memory::{Alignment, Step, WriteMemory};
 use crate::error::{Error, Reason, Result};
-use crate::mapper::{Claim, ClaimKind, Mapper};
+use crate::mapper::{Claim, ClaimKind, Mapper, Target};
 
 /// A batch is committed once it holds so many bytes.
 const BATCH_BYTES: u64 = 64 << 20;
@@ -42,9 +42,45 @@ pub fn write(disk: &Disk, mapper: &dyn Mapper, offset: u64, bufs: &[IoSlice<'_>]
     let end = offset
         .checked_add(given)
         .ok_or(Error::Caller(Reason::TooLarge))?;
+    if given == 0 {
+        return Ok(0);
+    }
+    zero_behind_end(disk, mapper, offset)?;
+    write_all(disk, mapper, offset, end, bufs, true)
+}
+
+/// Zeroes what the file's last block holds behind the file's end, before a write behind that lets it be read: a write
+/// that failed before its commit may have left its bytes there.
+fn zero_behind_end(disk: &Disk, mapper: &dyn Mapper, offset: u64) -> Result<()> {
+    let mut at = mapper.size_bytes();
+    let unit = u64::from(mapper.block_bytes().max(1));
+    let end = at
+        .checked_next_multiple_of(unit)
+        .map_or(offset, |end| end.min(offset));
+    if at >= end || !matches!(mapper.map(at, end - at)?.target, Target::Data { .. }) {
+        return Ok(());
+    }
+    while at < end {
+        let len = (end - at).min(ZEROS.0.len() as u64);
+        let zeros = [IoSlice::new(&ZEROS.0[..len as usize])];
+        at += write_all(disk, mapper, at, at + len, &zeros, false)? as u64;
+    }
+    Ok(())
+}
+
+/// Writes `bufs`, which are the bytes `offset..end`, not none.
+fn write_all(
+    disk: &Disk,
+    mapper: &dyn Mapper,
+    offset: u64,
+    end: u64,
+    bufs: &[IoSlice<'_>],
+    may_grow: bool,
+) -> Result<usize> {
     let mut writer = Writer {
         disk,
         mapper,
+        may_grow,
         alignment: Alignment::of(disk),
         memory: WriteMemory::new(bufs),
         end,
@@ -70,7 +106,7 @@ pub fn write(disk: &Disk, mapper: &dyn Mapper, offset: u64, bufs: &[IoSlice<'_>]
             };
         }
     }
-    Ok(given as usize)
+    Ok((end - offset) as usize)
 }
 
 /// Claims whose data is on its way.
@@ -91,6 +127,8 @@ impl Batch {
 struct Writer<'a> {
     disk: &'a Disk,
     mapper: &'a dyn Mapper,
+    /// Whether the file becomes longer when this ends behind its end.
+    may_grow: bool,
     alignment: Alignment,
     memory: WriteMemory<'a>,
     end: u64,
@@ -117,7 +155,8 @@ impl<'a> Writer<'a> {
                 break;
             }
         }
-        let new_size = Some(self.at).filter(|size| *size > self.mapper.size_bytes());
+        let new_size =
+            Some(self.at).filter(|size| self.may_grow && *size > self.mapper.size_bytes());
         // From here on the claims are the mapper's to give back.
         let claims = std::mem::take(&mut self.batch.claims);
         if claims.is_empty() && new_size.is_none() {

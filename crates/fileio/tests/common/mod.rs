@@ -6,16 +6,16 @@ use std::sync::{Condvar, Mutex};
 use throughline_fileio::{Claim, ClaimKind, Error, MappedExtent, Mapper, Reason, Result, Target};
 
 /// Bytes of an allocation unit.
-pub const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 
 /// What freshly allocated device blocks hold: bytes that no reader may ever see.
-pub const STALE: u8 = 0xEE;
+pub(crate) const STALE: u8 = 0xEE;
 
 /// A small generator, so that a seed alone repeats a run.
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,7 +23,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 }
@@ -44,7 +44,7 @@ struct State {
     rng: Rng,
 }
 
-pub struct FakeMapper {
+pub(crate) struct FakeMapper {
     state: Mutex<State>,
     settled: Condvar,
     blocks: u64,
@@ -52,7 +52,7 @@ pub struct FakeMapper {
 
 impl FakeMapper {
     /// Over device blocks `0..blocks`, handed out in runs of up to `longest_run` in a seeded order.
-    pub fn new(blocks: u64, longest_run: u64, seed: u64) -> Self {
+    pub(crate) fn new(blocks: u64, longest_run: u64, seed: u64) -> Self {
         let mut rng = Rng(seed);
         let mut runs = Vec::new();
         let mut at = 0;
@@ -85,7 +85,7 @@ impl FakeMapper {
     }
 
     /// Allocates unwritten blocks for file blocks `from..from + len`, as `fallocate` does.
-    pub fn preallocate(&self, from: u64, len: u64) {
+    pub(crate) fn preallocate(&self, from: u64, len: u64) {
         let mut state = self.state.lock().unwrap();
         for block in from..from + len {
             if !state.map.contains_key(&block) {
@@ -104,7 +104,7 @@ impl FakeMapper {
     }
 
     /// Every block is free, mapped, and nothing is claimed.
-    pub fn assert_settled(&self) {
+    pub(crate) fn assert_settled(&self) {
         let state = self.state.lock().unwrap();
         assert!(
             state.out.is_empty(),
