@@ -321,7 +321,12 @@ fn every_fault_is_told() {
     let whole = run(&(Arc::clone(&counting) as Arc<dyn BlockDevice>));
     assert_eq!(whole.len() as u64, SCRIPT);
     for n in 0..counting.requests() {
-        for fault in [Fault::Once(n), Fault::From(n), Fault::AfterDone(n)] {
+        for fault in [
+            Fault::Once(n),
+            Fault::From(n),
+            Fault::AfterDone(n),
+            Fault::Torn(n),
+        ] {
             let below = memory();
             let device: Arc<dyn BlockDevice> =
                 Arc::new(FaultDevice::new(Arc::clone(&below), fault));
