@@ -47,6 +47,11 @@ impl Disk {
         })
     }
 
+    /// The device itself.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
     /// What the device is.
     pub fn info(&self) -> &DeviceInfo {
         self.device.info()

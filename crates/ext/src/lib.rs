@@ -31,6 +31,7 @@ mod open;
 mod ops;
 mod options;
 mod orphan;
+mod replay;
 mod seek;
 mod statfs;
 #[cfg(test)]
@@ -38,10 +39,14 @@ mod testing;
 mod truncate;
 mod xattr;
 
+pub use attr::{Attributes, Metadata};
+pub use dir::{DirEntry, ReadDir};
 pub use error::{Corrupt, Error, Reason, Result};
 pub use fs::Fs;
 pub use handle::Handle;
 pub use inode::Inode;
+pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
+pub use ops::{NewInode, NewKind, RenameMode};
 pub use options::OpenOptions;
 pub use statfs::StatFs;
 pub use throughline_extfmt::InodeImage;

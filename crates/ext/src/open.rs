@@ -2,6 +2,9 @@
 //!
 //! Nothing here costs per group: of the descriptors, only those are read that something else asks for.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -110,9 +113,21 @@ impl Fs {
         }
         let fs = Self::assemble(disk, sb, geo, access, options)?;
         if fs.access == Access::Write {
+            crate::replay::check_empty(&fs)?;
             fs.start_writing(options)?;
+        } else if crate::replay::is_needed(&sb) {
+            return Self::open_overlaid(&fs, options);
         }
         Ok(fs)
+    }
+
+    /// Opens the volume of `before`, whose journal needs recovery, as it will be after it.
+    fn open_overlaid(before: &Self, options: &OpenOptions) -> Result<Self> {
+        let disk = crate::replay::overlay(before)?;
+        let sb = read_superblock(&disk)?;
+        let geo = sb.validate()?;
+        check_length(&disk, &geo)?;
+        Self::assemble(disk, sb, geo, before.access.clone(), options)
     }
 
     fn assemble(disk: Arc<Disk>, sb: Superblock, geo: Geometry, access: Access, options: &OpenOptions) -> Result<Self> {

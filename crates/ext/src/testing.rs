@@ -1,10 +1,13 @@
 //! Images for tests: made by `mke2fs`, judged by `e2fsck` and `dumpe2fs`.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
 use throughline_block::Disk;
+use throughline_extfmt::Superblock;
+use zerocopy::IntoBytes;
 
 use crate::{Fs, OpenOptions};
 
@@ -71,6 +74,16 @@ impl Image {
         Fs::open(self.disk(options.write), options)
     }
 
+    /// Opens past the lock that keeps a second process of this machine out, as another machine would.
+    pub(crate) fn reopen_unlocked(&self, options: &OpenOptions) -> crate::Result<Fs> {
+        let device = throughline_device::OpenOptions::new()
+            .write(options.write)
+            .direct(false)
+            .lock(throughline_device::LockMode::None)
+            .open(&self.path);
+        Fs::open(Arc::new(Disk::new(device.expect("the image opens")).expect("a disk")), options)
+    }
+
     /// Opens for writing, reserved blocks and all.
     pub(crate) fn open(&self) -> Fs {
         let options = OpenOptions { write: true, use_reserved: Some(true), ..OpenOptions::default() };
@@ -90,10 +103,31 @@ impl Image {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    /// Changes the image with `debugfs -w`.
-    pub(crate) fn debugfs_write(&self, request: &str) {
-        let done = Command::new("debugfs").args(["-w", "-R", request]).arg(&self.path).output();
-        assert!(done.expect("debugfs runs").status.success(), "debugfs -w {request}");
+    /// Changes the image with `debugfs -w`, request by request in one run.
+    pub(crate) fn debugfs_write_all(&self, requests: &[&str]) {
+        let script = self.path.with_extension("debugfs");
+        std::fs::write(&script, requests.join("\n")).expect("the script");
+        let done = Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(&self.path).output();
+        assert!(done.expect("debugfs runs").status.success(), "debugfs -w {requests:?}");
+    }
+
+    /// Changes the superblock where it lies, and puts its checksum right.
+    pub(crate) fn edit_super(&self, edit: impl FnOnce(&mut Superblock)) {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&self.path).expect("the image opens");
+        let mut bytes = [0; 1024];
+        file.read_exact_at(&mut bytes, 1024).expect("the superblock");
+        let mut sb = Superblock::read(&bytes).expect("a superblock");
+        edit(&mut sb);
+        sb.update_checksum();
+        file.write_all_at(sb.as_bytes(), 1024).expect("written");
+    }
+
+    /// A field of the superblock as `dumpe2fs -h` shows it.
+    pub(crate) fn header(&self, name: &str) -> String {
+        let done = Command::new("dumpe2fs").arg("-h").arg(&self.path).output().expect("dumpe2fs runs");
+        let text = String::from_utf8_lossy(&done.stdout);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
     }
 
     /// Free blocks and inodes, as `dumpe2fs` says: first of the superblock, then summed over the groups.
