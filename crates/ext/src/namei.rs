@@ -1,0 +1,339 @@
+//! Names to inodes: the lookup of one name, and the walk of a path.
+//!
+//! Paths are bytes, as names on disk are. Every path starts at the root of the volume or at a directory of it, and never
+//! leaves the volume: `..` of the root is the root, and a symbolic link that starts with `/` starts at the root of the
+//! volume. A walk follows at most [`MAX_LINKS`] symbolic links, so it ends.
+
+use std::sync::Arc;
+
+use throughline_extfmt::InodeNumber;
+
+use crate::dir;
+use crate::error::{Corrupt, Error, Reason, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Longest name, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Symbolic links followed in one walk.
+pub const MAX_LINKS: u32 = 40;
+
+/// What a symbolic link at the end of a path stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// What it points to.
+    Follow,
+    /// Itself. A path that ends in `/` follows it all the same.
+    NoFollow,
+}
+
+/// Where a path ends.
+#[derive(Clone)]
+pub struct Place {
+    /// The directory that the last name is in; for a path without a last name (`/`, `a/..`) the directory itself.
+    pub dir: Arc<Inode>,
+    /// The last name: empty for the root, maybe `.` or `..`.
+    pub name: Vec<u8>,
+    /// The path ended in `/`: the name means a directory or nothing.
+    pub slash: bool,
+    /// What is there, if anything.
+    pub inode: Option<Arc<Inode>>,
+}
+
+/// Whether `name` can be the name of something new.
+///
+/// # Errors
+/// `NameTooLong`; `Invalid` for an empty name, `.`, `..`, and for `/` or NUL in it.
+pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    match name {
+        b"." | b".." => Err(Reason::Exists.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `name` can be looked up.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Reason::NameTooLong.into());
+    }
+    if name.is_empty() {
+        return Err(Reason::Invalid("empty name").into());
+    }
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(Reason::Invalid("a name holds no slash and no NUL").into());
+    }
+    Ok(())
+}
+
+impl Fs {
+    /// The root directory.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is no directory; those of reading it.
+    pub fn root(&self) -> Result<Arc<Inode>> {
+        let root = self.inode(InodeNumber::ROOT)?;
+        if root.is_dir() {
+            return Ok(root);
+        }
+        Err(Error::corrupt("the root is not a directory").in_inode(InodeNumber::ROOT))
+    }
+
+    /// The inode of that name in `dir`; `.` and `..` are names too.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDir`, `NameTooLong`; `Corrupt` where the name leads to no inode.
+    pub fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
+        check_name(name)?;
+        if !dir.is_dir() {
+            return Err(Reason::NotDir.into());
+        }
+        match name {
+            b"." => Ok(dir.clone()),
+            b".." => self.parent(dir),
+            _ => {
+                let held = dir.dir_shared();
+                let found = dir::lookup(self, dir, name)?.ok_or(Reason::NotFound)?;
+                // Loaded under the lock: as long as the name is there, so is the inode.
+                let inode = self.named_inode(dir, found.ino);
+                drop(held);
+                inode
+            }
+        }
+    }
+
+    /// The directory that `dir` is in; the root's is the root.
+    ///
+    /// # Errors
+    /// `Corrupt` where `..` leads to no directory.
+    pub fn parent(&self, dir: &Arc<Inode>) -> Result<Arc<Inode>> {
+        if dir.ino == InodeNumber::ROOT {
+            return Ok(dir.clone());
+        }
+        let held = dir.dir_shared();
+        let parent = self.named_inode(dir, dir::parent(self, dir)?)?;
+        drop(held);
+        if parent.is_dir() {
+            return Ok(parent);
+        }
+        Err(Error::corrupt(format!("`..` is inode {}, which is no directory", parent.ino)).in_inode(dir.ino))
+    }
+
+    /// The inode that an entry of `dir` names.
+    pub(crate) fn named_inode(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
+        match self.inode(ino) {
+            Err(Error::Caller(Reason::NotFound)) => Err(Error::Corrupt(Corrupt {
+                inode: Some(dir.ino),
+                block: None,
+                what: format!("a name leads to inode {ino}, which is not in use"),
+            })),
+            other => other,
+        }
+    }
+
+    /// The inode at the end of a path from the root.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDir`, `Loop`, `NameTooLong`, `Invalid` for a NUL byte; `Corrupt`; those of the device.
+    pub fn resolve(&self, path: &[u8], last: Last) -> Result<Arc<Inode>> {
+        let place = self.place(path, last)?;
+        place.inode.ok_or_else(|| Reason::NotFound.into())
+    }
+
+    /// Where a path from the root ends: all but its last name must be there.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; a missing last name is none.
+    pub fn place(&self, path: &[u8], last: Last) -> Result<Place> {
+        self.place_from(&self.root()?, path, last)
+    }
+
+    /// Where a path from `base` ends; one that starts with `/` starts at the root.
+    ///
+    /// # Errors
+    /// As [`Self::place`].
+    pub fn place_from(&self, base: &Arc<Inode>, path: &[u8], last: Last) -> Result<Place> {
+        if path.is_empty() {
+            return Err(Reason::NotFound.into());
+        }
+        let mut walk = Walk { fs: self, at: base.clone(), rest: Rest::new(path), links_left: MAX_LINKS };
+        if walk.rest.is_absolute() {
+            walk.at = self.root()?;
+        }
+        loop {
+            if let Some(place) = walk.step(last)? {
+                return Ok(place);
+            }
+        }
+    }
+}
+
+/// A walk under way.
+struct Walk<'a> {
+    fs: &'a Fs,
+    at: Arc<Inode>,
+    rest: Rest,
+    links_left: u32,
+}
+
+impl Walk<'_> {
+    /// Takes one name off the path; `Some` at its end.
+    fn step(&mut self, last: Last) -> Result<Option<Place>> {
+        let Some(part) = self.rest.next() else {
+            return Ok(Some(self.end(&[], false, Some(self.at.clone()))));
+        };
+        if !self.at.is_dir() {
+            return Err(Reason::NotDir.into());
+        }
+        let Some(inode) = self.find(&part.name)? else {
+            if part.last {
+                return Ok(Some(self.end(&part.name, part.slash, None)));
+            }
+            return Err(Reason::NotFound.into());
+        };
+        if inode.is_symlink() && (!part.last || part.slash || last == Last::Follow) {
+            self.follow(&inode)?;
+            return Ok(None);
+        }
+        if part.slash && !inode.is_dir() {
+            return Err(Reason::NotDir.into());
+        }
+        if part.last && !matches!(part.name.as_slice(), b"." | b"..") {
+            return Ok(Some(self.end(&part.name, part.slash, Some(inode))));
+        }
+        self.at = inode;
+        if part.last {
+            return Ok(Some(self.end(&part.name, part.slash, Some(self.at.clone()))));
+        }
+        Ok(None)
+    }
+
+    fn find(&self, name: &[u8]) -> Result<Option<Arc<Inode>>> {
+        match self.fs.lookup(&self.at, name) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Error::Caller(Reason::NotFound)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The link's target takes the place of its name.
+    fn follow(&mut self, link: &Arc<Inode>) -> Result<()> {
+        self.links_left = self.links_left.checked_sub(1).ok_or(Reason::Loop)?;
+        let target = self.fs.read_link(link)?;
+        if target.is_empty() {
+            return Err(Reason::NotFound.into());
+        }
+        self.rest.put_before(&target);
+        if self.rest.is_absolute() {
+            self.at = self.fs.root()?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, name: &[u8], slash: bool, inode: Option<Arc<Inode>>) -> Place {
+        Place { dir: self.at.clone(), name: name.to_vec(), slash, inode }
+    }
+}
+
+/// One name of a path.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    name: Vec<u8>,
+    /// No other name follows.
+    last: bool,
+    /// No other name, but a slash follows.
+    slash: bool,
+}
+
+/// What is left of a path.
+struct Rest {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Rest {
+    fn new(path: &[u8]) -> Self {
+        Self { bytes: path.to_vec(), at: 0 }
+    }
+
+    fn left(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    fn is_absolute(&self) -> bool {
+        self.left().first() == Some(&b'/')
+    }
+
+    fn skip_slashes(&mut self) -> usize {
+        let slashes = self.left().iter().take_while(|&&byte| byte == b'/').count();
+        self.at += slashes;
+        slashes
+    }
+
+    fn next(&mut self) -> Option<Part> {
+        self.skip_slashes();
+        let left = self.left();
+        if left.is_empty() {
+            return None;
+        }
+        let end = left.iter().position(|&byte| byte == b'/').unwrap_or(left.len());
+        let name = left[..end].to_vec();
+        self.at += end;
+        let after = self.left();
+        let last = after.iter().all(|&byte| byte == b'/');
+        Some(Part { name, last, slash: last && !after.is_empty() })
+    }
+
+    fn put_before(&mut self, target: &[u8]) {
+        let mut bytes = Vec::with_capacity(target.len() + self.left().len());
+        bytes.extend_from_slice(target);
+        bytes.extend_from_slice(self.left());
+        *self = Self { bytes, at: 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(path: &str) -> Vec<(String, bool, bool)> {
+        let mut rest = Rest::new(path.as_bytes());
+        std::iter::from_fn(|| rest.next())
+            .map(|p| (String::from_utf8(p.name).expect("ASCII"), p.last, p.slash))
+            .collect()
+    }
+
+    #[test]
+    fn a_path_falls_into_its_names() {
+        let plain = |name: &str| (name.to_owned(), false, false);
+        let last = |name: &str| (name.to_owned(), true, false);
+        assert_eq!(parts("/a//b/c"), [plain("a"), plain("b"), last("c")]);
+        assert_eq!(parts("a/b//"), [plain("a"), ("b".to_owned(), true, true)]);
+        assert_eq!(parts("///"), []);
+        assert_eq!(parts(""), []);
+    }
+
+    #[test]
+    fn a_link_takes_the_place_of_its_name() {
+        let mut rest = Rest::new(b"a/b/");
+        rest.next();
+        rest.put_before(b"x/y");
+        let names: Vec<_> = std::iter::from_fn(|| rest.next()).map(|p| p.name).collect();
+        assert_eq!(names, [b"x".to_vec(), b"y".to_vec(), b"b".to_vec()]);
+        let mut rest = Rest::new(b"a/");
+        rest.next();
+        rest.put_before(b"x");
+        assert_eq!(rest.next(), Some(Part { name: b"x".to_vec(), last: true, slash: true }));
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let long = [b'x'; 256];
+        assert!(matches!(check_name(&long), Err(Error::Caller(Reason::NameTooLong))));
+        assert!(check_name(&long[..255]).is_ok());
+        for bad in [&b""[..], b"a/b", b"a\0"] {
+            assert!(matches!(check_name(bad), Err(Error::Caller(Reason::Invalid(_)))), "{bad:?}");
+        }
+        assert!(matches!(check_new_name(b".."), Err(Error::Caller(Reason::Exists))));
+    }
+}

@@ -1,0 +1,243 @@
+//! Directories: finding, adding, changing and listing names.
+//!
+//! A directory takes one of three shapes, and grows from one into the next:
+//!
+//! ```text
+//! inline   entries in the inode              (inline_data; until they no longer fit)
+//! linear   entries in blocks, in any order   (one block; without dir_index any number)
+//! hashed   leaves of entries, found through a tree of name hashes in the first block and below
+//! ```
+//!
+//! Invariants:
+//! - The caller holds the directory's lock, exclusively for changes; what a lookup found ([`Found`], [`Room`]) is good
+//!   until the lock is released or the directory is changed.
+//! - Names and attributes of inline directories are in the inode's image, and so is the mapping: after any change the
+//!   caller stores the inode.
+//! - Every step of a growth leaves a sound directory; one that fails for want of space changes nothing.
+//! - Entries never move while a directory is linear; while it is hashed, or will be once it grows, it is listed in the
+//!   order of its hashes. So a listing that goes on at a position misses nothing, whatever was added or removed.
+
+mod block;
+mod grow;
+mod htree;
+mod inline;
+mod linear;
+mod list;
+mod split;
+
+use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+
+pub use list::{DirEntry, ReadDir};
+pub(crate) use htree::HashRules;
+
+use block::Blocks;
+
+/// The most bytes that the blocks of a directory may have without `large_dir`.
+const MAX_BYTES_SHORT: u64 = u32::MAX as u64;
+
+/// A name, found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What it means.
+    pub(crate) ino: InodeNumber,
+    at: Spot,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spot {
+    /// At that byte of a region of the inode.
+    Inline(inline::Region, usize),
+    /// At that byte of a leaf.
+    Leaf(FsBlock, usize),
+}
+
+/// Where a name that was not found can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Into the inode, perhaps.
+    Inline,
+    /// Into that leaf.
+    Leaf(FsBlock),
+    /// Nowhere: the directory has to grow.
+    None,
+}
+
+/// How a directory's names are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Inline,
+    Linear,
+    Hashed,
+}
+
+fn shape(fs: &Fs, dir: &Inode) -> Shape {
+    let flags = dir.raw.read().flags();
+    if flags.contains(InodeFlags::INLINE_DATA) {
+        Shape::Inline
+    } else if flags.contains(InodeFlags::INDEX) && fs.hash_rules.indexes(flags) {
+        Shape::Hashed
+    } else {
+        Shape::Linear
+    }
+}
+
+/// Finds a name other than `.` and `..`.
+pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    match shape(fs, dir) {
+        Shape::Inline => inline::find(fs, dir, name),
+        Shape::Linear => linear::find(&Blocks::new(fs, dir)?, name),
+        Shape::Hashed => {
+            let blocks = Blocks::new(fs, dir)?;
+            match htree::Tree::open(&blocks)? {
+                Some(tree) => tree.find(name),
+                // A hash we cannot compute: the names are in the leaves all the same.
+                None => linear::find(&blocks, name),
+            }
+        }
+    }
+}
+
+/// Where `name`, which must not be there, can go.
+///
+/// # Errors
+/// `Exists`; `Unsupported` for a hash that is not known.
+pub(crate) fn room(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Room> {
+    match shape(fs, dir) {
+        Shape::Inline => match inline::find(fs, dir, name)? {
+            Some(_) => Err(Reason::Exists.into()),
+            None => Ok(Room::Inline),
+        },
+        Shape::Linear => linear::room(&Blocks::new(fs, dir)?, name),
+        Shape::Hashed => htree::Tree::open_to_change(&Blocks::new(fs, dir)?)?.room(name),
+    }
+}
+
+/// Adds a name where there is room for it, growing the directory if need be.
+///
+/// # Errors
+/// `NoSpace`, where the directory is as it was, or grown and sound.
+pub(crate) fn insert(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    dir: &Inode,
+    room: Room,
+    name: &[u8],
+    ino: InodeNumber,
+    file_type: Option<FileType>,
+) -> Result<()> {
+    let entry = NewEntry { name, ino, code: file_type.map_or(0, FileType::dir_code) };
+    match room {
+        Room::Leaf(block) => {
+            let blocks = Blocks::new(fs, dir)?;
+            grow::drop_stale_index(&blocks)?;
+            if blocks.insert(h, block, &entry)? {
+                return Ok(());
+            }
+            Err(Error::corrupt("the room for a name vanished").in_inode(dir.ino).in_block(block))
+        }
+        Room::Inline => {
+            if inline::insert(fs, dir, &entry)? {
+                return Ok(());
+            }
+            inline::to_block(fs, h, dir)?;
+            grow::insert(fs, h, dir, &entry)
+        }
+        Room::None => grow::insert(fs, h, dir, &entry),
+    }
+}
+
+/// Takes a name away.
+pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
+    match found.at {
+        Spot::Inline(region, offset) => {
+            inline::change(fs, dir, region, |bytes, format| format::remove(bytes, format, offset))
+        }
+        Spot::Leaf(block, offset) => Blocks::new(fs, dir)?
+            .modify_leaf(h, block, |bytes, format| format::remove(bytes, format, offset)),
+    }
+}
+
+/// Lets a name mean another inode.
+pub(crate) fn replace(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    dir: &Inode,
+    found: &Found,
+    ino: InodeNumber,
+    file_type: Option<FileType>,
+) -> Result<()> {
+    let code = file_type.map_or(0, FileType::dir_code);
+    match found.at {
+        Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
+            format::set_inode(bytes, format, offset, ino, code)
+        }),
+        Spot::Leaf(block, offset) => Blocks::new(fs, dir)?
+            .modify_leaf(h, block, |bytes, format| format::set_inode(bytes, format, offset, ino, code)),
+    }
+}
+
+/// What `..` means.
+pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
+    match shape(fs, dir) {
+        Shape::Inline => Ok(inline::parent(dir)),
+        _ => Ok(Blocks::new(fs, dir)?.dotdot()?.0),
+    }
+}
+
+/// Lets `..` mean another directory.
+pub(crate) fn set_parent(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
+    if shape(fs, dir) == Shape::Inline {
+        inline::set_parent(dir, parent);
+        return Ok(());
+    }
+    let blocks = Blocks::new(fs, dir)?;
+    blocks.set_dotdot(h, parent)
+}
+
+/// Whether it holds no names but `.` and `..`.
+pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
+    match shape(fs, dir) {
+        Shape::Inline => inline::is_empty(fs, dir),
+        _ => linear::is_empty(&Blocks::new(fs, dir)?),
+    }
+}
+
+/// Makes a fresh inode an empty directory in `parent`.
+///
+/// # Errors
+/// `NoSpace`; nothing has changed then.
+pub(crate) fn init(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
+    if inline::init(fs, dir, parent)? {
+        return Ok(());
+    }
+    grow::first_block(fs, h, dir, parent, &[])
+}
+
+/// A name to be added.
+struct NewEntry<'a> {
+    name: &'a [u8],
+    ino: InodeNumber,
+    /// Its type, as entries hold it.
+    code: u8,
+}
+
+impl NewEntry<'_> {
+    /// Bytes it needs.
+    fn len_bytes(&self) -> usize {
+        format::record_bytes(self.name.len())
+    }
+}
+
+/// The block where a directory starts.
+const FIRST: FileBlock = FileBlock(0);
+/// Byte of `..` in it.
+const DOTDOT_OFFSET: usize = 12;
+/// Bytes of `.` and `..` in it.
+const DOTS_BYTES: usize = 24;

@@ -1,0 +1,183 @@
+//! Attributes of inodes: what `stat` shows, and what `chmod`, `chown` and `utimes` set.
+
+use throughline_extfmt::inode::{FileType, InodeFlags, Time};
+use throughline_extfmt::time::Timestamp;
+use throughline_extfmt::{InodeImage, InodeNumber};
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// The permission bits of a mode, with setuid, setgid and sticky.
+const PERMISSIONS: u16 = 0o7777;
+/// The setuid bit, the setgid bit, and the group's right to execute.
+const SETUID: u16 = 0o4000;
+const SETGID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o0010;
+
+/// What an inode says about itself, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// Its number.
+    pub ino: InodeNumber,
+    /// Its type.
+    pub file_type: FileType,
+    /// Permissions, setuid, setgid, sticky: 0 to 0o7777.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names; 1 for a directory with more subdirectories than it can count.
+    pub links: u16,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Space it owns, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// Major and minor number of a device.
+    pub device: Option<(u32, u32)>,
+    /// Its flags, as on disk.
+    pub flags: InodeFlags,
+    /// Tells this inode from others that had its number before.
+    pub generation: u32,
+    /// Its project, where the volume has them.
+    pub project: u32,
+    /// Last read, as far as that is kept.
+    pub accessed: Timestamp,
+    /// Last change of the contents.
+    pub modified: Timestamp,
+    /// Last change of contents or attributes.
+    pub changed: Timestamp,
+    /// Birth, where the inode has room for it.
+    pub created: Option<Timestamp>,
+}
+
+/// Attributes to set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permissions, setuid, setgid, sticky: 0 to 0o7777.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last read. Kept to the precision and range the inode has: 1901 to 2446 in nanoseconds, or 2038 in seconds.
+    pub accessed: Option<Timestamp>,
+    /// Last change of the contents; the same holds.
+    pub modified: Option<Timestamp>,
+}
+
+impl Fs {
+    /// The attributes of an inode.
+    ///
+    /// # Errors
+    /// `Corrupt` for a mode or a size that cannot be.
+    pub fn metadata(&self, inode: &Inode) -> Result<Metadata> {
+        let raw = inode.image();
+        let damaged = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(inode.ino);
+        let file_type = raw.file_type().map_err(damaged)?;
+        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+        let time = |which| raw.time(which).unwrap_or_default();
+        Ok(Metadata {
+            ino: inode.ino,
+            file_type,
+            permissions: raw.mode() & PERMISSIONS,
+            uid: raw.uid(),
+            gid: raw.gid(),
+            links: raw.links_count(),
+            size_bytes: raw.size_bytes(&self.geo).map_err(damaged)?,
+            blocks_512: raw.blocks_512(&self.geo),
+            device: is_device.then(|| raw.device_number()),
+            flags: raw.flags(),
+            generation: raw.generation(),
+            project: raw.projid(),
+            accessed: time(Time::Access),
+            modified: time(Time::Modify),
+            changed: time(Time::Change),
+            created: raw.time(Time::Create),
+        })
+    }
+
+    /// Sets attributes, all in one transaction, and the time of the last change.
+    ///
+    /// A new owner or group takes the setuid and setgid bits from a file that could be run with them, unless the
+    /// permissions are set in the same call.
+    ///
+    /// # Errors
+    /// `Permission` for an immutable or append-only inode, `NotFound` for one that was freed, `ReadOnly`.
+    pub fn set_attributes(&self, inode: &Inode, set: &Attributes) -> Result<()> {
+        let mut h = self.begin(1)?;
+        {
+            let mut raw = inode.raw.write();
+            if inode.is_freed() {
+                return Err(Reason::NotFound.into());
+            }
+            if raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+                return Err(Reason::Permission.into());
+            }
+            set.apply(&mut raw);
+            raw.set_time(Time::Change, self.now());
+        }
+        self.store(&mut h, inode)?;
+        h.stop()
+    }
+}
+
+impl Attributes {
+    fn apply(&self, raw: &mut InodeImage) {
+        let mode = raw.mode();
+        let is_dir = FileType::from_mode(mode) == Some(FileType::Directory);
+        if let Some(permissions) = self.permissions {
+            raw.set_mode(mode & !PERMISSIONS | permissions & PERMISSIONS);
+        } else if !is_dir && (self.uid.is_some() || self.gid.is_some()) {
+            let setgid = if mode & GROUP_EXECUTE == 0 { 0 } else { SETGID };
+            raw.set_mode(mode & !(SETUID | setgid));
+        }
+        if let Some(uid) = self.uid {
+            raw.set_uid(uid);
+        }
+        if let Some(gid) = self.gid {
+            raw.set_gid(gid);
+        }
+        if let Some(accessed) = self.accessed {
+            raw.set_time(Time::Access, accessed);
+        }
+        if let Some(modified) = self.modified {
+            raw.set_time(Time::Modify, modified);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(mode: u16) -> InodeImage {
+        let mut raw = InodeImage::new(256, 32);
+        raw.set_mode(FileType::Regular.mode_bits() | mode);
+        raw
+    }
+
+    #[test]
+    fn a_new_owner_takes_setuid_away() {
+        let mut raw = file(0o6755);
+        Attributes { uid: Some(70_000), ..Attributes::default() }.apply(&mut raw);
+        assert_eq!((raw.mode() & PERMISSIONS, raw.uid()), (0o755, 70_000));
+        // Without the right to execute, the setgid bit means mandatory locking and stays.
+        let mut raw = file(0o2644);
+        Attributes { gid: Some(5), ..Attributes::default() }.apply(&mut raw);
+        assert_eq!((raw.mode() & PERMISSIONS, raw.gid()), (0o2644, 5));
+        let mut raw = file(0o644);
+        Attributes { uid: Some(1), permissions: Some(0o4755), ..Attributes::default() }.apply(&mut raw);
+        assert_eq!(raw.mode(), FileType::Regular.mode_bits() | 0o4755);
+    }
+
+    #[test]
+    fn nothing_set_changes_nothing() {
+        let mut raw = file(0o6755);
+        let before = raw.clone();
+        Attributes::default().apply(&mut raw);
+        assert!(raw == before);
+    }
+}

@@ -1,0 +1,193 @@
+//! The blocks of a directory: found through its mapping, checked when they are read, their checksums renewed when they
+//! are changed.
+//!
+//! One check serves every reader of a directory's block, whether it looks for names or for the index: the records fill
+//! the block, and the checksum, where the volume has one, is right for what the block is.
+
+use throughline_extfmt::dir::{self as format, DirFormat};
+use throughline_extfmt::htree::{self, TreeFormat};
+use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::{Corrupt as FormatCorrupt, FileBlock, FsBlock, InodeNumber};
+use throughline_journal::Block;
+
+use super::{FIRST, NewEntry};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::map;
+
+/// A directory whose contents are blocks, seen while its lock is held.
+pub(super) struct Blocks<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) dir: &'a Inode,
+    /// How its entries are read.
+    pub(super) format: DirFormat,
+    /// How its index is read.
+    pub(super) tree: TreeFormat,
+    /// How many blocks it has.
+    pub(super) count: u32,
+    /// It is flagged as hashed.
+    pub(super) indexed: bool,
+}
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Leaf,
+    Root,
+    Node,
+}
+
+/// A block of a directory, read and checked.
+pub(super) struct DirBlock {
+    /// Where it is.
+    pub(super) block: FsBlock,
+    /// What it holds.
+    pub(super) bytes: Block,
+    /// How its records are read.
+    pub(super) format: DirFormat,
+}
+
+impl<'a> Blocks<'a> {
+    /// The blocks that the directory's size says.
+    pub(super) fn new(fs: &'a Fs, dir: &'a Inode) -> Result<Self> {
+        let (size, flags) = {
+            let raw = dir.raw.read();
+            (raw.size_bytes(&fs.geo).map_err(|e| Error::from(e).in_inode(dir.ino))?, raw.flags())
+        };
+        let block_bytes = u64::from(fs.geo.block_bytes);
+        let count = u32::try_from(size / block_bytes).ok().filter(|&count| count > 0 && size % block_bytes == 0);
+        let count = count.ok_or_else(|| {
+            Error::corrupt(format!("a directory of {size} bytes is not whole blocks")).in_inode(dir.ino)
+        })?;
+        let indexed = flags.contains(InodeFlags::INDEX);
+        Ok(Self { fs, dir, format: DirFormat::new(&fs.geo), tree: TreeFormat::new(&fs.geo), count, indexed })
+    }
+
+    /// Up to `max` blocks from `at` that lie together: the first, and how many.
+    pub(super) fn run(&self, at: FileBlock, max: u32) -> Result<(FsBlock, u32)> {
+        if at.0 >= self.count {
+            let what = format!("points to block {at} of a directory of {}", self.count);
+            return Err(Error::corrupt(what).in_inode(self.dir.ino));
+        }
+        let max = max.min(self.count - at.0);
+        map::lookup_block_run(self.fs, self.dir, at, max)?.ok_or_else(|| {
+            Error::corrupt(format!("block {at} of a directory is a hole")).in_inode(self.dir.ino)
+        })
+    }
+
+    /// Reads one block.
+    pub(super) fn read(&self, at: FileBlock) -> Result<DirBlock> {
+        let (block, _) = self.run(at, 1)?;
+        self.read_at(at, block)
+    }
+
+    /// Reads the block `at`, known to be `block` of the volume.
+    pub(super) fn read_at(&self, at: FileBlock, block: FsBlock) -> Result<DirBlock> {
+        let bytes = self
+            .fs
+            .read_checked(block, |bytes| self.check(at, bytes))
+            .map_err(|e| e.in_inode(self.dir.ino).in_block(block))?;
+        let format = self.format_of(self.kind(at, &bytes));
+        Ok(DirBlock { block, bytes, format })
+    }
+
+    /// Says of damage where it was found.
+    pub(super) fn damage(&self, block: FsBlock, what: FormatCorrupt) -> Error {
+        Error::from(what).in_inode(self.dir.ino).in_block(block)
+    }
+
+    fn kind(&self, at: FileBlock, bytes: &[u8]) -> Kind {
+        if !self.indexed {
+            Kind::Leaf
+        } else if at.0 == 0 {
+            Kind::Root
+        } else if self.format.tail && htree::is_node(bytes, &self.tree) {
+            // With checksums no leaf has one free record over the whole block: the tail is behind it. Without, it does
+            // not matter which of the two an empty block is.
+            Kind::Node
+        } else {
+            Kind::Leaf
+        }
+    }
+
+    fn format_of(&self, kind: Kind) -> DirFormat {
+        if kind == Kind::Leaf { self.format } else { self.format.inline() }
+    }
+
+    fn check(&self, at: FileBlock, bytes: &[u8]) -> core::result::Result<(), FormatCorrupt> {
+        let kind = self.kind(at, bytes);
+        match kind {
+            Kind::Leaf => format::verify_checksum(bytes, self.dir.csum_seed)?,
+            Kind::Root => htree::verify_checksum(bytes, &self.tree, true, self.dir.csum_seed)?,
+            Kind::Node => htree::verify_checksum(bytes, &self.tree, false, self.dir.csum_seed)?,
+        }
+        format::check(bytes, &self.format_of(kind))
+    }
+
+    /// Changes a leaf and renews its checksum.
+    pub(super) fn modify_leaf<R>(
+        &self,
+        h: &mut Handle<'_>,
+        block: FsBlock,
+        change: impl FnOnce(&mut [u8], &DirFormat) -> core::result::Result<R, FormatCorrupt>,
+    ) -> Result<R> {
+        let changed = h.modify(block, |bytes| {
+            let result = change(bytes, &self.format);
+            format::update_checksum(bytes, self.dir.csum_seed);
+            result
+        })?;
+        changed.map_err(|what| self.damage(block, what))
+    }
+
+    /// Changes an index block and renews its checksum.
+    pub(super) fn modify_index<R>(
+        &self,
+        h: &mut Handle<'_>,
+        block: FsBlock,
+        is_root: bool,
+        change: impl FnOnce(&mut [u8]) -> core::result::Result<R, FormatCorrupt>,
+    ) -> Result<R> {
+        let changed = h.modify(block, |bytes| {
+            let result = change(bytes)?;
+            htree::update_checksum(bytes, &self.tree, is_root, self.dir.csum_seed)?;
+            Ok(result)
+        })?;
+        changed.map_err(|what| self.damage(block, what))
+    }
+
+    /// What `..` means, and the byte of its entry in the first block.
+    pub(super) fn dotdot(&self) -> Result<(InodeNumber, usize)> {
+        let block = self.read(FIRST)?;
+        let mut entries = format::entries(&block.bytes, &block.format);
+        let damaged = || FormatCorrupt::new("the directory does not start with `.` and `..`");
+        let mut next = |name: &[u8]| match entries.next().transpose()? {
+            Some(entry) if entry.name == name => Ok(entry),
+            _ => Err(damaged()),
+        };
+        let found = next(b".").and_then(|_| next(b".."));
+        found.map(|entry| (entry.inode, entry.offset)).map_err(|what| self.damage(block.block, what))
+    }
+
+    /// Lets `..` mean another directory.
+    pub(super) fn set_dotdot(&self, h: &mut Handle<'_>, parent: InodeNumber) -> Result<()> {
+        let (_, offset) = self.dotdot()?;
+        let block = self.run(FIRST, 1)?.0;
+        if self.indexed {
+            return self.modify_index(h, block, true, |bytes| {
+                htree::set_parent(bytes, parent);
+                Ok(())
+            });
+        }
+        let code = FileType::Directory.dir_code();
+        self.modify_leaf(h, block, |bytes, format| format::set_inode(bytes, format, offset, parent, code))
+    }
+
+    /// Puts a name into a leaf; `false` if it has no room.
+    pub(super) fn insert(&self, h: &mut Handle<'_>, block: FsBlock, entry: &NewEntry<'_>) -> Result<bool> {
+        self.modify_leaf(h, block, |bytes, format| {
+            Ok(format::insert(bytes, format, entry.name, entry.ino, entry.code)?.is_some())
+        })
+    }
+}

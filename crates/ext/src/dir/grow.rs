@@ -1,0 +1,305 @@
+//! Directories that grow: from nothing to a block, from one block to a hash tree, by a leaf, by an index block, by a level.
+//!
+//! Every step takes one new block, and asks for it before it changes anything; after it the directory is sound. An
+//! insertion repeats steps until there is room, so one that ends with `NoSpace` leaves a directory with all its names.
+
+use throughline_extfmt::dir::{self as format, DirEntry, DirFormat};
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::htree::{self, BLOCK_MASK, IndexNodeMut};
+use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::{FileBlock, FsBlock, InodeNumber};
+
+use super::block::{Blocks, DirBlock};
+use super::htree::{Path, Tree};
+use super::split::{self, Item};
+use super::{DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape};
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::map;
+
+/// Steps that one insertion may need: the conversion, a split on each level, a new level, the leaf; and to spare.
+const MAX_STEPS: u32 = 16;
+
+/// Adds a name to a directory that has no room for it.
+pub(super) fn insert(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<()> {
+    for _ in 0..MAX_STEPS {
+        if step(fs, h, dir, entry)? {
+            return Ok(());
+        }
+    }
+    Err(Error::corrupt("a hash tree has no room however it is split").in_inode(dir.ino))
+}
+
+/// Adds the name, or makes room for it (`false`).
+fn step(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
+    let blocks = Blocks::new(fs, dir)?;
+    if shape(fs, dir) == Shape::Hashed {
+        let tree = Tree::open_to_change(&blocks)?;
+        return match tree.room(entry.name)? {
+            Room::Leaf(block) => blocks.insert(h, block, entry),
+            _ => tree.grow(h, tree.hash(entry.name)).map(|()| false),
+        };
+    }
+    drop_stale_index(&blocks)?;
+    let first = blocks.read(FIRST)?;
+    if blocks.count == 1 && blocks.room_in(&first, entry.name)? {
+        // It has just become a block.
+        return blocks.insert(h, first.block, entry);
+    }
+    let flags = dir.raw.read().flags();
+    if blocks.count == 1 && fs.hash_rules.indexes(flags) {
+        return blocks.to_tree(h, &first).map(|()| false);
+    }
+    let (_, block) = blocks.append(h)?;
+    blocks.fill_new(h, block, &[DirEntry {
+        offset: 0,
+        rec_len: 0,
+        inode: entry.ino,
+        name: entry.name,
+        file_type: entry.code,
+    }])?;
+    Ok(true)
+}
+
+/// A directory flagged as hashed on a volume without `dir_index` is an ordinary one whose index is stale: names that are
+/// added would be missing in it, so the flag goes. The caller stores the inode.
+pub(super) fn drop_stale_index(blocks: &Blocks<'_>) -> Result<()> {
+    if !blocks.indexed || shape(blocks.fs, blocks.dir) == Shape::Hashed {
+        return Ok(());
+    }
+    if blocks.fs.geo.has_metadata_csum() {
+        // Index blocks have their checksums elsewhere than leaves: they cannot just be taken for ones.
+        let what = "a hashed directory on a volume without dir_index";
+        return Err(Error::corrupt(what).in_inode(blocks.dir.ino));
+    }
+    let mut raw = blocks.dir.raw.write();
+    let flags = raw.flags() - InodeFlags::INDEX;
+    raw.set_flags(flags);
+    Ok(())
+}
+
+/// Gives a directory without blocks its first one, with `.`, `..` and `records`: whole records of inline data, which stay
+/// as they are.
+pub(super) fn first_block(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    dir: &Inode,
+    parent: InodeNumber,
+    records: &[u8],
+) -> Result<()> {
+    let block = map::append_block(fs, h, dir)?;
+    fs.store(h, dir)?;
+    let blocks = Blocks::new(fs, dir)?;
+    let code = FileType::Directory.dir_code();
+    let dot = |inode, name| DirEntry { offset: 0, rec_len: 0, inode, name, file_type: code };
+    let dots = [dot(dir.ino, b".".as_slice()), dot(parent, b"..")];
+    let filled = h.create(block, |bytes| {
+        let filled = format::fill(bytes, &blocks.format, &dots) && put_behind_dots(bytes, &blocks.format, records);
+        format::update_checksum(bytes, dir.csum_seed);
+        filled
+    })?;
+    blocks.must_fit(block, filled)
+}
+
+/// Puts records behind `.` and `..`; the last gets the rest of the block.
+fn put_behind_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool {
+    let Some(last) = format::entries(records, &format.inline()).last() else {
+        return true;
+    };
+    let usable = format.usable(block.len());
+    let (Ok(last), Some(place)) = (last, block.get_mut(..usable).and_then(|b| b.get_mut(DOTS_BYTES..)?.get_mut(..records.len())))
+    else {
+        return false;
+    };
+    place.copy_from_slice(records);
+    let last = DOTS_BYTES + last.offset;
+    for (offset, rec_len) in [(DOTDOT_OFFSET, DOTS_BYTES - DOTDOT_OFFSET), (last, usable - last)] {
+        let rec_len = format::rec_len_to_disk(rec_len, format.block_bytes).to_le_bytes();
+        block[offset + 4..offset + 6].copy_from_slice(&rec_len);
+    }
+    true
+}
+
+impl Blocks<'_> {
+    /// One block more at the end; the inode is stored. The caller fills the block.
+    fn append(&self, h: &mut Handle<'_>) -> Result<(FileBlock, FsBlock)> {
+        let block_bytes = u64::from(self.fs.geo.block_bytes);
+        let at = FileBlock(self.count);
+        let size = u64::from(at.0).saturating_add(1).saturating_mul(block_bytes);
+        let long = self.fs.geo.incompat.contains(Incompat::LARGE_DIR);
+        if at.0 > BLOCK_MASK || size > MAX_BYTES_SHORT && !long {
+            return Err(Reason::NoSpace.into());
+        }
+        let block = map::append_block(self.fs, h, self.dir)?;
+        self.fs.store(h, self.dir)?;
+        Ok((at, block))
+    }
+
+    /// Makes a fresh block a leaf with these names.
+    fn fill_new(&self, h: &mut Handle<'_>, block: FsBlock, names: &[DirEntry<'_>]) -> Result<()> {
+        let filled = h.create(block, |bytes| {
+            let filled = format::fill(bytes, &self.format, names);
+            format::update_checksum(bytes, self.dir.csum_seed);
+            filled
+        })?;
+        self.must_fit(block, filled)
+    }
+
+    /// Writes a leaf anew.
+    fn refill(&self, h: &mut Handle<'_>, block: FsBlock, names: &[DirEntry<'_>]) -> Result<()> {
+        let filled = self.modify_leaf(h, block, |bytes, format| Ok(format::fill(bytes, format, names)))?;
+        self.must_fit(block, filled)
+    }
+
+    fn must_fit(&self, block: FsBlock, filled: bool) -> Result<()> {
+        if filled {
+            return Ok(());
+        }
+        Err(Error::corrupt("names do not fit the block they were in").in_inode(self.dir.ino).in_block(block))
+    }
+
+    /// The names of a leaf.
+    fn names<'b>(&self, leaf: &'b DirBlock) -> Result<Vec<DirEntry<'b>>> {
+        format::entries(&leaf.bytes, &leaf.format)
+            .filter(|entry| !entry.as_ref().is_ok_and(|entry| !entry.is_used()))
+            .collect::<core::result::Result<_, _>>()
+            .map_err(|what| self.damage(leaf.block, what))
+    }
+
+    /// A full directory of one block becomes a tree with one leaf.
+    fn to_tree(&self, h: &mut Handle<'_>, first: &DirBlock) -> Result<()> {
+        let parent = self.dotdot()?.0;
+        let mut names = self.names(first)?;
+        // `.` and `..` stay in the root.
+        names.drain(..2);
+        let (at, leaf) = self.append(h)?;
+        self.fill_new(h, leaf, &names)?;
+        let code = self.fs.hash_rules.default_code();
+        self.modify_index(h, first.block, true, |bytes| {
+            let dots = (self.dir.ino, parent);
+            IndexNodeMut::init_root(bytes, &self.tree, dots, code, self.format.filetype, at).map(drop)
+        })?;
+        {
+            let mut raw = self.dir.raw.write();
+            let flags = raw.flags() | InodeFlags::INDEX;
+            raw.set_flags(flags);
+        }
+        self.fs.store(h, self.dir)
+    }
+}
+
+impl Tree<'_> {
+    /// One step towards room for a name of `hash`: splits its leaf, or the lowest index block above it that must be
+    /// split first.
+    fn grow(&self, h: &mut Handle<'_>, hash: u32) -> Result<()> {
+        let path = self.path(hash)?;
+        let mut full = Vec::with_capacity(path.levels.len());
+        for level in &path.levels {
+            full.push(self.view(&level.node, level.at)?.is_full());
+        }
+        // The lowest index block with room; what is right below it is split.
+        match full.iter().rposition(|&full| !full) {
+            Some(last) if last + 1 == full.len() => self.split_leaf(h, &path),
+            Some(above) => self.split_node(h, &path, above),
+            None => self.add_level(h, &path),
+        }
+    }
+
+    /// Half of a leaf's names, those of the higher hashes, go to a new leaf.
+    fn split_leaf(&self, h: &mut Handle<'_>, path: &Path) -> Result<()> {
+        let blocks = self.blocks;
+        let leaf = blocks.read(path.leaf)?;
+        let mut names: Vec<_> =
+            blocks.names(&leaf)?.into_iter().map(|entry| (self.hash(entry.name), entry)).collect();
+        names.sort_by_key(|&(hash, _)| hash);
+        let items: Vec<_> =
+            names.iter().map(|(hash, entry)| Item { hash: *hash, len_bytes: entry.needs() }).collect();
+        let room_bytes = blocks.format.usable(blocks.fs.geo.block_bytes as usize);
+        let cut = split::cut(&items, room_bytes).ok_or_else(|| {
+            Error::corrupt("a leaf of a hash tree is full with one name").in_inode(blocks.dir.ino).in_block(leaf.block)
+        })?;
+        let names: Vec<_> = names.into_iter().map(|(_, entry)| entry).collect();
+        let (stay, go) = names.split_at(cut.keep);
+        let (at, block) = blocks.append(h)?;
+        blocks.fill_new(h, block, go)?;
+        blocks.refill(h, leaf.block, stay)?;
+        self.insert_index(h, path, path.levels.len() - 1, cut.hash | u32::from(cut.continued), at)
+    }
+
+    /// Half of the entries of the index block below `above` go to a new one.
+    fn split_node(&self, h: &mut Handle<'_>, path: &Path, above: usize) -> Result<()> {
+        let blocks = self.blocks;
+        let Some(level) = path.levels.get(above + 1) else {
+            return Err(Error::corrupt("a hash tree ends too early").in_inode(blocks.dir.ino));
+        };
+        let middle = self.view(&level.node, level.at)?.count() / 2;
+        if middle == 0 {
+            return Err(Error::corrupt("a full index block has one entry").in_inode(blocks.dir.ino));
+        }
+        let (at, block) = blocks.append(h)?;
+        let mut rest = level.node.bytes.to_vec();
+        let hash = self.new_node(h, block, |new| {
+            let mut old = IndexNodeMut::node(&mut rest, &blocks.tree)?;
+            Ok(old.split_off(middle, new))
+        })?;
+        blocks.modify_index(h, level.node.block, false, |bytes| {
+            bytes.copy_from_slice(&rest);
+            Ok(())
+        })?;
+        self.insert_index(h, path, above, hash, at)
+    }
+
+    /// Every index block is full: all entries of the root go to a new block between it and the others.
+    fn add_level(&self, h: &mut Handle<'_>, path: &Path) -> Result<()> {
+        let blocks = self.blocks;
+        let levels = self.indirect_levels + 1;
+        let (Some(root), true) = (path.levels.first(), levels < blocks.tree.max_levels) else {
+            // The index is as large as the format allows (`large_dir` allows a level more).
+            return Err(Reason::NoSpace.into());
+        };
+        let (at, block) = blocks.append(h)?;
+        let mut rest = root.node.bytes.to_vec();
+        self.new_node(h, block, |new| {
+            IndexNodeMut::root(&mut rest, &blocks.tree)?.push_down(new, at);
+            Ok(())
+        })?;
+        blocks.modify_index(h, root.node.block, true, |bytes| {
+            bytes.copy_from_slice(&rest);
+            htree::set_indirect_levels(bytes, levels)
+        })
+    }
+
+    /// Makes a fresh block an index block.
+    fn new_node<R>(
+        &self,
+        h: &mut Handle<'_>,
+        block: FsBlock,
+        fill: impl FnOnce(&mut IndexNodeMut<'_>) -> core::result::Result<R, throughline_extfmt::Corrupt>,
+    ) -> Result<R> {
+        let blocks = self.blocks;
+        let filled = h.create(block, |bytes| {
+            let mut node = IndexNodeMut::init_node(bytes, &blocks.tree, FIRST)?;
+            let result = fill(&mut node)?;
+            htree::update_checksum(bytes, &blocks.tree, false, blocks.dir.csum_seed)?;
+            Ok(result)
+        })?;
+        filled.map_err(|what| blocks.damage(block, what))
+    }
+
+    /// Enters a new block into the index block `level` of the path, behind the entry that was taken there.
+    fn insert_index(&self, h: &mut Handle<'_>, path: &Path, level: usize, hash: u32, block: FileBlock) -> Result<()> {
+        let level = &path.levels[level];
+        let is_root = level.at == FIRST;
+        let tree = &self.blocks.tree;
+        let inserted = self.blocks.modify_index(h, level.node.block, is_root, |bytes| {
+            let node = if is_root { IndexNodeMut::root(bytes, tree) } else { IndexNodeMut::node(bytes, tree) };
+            Ok(node?.insert(level.index + 1, hash, block))
+        })?;
+        if inserted {
+            return Ok(());
+        }
+        Err(Error::corrupt("an index block filled up unseen").in_inode(self.blocks.dir.ino).in_block(level.node.block))
+    }
+}

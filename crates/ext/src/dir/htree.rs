@@ -1,0 +1,235 @@
+//! Hashed directories: from a name's hash through the index to its leaf.
+//!
+//! ```text
+//! root (block 0) ── up to two levels of nodes ── leaves
+//! ```
+//! An index entry gives the lowest hash of its subtree. Names of one hash can lie in several leaves next to each other;
+//! the index says so by the lowest bit of the later leaves' hashes, and a search goes on there.
+
+use smallvec::SmallVec;
+use throughline_extfmt::hash::{HashVersion, NameHash};
+use throughline_extfmt::htree::{IndexNode, Root};
+use throughline_extfmt::inode::InodeFlags;
+use throughline_extfmt::features::Compat;
+use throughline_extfmt::superblock::Flags;
+use throughline_extfmt::{FileBlock, Superblock};
+
+use super::block::{Blocks, DirBlock};
+use super::{FIRST, Found, Room};
+use crate::error::{Error, Result};
+
+/// Leaves that names of one hash may fill. More cannot come about by chance.
+const MAX_CONTINUED: usize = 4096;
+
+/// How the volume hashes names.
+pub(crate) struct HashRules {
+    dir_index: bool,
+    unsigned: bool,
+    seed: [u32; 4],
+    /// For directories that become hashed.
+    default: HashVersion,
+}
+
+impl HashRules {
+    /// As the superblock says.
+    pub(crate) fn new(sb: &Superblock) -> Self {
+        let unsigned = sb.flags().contains(Flags::UNSIGNED_HASH);
+        let fallback = if unsigned { HashVersion::HalfMd4Unsigned } else { HashVersion::HalfMd4 };
+        let default = HashVersion::from_disk(sb.s_def_hash_version, unsigned).unwrap_or(fallback);
+        let default = if default == HashVersion::SipHash { fallback } else { default };
+        Self { dir_index: sb.compat().contains(Compat::DIR_INDEX), unsigned, seed: sb.hash_seed(), default }
+    }
+
+    /// Whether directories with these flags are, or become, hashed in a way that is known here. (Names that ignore case
+    /// are hashed in a folded form.)
+    pub(super) fn indexes(&self, flags: InodeFlags) -> bool {
+        self.dir_index && !flags.contains(InodeFlags::CASEFOLD)
+    }
+
+    /// The code of the hash that new trees get.
+    pub(super) fn default_code(&self) -> u8 {
+        self.default.to_disk()
+    }
+
+    /// The key of a name in a listing by hash, for a directory that has no tree yet.
+    pub(super) fn key(&self, name: &[u8]) -> u64 {
+        key(self.default, self.seed, name)
+    }
+}
+
+/// The place of a name in a listing by hash.
+fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
+    let legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
+    let hash = version.hash(name, seed).unwrap_or(NameHash { major: 0, minor: 0 });
+    super::list::key(hash, name, legacy)
+}
+
+/// A hashed directory, its root read and checked.
+pub(super) struct Tree<'a> {
+    pub(super) blocks: &'a Blocks<'a>,
+    version: HashVersion,
+    pub(super) indirect_levels: u8,
+}
+
+/// An index block on the way to a leaf, and the entry taken.
+pub(super) struct Level {
+    pub(super) at: FileBlock,
+    pub(super) node: DirBlock,
+    pub(super) index: usize,
+}
+
+/// The way to a leaf.
+pub(super) struct Path {
+    /// From the root down; never empty.
+    pub(super) levels: SmallVec<[Level; 3]>,
+    pub(super) leaf: FileBlock,
+}
+
+/// The leaves of a hash.
+pub(super) struct Leaves {
+    pub(super) blocks: Vec<FileBlock>,
+    /// Lowest hash of the leaf behind them.
+    pub(super) next: Option<u32>,
+}
+
+impl<'a> Tree<'a> {
+    /// Reads the root; `None` for a hash that cannot be computed here.
+    pub(super) fn open(blocks: &'a Blocks<'a>) -> Result<Option<Self>> {
+        let block = blocks.read(FIRST)?;
+        let root = Root::read(&block.bytes, &blocks.tree).map_err(|what| blocks.damage(block.block, what))?;
+        let version = HashVersion::from_disk(root.hash_version, blocks.fs.hash_rules.unsigned);
+        Ok(match version {
+            None | Some(HashVersion::SipHash) => None,
+            Some(version) => Some(Self { blocks, version, indirect_levels: root.indirect_levels }),
+        })
+    }
+
+    /// As [`Self::open`]; without the hash, names cannot be added.
+    pub(super) fn open_to_change(blocks: &'a Blocks<'a>) -> Result<Self> {
+        Self::open(blocks)?.ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
+    }
+
+    /// The hash of a name.
+    pub(super) fn hash(&self, name: &[u8]) -> u32 {
+        self.version.hash(name, self.blocks.fs.hash_rules.seed).map_or(0, |hash| hash.major)
+    }
+
+    /// The place of a name in a listing.
+    pub(super) fn key(&self, name: &[u8]) -> u64 {
+        key(self.version, self.blocks.fs.hash_rules.seed, name)
+    }
+
+    /// The way to the first leaf that can hold names of `hash`.
+    pub(super) fn path(&self, hash: u32) -> Result<Path> {
+        let mut path = Path { levels: SmallVec::new(), leaf: FIRST };
+        self.descend(&mut path, |node| node.search(hash))?;
+        Ok(path)
+    }
+
+    /// Goes down from the path's last block to a leaf; `choose` says which entry.
+    fn descend(&self, path: &mut Path, choose: impl Fn(&IndexNode<'_>) -> usize) -> Result<()> {
+        while path.levels.len() <= usize::from(self.indirect_levels) {
+            let at = path.leaf;
+            let node = self.blocks.read(at)?;
+            let view = self.view(&node, at)?;
+            let index = choose(&view);
+            let next = view.block(index);
+            if next == FIRST || next == at || path.levels.iter().any(|level| level.at == next) {
+                let what = format!("entry {index} of hash tree block {at} leads back to block {next}");
+                return Err(Error::corrupt(what).in_inode(self.blocks.dir.ino).in_block(node.block));
+            }
+            path.levels.push(Level { at, node, index });
+            path.leaf = next;
+        }
+        Ok(())
+    }
+
+    /// The entries of an index block.
+    pub(super) fn view<'b>(&self, node: &'b DirBlock, at: FileBlock) -> Result<IndexNode<'b>> {
+        let format = &self.blocks.tree;
+        let view =
+            if at == FIRST { IndexNode::root(&node.bytes, format) } else { IndexNode::node(&node.bytes, format) };
+        view.map_err(|what| self.blocks.damage(node.block, what))
+    }
+
+    /// The lowest hash of the leaf behind the path's; `None` behind the last.
+    fn next_hash(&self, path: &Path) -> Result<Option<u32>> {
+        for level in path.levels.iter().rev() {
+            let view = self.view(&level.node, level.at)?;
+            if level.index + 1 < view.count() {
+                return Ok(Some(view.hash(level.index + 1)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes to the next leaf.
+    fn advance(&self, path: &mut Path) -> Result<()> {
+        while let Some(mut level) = path.levels.pop() {
+            let view = self.view(&level.node, level.at)?;
+            if level.index + 1 < view.count() {
+                level.index += 1;
+                path.leaf = view.block(level.index);
+                path.levels.push(level);
+                return self.descend(path, |_| 0);
+            }
+        }
+        Err(Error::corrupt("a hash tree ends too early").in_inode(self.blocks.dir.ino))
+    }
+
+    /// Visits the leaves that can hold names of `hash` until `visit` has an answer.
+    fn visit<R>(&self, hash: u32, mut visit: impl FnMut(&DirBlock) -> Result<Option<R>>) -> Result<Option<R>> {
+        let mut path = self.path(hash)?;
+        for _ in 0..self.blocks.count {
+            let leaf = self.blocks.read(path.leaf)?;
+            if let Some(answer) = visit(&leaf)? {
+                return Ok(Some(answer));
+            }
+            match self.next_hash(&path)? {
+                Some(next) if next & !1 == hash => self.advance(&mut path)?,
+                _ => return Ok(None),
+            }
+        }
+        Err(Error::corrupt("a hash tree has more leaves than the directory blocks").in_inode(self.blocks.dir.ino))
+    }
+
+    /// Finds a name.
+    pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+        self.visit(self.hash(name), |leaf| self.blocks.find_in(leaf, name))
+    }
+
+    /// Where a name that is not there can go.
+    pub(super) fn room(&self, name: &[u8]) -> Result<Room> {
+        let mut place = Room::None;
+        self.visit(self.hash(name), |leaf| {
+            if self.blocks.room_in(leaf, name)? && place == Room::None {
+                place = Room::Leaf(leaf.block);
+            }
+            Ok(None::<()>)
+        })?;
+        Ok(place)
+    }
+
+    /// The leaf that `hash` belongs to, and the leaves that its last hash goes on in.
+    pub(super) fn leaves_of(&self, hash: u32) -> Result<Leaves> {
+        let mut path = self.path(hash)?;
+        let mut leaves = Leaves { blocks: vec![path.leaf], next: None };
+        loop {
+            leaves.next = self.next_hash(&path)?;
+            match leaves.next {
+                Some(next) if next & 1 == 1 => {}
+                Some(next) if next <= hash => {
+                    let what = "the hashes of a hash tree do not ascend";
+                    return Err(Error::corrupt(what).in_inode(self.blocks.dir.ino));
+                }
+                _ => return Ok(leaves),
+            }
+            if leaves.blocks.len() >= MAX_CONTINUED.min(self.blocks.count as usize) {
+                let what = format!("names of one hash fill {} leaves", leaves.blocks.len());
+                return Err(Error::corrupt(what).in_inode(self.blocks.dir.ino));
+            }
+            self.advance(&mut path)?;
+            leaves.blocks.push(path.leaf);
+        }
+    }
+}

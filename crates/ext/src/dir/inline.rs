@@ -1,0 +1,236 @@
+//! Directories inside their inode (`inline_data`): the inode of `..`, and two regions of entries, one in `i_block`, one in
+//! the value of the attribute `system.data`.
+//!
+//! All of it is in the inode's image: changes are made there, and the caller stores the inode. A directory that no longer
+//! fits moves to a block, its records one after the other as they were, so that their order and offsets stay.
+
+use throughline_extfmt::dir::{self as format, DirFormat};
+use throughline_extfmt::extent::NodeMut;
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::inline_data::{self, INLINE_MAIN_BYTES, XATTR_NAME, XATTR_NAME_INDEX};
+use throughline_extfmt::inode::InodeFlags;
+use throughline_extfmt::xattr::{self, Attribute, Value};
+use throughline_extfmt::{Corrupt as FormatCorrupt, InodeImage, InodeNumber};
+
+use super::list::{self, DirEntry};
+use super::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Spot, grow};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+
+/// Where entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Region {
+    /// Behind the inode of `..`, in `i_block`.
+    Main,
+    /// In the attribute's value.
+    Value,
+}
+
+type Format<T> = core::result::Result<T, FormatCorrupt>;
+
+fn format(fs: &Fs) -> DirFormat {
+    DirFormat::new(&fs.geo).inline()
+}
+
+fn damage(dir: &Inode, what: FormatCorrupt) -> Error {
+    Error::from(what).in_inode(dir.ino)
+}
+
+fn is_data(attribute: &Attribute) -> bool {
+    attribute.name_index == XATTR_NAME_INDEX && attribute.name == XATTR_NAME
+}
+
+/// The second region: empty where there is none.
+fn value(raw: &InodeImage) -> Format<Vec<u8>> {
+    let data = xattr::read_ibody(raw.xattr_area())?.into_iter().find(is_data);
+    match data.map(|data| data.value) {
+        None => Ok(Vec::new()),
+        Some(Value::Bytes(bytes)) => Ok(bytes),
+        Some(Value::Inode { .. }) => Err(FormatCorrupt::new("inline data in another inode")),
+    }
+}
+
+/// Writes the second region, which may be longer than it was; `false` if there is no room.
+fn set_value(raw: &mut InodeImage, value: Vec<u8>) -> Format<bool> {
+    let mut list = xattr::read_ibody(raw.xattr_area())?;
+    let len = value.len();
+    match list.iter_mut().find(|attribute| is_data(attribute)) {
+        Some(data) => data.value = Value::Bytes(value),
+        None => list.push(Attribute {
+            name_index: XATTR_NAME_INDEX,
+            name: XATTR_NAME.to_vec(),
+            value: Value::Bytes(value),
+        }),
+    }
+    let fits = xattr::write_ibody(raw.xattr_area_mut(), &list);
+    if fits {
+        raw.set_size_bytes((INLINE_MAIN_BYTES + len) as u64);
+    }
+    Ok(fits)
+}
+
+/// Both regions.
+fn regions(fs: &Fs, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
+    let raw = dir.raw.read();
+    let value = value(&raw).map_err(|what| damage(dir, what))?;
+    let size = raw.size_bytes(&fs.geo).map_err(|what| damage(dir, what))?;
+    if size != (INLINE_MAIN_BYTES + value.len()) as u64 {
+        let what = format!("an inline directory of {size} bytes, not {INLINE_MAIN_BYTES} and {}", value.len());
+        return Err(Error::corrupt(what).in_inode(dir.ino));
+    }
+    Ok([(Region::Main, inline_data::dir_region(raw.i_block()).to_vec()), (Region::Value, value)])
+}
+
+/// Finds a name.
+pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    for (region, bytes) in regions(fs, dir)? {
+        let found = format::find(&bytes, &format(fs), name).map_err(|what| damage(dir, what))?;
+        if let Some(entry) = found {
+            return Ok(Some(Found { ino: entry.inode, at: Spot::Inline(region, entry.offset) }));
+        }
+    }
+    Ok(None)
+}
+
+/// All names, `.` and `..` first, each with the offset that it would have in a block, where those two are records.
+pub(super) fn entries(fs: &Fs, dir: &Inode) -> Result<Vec<DirEntry>> {
+    let format = format(fs);
+    let dot = |name, inode, offset| {
+        let file_type = if format.filetype { throughline_extfmt::inode::FileType::Directory.dir_code() } else { 0 };
+        list::entry(&format::DirEntry { offset: 0, rec_len: 0, inode, name, file_type }, offset)
+    };
+    let mut all = vec![dot(b".".as_slice(), dir.ino, 0), dot(b"..", parent(dir), DOTDOT_OFFSET as u64)];
+    let mut start = DOTS_BYTES;
+    for (_, bytes) in regions(fs, dir)? {
+        for found in format::entries(&bytes, &format) {
+            let found = found.map_err(|what| damage(dir, what))?;
+            if found.is_used() {
+                all.push(list::entry(&found, (start + found.offset) as u64));
+            }
+        }
+        start += bytes.len();
+    }
+    Ok(all)
+}
+
+/// Whether it holds no names but `.` and `..`.
+pub(super) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
+    Ok(entries(fs, dir)?.len() == 2)
+}
+
+/// What `..` means.
+pub(super) fn parent(dir: &Inode) -> InodeNumber {
+    inline_data::parent(dir.raw.read().i_block())
+}
+
+/// Lets `..` mean another directory.
+pub(super) fn set_parent(dir: &Inode, parent: InodeNumber) {
+    inline_data::set_parent(dir.raw.write().i_block_mut(), parent);
+}
+
+/// Changes a region.
+pub(super) fn change<R>(
+    fs: &Fs,
+    dir: &Inode,
+    region: Region,
+    change: impl FnOnce(&mut [u8], &DirFormat) -> Format<R>,
+) -> Result<R> {
+    let format = format(fs);
+    let mut raw = dir.raw.write();
+    let changed = match region {
+        Region::Main => change(inline_data::dir_region_mut(raw.i_block_mut()), &format),
+        Region::Value => value(&raw).and_then(|mut bytes| {
+            let result = change(&mut bytes, &format)?;
+            if set_value(&mut raw, bytes)? {
+                return Ok(result);
+            }
+            Err(FormatCorrupt::new("inline data no longer fits where it was"))
+        }),
+    };
+    changed.map_err(|what| damage(dir, what))
+}
+
+/// Adds a name; `false` if the inode has no room for it.
+pub(super) fn insert(fs: &Fs, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
+    let add = |bytes: &mut [u8], format: &DirFormat| {
+        Ok(format::insert(bytes, format, entry.name, entry.ino, entry.code)?.is_some())
+    };
+    if change(fs, dir, Region::Main, add)? {
+        return Ok(true);
+    }
+    grow_value(fs, dir, entry.len_bytes())?;
+    change(fs, dir, Region::Value, add)
+}
+
+/// Makes the second region as large as the inode allows, if that gives it at least `wanted` bytes more.
+fn grow_value(fs: &Fs, dir: &Inode, wanted: usize) -> Result<()> {
+    let mut raw = dir.raw.write();
+    let grown = value(&raw).and_then(|mut bytes| {
+        let mut others = xattr::read_ibody(raw.xattr_area())?;
+        others.retain(|attribute| !is_data(attribute));
+        let room = xattr::ibody_room(raw.xattr_area().len(), &others, XATTR_NAME).unwrap_or(0);
+        let old = bytes.len();
+        if room < old.saturating_add(wanted) {
+            return Ok(());
+        }
+        bytes.resize(room, 0);
+        format::init(bytes.get_mut(old..).unwrap_or_default(), &format(fs));
+        set_value(&mut raw, bytes).map(drop)
+    });
+    grown.map_err(|what| damage(dir, what))
+}
+
+/// Makes a fresh inode an empty inline directory, where the volume has such; `false` where not.
+pub(super) fn init(fs: &Fs, dir: &Inode, parent: InodeNumber) -> Result<bool> {
+    let mut raw = dir.raw.write();
+    if !fs.geo.incompat.contains(Incompat::INLINE_DATA) {
+        return Ok(false);
+    }
+    if !set_value(&mut raw, Vec::new()).map_err(|what| damage(dir, what))? {
+        return Ok(false);
+    }
+    let flags = raw.flags() - InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    raw.set_flags(flags);
+    let area = raw.i_block_mut();
+    area.fill(0);
+    inline_data::set_parent(area, parent);
+    format::init(inline_data::dir_region_mut(area), &format(fs));
+    Ok(true)
+}
+
+/// Moves the entries to a block.
+///
+/// # Errors
+/// `NoSpace`; nothing has changed then.
+pub(super) fn to_block(fs: &Fs, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
+    let parent = parent(dir);
+    let records = regions(fs, dir)?.map(|(_, bytes)| bytes).concat();
+    format::check(&records, &format(fs)).map_err(|what| damage(dir, what))?;
+    let before = dir.image();
+    leave_inode(fs, dir)?;
+    let moved = grow::first_block(fs, h, dir, parent, &records);
+    if moved.is_err() {
+        *dir.raw.write() = before;
+    }
+    moved
+}
+
+/// The inode holds blocks instead of data from now on: none yet.
+fn leave_inode(fs: &Fs, dir: &Inode) -> Result<()> {
+    let mut raw = dir.raw.write();
+    let mut list = xattr::read_ibody(raw.xattr_area()).map_err(|what| damage(dir, what))?;
+    list.retain(|attribute| !is_data(attribute));
+    // A list that was there fits with one entry less.
+    let _ = xattr::write_ibody(raw.xattr_area_mut(), &list);
+    let mut flags = raw.flags() - InodeFlags::INLINE_DATA;
+    raw.i_block_mut().fill(0);
+    if fs.geo.incompat.contains(Incompat::EXTENTS) {
+        flags |= InodeFlags::EXTENTS;
+        let _ = NodeMut::init(raw.i_block_mut(), 0);
+    }
+    raw.set_flags(flags);
+    raw.set_size_bytes(0);
+    Ok(())
+}

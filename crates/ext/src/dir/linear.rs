@@ -1,0 +1,88 @@
+//! Blocks of entries in any order: every search reads them one after the other.
+
+use throughline_extfmt::{FileBlock, FsBlock, dir as format};
+
+use super::block::{Blocks, DirBlock};
+use super::{Found, Room, Spot};
+use crate::error::{Reason, Result};
+
+/// Blocks read ahead of a search at once.
+const READAHEAD_BLOCKS: u32 = 64;
+
+impl Blocks<'_> {
+    /// Visits the blocks in order until `visit` has an answer.
+    pub(super) fn walk<R>(
+        &self,
+        from: FileBlock,
+        mut visit: impl FnMut(FileBlock, &DirBlock) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
+        let mut at = from;
+        while at.0 < self.count {
+            let (first, len) = self.run(at, READAHEAD_BLOCKS)?;
+            if len > 1 {
+                let ahead: Vec<_> = (0..u64::from(len)).map(|i| FsBlock(first.0 + i)).collect();
+                self.fs.journal.readahead(&ahead);
+            }
+            for i in 0..len {
+                let here = FileBlock(at.0 + i);
+                let block = self.read_at(here, FsBlock(first.0 + u64::from(i)))?;
+                if let Some(answer) = visit(here, &block)? {
+                    return Ok(Some(answer));
+                }
+            }
+            at = FileBlock(at.0 + len);
+        }
+        Ok(None)
+    }
+
+    /// Finds a name in one block.
+    pub(super) fn find_in(&self, block: &DirBlock, name: &[u8]) -> Result<Option<Found>> {
+        let found = format::find(&block.bytes, &block.format, name).map_err(|what| self.damage(block.block, what))?;
+        Ok(found.map(|entry| Found { ino: entry.inode, at: Spot::Leaf(block.block, entry.offset) }))
+    }
+
+    /// Whether a name of `wanted` bytes has room in this block; an error if `name` is in it.
+    pub(super) fn room_in(&self, block: &DirBlock, name: &[u8]) -> Result<bool> {
+        let wanted = format::record_bytes(name.len());
+        let mut room = false;
+        for entry in format::entries(&block.bytes, &block.format) {
+            let entry = entry.map_err(|what| self.damage(block.block, what))?;
+            if entry.is_used() && entry.name == name {
+                return Err(Reason::Exists.into());
+            }
+            room |= entry.rec_len.saturating_sub(entry.needs()) >= wanted;
+        }
+        Ok(room)
+    }
+}
+
+/// Finds a name.
+pub(super) fn find(blocks: &Blocks<'_>, name: &[u8]) -> Result<Option<Found>> {
+    blocks.walk(super::FIRST, |_, block| blocks.find_in(block, name))
+}
+
+/// Where a name that is not there can go: the first block with room. One pass finds both out.
+pub(super) fn room(blocks: &Blocks<'_>, name: &[u8]) -> Result<Room> {
+    let mut place = Room::None;
+    blocks.walk(super::FIRST, |_, block| {
+        if blocks.room_in(block, name)? && place == Room::None {
+            place = Room::Leaf(block.block);
+        }
+        Ok(None::<()>)
+    })?;
+    Ok(place)
+}
+
+/// Whether there are no names but `.` and `..`, hashed directories included: the index blocks hold no others.
+pub(super) fn is_empty(blocks: &Blocks<'_>) -> Result<bool> {
+    let name = blocks.walk(super::FIRST, |_, block| {
+        for entry in format::entries(&block.bytes, &block.format) {
+            let entry = entry.map_err(|what| blocks.damage(block.block, what))?;
+            if entry.is_used() && !matches!(entry.name, b"." | b"..") {
+                return Ok(Some(()));
+            }
+        }
+        Ok(None)
+    })?;
+    Ok(name.is_none())
+}

@@ -1,0 +1,175 @@
+//! New inodes with a first name: files, directories, symbolic links, devices, fifos, sockets.
+
+use std::sync::Arc;
+
+use throughline_extfmt::inode::{FileType, InodeFlags};
+
+use super::symlink::check_target;
+use super::{may_add, need_dir};
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::{dir, namei, orphan};
+
+/// Blocks that one creation may change: inode, its table and bitmaps, two paths of an extent tree, the path of a hash
+/// tree with a split on every level, the superblock.
+const CREDITS: u32 = 64;
+
+/// The setgid bit of a mode.
+const SETGID: u16 = 0o2000;
+
+/// What to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewKind<'a> {
+    /// A regular file, empty.
+    File,
+    /// A directory, empty.
+    Dir,
+    /// A symbolic link to that target: any bytes but NUL, at least one, less than a block.
+    Symlink(&'a [u8]),
+    /// A character device.
+    CharDevice {
+        /// Major number, up to 4095.
+        major: u32,
+        /// Minor number, up to 1048575.
+        minor: u32,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Major number, up to 4095.
+        major: u32,
+        /// Minor number, up to 1048575.
+        minor: u32,
+    },
+    /// A fifo.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// Whose the new inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// Permission bits, setuid, setgid and sticky: 0 to 0o7777.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group; a directory with the setgid bit gives its own instead.
+    pub gid: u32,
+}
+
+impl NewKind<'_> {
+    fn file_type(&self) -> FileType {
+        match self {
+            Self::File => FileType::Regular,
+            Self::Dir => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::CharDevice { .. } => FileType::CharDevice,
+            Self::BlockDevice { .. } => FileType::BlockDevice,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+        }
+    }
+
+    fn check(&self, fs: &Fs) -> Result<()> {
+        match *self {
+            Self::Symlink(target) => check_target(target, fs.block_bytes()),
+            Self::CharDevice { major, minor } | Self::BlockDevice { major, minor }
+                if major > 0xfff || minor > 0xf_ffff =>
+            {
+                Err(Reason::Invalid("device number").into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Fs {
+    /// Creates an inode and its first name in `parent`.
+    ///
+    /// # Errors
+    /// `Exists`, `NotDir`, `NotFound` (the directory was removed; an empty link target), `NameTooLong`, `Invalid`,
+    /// `TooManyLinks`, `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
+    pub fn create(&self, parent: &Arc<Inode>, name: &[u8], kind: NewKind<'_>, new: NewInode) -> Result<Arc<Inode>> {
+        namei::check_new_name(name)?;
+        need_dir(parent)?;
+        kind.check(self)?;
+        let _lock = parent.dir_exclusive();
+        may_add(parent)?;
+        if kind == NewKind::Dir {
+            self.may_add_subdirectory(parent)?;
+        }
+        let room = dir::room(self, parent, name)?;
+        let made = self.transact(CREDITS, |h| {
+            let inode = self.make_inode(h, parent, kind, new)?;
+            let named = self.fill(h, &inode, parent, kind).and_then(|()| {
+                dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
+                self.dir_changed(h, parent, i32::from(kind == NewKind::Dir))
+            });
+            match named {
+                Err(Error::Caller(reason)) => {
+                    // It got no name, so it goes the way of all inodes without one.
+                    inode.raw.write().set_links_count(0);
+                    orphan::add(self, h, &inode)?;
+                    Ok((inode, Err(reason.into())))
+                }
+                other => other.map(|()| (inode, Ok(()))),
+            }
+        });
+        let (inode, named) = made?;
+        if named.is_err() {
+            self.free_if_unused(&inode)?;
+        }
+        named.map(|()| inode)
+    }
+
+    fn make_inode(&self, h: &mut Handle<'_>, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Arc<Inode>> {
+        let (parent_mode, parent_gid) = {
+            let raw = parent.raw.read();
+            (raw.mode(), raw.gid())
+        };
+        let mut permissions = if matches!(kind, NewKind::Symlink(_)) { 0o777 } else { new.permissions & 0o7777 };
+        let mut gid = new.gid;
+        if parent_mode & SETGID != 0 {
+            gid = parent_gid;
+            if kind == NewKind::Dir {
+                permissions |= SETGID;
+            }
+        }
+        self.new_inode(h, parent, kind.file_type().mode_bits() | permissions, new.uid, gid)
+    }
+
+    /// What the inode holds from the start.
+    fn fill(&self, h: &mut Handle<'_>, inode: &Inode, parent: &Inode, kind: NewKind<'_>) -> Result<()> {
+        match kind {
+            NewKind::File => inode.raw.write().set_links_count(1),
+            NewKind::Fifo | NewKind::Socket => {
+                let mut raw = inode.raw.write();
+                raw.set_links_count(1);
+                let flags = raw.flags() - InodeFlags::EXTENTS;
+                raw.set_flags(flags);
+                raw.i_block_mut().fill(0);
+            }
+            NewKind::Dir => {
+                inode.raw.write().set_links_count(2);
+                dir::init(self, h, inode, parent.ino)?;
+            }
+            NewKind::Symlink(target) => {
+                inode.raw.write().set_links_count(1);
+                self.fill_symlink(h, inode, target)?;
+            }
+            NewKind::CharDevice { major, minor } | NewKind::BlockDevice { major, minor } => {
+                let mut raw = inode.raw.write();
+                let flags = raw.flags() - InodeFlags::EXTENTS;
+                raw.set_flags(flags);
+                raw.i_block_mut().fill(0);
+                raw.set_links_count(1);
+                if !raw.set_device_number(major, minor) {
+                    return Err(Reason::Invalid("device number").into());
+                }
+            }
+        }
+        self.store(h, inode)
+    }
+}

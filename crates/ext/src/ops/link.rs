@@ -1,0 +1,157 @@
+//! More names and fewer names for inodes that exist: link, unlink, rmdir.
+
+use std::sync::Arc;
+
+use throughline_extfmt::InodeNumber;
+use throughline_extfmt::inode::Time;
+
+use super::{MAX_LINKS, lock_directories, may_add, may_link, may_remove, need_dir};
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::{dir, namei, orphan};
+
+/// Blocks that one new name may change: the path of a hash tree with a split on every level, extent paths, bitmaps.
+const LINK_CREDITS: u32 = 56;
+/// Blocks that taking a name away may change.
+const UNLINK_CREDITS: u32 = 16;
+
+impl Fs {
+    /// Gives an inode, not a directory, one more name.
+    ///
+    /// # Errors
+    /// `Permission` for a directory or an immutable inode, `Exists`, `NotDir`, `NotFound` (either was removed
+    /// meanwhile), `TooManyLinks`, `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`.
+    pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        namei::check_new_name(name)?;
+        need_dir(parent)?;
+        if inode.is_dir() {
+            return Err(Reason::Permission.into());
+        }
+        let _lock = parent.dir_exclusive();
+        may_add(parent)?;
+        may_link(inode)?;
+        let room = dir::room(self, parent, name)?;
+        let linked = self.transact(LINK_CREDITS, |h| {
+            // Counted first: a name more than counted is worse than a count more than named.
+            self.count_link(h, inode)?;
+            let named = dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())
+                .and_then(|()| self.dir_changed(h, parent, 0));
+            if matches!(named, Err(Error::Caller(_))) {
+                self.drop_link(h, inode)?;
+            }
+            named
+        });
+        if linked.is_err() {
+            // Its other names may have gone meanwhile.
+            self.free_if_unused(inode)?;
+        }
+        linked
+    }
+
+    fn count_link(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        {
+            let mut raw = inode.raw.write();
+            match raw.links_count() {
+                // Its last name went while we came here.
+                0 => return Err(Reason::NotFound.into()),
+                MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
+                links => raw.set_links_count(links + 1),
+            }
+            raw.set_time(Time::Change, self.now());
+        }
+        self.store(h, inode)
+    }
+
+    /// Takes the name of anything but a directory away. The inode goes with its last name and last open file.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDir`, `NotDir`, `Permission` (an immutable or append-only inode or directory), `ReadOnly`.
+    pub fn unlink(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        namei::check_name(name)?;
+        need_dir(parent)?;
+        if matches!(name, b"." | b"..") {
+            return Err(Reason::IsDir.into());
+        }
+        let lock = parent.dir_exclusive();
+        let found = dir::lookup(self, parent, name)?.ok_or(Reason::NotFound)?;
+        let inode = self.named_inode(parent, found.ino)?;
+        if inode.is_dir() {
+            return Err(Reason::IsDir.into());
+        }
+        may_remove(parent, &inode)?;
+        self.transact(UNLINK_CREDITS, |h| {
+            dir::remove(self, h, parent, &found)?;
+            self.dir_changed(h, parent, 0)?;
+            self.drop_link(h, &inode)
+        })?;
+        drop(lock);
+        self.free_if_unused(&inode)
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDir`, `NotEmpty`, `Invalid` for `.`, `Busy` for the root, `Permission`, `ReadOnly`.
+    pub fn rmdir(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        namei::check_name(name)?;
+        need_dir(parent)?;
+        match name {
+            b"." => return Err(Reason::Invalid("`.` cannot be removed").into()),
+            b".." => return Err(Reason::NotEmpty.into()),
+            _ => {}
+        }
+        loop {
+            let child = self.lookup(parent, name)?;
+            if self.rmdir_if_still(parent, name, &child)? {
+                return self.free_if_unused(&child);
+            }
+        }
+    }
+
+    /// Removes `child` if it is still what `name` means; both are locked only now, in their order.
+    fn rmdir_if_still(&self, parent: &Inode, name: &[u8], child: &Arc<Inode>) -> Result<bool> {
+        need_dir(child)?;
+        if child.ino == InodeNumber::ROOT {
+            return Err(Reason::Busy("it is the root".into()).into());
+        }
+        let _locks = lock_directories([parent, child]);
+        let found = dir::lookup(self, parent, name)?.ok_or(Reason::NotFound)?;
+        if found.ino != child.ino {
+            return Ok(false);
+        }
+        may_remove(parent, child)?;
+        if !dir::is_empty(self, child)? {
+            return Err(Reason::NotEmpty.into());
+        }
+        self.transact(UNLINK_CREDITS, |h| {
+            dir::remove(self, h, parent, &found)?;
+            self.dir_changed(h, parent, -1)?;
+            self.drop_dir(h, child)
+        })?;
+        Ok(true)
+    }
+
+    /// One name less.
+    pub(super) fn drop_link(&self, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let left = {
+            let mut raw = inode.raw.write();
+            let left = raw.links_count().saturating_sub(1);
+            raw.set_links_count(left);
+            raw.set_time(Time::Change, self.now());
+            left
+        };
+        if left == 0 { orphan::add(self, h, inode) } else { self.store(h, inode) }
+    }
+
+    /// The directory's only name is gone.
+    pub(super) fn drop_dir(&self, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        {
+            let mut raw = inode.raw.write();
+            raw.set_links_count(0);
+            raw.set_time(Time::Change, self.now());
+        }
+        orphan::add(self, h, inode)
+    }
+}

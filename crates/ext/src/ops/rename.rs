@@ -1,0 +1,263 @@
+//! Rename: moving a name, replacing what it meets, refusing to, or exchanging the two.
+//!
+//! Two directories that both change are locked ascending by number. A directory that moves to another parent could
+//! become its own ancestor; so such renames run one at a time (the volume's rename lock), which keeps the chain of `..`
+//! still while it is followed to the root.
+
+use std::sync::Arc;
+
+use throughline_extfmt::InodeNumber;
+use throughline_extfmt::inode::Time;
+
+use super::{lock_directories, may_add, may_remove, need_dir};
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::{dir, namei};
+
+/// Blocks that one rename may change: a new name (as in `link`), two names changed or taken, four inodes, one orphan.
+const CREDITS: u32 = 80;
+
+/// What a rename does when the new name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces it: a file by a file, an empty directory by a directory.
+    Replace,
+    /// Refuses.
+    NoReplace,
+    /// Gives it the old name in turn; it must be there.
+    Exchange,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    dir: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// What the two names mean, looked up without locks held on to.
+struct Seen {
+    source: Arc<Inode>,
+    target: Option<Arc<Inode>>,
+}
+
+impl Fs {
+    /// Gives the inode that `old_name` means in `old_dir` the name `new_name` in `new_dir`, atomically.
+    ///
+    /// Where both names mean one inode already, nothing is done.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDir`, `IsDir` (a file over a directory), `NotEmpty`, `Exists` (with [`RenameMode::NoReplace`]),
+    /// `Invalid` (a directory into itself), `Busy` (the root, `.` or `..`), `TooManyLinks`, `NameTooLong`,
+    /// `Permission`, `NoSpace`, `ReadOnly`.
+    pub fn rename(
+        &self,
+        old_dir: &Arc<Inode>,
+        old_name: &[u8],
+        new_dir: &Arc<Inode>,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (old, new) = (Entry { dir: old_dir, name: old_name }, Entry { dir: new_dir, name: new_name });
+        for entry in [old, new] {
+            namei::check_name(entry.name)?;
+            need_dir(entry.dir)?;
+            if matches!(entry.name, b"." | b"..") {
+                return Err(Reason::Busy("`.` and `..` cannot be renamed".into()).into());
+            }
+        }
+        loop {
+            let seen = self.see(old, new)?;
+            let moves_dir = seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
+            let alone = (moves_dir && old_dir.ino != new_dir.ino).then(|| self.lock_rename());
+            if alone.is_some() {
+                self.refuse_loops(old, new, &seen, mode)?;
+            }
+            if self.rename_if_still(old, new, &seen, mode)? {
+                drop(alone);
+                return match &seen.target {
+                    Some(target) if mode == RenameMode::Replace => self.free_if_unused(target),
+                    _ => Ok(()),
+                };
+            }
+        }
+    }
+
+    fn see(&self, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
+        let source = self.lookup(old.dir, old.name)?;
+        let target = match self.lookup(new.dir, new.name) {
+            Ok(target) => Some(target),
+            Err(Error::Caller(Reason::NotFound)) => None,
+            Err(error) => return Err(error),
+        };
+        if [Some(&source), target.as_ref()].into_iter().flatten().any(|inode| inode.ino == InodeNumber::ROOT) {
+            return Err(Reason::Busy("it is the root".into()).into());
+        }
+        Ok(Seen { source, target })
+    }
+
+    /// No directory may come to lie below itself. The rename lock is held, directories are not locked.
+    fn refuse_loops(&self, old: Entry<'_>, new: Entry<'_>, seen: &Seen, mode: RenameMode) -> Result<()> {
+        if seen.source.is_dir() && self.is_inside(new.dir, seen.source.ino)? {
+            return Err(Reason::Invalid("a directory cannot be moved into itself").into());
+        }
+        match &seen.target {
+            Some(target) if target.is_dir() && self.is_inside(old.dir, target.ino)? => Err(match mode {
+                RenameMode::NoReplace => Reason::Exists.into(),
+                RenameMode::Replace => Reason::NotEmpty.into(),
+                RenameMode::Exchange => Reason::Invalid("a directory cannot be moved into itself").into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a damaged chain that runs in a circle is found
+    /// out by a second walker at half the speed.
+    fn is_inside(&self, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool> {
+        let (mut at, mut slow) = (dir.clone(), dir.clone());
+        let mut steps = 0u64;
+        loop {
+            if at.ino == ancestor {
+                return Ok(true);
+            }
+            if at.ino == InodeNumber::ROOT {
+                return Ok(false);
+            }
+            at = self.parent(&at)?;
+            steps += 1;
+            if steps.is_multiple_of(2) {
+                slow = self.parent(&slow)?;
+            }
+            if at.ino == slow.ino && at.ino != ancestor && at.ino != InodeNumber::ROOT {
+                return Err(Error::corrupt("`..` leads in a circle").in_inode(at.ino));
+            }
+        }
+    }
+
+    /// Renames if both names still mean what was seen; `false` if not.
+    fn rename_if_still(&self, old: Entry<'_>, new: Entry<'_>, seen: &Seen, mode: RenameMode) -> Result<bool> {
+        let source_dir: &Inode = if seen.source.is_dir() { &seen.source } else { old.dir };
+        let target_dir = seen.target.as_ref().filter(|target| target.is_dir()).unwrap_or(new.dir);
+        let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
+        let source = dir::lookup(self, old.dir, old.name)?.ok_or(Reason::NotFound)?;
+        let target = dir::lookup(self, new.dir, new.name)?;
+        if source.ino != seen.source.ino || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino) {
+            return Ok(false);
+        }
+        let Some((target, target_inode)) = target.zip(seen.target.as_ref()) else {
+            if mode == RenameMode::Exchange {
+                return Err(Reason::NotFound.into());
+            }
+            self.rename_free(old, new, &source, &seen.source)?;
+            return Ok(true);
+        };
+        if mode == RenameMode::NoReplace {
+            return Err(Reason::Exists.into());
+        }
+        if target.ino == source.ino {
+            return Ok(true);
+        }
+        may_remove(old.dir, &seen.source)?;
+        may_remove(new.dir, target_inode)?;
+        let pair = Pair { old, new, source, target, from: &seen.source, onto: target_inode };
+        match mode {
+            RenameMode::Exchange => self.exchange(&pair)?,
+            _ => self.replace(&pair)?,
+        }
+        Ok(true)
+    }
+
+    /// The new name is free.
+    fn rename_free(&self, old: Entry<'_>, new: Entry<'_>, source: &dir::Found, inode: &Inode) -> Result<()> {
+        may_remove(old.dir, inode)?;
+        may_add(new.dir)?;
+        namei::check_new_name(new.name)?;
+        let across = old.dir.ino != new.dir.ino;
+        let count = i32::from(across && inode.is_dir());
+        if count == 1 {
+            self.may_add_subdirectory(new.dir)?;
+        }
+        let room = dir::room(self, new.dir, new.name)?;
+        self.transact(CREDITS, |h| {
+            // The new name first: only this can fail for want of space, and a name too many is better than one too few.
+            dir::insert(self, h, new.dir, room, new.name, inode.ino, inode.file_type())?;
+            self.remove_moved(h, old, source.ino)?;
+            self.moved(h, inode, across.then_some(new.dir))?;
+            self.dir_changed(h, old.dir, -count)?;
+            if across { self.dir_changed(h, new.dir, count) } else { Ok(()) }
+        })
+    }
+
+    /// Takes the old name away; the insertion may have moved it inside the directory.
+    fn remove_moved(&self, h: &mut Handle<'_>, old: Entry<'_>, ino: InodeNumber) -> Result<()> {
+        match dir::lookup(self, old.dir, old.name)? {
+            Some(found) if found.ino == ino => dir::remove(self, h, old.dir, &found),
+            _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
+        }
+    }
+
+    /// The target's name becomes the source's, the target loses it.
+    fn replace(&self, pair: &Pair<'_>) -> Result<()> {
+        let Pair { old, new, source, target, from, onto } = pair;
+        match (from.is_dir(), onto.is_dir()) {
+            (true, false) => return Err(Reason::NotDir.into()),
+            (false, true) => return Err(Reason::IsDir.into()),
+            (true, true) if !dir::is_empty(self, onto)? => return Err(Reason::NotEmpty.into()),
+            _ => {}
+        }
+        let across = old.dir.ino != new.dir.ino;
+        self.transact(CREDITS, |h| {
+            dir::replace(self, h, new.dir, target, from.ino, from.file_type())?;
+            dir::remove(self, h, old.dir, source)?;
+            self.moved(h, from, across.then_some(new.dir))?;
+            // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
+            // one parent that is one less as well.
+            self.dir_changed(h, old.dir, -i32::from(from.is_dir()))?;
+            if across {
+                self.dir_changed(h, new.dir, 0)?;
+            }
+            if onto.is_dir() { self.drop_dir(h, onto) } else { self.drop_link(h, onto) }
+        })
+    }
+
+    /// Both names change what they mean.
+    fn exchange(&self, pair: &Pair<'_>) -> Result<()> {
+        let Pair { old, new, source, target, from, onto } = pair;
+        let across = old.dir.ino != new.dir.ino;
+        let gains = if across { i32::from(from.is_dir()) - i32::from(onto.is_dir()) } else { 0 };
+        match gains {
+            1 => self.may_add_subdirectory(new.dir)?,
+            -1 => self.may_add_subdirectory(old.dir)?,
+            _ => {}
+        }
+        self.transact(CREDITS, |h| {
+            dir::replace(self, h, new.dir, target, from.ino, from.file_type())?;
+            dir::replace(self, h, old.dir, source, onto.ino, onto.file_type())?;
+            self.moved(h, from, across.then_some(new.dir))?;
+            self.moved(h, onto, across.then_some(old.dir))?;
+            self.dir_changed(h, old.dir, -gains)?;
+            if across { self.dir_changed(h, new.dir, gains) } else { Ok(()) }
+        })
+    }
+
+    /// The inode has another name, and, where it is a directory, perhaps another parent.
+    fn moved(&self, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inode>>) -> Result<()> {
+        inode.raw.write().set_time(Time::Change, self.now());
+        if let Some(parent) = parent.filter(|_| inode.is_dir()) {
+            dir::set_parent(self, h, inode, parent.ino)?;
+        }
+        self.store(h, inode)
+    }
+}
+
+/// Two names that are both taken, found and locked.
+struct Pair<'a> {
+    old: Entry<'a>,
+    new: Entry<'a>,
+    source: dir::Found,
+    target: dir::Found,
+    from: &'a Arc<Inode>,
+    onto: &'a Arc<Inode>,
+}

@@ -1,0 +1,74 @@
+//! Symbolic links: targets of up to 59 bytes in the inode, longer ones in a block of their own.
+
+use throughline_extfmt::FileBlock;
+use throughline_extfmt::inode::{FAST_SYMLINK_MAX, InodeFlags};
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::{inline, map};
+
+/// Whether that can be the target of a symbolic link.
+pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
+    if target.is_empty() {
+        return Err(Reason::NotFound.into());
+    }
+    if target.contains(&0) {
+        return Err(Reason::Invalid("a link's target holds no NUL").into());
+    }
+    if target.len() >= block_bytes as usize {
+        return Err(Reason::NameTooLong.into());
+    }
+    Ok(())
+}
+
+impl Fs {
+    /// Puts the target into a fresh inode. The caller stores it.
+    pub(super) fn fill_symlink(&self, h: &mut Handle<'_>, inode: &Inode, target: &[u8]) -> Result<()> {
+        {
+            let mut raw = inode.raw.write();
+            raw.set_size_bytes(target.len() as u64);
+            if target.len() <= FAST_SYMLINK_MAX {
+                let flags = raw.flags() - InodeFlags::EXTENTS;
+                raw.set_flags(flags);
+                let area = raw.i_block_mut();
+                area.fill(0);
+                area[..target.len()].copy_from_slice(target);
+                return Ok(());
+            }
+        }
+        let block = {
+            let _map = inode.map_exclusive();
+            map::add_block(self, h, inode, FileBlock(0))?
+        };
+        h.create(block, |bytes| bytes[..target.len()].copy_from_slice(target))
+    }
+
+    /// The target of a symbolic link; of an encrypted one, as it is stored.
+    ///
+    /// # Errors
+    /// `Invalid` for anything but a symbolic link; `Corrupt`; those of the device.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if !inode.is_symlink() {
+            return Err(Reason::Invalid("not a symbolic link").into());
+        }
+        let raw = inode.image();
+        if let Some(target) = raw.fast_symlink_target() {
+            return Ok(target.to_vec());
+        }
+        let corrupt = |what: &str| Error::corrupt(what).in_inode(inode.ino);
+        let size = raw.size_bytes(&self.geo).map_err(|e| Error::from(e).in_inode(inode.ino))?;
+        let len = usize::try_from(size).ok().filter(|&len| len < self.geo.block_bytes as usize);
+        let len = len.ok_or_else(|| corrupt("the target of a symbolic link is longer than a block"))?;
+        if raw.flags().contains(InodeFlags::INLINE_DATA) {
+            let mut target = vec![0; len];
+            inline::read(self, inode, 0, &mut target)?;
+            return Ok(target);
+        }
+        let (block, _) = map::lookup_block_run(self, inode, FileBlock(0), 1)?
+            .ok_or_else(|| corrupt("the target of a symbolic link is a hole"))?;
+        let bytes = self.read(block).map_err(|e| e.in_inode(inode.ino))?;
+        Ok(bytes.get(..len).unwrap_or_default().to_vec())
+    }
+}
