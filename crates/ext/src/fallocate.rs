@@ -1,0 +1,293 @@
+//! Allocating ranges of a file ahead, and taking ranges out of it or putting them in: `fallocate`.
+//!
+//! All of it is alone in the file. Long ranges take several transactions; each leaves a sound file, so that running out of
+//! space, or a crash, leaves part of the work done.
+
+use throughline_extfmt::FileBlock;
+use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
+
+use crate::balloc::GROUP_CREDITS;
+use crate::error::{Error, Reason, Result};
+use crate::file::{self, INODE_CREDITS};
+use crate::fs::Fs;
+use crate::inline;
+use crate::inode::Inode;
+use crate::map::{self, Format, INSERT_CREDITS, Kind, Mapping, extents};
+use crate::truncate;
+
+/// What [`Fs::fallocate`] does with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Allocates what is missing in it; a range behind the end lengthens the file.
+    Allocate,
+    /// Allocates, and leaves the size as it is.
+    KeepSize,
+    /// Makes a hole of it. The size stays.
+    PunchHole,
+    /// Makes it read as zero, with its blocks allocated; a range behind the end lengthens the file.
+    ZeroRange,
+    /// Makes it read as zero, and leaves the size as it is.
+    ZeroRangeKeepSize,
+    /// Takes it out: what follows moves up. Whole blocks, and not to the end of the file.
+    Collapse,
+    /// Puts a hole in: what follows moves back. Whole blocks, within the file.
+    Insert,
+}
+
+/// Extents that change their state in one transaction, and leaves that move.
+const PER_STEP: usize = 8;
+/// Blocks that moving one leaf may touch: it, and all above it.
+const LEAF_CREDITS: u32 = 7;
+
+/// The full blocks of a byte range.
+#[derive(Clone, Copy)]
+struct Blocks {
+    from: u64,
+    to: u64,
+}
+
+impl Fs {
+    /// Changes how `len` bytes from `offset` on are allocated; see [`Fallocate`].
+    ///
+    /// # Errors
+    /// `Invalid` for an empty range, or one that is not whole blocks where it must be; `TooLarge`, `NoSpace`, `ReadOnly`,
+    /// `Permission`; `Unsupported` for a file without extents, except for punching holes; `Corrupt`; those of the device.
+    pub fn fallocate(&self, inode: &Inode, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.check_may_write(inode, false)?;
+        if len == 0 {
+            return Err(Reason::Invalid("an empty range").into());
+        }
+        let most = map::max_size(self, inode);
+        let end = match offset.checked_add(len) {
+            Some(end) if end <= most => end,
+            // There is nothing to take away behind what the file can hold.
+            _ if mode == Fallocate::PunchHole => most.max(offset),
+            _ => return Err(Reason::TooLarge.into()),
+        };
+        let _io = inode.io_exclusive();
+        if file::is_inline(inode) {
+            inline::spill(self, inode)?;
+        }
+        let extents = Format::of(&inode.raw.read()) == Format::Extents;
+        if !extents && mode != Fallocate::PunchHole {
+            return Err(Error::Unsupported(
+                "fallocate of a file without extents, but for punching holes".into(),
+            ));
+        }
+        match mode {
+            Fallocate::Allocate => self.allocate(inode, offset, end, true),
+            Fallocate::KeepSize => self.allocate(inode, offset, end, false),
+            Fallocate::PunchHole => self.punch(inode, offset, end),
+            Fallocate::ZeroRange => self.zero_range(inode, offset, end, true),
+            Fallocate::ZeroRangeKeepSize => self.zero_range(inode, offset, end, false),
+            Fallocate::Collapse => self.collapse(inode, offset, end),
+            Fallocate::Insert => self.insert_range(inode, offset, end),
+        }
+    }
+
+    /// The blocks that a byte range touches.
+    fn touched(&self, offset: u64, end: u64) -> Blocks {
+        Blocks {
+            from: offset >> self.geo.block_log,
+            to: end.div_ceil(self.geo.block_bytes.into()),
+        }
+    }
+
+    /// The blocks that lie in a byte range whole. What is left of a range at the end of the file belongs to its last block.
+    fn whole(&self, offset: u64, end: u64, size: u64) -> Blocks {
+        let bytes = u64::from(self.geo.block_bytes);
+        let to = if end >= size {
+            end.div_ceil(bytes)
+        } else {
+            end / bytes
+        };
+        let from = offset.div_ceil(bytes);
+        Blocks {
+            from,
+            to: to.max(from),
+        }
+    }
+
+    fn allocate(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+        let size = map::size(self, inode)?;
+        if grow && end > size {
+            file::zero_in_block(self, inode, size, end)?;
+        }
+        let blocks = self.touched(offset, end);
+        let mut at = blocks.from;
+        while at < blocks.to {
+            let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
+            let found = map::lookup(self, inode, FileBlock(at as u32), left)?;
+            at += match found.kind {
+                Kind::Hole => u64::from(self.allocate_hole(inode, at, found)?),
+                Kind::Data(_) | Kind::Unwritten(_) => u64::from(found.len_blocks),
+            };
+            if grow && (at << self.geo.block_log) > size || at >= blocks.to {
+                self.settle(
+                    inode,
+                    if grow {
+                        end.min(at << self.geo.block_log)
+                    } else {
+                        0
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates the first run of a hole as unwritten; how many blocks that was.
+    fn allocate_hole(&self, inode: &Inode, at: u64, hole: Mapping) -> Result<u32> {
+        let at = FileBlock(at as u32);
+        let run = self.claim(
+            map::goal(self, inode, at)?,
+            hole.len_blocks.min(MAX_UNWRITTEN_LEN),
+        )?;
+        let extent = Extent {
+            block: at,
+            len: run.len,
+            start: run.start,
+            unwritten: true,
+        };
+        let entered = self.transact(INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
+            let _map = inode.map_exclusive();
+            map::enter(self, h, inode, extent, None)?;
+            self.confirm(h, run)?;
+            self.store(h, inode)
+        });
+        match entered {
+            Ok(()) => Ok(run.len),
+            Err(error) => {
+                if matches!(error, Error::Caller(_)) {
+                    self.release(run);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that the file changed, and grew to `size` if it was smaller.
+    fn settle(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.transact(INODE_CREDITS, |h| {
+            file::grow_to(self, h, inode, size)?;
+            file::touch(self, inode);
+            self.store(h, inode)
+        })
+    }
+
+    /// Makes the parts of blocks at the edges of a range zero, as far as they have data.
+    fn zero_edges(&self, inode: &Inode, offset: u64, end: u64, whole: Blocks) -> Result<()> {
+        let log = self.geo.block_log;
+        let (first, last) = (whole.from << log, whole.to << log);
+        file::zero_in_block(self, inode, offset, end.min(first))?;
+        file::zero_in_block(self, inode, last.max(offset), end)
+    }
+
+    fn punch(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+        let whole = self.whole(offset, end, map::size(self, inode)?);
+        self.zero_edges(inode, offset, end, whole)?;
+        self.free_blocks_of(inode, whole)?;
+        self.settle(inode, 0)
+    }
+
+    fn free_blocks_of(&self, inode: &Inode, blocks: Blocks) -> Result<()> {
+        let mut end = (blocks.from < blocks.to).then_some(blocks.to);
+        while let Some(to) = end {
+            end = self.transact(truncate::step_credits(self), |h| {
+                let _map = inode.map_exclusive();
+                let left = truncate::free_range(self, h, inode, (blocks.from, to))?;
+                self.store(h, inode)?;
+                Ok(left)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn zero_range(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+        let whole = self.whole(offset, end, map::size(self, inode)?);
+        self.zero_edges(inode, offset, end, whole)?;
+        let mut at = (whole.from < whole.to).then_some(whole.from);
+        while let Some(from) = at {
+            at = self.transact(PER_STEP as u32 * INSERT_CREDITS + INODE_CREDITS, |h| {
+                let _map = inode.map_exclusive();
+                let next = map::set_unwritten(self, h, inode, (from, whole.to), true, PER_STEP);
+                self.store(h, inode)?;
+                next
+            })?;
+        }
+        self.allocate(inode, offset, end, grow)
+    }
+
+    fn collapse(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+        let blocks = self.aligned(offset, end)?;
+        let size = map::size(self, inode)?;
+        if end >= size {
+            return Err(
+                Reason::Invalid("a range to take out must end before the file does").into(),
+            );
+        }
+        self.free_blocks_of(inode, blocks)?;
+        let by = (blocks.to - blocks.from) as u32;
+        let mut cursor = Some(blocks.to);
+        while let Some(from) = cursor {
+            cursor = self.transact(PER_STEP as u32 * LEAF_CREDITS + INODE_CREDITS, |h| {
+                let _map = inode.map_exclusive();
+                let next = map::with_extents(self, h, inode, |t| {
+                    extents::shift_left(t, from, by, PER_STEP)
+                })?;
+                if next.is_none() {
+                    map::set_size(inode, size - (end - offset));
+                    file::touch(self, inode);
+                }
+                self.store(h, inode)?;
+                Ok(next)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn insert_range(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+        let blocks = self.aligned(offset, end)?;
+        let size = map::size(self, inode)?;
+        if offset >= size {
+            return Err(Reason::Invalid("a range to put in must begin within the file").into());
+        }
+        let new_size = size
+            .checked_add(end - offset)
+            .filter(|s| *s <= map::max_size(self, inode));
+        let new_size = new_size.ok_or(Reason::TooLarge)?;
+        let by = (blocks.to - blocks.from) as u32;
+        let mut cursor = Some(extents::END);
+        while let Some(to) = cursor {
+            cursor = self.transact(
+                INSERT_CREDITS + PER_STEP as u32 * LEAF_CREDITS + INODE_CREDITS,
+                |h| {
+                    let _map = inode.map_exclusive();
+                    let next = map::with_extents(self, h, inode, |tree| {
+                        extents::split_at(tree, blocks.from as u32)?;
+                        extents::shift_right(tree, blocks.from, to, by, PER_STEP)
+                    });
+                    // The size first, so that nothing ever lies behind it.
+                    if next.is_ok() {
+                        file::grow_to(self, h, inode, new_size)?;
+                        file::touch(self, inode);
+                    }
+                    self.store(h, inode)?;
+                    next
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn aligned(&self, offset: u64, end: u64) -> Result<Blocks> {
+        let bytes = u64::from(self.geo.block_bytes);
+        if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
+            return Err(Reason::Invalid("the range is not whole blocks").into());
+        }
+        Ok(Blocks {
+            from: offset / bytes,
+            to: end / bytes,
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! Reading and writing files: locks, sizes and times around the data path.
+//!
+//! - A read, and a write within the size that covers whole blocks, share the inode's I/O lock and take no other lock while
+//!   all they touch is mapped and known to the thread.
+//! - A write that lengthens the file, or that covers a block in part, is alone: it reads, changes and writes back, or
+//!   decides by the size.
+//! - Times are changed at most once in a [`TICK_NS`], as the kernel's clock ticks: not a transaction for every write.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throughline_extfmt::features::RoCompat;
+use throughline_extfmt::inode::{FileType, InodeFlags, Time};
+use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_fileio::direct;
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inline;
+use crate::inode::Inode;
+use crate::map::{self, Kind};
+use crate::mapper::FileMapper;
+
+/// Blocks that storing an inode touches: its own, and the superblock when the first large file comes into being.
+pub(crate) const INODE_CREDITS: u32 = 2;
+
+/// Two changes of the times are this far apart, at least.
+const TICK_NS: u128 = 4_000_000;
+
+impl Fs {
+    /// Reads a regular file from byte `offset` on. Answers how many bytes there were: fewer than asked only at the end.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt`; those of the device.
+    pub fn read_at(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        check_regular(inode)?;
+        let _io = inode.io_shared();
+        map::size(self, inode)?;
+        if is_inline(inode) {
+            return inline::read_vectored(self, inode, offset, bufs);
+        }
+        Ok(direct::read(
+            &self.disk,
+            &FileMapper::for_read(self, inode),
+            offset,
+            bufs,
+        )?)
+    }
+
+    /// Writes a regular file from byte `offset` on, and lengthens it where that ends behind its end. Answers how many bytes
+    /// were written: fewer than given only where an error came later, which the next call meets.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `IsDir`, `Invalid` for what is not a regular
+    /// file; `Corrupt`; those of the device.
+    pub fn write_at(&self, inode: &Inode, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        self.check_may_write(inode, false)?;
+        let bufs = self.within_limit(inode, offset, bufs)?;
+        let len = total(&bufs);
+        let end = offset + len;
+        let mapper = FileMapper::for_write(self, inode, end);
+        if !direct::needs_exclusive(&mapper, offset, len) {
+            let _io = inode.io_shared();
+            if end <= map::size(self, inode)? && !is_inline(inode) {
+                let done = direct::write(&self.disk, &mapper, offset, &bufs)?;
+                self.touch_if_due(inode)?;
+                return Ok(done);
+            }
+        }
+        let _io = inode.io_exclusive();
+        self.write_alone(inode, &mapper, offset, &bufs)
+    }
+
+    /// Writes at the end of a regular file. Answers where the bytes are, and how many were written.
+    ///
+    /// # Errors
+    /// As [`Fs::write_at`].
+    pub fn append(&self, inode: &Inode, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
+        self.check_may_write(inode, true)?;
+        let _io = inode.io_exclusive();
+        let offset = map::size(self, inode)?;
+        let bufs = self.within_limit(inode, offset, bufs)?;
+        let mapper = FileMapper::for_write(self, inode, offset + total(&bufs));
+        Ok((offset, self.write_alone(inode, &mapper, offset, &bufs)?))
+    }
+
+    /// With the I/O lock held exclusively.
+    fn write_alone(
+        &self,
+        inode: &Inode,
+        mapper: &FileMapper<'_>,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> Result<usize> {
+        if total(bufs) == 0 {
+            return Ok(0);
+        }
+        if is_inline(inode) {
+            if let Some(done) = inline::write(self, inode, offset, bufs)? {
+                return Ok(done);
+            }
+            inline::spill(self, inode)?;
+        }
+        let size = map::size(self, inode)?;
+        if offset > size {
+            zero_in_block(self, inode, size, offset)?;
+        }
+        let done = direct::write(&self.disk, mapper, offset, bufs)?;
+        self.touch_if_due(inode)?;
+        Ok(done)
+    }
+
+    /// Everything written to the file so far, its size and its blocks are on the disk when this returns.
+    ///
+    /// # Errors
+    /// What the device says, again at every call until it can be done.
+    pub fn sync_file(&self, _inode: &Inode) -> Result<()> {
+        self.sync()
+    }
+
+    /// The largest size in bytes that the file can have.
+    pub fn max_file_size(&self, inode: &Inode) -> u64 {
+        map::max_size(self, inode)
+    }
+
+    /// Refuses writing to what is not a regular file, or must not change.
+    pub(crate) fn check_may_write(&self, inode: &Inode, append: bool) -> Result<()> {
+        self.check_writable()?;
+        check_regular(inode)?;
+        map::size(self, inode)?;
+        if map::is_plain(inode) {
+            return Ok(());
+        }
+        let flags = inode.raw.read().flags();
+        if flags.contains(InodeFlags::IMMUTABLE) || flags.contains(InodeFlags::APPEND) && !append {
+            return Err(Reason::Permission.into());
+        }
+        Ok(())
+    }
+
+    /// The buffers as far as the file may reach.
+    fn within_limit<'b>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &'b [IoSlice<'_>],
+    ) -> Result<Vec<IoSlice<'b>>> {
+        let mut left = map::max_size(self, inode).saturating_sub(offset);
+        if left == 0 && bufs.iter().any(|b| !b.is_empty()) {
+            return Err(Reason::TooLarge.into());
+        }
+        let mut within = Vec::with_capacity(bufs.len());
+        for buf in bufs {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+            within.push(IoSlice::new(&buf[..len]));
+            left -= len as u64;
+        }
+        Ok(within)
+    }
+
+    /// Runs a change in a transaction. Where it answers a reason of the caller's, it has left everything consistent.
+    pub(crate) fn transact<R>(
+        &self,
+        credits: u32,
+        change: impl FnOnce(&mut Handle<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let mut h = self.begin(credits)?;
+        let result = change(&mut h);
+        match &result {
+            Ok(_) | Err(Error::Caller(_) | Error::Unsupported(_)) => h.stop()?,
+            // Dropped: half of a change is nothing to go on with.
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Sets the times of a write that needed no transaction, if they are older than a tick.
+    fn touch_if_due(&self, inode: &Inode) -> Result<()> {
+        if inode.mapping.touched.load(Ordering::Relaxed) == tick() {
+            return Ok(());
+        }
+        self.transact(INODE_CREDITS, |h| {
+            touch(self, inode);
+            self.store(h, inode)
+        })
+    }
+}
+
+/// Refuses what is not a regular file.
+pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        Some(FileType::Regular) => Ok(()),
+        Some(FileType::Directory) => Err(Reason::IsDir.into()),
+        _ => Err(Reason::Invalid("not a regular file").into()),
+    }
+}
+
+/// Whether the file's bytes are in the inode.
+pub(crate) fn is_inline(inode: &Inode) -> bool {
+    !map::is_plain(inode) && inode.raw.read().flags().contains(InodeFlags::INLINE_DATA)
+}
+
+/// Makes the file's size `size` if it is smaller, in memory; the caller stores the inode.
+pub(crate) fn grow_to(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
+    if size <= map::size(fs, inode)? {
+        return Ok(());
+    }
+    if size > i32::MAX.unsigned_abs().into() {
+        note_large_file(fs, h)?;
+    }
+    map::set_size(inode, size);
+    Ok(())
+}
+
+/// The first file whose size needs its high word makes the volume one with `large_file`.
+fn note_large_file(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
+    if fs.geo.ro_compat.contains(RoCompat::LARGE_FILE)
+        || fs.superblock().ro_compat().contains(RoCompat::LARGE_FILE)
+    {
+        return Ok(());
+    }
+    fs.update_super(h, |sb| {
+        let flags = sb.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+        sb.s_feature_ro_compat.set(flags);
+    })
+}
+
+/// The file's contents changed just now, in memory; the caller stores the inode.
+pub(crate) fn touch(fs: &Fs, inode: &Inode) {
+    inode.mapping.touched.store(tick(), Ordering::Relaxed);
+    let now = fs.now();
+    let mut raw = inode.raw.write();
+    raw.set_time(Time::Modify, now);
+    raw.set_time(Time::Change, now);
+}
+
+/// The time in ticks.
+fn tick() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    (since.as_nanos() / TICK_NS) as u64
+}
+
+/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data. For bytes at or
+/// behind the end of the file, with the I/O lock held exclusively.
+pub(crate) fn zero_in_block(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Result<()> {
+    let log = fs.geo.block_log;
+    let block_start = from >> log << log;
+    let to = to.min(block_start.saturating_add(fs.geo.block_bytes.into()));
+    let Ok(block) = u32::try_from(from >> log) else {
+        return Ok(());
+    };
+    if from >= to {
+        return Ok(());
+    }
+    let Kind::Data(at) = map::lookup(fs, inode, FileBlock(block), 1)?.kind else {
+        return Ok(());
+    };
+    fs.check_data_range(at, 1)
+        .map_err(|e| e.in_inode(inode.ino))?;
+    zero_on_disk(fs, at, from - block_start, to - block_start)
+}
+
+/// Makes the bytes `from..to` of a block zero, if they are not.
+fn zero_on_disk(fs: &Fs, block: FsBlock, from: u64, to: u64) -> Result<()> {
+    let unit = u64::from(fs.disk.limits().logical_block_bytes.max(1));
+    let (first, last) = (from - from % unit, to.next_multiple_of(unit));
+    let device = (block.0 << fs.geo.block_log) + first;
+    let mut bytes = vec![0; (last - first) as usize];
+    fs.disk.read_at(device, &mut bytes)?;
+    let part = &mut bytes[(from - first) as usize..(to - first) as usize];
+    if part.iter().all(|b| *b == 0) {
+        return Ok(());
+    }
+    part.fill(0);
+    Ok(fs.disk.write_at(device, &bytes, false)?)
+}
+
+fn total(bufs: &[IoSlice<'_>]) -> u64 {
+    bufs.iter().map(|b| b.len() as u64).sum()
+}

@@ -1,0 +1,233 @@
+//! Files whose bytes are in their inode: 60 of them in `i_block`, the rest in the value of the attribute `system.data`,
+//! which is always there. A file that outgrows its inode spills into a block and does not come back.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use throughline_extfmt::extent::Extent;
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::inline_data::{INLINE_MAIN_BYTES, XATTR_NAME, XATTR_NAME_INDEX};
+use throughline_extfmt::inode::InodeFlags;
+use throughline_extfmt::xattr::{self, Attribute, Value};
+use throughline_extfmt::{FileBlock, InodeImage};
+
+use crate::balloc::{GROUP_CREDITS, Run};
+use crate::error::{Error, Result};
+use crate::file::{self, INODE_CREDITS};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::map::{self, INSERT_CREDITS};
+
+/// Reads a file's bytes from `offset` on; answers how many there were.
+///
+/// # Errors
+/// `Corrupt` where the inode holds fewer bytes than its size says.
+pub(crate) fn read(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let content = content(fs, inode, &inode.raw.read())?;
+    let from = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(content.len());
+    let len = buf.len().min(content.len() - from);
+    buf[..len].copy_from_slice(&content[from..from + len]);
+    Ok(len)
+}
+
+/// As [`read`], into several buffers.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_vectored(
+    fs: &Fs,
+    inode: &Inode,
+    offset: u64,
+    bufs: &mut [IoSliceMut<'_>],
+) -> Result<usize> {
+    let mut done = 0;
+    for buf in bufs {
+        let len = read(fs, inode, offset.saturating_add(done as u64), buf)?;
+        done += len;
+        if len < buf.len() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Writes where the bytes are, if they fit; `None` if the file must spill first. The I/O lock is held exclusively.
+///
+/// # Errors
+/// As [`read`]; those of the journal.
+pub(crate) fn write(
+    fs: &Fs,
+    inode: &Inode,
+    offset: u64,
+    bufs: &[IoSlice<'_>],
+) -> Result<Option<usize>> {
+    let mut content = content(fs, inode, &inode.raw.read())?;
+    let len: usize = bufs.iter().map(|b| b.len()).sum();
+    let Some((from, end)) = usize::try_from(offset)
+        .ok()
+        .and_then(|from| Some((from, from.checked_add(len)?)))
+    else {
+        return Ok(None);
+    };
+    if end > usize::from(fs.geo.inode_bytes) {
+        return Ok(None);
+    }
+    content.resize(content.len().max(end), 0);
+    let mut at = from;
+    for buf in bufs {
+        content[at..at + buf.len()].copy_from_slice(buf);
+        at += buf.len();
+    }
+    Ok(replace(fs, inode, &content)?.then_some(len))
+}
+
+/// Makes the file `size` bytes long, if that fits; answers whether it did. The I/O lock is held exclusively.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn resize(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
+    let mut content = content(fs, inode, &inode.raw.read())?;
+    if size > fs.geo.inode_bytes.into() {
+        return Ok(false);
+    }
+    content.resize(size as usize, 0);
+    replace(fs, inode, &content)
+}
+
+/// Moves the file's bytes into a block. The I/O lock is held exclusively.
+///
+/// # Errors
+/// No space: nothing has changed then. `Corrupt`; those of journal and device.
+pub(crate) fn spill(fs: &Fs, inode: &Inode) -> Result<()> {
+    let content = content(fs, inode, &inode.raw.read())?;
+    let run = if content.is_empty() {
+        None
+    } else {
+        Some(write_block(fs, inode, &content)?)
+    };
+    let before = inode.image();
+    let done = fs.transact(INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
+        let _map = inode.map_exclusive();
+        let done = enter_block(fs, h, inode, run);
+        if matches!(done, Err(Error::Caller(_))) {
+            *inode.raw.write() = before;
+        }
+        done
+    });
+    if let (Err(Error::Caller(_)), Some(run)) = (&done, run) {
+        fs.release(run);
+    }
+    done
+}
+
+/// Claims a block and writes the bytes to it.
+fn write_block(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<Run> {
+    let run = fs.claim(fs.goal_for(inode), 1)?;
+    let mut block = vec![0; fs.geo.block_bytes as usize];
+    block[..content.len()].copy_from_slice(content);
+    if let Err(error) = fs
+        .disk
+        .write_at(run.start.0 << fs.geo.block_log, &block, false)
+    {
+        fs.release(run);
+        return Err(error.into());
+    }
+    Ok(run)
+}
+
+/// Turns the inode into one with a mapping, of that one block.
+fn enter_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>) -> Result<()> {
+    let size = map::size(fs, inode)?;
+    {
+        let mut raw = inode.raw.write();
+        let (_, others) = attributes(&raw).map_err(|e| e.in_inode(inode.ino))?;
+        if !xattr::write_ibody(raw.xattr_area_mut(), &others) {
+            return Err(
+                Error::corrupt("attributes do not fit where they came from").in_inode(inode.ino)
+            );
+        }
+        let mut flags = raw.flags() - InodeFlags::INLINE_DATA;
+        let extents = fs.geo.incompat.contains(Incompat::EXTENTS);
+        flags.set(InodeFlags::EXTENTS, extents);
+        raw.set_flags(flags);
+        *raw.i_block_mut() = if extents {
+            map::extents::empty_root()
+        } else {
+            [0; INLINE_MAIN_BYTES]
+        };
+    }
+    if let Some(run) = run {
+        let extent = Extent {
+            block: FileBlock(0),
+            len: 1,
+            start: run.start,
+            unwritten: false,
+        };
+        map::enter(fs, h, inode, extent, None)?;
+        fs.confirm(h, run)?;
+    }
+    map::set_size(inode, size);
+    file::touch(fs, inode);
+    fs.store(h, inode)
+}
+
+/// The file's bytes.
+fn content(fs: &Fs, inode: &Inode, raw: &InodeImage) -> Result<Vec<u8>> {
+    let size = raw
+        .size_bytes(&fs.geo)
+        .map_err(|e| Error::from(e).in_inode(inode.ino))?;
+    let mut content = raw.i_block().to_vec();
+    let (rest, _) = attributes(raw).map_err(|e| e.in_inode(inode.ino))?;
+    content.extend_from_slice(&rest);
+    match usize::try_from(size) {
+        Ok(size) if size <= content.len() => content.truncate(size),
+        _ => {
+            let what = format!("a file of {size} bytes with {} in its inode", content.len());
+            return Err(Error::corrupt(what).in_inode(inode.ino));
+        }
+    }
+    Ok(content)
+}
+
+/// The value of `system.data`, and the other attributes in the inode.
+fn attributes(raw: &InodeImage) -> Result<(Vec<u8>, Vec<Attribute>)> {
+    let is_data = |a: &Attribute| a.name_index == XATTR_NAME_INDEX && a.name == XATTR_NAME;
+    let (data, others): (Vec<_>, Vec<_>) = xattr::read_ibody(raw.xattr_area())?
+        .into_iter()
+        .partition(is_data);
+    match data.into_iter().next().map(|a| a.value) {
+        Some(Value::Bytes(bytes)) => Ok((bytes, others)),
+        _ => Err(Error::corrupt("inline data without its attribute")),
+    }
+}
+
+/// Puts other bytes into the inode and stores it; `false`, and nothing changed, where they do not fit.
+fn replace(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<bool> {
+    let mut main = [0; INLINE_MAIN_BYTES];
+    let (front, rest) = content.split_at(content.len().min(INLINE_MAIN_BYTES));
+    main[..front.len()].copy_from_slice(front);
+    let mut image = inode.image();
+    let (_, mut list) = attributes(&image).map_err(|e| e.in_inode(inode.ino))?;
+    let value = Value::Bytes(rest.to_vec());
+    list.push(Attribute {
+        name_index: XATTR_NAME_INDEX,
+        name: XATTR_NAME.to_vec(),
+        value,
+    });
+    if !xattr::write_ibody(image.xattr_area_mut(), &list) {
+        return Ok(false);
+    }
+    fs.transact(INODE_CREDITS, |h| {
+        {
+            let mut raw = inode.raw.write();
+            raw.xattr_area_mut().copy_from_slice(image.xattr_area());
+            *raw.i_block_mut() = main;
+        }
+        map::set_size(inode, content.len() as u64);
+        file::touch(fs, inode);
+        fs.store(h, inode)
+    })?;
+    Ok(true)
+}

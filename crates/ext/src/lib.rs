@@ -42,6 +42,7 @@ mod xattr;
 pub use attr::{Attributes, Metadata};
 pub use dir::{DirEntry, ReadDir};
 pub use error::{Corrupt, Error, Reason, Result};
+pub use fallocate::Fallocate;
 pub use fs::Fs;
 pub use handle::Handle;
 pub use inode::Inode;

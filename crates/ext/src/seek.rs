@@ -1,0 +1,62 @@
+//! Finding data and holes: `SEEK_DATA` and `SEEK_HOLE`.
+
+use throughline_extfmt::FileBlock;
+
+use crate::error::Result;
+use crate::file;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, Kind};
+
+impl Fs {
+    /// The first byte at or behind `offset` that is not in a hole; `None` where only holes follow, or the end. Unwritten
+    /// blocks are holes.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt`; those of the device.
+    pub fn seek_data(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
+        self.seek(inode, offset, true)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where `offset`
+    /// is behind the last byte.
+    ///
+    /// # Errors
+    /// As [`Fs::seek_data`].
+    pub fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
+        let size = file_size(self, inode)?;
+        if offset >= size {
+            return Ok(None);
+        }
+        Ok(Some(self.seek(inode, offset, false)?.unwrap_or(size)))
+    }
+
+    fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
+        file::check_regular(inode)?;
+        let _io = inode.io_shared();
+        let size = map::size(self, inode)?;
+        if file::is_inline(inode) {
+            return Ok((data && offset < size).then_some(offset));
+        }
+        let mut at = offset;
+        while at < size {
+            let Some(block) = u32::try_from(at >> self.geo.block_log)
+                .ok()
+                .filter(|b| *b < u32::MAX)
+            else {
+                return Ok((!data).then_some(at));
+            };
+            let found = map::lookup(self, inode, FileBlock(block), u32::MAX - block)?;
+            if matches!(found.kind, Kind::Data(_)) == data {
+                return Ok(Some(at));
+            }
+            at = (u64::from(block) + u64::from(found.len_blocks)) << self.geo.block_log;
+        }
+        Ok(None)
+    }
+}
+
+fn file_size(fs: &Fs, inode: &Inode) -> Result<u64> {
+    file::check_regular(inode)?;
+    map::size(fs, inode)
+}

@@ -1,0 +1,152 @@
+//! Making files shorter or longer, and freeing all that an inode has.
+//!
+//! Blocks go from the end of the file to its beginning, a bounded number in one transaction, and the size follows them
+//! down. So every transaction leaves a sound file, and a crash in the middle a file that is somewhere between the old and
+//! the new size.
+
+use smallvec::SmallVec;
+use throughline_extfmt::FsBlock;
+use throughline_extfmt::extent::{Extent, MAX_LEN};
+use throughline_extfmt::inode::FileType;
+
+use crate::balloc::GROUP_CREDITS;
+use crate::error::{Reason, Result};
+use crate::file::{self, INODE_CREDITS};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inline;
+use crate::inode::Inode;
+use crate::map::{self, Format, INSERT_CREDITS};
+
+/// Runs of blocks that are freed in one transaction, at most.
+const RUNS_PER_STEP: usize = 16;
+/// The same for blocks that are metadata themselves, which are forgotten one by one.
+const METADATA_BLOCKS_PER_STEP: u64 = 64;
+
+impl Fs {
+    /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
+    /// reads as zero.
+    ///
+    /// # Errors
+    /// `TooLarge`, `ReadOnly`, `Permission` for a file that must not change; `IsDir`, `Invalid` for what is not a regular
+    /// file; `Corrupt`; those of the device.
+    pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.check_may_write(inode, false)?;
+        if size > map::max_size(self, inode) {
+            return Err(Reason::TooLarge.into());
+        }
+        let _io = inode.io_exclusive();
+        if file::is_inline(inode) {
+            if inline::resize(self, inode, size)? {
+                return Ok(());
+            }
+            inline::spill(self, inode)?;
+        }
+        let old = map::size(self, inode)?;
+        if size <= old {
+            file::zero_in_block(self, inode, size, u64::MAX)?;
+            return shrink(self, inode, size, true);
+        }
+        file::zero_in_block(self, inode, old, size)?;
+        self.transact(INODE_CREDITS, |h| {
+            file::grow_to(self, h, inode, size)?;
+            file::touch(self, inode);
+            self.store(h, inode)
+        })
+    }
+}
+
+/// Frees every block that an inode has, those of its mapping too; its size is 0 then. Blocks of attributes are not the
+/// mapping's. In several transactions: call it with no handle.
+///
+/// # Errors
+/// `Corrupt` where blocks cannot be its own; those of the device.
+pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
+    let _io = inode.io_exclusive();
+    shrink(fs, inode, 0, false)
+}
+
+/// Ends a truncation that a crash cut short: frees what lies behind the size, and makes the rest of the last block zero.
+///
+/// # Errors
+/// As [`free_all`].
+pub(crate) fn free_beyond_size(fs: &Fs, inode: &Inode) -> Result<()> {
+    let _io = inode.io_exclusive();
+    let size = map::size(fs, inode)?;
+    if inode.kind == Some(FileType::Regular) {
+        file::zero_in_block(fs, inode, size, u64::MAX)?;
+    }
+    shrink(fs, inode, size, false)
+}
+
+/// Takes the file down to `size`, block by block from the end. The I/O lock is held exclusively.
+fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool) -> Result<()> {
+    if Format::of(&inode.raw.read()) == Format::None {
+        return Ok(());
+    }
+    let keep = size.div_ceil(fs.geo.block_bytes.into());
+    let mut end = Some(u64::from(u32::MAX));
+    while let Some(to) = end {
+        end = fs.transact(step_credits(fs), |h| {
+            let _map = inode.map_exclusive();
+            let left = free_range(fs, h, inode, (keep, to))?;
+            let reached = left.map_or(size, |block| size.max(block << fs.geo.block_log));
+            if reached < map::size(fs, inode)? {
+                map::set_size(inode, reached);
+            }
+            if touch {
+                file::touch(fs, inode);
+            }
+            fs.store(h, inode)?;
+            Ok(left)
+        })?;
+    }
+    Ok(())
+}
+
+/// Credits of one [`free_range`] and the inode.
+pub(crate) fn step_credits(fs: &Fs) -> u32 {
+    let groups = MAX_LEN / fs.geo.blocks_per_group.max(1) + 2;
+    // Each run may leave an empty node in a group of its own.
+    let runs = (RUNS_PER_STEP as u32) * (groups * GROUP_CREDITS + 2 * (1 + GROUP_CREDITS));
+    runs.max(METADATA_BLOCKS_PER_STEP as u32 * (1 + GROUP_CREDITS)) + INSERT_CREDITS + INODE_CREDITS
+}
+
+/// Unmaps and frees blocks of `from..to`, the last first, as many as go into one transaction. The mapping lock is held
+/// exclusively. Answers the end of what is left; `None` when nothing is.
+pub(crate) fn free_range(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    (from, to): (u64, u64),
+) -> Result<Option<u64>> {
+    let mut freed: SmallVec<[Extent; RUNS_PER_STEP]> = SmallVec::new();
+    let is_metadata = inode.kind != Some(FileType::Regular);
+    let low = if is_metadata {
+        metadata_window(fs, inode, from, to)?
+    } else {
+        from
+    };
+    let left = map::take(fs, h, inode, (low, to), RUNS_PER_STEP, |extent| {
+        freed.push(extent)
+    })?;
+    for extent in &freed {
+        if is_metadata {
+            (0..u64::from(extent.len)).for_each(|i| h.forget(FsBlock(extent.start.0 + i)));
+        }
+        fs.free(h, extent.start, extent.len.into())
+            .map_err(|e| e.in_inode(inode.ino))?;
+    }
+    Ok(left.or((low > from).then_some(low)))
+}
+
+/// Where a step that frees blocks of metadata begins: what lies behind the size goes at once, since nobody wrote there.
+fn metadata_window(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Result<u64> {
+    let end = map::size(fs, inode)?.div_ceil(fs.geo.block_bytes.into());
+    Ok(if to > end {
+        end
+    } else {
+        to.saturating_sub(METADATA_BLOCKS_PER_STEP)
+    }
+    .max(from))
+}

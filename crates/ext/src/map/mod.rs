@@ -1,0 +1,302 @@
+//! Where the blocks of a file are: extent trees and indirect maps behind one face.
+//!
+//! ```text
+//!   lookup ──────────► View ─┐                   extents ─┐
+//!                            ├─ Nodes, NodesMut ─┤        ├─ i_block and the blocks below it
+//!   enter, take, … ──► Tree ─┘                   indirect ┘
+//! ```
+//!
+//! Locks: lookups take the inode's mapping lock shared; changes take it exclusively, inside a handle, and leave the
+//! changed inode in memory for the caller to store. A change either happens whole or, where it reports a reason of
+//! [`crate::Reason`], has left the tree as it was, so that the handle can end well.
+
+pub(crate) mod extents;
+pub(crate) mod indirect;
+mod size;
+mod state;
+mod store;
+mod tree;
+
+use throughline_extfmt::extent::Extent;
+use throughline_extfmt::{FileBlock, FsBlock};
+
+use crate::balloc::GROUP_CREDITS;
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use tree::View;
+
+pub(crate) use size::{is_plain, max_size, set_size, size};
+pub(crate) use state::{Allocating, State};
+pub(crate) use tree::{Format, Spare, Tree, add_blocks};
+
+/// Blocks that entering one extent may touch beside the bits of the extent itself: a way down and a split at every level,
+/// each with a block of its own and its bits, and the inode.
+pub(crate) const INSERT_CREDITS: u32 = 6 + 6 * (1 + GROUP_CREDITS) + 1;
+
+/// Blocks that [`add_block`] may touch: as for an extent, the block and its bits.
+pub(crate) const BLOCK_CREDITS: u32 = INSERT_CREDITS + 1 + GROUP_CREDITS;
+
+/// A run of a file's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// What is there, and where its first block is.
+    pub(crate) kind: Kind,
+    /// Blocks; never 0.
+    pub(crate) len_blocks: u32,
+}
+
+/// What a run of a file's blocks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: reads as zero.
+    Hole,
+    /// Allocated, never written: reads as zero.
+    Unwritten(FsBlock),
+    /// Data.
+    Data(FsBlock),
+}
+
+impl Mapping {
+    /// The mapping without its first `blocks` blocks; there are more than that.
+    fn behind(self, blocks: u32) -> Self {
+        let on = |b: FsBlock| FsBlock(b.0 + u64::from(blocks));
+        let kind = match self.kind {
+            Kind::Hole => Kind::Hole,
+            Kind::Unwritten(block) => Kind::Unwritten(on(block)),
+            Kind::Data(block) => Kind::Data(on(block)),
+        };
+        Self {
+            kind,
+            len_blocks: self.len_blocks - blocks,
+        }
+    }
+
+    /// The mapping, at most `max` blocks of it.
+    fn first(self, max: u32) -> Self {
+        Self {
+            len_blocks: self.len_blocks.min(max),
+            ..self
+        }
+    }
+}
+
+/// What is at `block`, at most `max` blocks of it (at least 1). Takes the mapping lock shared.
+///
+/// # Errors
+/// Those of reading the mapping; `Corrupt` where it cannot be.
+pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
+    let _map = inode.map_shared();
+    lookup_locked(fs, inode, block, max)
+}
+
+/// As [`lookup`], with the mapping lock held.
+pub(crate) fn lookup_locked(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
+    let view = View::new(fs, inode);
+    let max = max.max(1);
+    let found = match view.format {
+        Format::Extents => extents::lookup(&view, block.0, max),
+        Format::Indirect => indirect::lookup(&view, block.0, max, fs.geo.block_bytes),
+        Format::None => Ok(Mapping {
+            kind: Kind::Hole,
+            len_blocks: max,
+        }),
+    };
+    found.map_err(|e| e.in_inode(inode.ino))
+}
+
+/// As [`lookup`], through what this thread remembers of the file. Only for callers that hold the inode's I/O lock, which
+/// keeps remembered blocks from being taken away.
+pub(crate) fn lookup_cached(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
+    if let Some(known) = inode.mapping.recall(block.0.into()) {
+        return Ok(known.first(max.max(1)));
+    }
+    let epoch = inode.mapping.epoch();
+    // Somewhat more than asked, so that the next calls need not look; a table's pointers have to be compared one by one.
+    let found = lookup(fs, inode, block, max.max(LOOK_AHEAD_BLOCKS))?;
+    State::remember(epoch, block.0.into(), found);
+    Ok(found.first(max.max(1)))
+}
+
+/// Blocks that a lookup for I/O looks at, at least.
+const LOOK_AHEAD_BLOCKS: u32 = 1024;
+
+/// Up to `max` adjacent blocks from `block` on: the first, and how many; `None` where there is a hole.
+///
+/// # Errors
+/// As [`lookup`].
+pub(crate) fn lookup_block_run(
+    fs: &Fs,
+    inode: &Inode,
+    block: FileBlock,
+    max: u32,
+) -> Result<Option<(FsBlock, u32)>> {
+    let found = lookup(fs, inode, block, max)?;
+    Ok(match found.kind {
+        Kind::Data(first) => Some((first, found.len_blocks)),
+        Kind::Hole | Kind::Unwritten(_) => None,
+    })
+}
+
+/// Where a new block at `block` would best be: behind the one before it.
+pub(crate) fn goal(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<FsBlock> {
+    let view = View::new(fs, inode);
+    let near = match view.format {
+        Format::Extents => extents::goal(&view, block.0)?,
+        Format::Indirect => indirect::goal(&view, block.0, fs.geo.block_bytes)?,
+        Format::None => None,
+    };
+    let near = near.filter(|b| b.0 < fs.geo.blocks);
+    Ok(near.unwrap_or_else(|| fs.goal_for(inode)))
+}
+
+/// Tables that mapping a hole would need beside its blocks, for indirect maps; extents need them too rarely to ask.
+pub(crate) fn tables_for(fs: &Fs, inode: &Inode, block: FileBlock, len: u32) -> Result<u32> {
+    let view = View::new(fs, inode);
+    match view.format {
+        Format::Indirect => indirect::missing_tables(&view, block.0, len, fs.geo.block_bytes),
+        _ => Ok(0),
+    }
+}
+
+/// Maps the hole at `extent`, and counts its blocks. The bits of the blocks are the caller's matter.
+///
+/// # Errors
+/// No space for a node, `TooLarge`: nothing has changed then. `Corrupt`, and those of the journal.
+pub(crate) fn enter(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    extent: Extent,
+    spare: Option<&mut Spare>,
+) -> Result<()> {
+    add_blocks(fs, inode, extent.len.into())?;
+    let mut tree = Tree::new(fs, h, inode, spare);
+    let done = match tree.format() {
+        Format::Extents => extents::insert(&mut tree, extent),
+        Format::Indirect if !extent.unwritten => indirect::insert(
+            &mut tree,
+            extent.block.0,
+            extent.len,
+            extent.start.0,
+            fs.geo.block_bytes,
+        ),
+        Format::Indirect => Err(Error::Unsupported(
+            "unwritten blocks in a file without extents".into(),
+        )),
+        Format::None => Err(Error::corrupt("a file without a mapping is to get blocks")),
+    };
+    done.or_else(|e| add_blocks(fs, inode, -i64::from(extent.len)).and(Err(e)))
+        .map_err(|e| e.in_inode(inode.ino))
+}
+
+/// Takes mapped blocks out of the file blocks `from..to`, the last first, `most` runs at most, frees the nodes that this
+/// empties and hands each run to `freed`. The blocks are counted
+/// off the inode; their bits are the caller's matter. Answers the end of what is left; `None` when nothing is.
+pub(crate) fn take(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    (from, to): (u64, u64),
+    most: usize,
+    mut freed: impl FnMut(Extent),
+) -> Result<Option<u64>> {
+    let mut blocks = 0i64;
+    let mut tree = Tree::new(fs, h, inode, None);
+    let count = |extent: Extent| {
+        blocks += i64::from(extent.len);
+        freed(extent);
+    };
+    let left = match tree.format() {
+        Format::Extents => extents::remove(&mut tree, from, to, most, count),
+        Format::Indirect => indirect::remove(&mut tree, from, to, most, fs.geo.block_bytes, count),
+        Format::None => Ok(None),
+    };
+    let left = left.map_err(|e| e.in_inode(inode.ino))?;
+    add_blocks(fs, inode, -blocks)?;
+    Ok(left)
+}
+
+/// Makes what is mapped in the file blocks `from..to` unwritten, or written; `most` extents at most. Answers where to go
+/// on; `None` when done.
+///
+/// # Errors
+/// No space for a node: what was done until then stays, and is valid. `Unsupported` without extents.
+pub(crate) fn set_unwritten(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    (from, to): (u64, u64),
+    unwritten: bool,
+    most: usize,
+) -> Result<Option<u64>> {
+    with_extents(fs, h, inode, |tree| {
+        extents::set_unwritten(tree, from, to, unwritten, most)
+    })
+}
+
+/// Runs a change that only extent trees know.
+pub(crate) fn with_extents<'a, 'h, R>(
+    fs: &'a Fs,
+    h: &'a mut Handle<'h>,
+    inode: &'a Inode,
+    change: impl FnOnce(&mut Tree<'a, 'h>) -> Result<R>,
+) -> Result<R> {
+    let mut tree = Tree::new(fs, h, inode, None);
+    if tree.format() != Format::Extents {
+        return Err(Error::Unsupported(
+            "this change of a file without extents".into(),
+        ));
+    }
+    change(&mut tree).map_err(|e| e.in_inode(inode.ino))
+}
+
+/// Gives a directory one more block, behind the last one that its size says. The size grows by a block and the block is
+/// counted; the caller fills it ([`Handle::create`]) and stores the inode. Credits: [`BLOCK_CREDITS`].
+///
+/// # Errors
+/// No space, `TooLarge`: nothing has changed then.
+pub(crate) fn append_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<FsBlock> {
+    let _map = inode.map_exclusive();
+    let block_bytes = u64::from(fs.geo.block_bytes);
+    let size = inode
+        .raw
+        .read()
+        .size_bytes(&fs.geo)
+        .map_err(|e| Error::from(e).in_inode(inode.ino))?;
+    let end = size.div_ceil(block_bytes);
+    let at = u32::try_from(end)
+        .ok()
+        .filter(|b| *b < u32::MAX)
+        .map(FileBlock)
+        .ok_or(Reason::TooLarge)?;
+    let block = add_block(fs, h, inode, at)?;
+    set_size(inode, (end + 1) * block_bytes);
+    Ok(block)
+}
+
+/// Gives an inode a block of metadata (a directory's, a symlink's) at `at`, which is a hole. The mapping lock is held
+/// exclusively. The block is counted; size and filling are the caller's matter. Credits: [`BLOCK_CREDITS`].
+///
+/// # Errors
+/// No space, `TooLarge`: nothing has changed then.
+pub(crate) fn add_block(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    at: FileBlock,
+) -> Result<FsBlock> {
+    let block = fs.alloc_block(h, goal(fs, inode, at)?)?;
+    let extent = Extent {
+        block: at,
+        len: 1,
+        start: block,
+        unwritten: false,
+    };
+    if let Err(error) = enter(fs, h, inode, extent, None) {
+        fs.free(h, block, 1)?;
+        return Err(error);
+    }
+    Ok(block)
+}

@@ -1,0 +1,139 @@
+//! Entering blocks into an indirect map: first all tables, then the pointers, so that running out of space maps nothing.
+
+use throughline_extfmt::FsBlock;
+
+use super::super::store::{Nodes, NodesMut};
+use super::{Route, pointer, set_pointer};
+use crate::error::{Error, Reason, Result};
+
+/// Maps the holes `start..start + len` to the run of blocks at `block`.
+///
+/// # Errors
+/// `Corrupt` where something is mapped there already (the caller looked); `TooLarge` behind what can be mapped; no space
+/// for a table: then nothing is mapped, though empty tables may have come into being.
+pub(crate) fn insert<S: NodesMut>(
+    store: &mut S,
+    start: u32,
+    len: u32,
+    block: u64,
+    block_bytes: u32,
+) -> Result<()> {
+    store.check_run(FsBlock(block), len)?;
+    let first = u32::try_from(block)
+        .ok()
+        .filter(|b| b.checked_add(len).is_some())
+        .ok_or(Reason::NoSpace)?;
+    for (route, _, count) in pieces(start, len, block_bytes)? {
+        let table = make_tables(store, &route)?;
+        let slot = route.slots[route.levels];
+        let free = |bytes: &[u8]| (slot..slot + count).all(|s| pointer(bytes, s) == 0);
+        let is_free = match table {
+            Some(at) => free(&store.node(at)?),
+            None => free(&store.root()),
+        };
+        if !is_free {
+            return Err(Error::corrupt(format!(
+                "blocks {start}..{} are mapped already",
+                u64::from(start) + u64::from(len)
+            )));
+        }
+    }
+    for (route, skipped, count) in pieces(start, len, block_bytes)? {
+        let table = make_tables(store, &route)?;
+        let slot = route.slots[route.levels];
+        let set = |bytes: &mut [u8]| {
+            for (slot, value) in (slot..slot + count).zip(first + skipped..) {
+                set_pointer(bytes, slot, value);
+            }
+        };
+        match table {
+            Some(at) => store.edit(at, set)?,
+            None => store.edit_root(|root| set(root))?,
+        }
+    }
+    Ok(())
+}
+
+/// Tables that mapping `start..start + len` would have to allocate.
+pub(crate) fn missing_tables<S: Nodes>(
+    store: &S,
+    start: u32,
+    len: u32,
+    block_bytes: u32,
+) -> Result<u32> {
+    let mut missing = 0;
+    let mut before: Option<Route> = None;
+    for (route, _, _) in pieces(start, len, block_bytes)? {
+        // A table is named by the slots that lead to it; the piece before has counted those on its own way.
+        let counted =
+            |level: usize| before.is_some_and(|b| b.slots[..level] == route.slots[..level]);
+        let mut next = pointer(&store.root(), route.slots[0]);
+        for level in 1..=route.levels {
+            if next == 0 {
+                missing += (level..=route.levels).filter(|l| !counted(*l)).count() as u32;
+                break;
+            }
+            if level < route.levels {
+                store.check_run(FsBlock(next.into()), 1)?;
+                next = pointer(&store.node(FsBlock(next.into()))?, route.slots[level]);
+            }
+        }
+        before = Some(route);
+    }
+    Ok(missing)
+}
+
+/// The range table by table: the way to its first block, blocks of the range before, blocks in this table.
+fn pieces(
+    start: u32,
+    len: u32,
+    block_bytes: u32,
+) -> Result<impl Iterator<Item = (Route, u32, usize)>> {
+    let last = start
+        .checked_add(len)
+        .and_then(|end| end.checked_sub(1))
+        .ok_or(Reason::TooLarge)?;
+    Route::new(last, block_bytes).ok_or(Reason::TooLarge)?;
+    let mut done = 0;
+    Ok(std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let route = Route::new(start + done, block_bytes)?;
+        let slots = if route.levels == 0 {
+            super::DIRECT as usize
+        } else {
+            route.per as usize
+        };
+        let count = (slots - route.slots[route.levels]).min((len - done) as usize);
+        let skipped = done;
+        done += count as u32;
+        Some((route, skipped, count))
+    }))
+}
+
+/// The last table on the way, made with those above it where they are missing; `None` for the inode.
+fn make_tables<S: NodesMut>(store: &mut S, route: &Route) -> Result<Option<FsBlock>> {
+    let mut table: Option<FsBlock> = None;
+    for slot in &route.slots[..route.levels] {
+        let mut next = match table {
+            Some(at) => pointer(&store.node(at)?, *slot),
+            None => pointer(&store.root(), *slot),
+        };
+        if next == 0 {
+            let made = store.create(|_| {})?;
+            let Ok(short) = u32::try_from(made.0) else {
+                store.free(made)?;
+                return Err(Reason::NoSpace.into());
+            };
+            match table {
+                Some(at) => store.edit(at, |bytes| set_pointer(bytes, *slot, short))?,
+                None => store.edit_root(|root| set_pointer(root, *slot, short))?,
+            }
+            next = short;
+        }
+        store.check_run(FsBlock(next.into()), 1)?;
+        table = Some(FsBlock(next.into()));
+    }
+    Ok(table)
+}

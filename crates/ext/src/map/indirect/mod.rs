@@ -1,0 +1,187 @@
+//! Indirect maps: twelve pointers in the inode, then one table of pointers, one of tables, and one of tables of those.
+//!
+//! ```text
+//!   i_block:  [ 0 … 11 │ 12 │ 13 │ 14 ]
+//!      direct ──┘         │    │    └► table ► table ► table ► data      (per³ blocks)
+//!                         │    └─────► table ► table ► data              (per²)
+//!                         └──────────► table ► data                      (per = block bytes / 4)
+//! ```
+//!
+//! A pointer of 0 is a hole, of any size. Invariants: tables that a change leaves without pointers are freed; pointers are
+//! 32 bits, so blocks behind 2^32 cannot be mapped; a descent ends after three tables whatever the disk says.
+
+mod insert;
+mod remove;
+#[cfg(test)]
+mod tests;
+
+use throughline_extfmt::FsBlock;
+
+use super::store::Nodes;
+use super::{Kind, Mapping};
+use crate::error::Result;
+
+pub(crate) use insert::{insert, missing_tables};
+pub(crate) use remove::remove;
+
+/// Pointers to data in the inode.
+const DIRECT: u32 = 12;
+const POINTER_BYTES: usize = 4;
+
+/// The way to a block: the slot in the inode, then the slots in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
+    /// Tables on the way, 0 to 3.
+    levels: usize,
+    /// Slot in the inode, then in each table.
+    slots: [usize; 4],
+    /// The block, counted from the first one with as many levels.
+    within: u64,
+    /// Pointers of a table.
+    per: u64,
+}
+
+impl Route {
+    /// The way to `block`; `None` behind the last block that can be mapped.
+    fn new(block: u32, block_bytes: u32) -> Option<Self> {
+        let per = u64::from(block_bytes) / POINTER_BYTES as u64;
+        if block < DIRECT {
+            return Some(Self {
+                levels: 0,
+                slots: [block as usize, 0, 0, 0],
+                within: block.into(),
+                per,
+            });
+        }
+        let mut within = u64::from(block - DIRECT);
+        let mut span = per;
+        for levels in 1..=3 {
+            if within < span {
+                let mut slots = [DIRECT as usize - 1 + levels, 0, 0, 0];
+                for (level, slot) in slots.iter_mut().enumerate().skip(1).take(levels) {
+                    *slot = (within / per.pow((levels - level) as u32) % per) as usize;
+                }
+                return Some(Self {
+                    levels,
+                    slots,
+                    within,
+                    per,
+                });
+            }
+            within -= span;
+            span *= per;
+        }
+        None
+    }
+
+    /// How far the block is into what the slot of that level covers, and how many blocks that is.
+    fn place(&self, level: usize) -> (u64, u64) {
+        let span = self.per.pow((self.levels - level) as u32);
+        (self.within % span, span)
+    }
+}
+
+/// Blocks of data that a map can hold: 2^32 - 1 at most.
+pub(crate) fn capacity(block_bytes: u32) -> u64 {
+    let per = u64::from(block_bytes) / POINTER_BYTES as u64;
+    (u64::from(DIRECT) + per + per.pow(2) + per.pow(3)).min(u32::MAX.into())
+}
+
+/// Tables that a file of `blocks` blocks without holes has.
+pub(crate) fn tables_of(blocks: u64, block_bytes: u32) -> u64 {
+    let per = u64::from(block_bytes) / POINTER_BYTES as u64;
+    let mut rest = blocks.saturating_sub(DIRECT.into());
+    let mut tables = 0;
+    for levels in 1..=3u32 {
+        let here = rest.min(per.pow(levels));
+        tables += (1..=levels).map(|l| here.div_ceil(per.pow(l))).sum::<u64>();
+        rest -= here;
+    }
+    tables
+}
+
+/// A pointer out of `i_block` or a table.
+fn pointer(table: &[u8], slot: usize) -> u32 {
+    let at = slot * POINTER_BYTES;
+    u32::from_le_bytes([table[at], table[at + 1], table[at + 2], table[at + 3]])
+}
+
+fn set_pointer(table: &mut [u8], slot: usize, value: u32) {
+    table[slot * POINTER_BYTES..][..POINTER_BYTES].copy_from_slice(&value.to_le_bytes());
+}
+
+/// What is at `block`, at most `max` blocks of it (at least 1); stops at the end of a table.
+pub(crate) fn lookup<S: Nodes>(
+    store: &S,
+    block: u32,
+    max: u32,
+    block_bytes: u32,
+) -> Result<Mapping> {
+    let hole = |len: u64| Mapping {
+        kind: Kind::Hole,
+        len_blocks: len.clamp(1, max.into()) as u32,
+    };
+    let Some(route) = Route::new(block, block_bytes) else {
+        return Ok(hole(max.into()));
+    };
+    let root = store.root();
+    if route.levels == 0 {
+        return run(
+            store,
+            &root[..DIRECT as usize * POINTER_BYTES],
+            route.slots[0],
+            max,
+        );
+    }
+    let mut next = pointer(&root, route.slots[0]);
+    for level in 1..=route.levels {
+        if next == 0 {
+            let (into, span) = route.place(level - 1);
+            return Ok(hole(span - into));
+        }
+        store.check_run(FsBlock(next.into()), 1)?;
+        let table = store.node(FsBlock(next.into()))?;
+        if level == route.levels {
+            return run(store, &table, route.slots[level], max)
+                .map_err(|e| e.in_block(FsBlock(next.into())));
+        }
+        next = pointer(&table, route.slots[level]);
+    }
+    Ok(hole(1))
+}
+
+/// Where `block` would best be on the volume: behind the block before it. `None` where that is a hole.
+pub(crate) fn goal<S: Nodes>(store: &S, block: u32, block_bytes: u32) -> Result<Option<FsBlock>> {
+    let Some(before) = block.checked_sub(1) else {
+        return Ok(None);
+    };
+    Ok(match lookup(store, before, 1, block_bytes)?.kind {
+        Kind::Data(b) | Kind::Unwritten(b) => b.checked_add(1),
+        Kind::Hole => None,
+    })
+}
+
+/// The run of pointers that begins at `slot`: zeroes, or blocks one after the other.
+fn run<S: Nodes>(store: &S, table: &[u8], slot: usize, max: u32) -> Result<Mapping> {
+    let first = pointer(table, slot);
+    let slots = table[slot * POINTER_BYTES..]
+        .chunks_exact(POINTER_BYTES)
+        .take(max as usize);
+    let pointers = slots.map(|raw| u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]));
+    if first == 0 {
+        let len = pointers.take_while(|p| *p == 0).count() as u32;
+        return Ok(Mapping {
+            kind: Kind::Hole,
+            len_blocks: len,
+        });
+    }
+    let len = pointers
+        .zip(first..=u32::MAX)
+        .take_while(|(p, expected)| p == expected)
+        .count() as u32;
+    store.check_run(FsBlock(first.into()), len)?;
+    Ok(Mapping {
+        kind: Kind::Data(FsBlock(first.into())),
+        len_blocks: len,
+    })
+}

@@ -1,0 +1,233 @@
+//! The nodes of a mapping on a volume: metadata blocks, changed inside a handle.
+
+use throughline_extfmt::extent::{self, Expect};
+use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::{FsBlock, InodeImage};
+use throughline_journal::Block;
+
+use super::store::{Nodes, NodesMut, Root};
+use crate::balloc::Run;
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+
+/// How an inode says where its blocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// An extent tree.
+    Extents,
+    /// Direct and indirect pointers.
+    Indirect,
+    /// It has no blocks of its own: data in the inode, a short symlink, a device.
+    None,
+}
+
+impl Format {
+    /// The format of an inode.
+    pub(crate) fn of(raw: &InodeImage) -> Self {
+        let flags = raw.flags();
+        let mapped = match FileType::from_mode(raw.mode()) {
+            Some(FileType::Symlink) => !raw.is_fast_symlink(),
+            Some(FileType::Regular | FileType::Directory) | None => true,
+            Some(_) => false,
+        };
+        if !mapped || flags.contains(InodeFlags::INLINE_DATA) {
+            Self::None
+        } else if flags.contains(InodeFlags::EXTENTS) {
+            Self::Extents
+        } else {
+            Self::Indirect
+        }
+    }
+}
+
+/// A mapping to read.
+pub(super) struct View<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) inode: &'a Inode,
+    pub(super) format: Format,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(fs: &'a Fs, inode: &'a Inode) -> Self {
+        let format = Format::of(&inode.raw.read());
+        Self { fs, inode, format }
+    }
+}
+
+impl Nodes for View<'_> {
+    type Node = Block;
+
+    fn root(&self) -> Root {
+        *self.inode.raw.read().i_block()
+    }
+
+    fn node(&self, block: FsBlock) -> Result<Block> {
+        let node = match self.format {
+            Format::Extents => self.fs.read_checked(block, |bytes| {
+                extent::verify_block_checksum(bytes, self.inode.csum_seed)?;
+                extent::Node::new(bytes)?.check(&self.fs.geo, &Expect::ROOT)
+            }),
+            _ => self.fs.read(block),
+        };
+        node.map_err(|e| e.in_block(block))
+    }
+
+    fn check_entries(&self, node: &[u8]) -> Result<()> {
+        Ok(extent::Node::new(node)?.check(&self.fs.geo, &Expect::ROOT)?)
+    }
+
+    fn check_run(&self, block: FsBlock, len: u32) -> Result<()> {
+        if self.fs.geo.holds_blocks(block, len.into()) {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!(
+            "points to blocks {block} + {len}, outside the volume"
+        )))
+    }
+}
+
+/// A mapping to change, with the inode's mapping lock held exclusively. The inode's image changes in memory; whoever made
+/// the tree stores it once at the end.
+pub(crate) struct Tree<'a, 'h> {
+    view: View<'a>,
+    h: &'a mut Handle<'h>,
+    /// Claimed blocks to make nodes of, before others are looked for.
+    spare: Option<&'a mut Spare>,
+}
+
+/// Blocks claimed ahead for nodes, so that they lie beside their data and are there when the data has been written.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Option<Run>);
+
+impl Spare {
+    /// Takes claimed blocks; whoever holds the spare in the end releases what is left.
+    pub(crate) fn new(run: Option<Run>) -> Self {
+        Self(run)
+    }
+
+    /// What is left.
+    pub(crate) fn rest(self) -> Option<Run> {
+        self.0
+    }
+
+    fn take(&mut self) -> Option<Run> {
+        let run = self.0?;
+        let rest = Run {
+            start: FsBlock(run.start.0 + 1),
+            len: run.len - 1,
+        };
+        self.0 = (rest.len > 0).then_some(rest);
+        Some(Run {
+            start: run.start,
+            len: 1,
+        })
+    }
+}
+
+impl<'a, 'h> Tree<'a, 'h> {
+    pub(super) fn new(
+        fs: &'a Fs,
+        h: &'a mut Handle<'h>,
+        inode: &'a Inode,
+        spare: Option<&'a mut Spare>,
+    ) -> Self {
+        inode.mapping.changed();
+        Self {
+            view: View::new(fs, inode),
+            h,
+            spare,
+        }
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.view.format
+    }
+}
+
+impl Nodes for Tree<'_, '_> {
+    type Node = Block;
+
+    fn root(&self) -> Root {
+        self.view.root()
+    }
+
+    fn node(&self, block: FsBlock) -> Result<Block> {
+        self.view.node(block)
+    }
+
+    fn check_entries(&self, node: &[u8]) -> Result<()> {
+        self.view.check_entries(node)
+    }
+
+    fn check_run(&self, block: FsBlock, len: u32) -> Result<()> {
+        self.view.fs.check_data_range(block, len.into())
+    }
+}
+
+impl NodesMut for Tree<'_, '_> {
+    fn edit_root(&mut self, edit: impl FnOnce(&mut Root)) -> Result<()> {
+        edit(self.view.inode.raw.write().i_block_mut());
+        Ok(())
+    }
+
+    fn edit(&mut self, block: FsBlock, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let (format, seed) = (self.view.format, self.view.inode.csum_seed);
+        self.h.modify(block, |bytes| {
+            edit(bytes);
+            seal(format, bytes, seed)
+        })??;
+        Ok(())
+    }
+
+    fn create(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<FsBlock> {
+        let View { fs, inode, format } = self.view;
+        add_blocks(fs, inode, 1)?;
+        let block = match self.spare.as_mut().and_then(|s| s.take()) {
+            Some(run) => fs.confirm(self.h, run).map(|()| run.start),
+            None => fs.alloc_block(self.h, fs.goal_for(inode)),
+        };
+        let block = block.or_else(|e| add_blocks(fs, inode, -1).and(Err(e)))?;
+        self.h.create(block, |bytes| {
+            fill(bytes);
+            seal(format, bytes, inode.csum_seed)
+        })??;
+        Ok(block)
+    }
+
+    fn free(&mut self, block: FsBlock) -> Result<()> {
+        self.h.forget(block);
+        self.view.fs.free(self.h, block, 1)?;
+        add_blocks(self.view.fs, self.view.inode, -1)
+    }
+}
+
+fn seal(format: Format, bytes: &mut [u8], seed: Option<u32>) -> throughline_extfmt::Result<()> {
+    match format {
+        Format::Extents => extent::update_block_checksum(bytes, seed),
+        _ => Ok(()),
+    }
+}
+
+/// Counts blocks of the volume into `i_blocks`, or out of it.
+///
+/// # Errors
+/// `TooLarge` where the format cannot count so many; nothing is changed then.
+pub(crate) fn add_blocks(fs: &Fs, inode: &Inode, blocks: i64) -> Result<()> {
+    let mut raw = inode.raw.write();
+    let sectors = u64::from(fs.geo.block_bytes / 512);
+    let change = blocks.unsigned_abs().saturating_mul(sectors);
+    let before = raw.blocks_512(&fs.geo);
+    // An inode that counts too few must not keep its blocks from being freed.
+    let after = if blocks < 0 {
+        before.saturating_sub(change)
+    } else {
+        before.saturating_add(change)
+    };
+    if raw.set_blocks_512(&fs.geo, after) {
+        Ok(())
+    } else {
+        Err(Reason::TooLarge.into())
+    }
+}
