@@ -28,7 +28,8 @@ const BUSY_BIOS: f64 = 4.0;
 impl Speed {
     /// What is assumed of a device that has not been measured: a disk arm, or an ordinary SSD.
     fn assumed(limits: &Limits) -> Self {
-        match limits.rotational {
+        // Virtual disks often claim to rotate; a queue longer than a drive's 32 commands gives them away.
+        match limits.rotational && limits.queue_depth <= 32 {
             true => Self {
                 latency_ns: 8e6,
                 bytes_per_ns: 0.15,
@@ -123,10 +124,16 @@ mod tests {
         assert_eq!(
             of(&Limits {
                 rotational: true,
+                queue_depth: 32,
                 ..SSD
             }),
             1 << 20
         );
+        let virtual_disk = Limits {
+            rotational: true,
+            ..SSD
+        };
+        assert_eq!(of(&virtual_disk), 256 << 10);
         assert_eq!(
             of(&Limits {
                 max_transfer_bytes: 128 << 10,
