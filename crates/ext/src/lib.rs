@@ -12,6 +12,7 @@
 
 mod attr;
 mod balloc;
+mod check;
 mod dir;
 mod error;
 mod fallocate;

@@ -74,16 +74,6 @@ impl Image {
         Fs::open(self.disk(options.write), options)
     }
 
-    /// Opens past the lock that keeps a second process of this machine out, as another machine would.
-    pub(crate) fn reopen_unlocked(&self, options: &OpenOptions) -> crate::Result<Fs> {
-        let device = throughline_device::OpenOptions::new()
-            .write(options.write)
-            .direct(false)
-            .lock(throughline_device::LockMode::None)
-            .open(&self.path);
-        Fs::open(Arc::new(Disk::new(device.expect("the image opens")).expect("a disk")), options)
-    }
-
     /// Opens for writing, reserved blocks and all.
     pub(crate) fn open(&self) -> Fs {
         let options = OpenOptions { write: true, use_reserved: Some(true), ..OpenOptions::default() };

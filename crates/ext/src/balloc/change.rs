@@ -119,6 +119,11 @@ impl Fs {
         Err(Error::corrupt(format!("{free} of {len} blocks from {start} are to be freed and free already")))
     }
 
+    /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
+    pub(crate) fn check_block_bitmap(&self, group: GroupNumber) -> Result<()> {
+        self.load_map(group).map(|_| ())
+    }
+
     fn load_map(&self, group: GroupNumber) -> Result<BlockMap> {
         let desc = self.group_desc(group)?;
         let blocks = self.geo.group_blocks(group);

@@ -70,6 +70,7 @@ fn random_claims_keep_every_shape_consistent() {
             }
         }
         fs.sync().expect("sync");
+        fs.check_counts().expect(name);
         let used: u64 = owned.0.values().map(|len| u64::from(*len)).sum();
         let [superblock, groups] = image.free_counts();
         assert_eq!(superblock, groups, "{name}, seed {seed}");
@@ -114,6 +115,7 @@ fn every_block_can_be_had_and_not_one_more() {
         let full = fs.claim_metadata(FsBlock(0), 1);
         assert!(matches!(full, Err(Error::Caller(Reason::NoSpace))), "{name}: {full:?}");
         fs.sync().expect("sync");
+        fs.check_counts().expect(name);
         assert_eq!(image.free_counts().map(|counts| counts.0), [0, 0], "{name}");
         while let Some(run) = owned.take(0) {
             free(&fs, run);

@@ -74,6 +74,11 @@ impl Fs {
         Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"))
     }
 
+    /// Free inodes as the bitmap has them.
+    pub(crate) fn count_free_inodes(&self, group: GroupNumber, desc: &GroupDesc) -> Result<u32> {
+        Ok(bitmap::count_clear(&self.inode_bits(group, desc)?, 0..self.geo.inodes_per_group))
+    }
+
     /// The inode bitmap as it is; made up where it was never written.
     fn inode_bits(&self, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
         if self.inode_uninit(desc) {

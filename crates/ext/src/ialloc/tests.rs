@@ -54,6 +54,7 @@ fn inodes_come_and_go_in_every_shape() {
             }
         }
         fs.sync().expect("sync");
+        fs.check_counts().expect(name);
         let [superblock, groups] = image.free_counts();
         assert_eq!(superblock, groups, "{name}, seed {seed}");
         assert_eq!(superblock.1 + ours.len() as u64, before[0].1, "{name}, seed {seed}");

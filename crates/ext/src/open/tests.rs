@@ -146,7 +146,7 @@ fn an_unclean_volume_wants_a_check_before_it_is_written() {
     // As after a crash: nothing is closed.
     let session = std::mem::ManuallyDrop::new(fs);
     session.sync().expect("sync");
-    let again = |options| Result::map(image.reopen_unlocked(options), |fs| fs.is_read_only());
+    let again = |options: &OpenOptions| image.try_open(options).map(|fs| fs.is_read_only());
     assert!(unsupported(again(&writing())).contains("e2fsck"));
     assert_eq!(again(&OpenOptions::default()).ok(), Some(true));
     let forced = OpenOptions { allow_unclean: true, ..writing() };
@@ -182,7 +182,7 @@ fn two_machines_never_write_one_volume() {
     let mmp = ["-t", "ext4", "-b", "1024", "-O", "mmp", "-E", "mmp_update_interval=1"];
     let Some(image) = Image::make("16M", &mmp) else { return };
     let first = image.open();
-    let second = image.reopen_unlocked(&OpenOptions { allow_unclean: true, ..writing() });
+    let second = image.try_open(&OpenOptions { allow_unclean: true, ..writing() });
     match second {
         Err(Error::Caller(Reason::Busy(who))) => assert!(who.contains("in use on"), "{who}"),
         Err(other) => panic!("{other}"),

@@ -1,0 +1,43 @@
+//! A quick look at whether the volume's counts agree: bitmaps, descriptors, superblock, and what is in memory.
+//!
+//! It reads all descriptors and bitmaps and nothing else, so it says nothing about files: that is `e2fsck`'s. It is for
+//! tests, which ask it after whatever they did, and for users who want to know whether a volume is worth writing to.
+
+use throughline_extfmt::GroupNumber;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+impl Fs {
+    /// Compares the counts. Nobody else may be changing the volume meanwhile. On a volume opened for writing, the superblock
+    /// is compared as it would be written.
+    ///
+    /// # Errors
+    /// `Corrupt` with the first that disagree; device errors.
+    pub fn check_counts(&self) -> Result<()> {
+        let (mut free_blocks, mut free_inodes) = (0u64, 0u32);
+        for group in (0..self.geo.groups).map(GroupNumber) {
+            self.read_descriptors_ahead(group);
+            let desc = self.group_desc(group)?;
+            self.check_block_bitmap(group)?;
+            let inodes = self.count_free_inodes(group, &desc)?;
+            if inodes != desc.free_inodes() {
+                return Err(Error::corrupt(format!(
+                    "group {group} has {inodes} free inodes in its bitmap, {} in its descriptor",
+                    desc.free_inodes()
+                )));
+            }
+            free_blocks = free_blocks.saturating_add(desc.free_blocks().into());
+            free_inodes = free_inodes.saturating_add(inodes);
+        }
+        let sb = self.superblock();
+        if sb.free_blocks_count() != free_blocks || sb.s_free_inodes_count.get() != free_inodes {
+            return Err(Error::corrupt(format!(
+                "the superblock has {} free blocks and {} free inodes, the groups {free_blocks} and {free_inodes}",
+                sb.free_blocks_count(),
+                sb.s_free_inodes_count.get()
+            )));
+        }
+        Ok(())
+    }
+}
