@@ -1,11 +1,13 @@
 //! Direct I/O against a model: a vector of bytes.
 
 mod common;
+mod fake_mapper;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, RwLock};
 
-use common::{BLOCK, FakeMapper, Rng, STALE};
+use common::Rng;
+use fake_mapper::{BLOCK, FakeMapper, STALE};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Limits, MemoryDevice};
 use throughline_fileio::{Error, Mapper, Reason, direct};

@@ -1,0 +1,195 @@
+//! `RawFile` over plain files with both engines, and over devices of fixed length.
+
+mod common;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::Arc;
+
+use common::Rng;
+use throughline_block::Disk;
+use throughline_device::{BlockDevice, EngineChoice, Limits, MemoryDevice, OpenOptions};
+use throughline_fileio::{Error, RawFile, Reason};
+
+/// `path` through each engine that this machine allows.
+fn engines(path: &Path) -> Vec<RawFile> {
+    let mut files = Vec::new();
+    for engine in [EngineChoice::Uring, EngineChoice::Threads] {
+        match OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .engine(engine)
+            .open(path)
+        {
+            Ok(device) => files.push(RawFile::new(Arc::new(Disk::new(device).unwrap()))),
+            Err(error) if engine == EngineChoice::Uring => {
+                eprintln!("skipped: io_uring cannot be had here: {error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    files
+}
+
+fn for_each_engine(test: impl Fn(&RawFile, &Path)) {
+    let folder = tempfile::tempdir().unwrap();
+    let count = engines(&folder.path().join("count")).len();
+    for i in 0..count {
+        let path = folder.path().join(format!("file-{i}"));
+        let file = engines(&path).swap_remove(i);
+        eprintln!("engine {}", file.disk().info().engine);
+        test(&file, &path);
+    }
+}
+
+#[test]
+fn grows_to_the_byte() {
+    for_each_engine(|file, path| {
+        let on_disk = || std::fs::read(path).unwrap();
+        assert!(file.is_empty());
+        assert_eq!(file.write_at(b"hello", 0).unwrap(), 5);
+        assert_eq!(on_disk(), b"hello");
+        assert_eq!(file.write_at(b" world", 5).unwrap(), 6);
+        assert_eq!((on_disk(), file.len()), (b"hello world".to_vec(), 11));
+        // Inside the last block, which is not whole: the length must stay.
+        assert_eq!(file.write_at(b"J", 0).unwrap(), 1);
+        assert_eq!(on_disk(), b"Jello world");
+        // Behind the end: zeros between.
+        assert_eq!(file.write_at(b"!", 5000).unwrap(), 1);
+        assert_eq!(file.len(), 5001);
+        assert!(on_disk()[11..5000].iter().all(|byte| *byte == 0));
+        file.set_len(3).unwrap();
+        assert_eq!(on_disk(), b"Jel");
+        file.set_len(4096).unwrap();
+        let mut all = [1; 5000];
+        assert_eq!(file.read_at(&mut all, 0).unwrap(), 4096);
+        assert_eq!(&all[..5], b"Jel\0\0");
+        assert_eq!(file.read_at(&mut all, 4096).unwrap(), 0);
+        file.sync_all().unwrap();
+        file.sync_data().unwrap();
+    });
+}
+
+#[test]
+fn behaves_as_a_vector() {
+    for_each_engine(|file, path| {
+        for seed in 0..4_u64 {
+            eprintln!("seed {seed}");
+            let rng = &mut Rng(seed);
+            file.set_len(0).unwrap();
+            let mut model: Vec<u8> = Vec::new();
+            for step in 0..40 {
+                let align = [1, 512, 4096][rng.below(3) as usize];
+                let offset = (rng.below(700_000) / align * align) as usize;
+                let longest = [50, 5000, 400_000][rng.below(3) as usize];
+                let len = (1 + rng.below(longest)).next_multiple_of(align) as usize;
+                let data: Vec<u8> = (0..len)
+                    .map(|i| (i as u64 * 3 + step * 17 + seed) as u8)
+                    .collect();
+                let (a, b) = data.split_at(rng.below(len as u64) as usize);
+                let wrote =
+                    file.write_vectored_at(&[IoSlice::new(a), IoSlice::new(b)], offset as u64);
+                assert_eq!(wrote.unwrap(), len);
+                model.resize(model.len().max(offset + len), 0);
+                model[offset..offset + len].copy_from_slice(&data);
+                assert_eq!(file.len(), model.len() as u64);
+
+                let from = rng.below(model.len() as u64) as usize;
+                let mut back = vec![0; 1 + rng.below(100_000) as usize];
+                let cut = rng.below(back.len() as u64) as usize;
+                let (c, d) = back.split_at_mut(cut);
+                let got = file
+                    .read_vectored_at(&mut [IoSliceMut::new(c), IoSliceMut::new(d)], from as u64)
+                    .unwrap();
+                assert_eq!(got, back.len().min(model.len() - from));
+                assert!(back[..got] == model[from..from + got]);
+            }
+            assert!(
+                std::fs::read(path).unwrap() == model,
+                "the file differs from what was written"
+            );
+        }
+    });
+}
+
+/// Threads own every n-th piece of 100 bytes, so blocks are shared, and the file grows under them.
+#[test]
+fn threads_keep_each_others_bytes() {
+    const THREADS: u64 = 4;
+    for_each_engine(|file, path| {
+        for piece in [100_u64, 512, 1536] {
+            file.set_len(0).unwrap();
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    scope.spawn(move || {
+                        for at in (thread..80).step_by(THREADS as usize) {
+                            let data = vec![at as u8 + 1; piece as usize];
+                            assert_eq!(file.write_at(&data, at * piece).unwrap(), data.len());
+                        }
+                    });
+                }
+            });
+            let all = std::fs::read(path).unwrap();
+            assert_eq!(all.len() as u64, 80 * piece);
+            for (at, found) in all.chunks(piece as usize).enumerate() {
+                assert!(
+                    found.iter().all(|byte| usize::from(*byte) == at + 1),
+                    "piece {at} of {piece}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_device_does_not_grow() {
+    let limits = Limits {
+        memory_align_bytes: 512,
+        ..Limits::default()
+    };
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::with_limits(1 << 20, limits));
+    let file = RawFile::new(Arc::new(Disk::new(device).unwrap()));
+    let data = vec![7; 3000];
+    assert_eq!(
+        file.write_at(&data, (1 << 20) - 1000).unwrap(),
+        1000,
+        "what fits"
+    );
+    for at in [1 << 20, 5 << 20] {
+        assert!(matches!(
+            file.write_at(&data, at),
+            Err(Error::Caller(Reason::NoSpace))
+        ));
+    }
+    assert!(matches!(
+        file.write_at(&data, u64::MAX - 5),
+        Err(Error::Caller(Reason::TooLarge))
+    ));
+    let mut back = vec![0; 3000];
+    assert_eq!(file.read_at(&mut back, (1 << 20) - 1000).unwrap(), 1000);
+    assert!(back[..1000].iter().all(|byte| *byte == 7));
+    assert!(matches!(file.set_len(5), Err(Error::Unsupported(_))));
+    file.set_len(1 << 20).unwrap();
+}
+
+#[test]
+fn a_file_opened_for_reading_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, b"as it was").unwrap();
+    let file = RawFile::new(Arc::new(
+        Disk::new(OpenOptions::new().open(&path).unwrap()).unwrap(),
+    ));
+    assert!(matches!(
+        file.write_at(b"x", 0),
+        Err(Error::Caller(Reason::ReadOnly))
+    ));
+    assert!(matches!(
+        file.set_len(0),
+        Err(Error::Caller(Reason::ReadOnly))
+    ));
+    let mut back = [0; 20];
+    assert_eq!(file.read_at(&mut back, 3).unwrap(), 6);
+    assert_eq!(&back[..6], b"it was");
+}
