@@ -125,8 +125,6 @@ features! {
     DIR_NLINK = 5, "dir_nlink";
     /// Inodes hold fields beyond 128 bytes.
     EXTRA_ISIZE = 6, "extra_isize";
-    /// Has a snapshot (never in mainline).
-    HAS_SNAPSHOT = 7, "has_snapshot";
     /// Quota files are part of the volume.
     QUOTA = 8, "quota";
     /// Blocks are allocated in clusters.

@@ -271,12 +271,12 @@ impl Superblock {
         self.wide(self.s_r_blocks_count_lo, self.s_r_blocks_count_hi)
     }
 
-    /// Free clusters (blocks without `bigalloc`), as last written.
+    /// Free blocks, as last written (blocks with `bigalloc`, too; descriptors count clusters).
     pub fn free_blocks_count(&self) -> u64 {
         self.wide(self.s_free_blocks_count_lo, self.s_free_blocks_count_hi)
     }
 
-    /// Sets the free clusters, both halves where the volume has both.
+    /// Sets the free blocks, both halves where the volume has both.
     pub fn set_free_blocks_count(&mut self, count: u64) {
         self.s_free_blocks_count_lo.set(count as u32);
         if self.incompat().contains(Incompat::BIT64) {

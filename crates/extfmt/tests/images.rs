@@ -1,0 +1,290 @@
+//! Images that `mke2fs` makes, over the feature matrix, read block by block: every checksum,
+//! count and place that the tools wrote must be what this crate says it should be.
+
+mod walk;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use throughline_extfmt::Superblock;
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::inode::FileType;
+use walk::{Image, Summary};
+
+/// Whether a tool of e2fsprogs is there.
+fn has_tool(tool: &str) -> bool {
+    Command::new(tool)
+        .arg("-V")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
+}
+
+/// Returns from the test, and says so, where the tools are missing.
+macro_rules! need_tools {
+    () => {
+        if !["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]
+            .into_iter()
+            .all(has_tool)
+        {
+            eprintln!("skipped: a tool of e2fsprogs is missing");
+            return;
+        }
+    };
+}
+
+fn run(tool: &str, args: &[&str]) -> String {
+    let output = Command::new(tool)
+        .args(args)
+        .output()
+        .expect("the tool is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // e2fsck says 1 when it changed something, as -D does.
+    let code = output.status.code();
+    let good = code == Some(0) || tool == "e2fsck" && code == Some(1);
+    assert!(
+        good,
+        "{tool} {args:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// A tree with what an image should show: a directory of many long names, files of all maps, links of both kinds.
+fn make_tree(root: &Path, many_files: usize) {
+    let many = root.join("many");
+    std::fs::create_dir_all(&many).unwrap();
+    for index in 0..many_files {
+        std::fs::write(many.join(format!("{index:04}-{}", "n".repeat(56))), b"").unwrap();
+    }
+    std::fs::create_dir_all(root.join("few/deeper")).unwrap();
+    std::fs::write(root.join("few/small"), b"in the inode, if inline_data").unwrap();
+    std::fs::write(root.join("few/page"), vec![7u8; 4096]).unwrap();
+    std::fs::write(root.join("large"), vec![9u8; 900 * 1024]).unwrap();
+    let sparse = std::fs::File::create(root.join("sparse")).unwrap();
+    for offset in (0..300u64).map(|piece| piece * 128 * 1024) {
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"piece", offset).unwrap();
+    }
+    std::os::unix::fs::symlink("large", root.join("short-link")).unwrap();
+    std::os::unix::fs::symlink("x".repeat(400), root.join("long-link")).unwrap();
+}
+
+/// Entries of [`make_tree`], `lost+found` and the root included; "." and ".." are not.
+const DIRECTORIES: usize = 5;
+const FILES: usize = 4;
+const LINKS: usize = 2;
+/// Files in a directory whose hash tree needs two levels with 1 KiB blocks.
+const MANY: usize = 1900;
+
+struct Made {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+/// Makes an image of the tree, its directories rebuilt by `e2fsck -D` (with hash trees where
+/// the features allow). `None`: this `mke2fs` does not know the options.
+fn make(options: &[&str], size: &str, many_files: usize) -> Option<Made> {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, path) = (dir.path().join("tree"), dir.path().join("image"));
+    make_tree(&tree, many_files);
+    let name = path.to_str().unwrap().to_owned();
+    let mut args = vec!["-q", "-F", "-N", "4096", "-d", tree.to_str().unwrap()];
+    args.extend_from_slice(options);
+    args.extend_from_slice(&[&name, size]);
+    let output = Command::new("mke2fs").args(&args).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if errors.contains("Invalid filesystem option") {
+        eprintln!("skipped: mke2fs knows no {options:?}");
+        return None;
+    }
+    assert!(output.status.success(), "mke2fs {options:?}: {errors}");
+    let script = dir.path().join("commands");
+    let long = "v".repeat(500);
+    let commands = format!(
+        "ea_set /few/page user.short value\nea_set /few/page user.long {long}\n\
+         cd few\nmknod device c 200 40000\n"
+    );
+    std::fs::write(&script, commands).unwrap();
+    run("debugfs", &["-w", "-f", script.to_str().unwrap(), &name]);
+    run("e2fsck", &["-fyD", &name]);
+    Some(Made { _dir: dir, path })
+}
+
+/// Makes an image with a directory that needs a hash tree.
+fn check(options: &[&str], size: &str) -> Option<(Image, Summary)> {
+    check_with(options, size, 200)
+}
+
+fn check_with(options: &[&str], size: &str, many_files: usize) -> Option<(Image, Summary)> {
+    let made = make(options, size, many_files)?;
+    let image = Image::open(&made.path);
+    let summary = image.walk();
+    assert_eq!(summary.directories, DIRECTORIES, "{options:?}");
+    assert_eq!(
+        summary.names,
+        DIRECTORIES - 1 + FILES + LINKS + 1 + many_files,
+        "{options:?}"
+    );
+    let attributes = if image.superblock.is_rev0() { 0 } else { 2 };
+    assert_eq!(summary.attributes, attributes, "{options:?}");
+    Some((image, summary))
+}
+
+#[test]
+fn revisions_0_and_1_of_ext2() {
+    need_tools!();
+    check(&["-t", "ext2", "-r", "0", "-b", "1024"], "24M");
+    check(&["-t", "ext2", "-b", "1024"], "24M");
+    check(
+        &["-t", "ext2", "-b", "4096", "-O", "^dir_index,^filetype"],
+        "64M",
+    );
+}
+
+#[test]
+fn ext3() {
+    need_tools!();
+    let (image, summary) = check_with(&["-t", "ext3", "-b", "1024"], "32M", MANY).unwrap();
+    assert!(
+        summary.hashed >= 1 && summary.index_nodes >= 2,
+        "{summary:?}"
+    );
+    assert_eq!(image.journal().unwrap().start, None);
+    check(&["-t", "ext3", "-b", "2048"], "32M");
+    check(&["-t", "ext3", "-b", "4096"], "64M");
+}
+
+#[test]
+fn ext4_of_all_block_sizes() {
+    need_tools!();
+    for (block, size, many) in [
+        ("1024", "32M", MANY),
+        ("2048", "32M", 200),
+        ("4096", "64M", 200),
+    ] {
+        let (image, summary) = check_with(&["-t", "ext4", "-b", block], size, many).unwrap();
+        assert!(image.geometry.has_metadata_csum());
+        assert!(
+            summary.hashed >= 1 && summary.extent_blocks >= 1,
+            "{summary:?}"
+        );
+        let journal = image.journal().unwrap();
+        assert_eq!((journal.first, journal.start), (1, None));
+    }
+    check(&["-t", "ext4", "-b", "16384"], "256M");
+    check(&["-t", "ext4", "-b", "65536"], "512M");
+}
+
+#[test]
+fn ext4_features() {
+    need_tools!();
+    for options in [
+        "^metadata_csum,uninit_bg",
+        "^metadata_csum,^uninit_bg,^64bit",
+        "^64bit",
+        "^flex_bg",
+        "meta_bg,^resize_inode",
+        "meta_bg,^resize_inode,^64bit,^flex_bg",
+        "sparse_super2",
+        "inline_data",
+        "large_dir",
+        "metadata_csum_seed",
+        "ea_inode",
+        "mmp",
+        "orphan_file",
+        "fast_commit",
+        "stable_inodes",
+        "project,quota",
+        "casefold",
+        "encrypt",
+        "verity",
+        "^extent,^64bit",
+        "^has_journal",
+        "^dir_index",
+        "^sparse_super,^resize_inode",
+        "^huge_file,^dir_nlink,^large_file",
+    ] {
+        // Small groups: many of them.
+        check(
+            &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", options],
+            "48M",
+        );
+    }
+}
+
+#[test]
+fn inode_sizes_and_clusters() {
+    need_tools!();
+    for size in ["128", "256", "512", "1024"] {
+        check(&["-t", "ext4", "-b", "1024", "-I", size], "32M");
+    }
+    check(
+        &["-t", "ext4", "-O", "bigalloc", "-b", "1024", "-C", "8192"],
+        "64M",
+    );
+    check(
+        &["-t", "ext4", "-O", "bigalloc", "-b", "4096", "-C", "65536"],
+        "256M",
+    );
+    check(&["-t", "ext4", "-b", "1024", "-g", "256", "-G", "4"], "16M");
+}
+
+#[test]
+fn what_the_tree_holds() {
+    need_tools!();
+    let (image, _) = check(&["-t", "ext4", "-b", "1024", "-O", "inline_data"], "32M").unwrap();
+    let device = image.lookup("few/device");
+    assert_eq!(device.file_type(), Ok(FileType::CharDevice));
+    assert_eq!(device.device_number(), (200, 40000));
+    assert_eq!(
+        image.lookup("short-link").fast_symlink_target(),
+        Some(&b"large"[..])
+    );
+    assert!(!image.lookup("long-link").is_fast_symlink());
+    let large = image.lookup("large");
+    assert_eq!(large.size_bytes(&image.geometry), Ok(900 * 1024));
+    assert!(image.geometry.incompat.contains(Incompat::INLINE_DATA));
+    assert!(
+        image
+            .lookup("few/small")
+            .i_block()
+            .starts_with(b"in the inode")
+    );
+}
+
+/// The names of feature bits are those `dumpe2fs` prints, all 96 of them.
+#[test]
+fn feature_names() {
+    need_tools!();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let name = path.to_str().unwrap();
+    for word in 0..3usize {
+        run("mke2fs", &["-q", "-F", "-t", "ext4", name, "1M"]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[1024 + 0x5C + word * 4..][..4].fill(0xFF);
+        std::fs::write(&path, &bytes).unwrap();
+        // It prints the header, then may fail on what the features promise.
+        let output = Command::new("dumpe2fs")
+            .args(["-h", "-f", name])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("Filesystem features:"))
+            .unwrap();
+        let (_, printed) = line.split_once(':').unwrap();
+        let superblock = Superblock::read(&bytes[1024..]).unwrap();
+        let names = [
+            superblock.compat().names(),
+            superblock.incompat().names(),
+            superblock.ro_compat().names(),
+        ];
+        assert_eq!(
+            printed.split_whitespace().collect::<Vec<_>>(),
+            names.concat()
+        );
+    }
+}
