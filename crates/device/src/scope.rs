@@ -191,7 +191,7 @@ impl Drop for Scope<'_, '_> {
     /// Waits for every request, on return and on panic alike.
     fn drop(&mut self) {
         if self.out > 0 {
-            let bomb = AbortOnUnwind;
+            let bomb = AbortOnUnwind("a queue panicked while it was drained");
             while self.out > 0 {
                 self.queue.reap(self.out, &mut self.completions);
                 if self.completions.is_empty() {
@@ -216,15 +216,16 @@ fn take_back(owner: usize, out: &mut usize, completion: &Completion) {
 }
 
 /// The memory lent may be in use for ever: there is no state to return to.
-fn abort(why: &str) -> ! {
+pub(crate) fn abort(why: &str) -> ! {
     eprintln!("throughline: {why}; memory lent to the device cannot be taken back");
     std::process::abort()
 }
 
-struct AbortOnUnwind;
+/// Aborts, and says why, if it is dropped: forget it where all went well.
+pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
-        abort("a queue panicked while it was drained");
+        abort(self.0);
     }
 }

@@ -14,6 +14,7 @@ use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use super::file::HostFile;
 use super::transfer::{Step, Transfer};
+use crate::scope::{AbortOnUnwind, abort};
 use crate::{Completion, Op, Queue, Request};
 
 /// The most requests of one queue at once: each takes a thread.
@@ -177,7 +178,7 @@ impl Crew {
             self.done_sink.clone(),
         );
         let work = move || {
-            let bomb = AbortOnUnwind;
+            let bomb = AbortOnUnwind("an I/O worker panicked");
             for request in &jobs {
                 let sent = done.send(carry_out(&file, request));
                 sent.unwrap_or_else(|_| abort("a queue is gone before its requests"));
@@ -219,18 +220,5 @@ fn carry_out(file: &HostFile, request: Request) -> Completion {
         if let Step::Finished(result) = transfer.advance(file, result) {
             return transfer.finish(result);
         }
-    }
-}
-
-fn abort(why: &str) -> ! {
-    eprintln!("throughline: {why}; memory lent to the device cannot be taken back");
-    std::process::abort()
-}
-
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        abort("an I/O worker panicked");
     }
 }
