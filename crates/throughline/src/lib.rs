@@ -1,2 +1,44 @@
 //! The path file data takes between a program and a disk, as a user-space library.
+//!
+//! [`Volume`] is an open ext2, ext3 or ext4 image: names, files, attributes, in the spirit of `std::fs`. [`RawFile`] is a
+//! plain file or a block device with the same direct I/O. Both are opened by [`OpenOptions`].
+//!
+//! ```no_run
+//! use throughline::{Attributes, OpenOptions};
+//!
+//! # fn main() -> throughline::Result<()> {
+//! let volume = OpenOptions::new().open("disk.img")?;
+//! let file = volume.create_file("/etc/motd", &Attributes::new().mode(0o644))?;
+//! file.write_at(0, b"hello\n")?;
+//! drop(file);
+//! volume.close()
+//! # }
+//! ```
+//!
+//! Invariants:
+//! - Paths are bytes, start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..` of the root is the
+//!   root, an absolute symbolic link starts at the root of the volume.
+//! - [`File`] and [`Dir`] keep their inode alive, whatever happens to its names.
+//! - After [`Volume::sync`] returned `Ok`, everything done before survives a crash.
+//! - Errors say whose fault they are; see [`Error`].
 #![forbid(unsafe_code)]
+
+mod dir;
+mod error;
+mod file;
+mod info;
+mod metadata;
+mod open;
+mod time;
+mod volume;
+
+pub use dir::{Dir, DirEntry, ReadDir};
+pub use error::{Error, Result};
+pub use file::File;
+pub use info::{DeviceState, IoCounts, JournalState, VolumeInfo};
+pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
+pub use open::OpenOptions;
+pub use throughline_device::{AlignedBuf, EngineChoice, Limits};
+pub use throughline_ext::{Corrupt, Fallocate, Reason, RenameMode, StatFs};
+pub use throughline_fileio::RawFile;
+pub use volume::Volume;

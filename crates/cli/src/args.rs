@@ -1,0 +1,103 @@
+//! The command line's shape.
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands;
+use crate::context::Globals;
+
+/// Files in and out of ext2, ext3 and ext4 images, at the disk's speed, without root and without mounting
+///
+/// IMAGE:/path is a place in an image (a file or a block device), - is standard input or output, everything else
+/// is a path on the host. IMAGE:/path is read as a host path only where IMAGE does not exist and the folder 'IMAGE:'
+/// does.
+#[derive(Debug, Parser)]
+#[command(name = "throughline", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Options for all commands.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    /// Print results as JSON (info, ls, tree, stat, df, du, cp --stats)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// `--json` behind the command's name.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct JsonFlag {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what an image is: features, geometry, free space, state, and how its device is driven
+    Info(commands::info::InfoArgs),
+    /// List directories
+    Ls(commands::ls::LsArgs),
+    /// Show a directory tree
+    Tree(commands::tree::TreeArgs),
+    /// Show what is known about a file
+    Stat(commands::stat::StatArgs),
+    /// Write files to standard output
+    Cat(commands::cat::CatArgs),
+    /// Copy into, out of, between and inside images
+    Cp(commands::cp::CpArgs),
+    /// Remove files and directories
+    Rm(commands::rm::RmArgs),
+    /// Make directories
+    Mkdir(commands::mkdir::MkdirArgs),
+    /// Rename or move inside one image
+    Mv(commands::mv::MvArgs),
+    /// Make hard or symbolic links
+    Ln(commands::ln::LnArgs),
+    /// Print where a symbolic link points
+    Readlink(commands::readlink::ReadlinkArgs),
+    /// Change permission bits
+    Chmod(commands::chmod::ChmodArgs),
+    /// Change owner and group
+    Chown(commands::chown::ChownArgs),
+    /// Change times, or make empty files
+    Touch(commands::touch::TouchArgs),
+    /// Set the size of files
+    Truncate(commands::truncate::TruncateArgs),
+    /// Show free space
+    Df(commands::df::DfArgs),
+    /// Show how much space files take
+    Du(commands::du::DuArgs),
+    /// Run experiments that measure and explain the I/O path
+    Lab(commands::lab::LabArgs),
+    /// Print completions for a shell
+    Completions(commands::generate::CompletionsArgs),
+    /// Write the manual pages into a directory, or the main one to standard output
+    Man(commands::generate::ManArgs),
+}
+
+impl Command {
+    /// `--json` was given behind the command's name.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Command::Info(args) => args.json.json,
+            Command::Ls(args) => args.json.json,
+            Command::Tree(args) => args.json.json,
+            Command::Stat(args) => args.json.json,
+            Command::Df(args) => args.json.json,
+            Command::Du(args) => args.json.json,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_model_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,143 @@
+//! `cp`.
+
+use std::time::Instant;
+
+use clap::{ArgAction, Args};
+use serde_json::json;
+
+use super::mv::sources_and_target;
+use crate::context::{Context, place_parser};
+use crate::copy::{Follow, Options, Sparse, Totals, copy};
+use crate::place::Place;
+use crate::problem::Failure;
+
+/// Arguments of `cp`.
+///
+/// Between images, the host and streams, in any direction. Holes stay holes, and several names of one file stay names
+/// of one file within a copy. Below the target no symbolic link is followed. Extended attributes are not copied.
+#[derive(Args, Debug)]
+pub(crate) struct CpArgs {
+    /// What to copy, then where to: a new name, or a directory. - is standard input or output
+    #[arg(required = true, value_name = "PLACE", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Copy directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Keep mode, owner and times
+    #[arg(short = 'p', long)]
+    preserve: bool,
+    /// As -r -p -P: everything as it is
+    #[arg(short, long)]
+    archive: bool,
+    /// Follow all symbolic links in sources
+    #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "arguments_only"])]
+    dereference: bool,
+    /// Copy symbolic links as links (the default with -r)
+    #[arg(short = 'P', long, visible_short_alias = 'd', overrides_with_all = ["dereference", "arguments_only"])]
+    no_dereference: bool,
+    /// Follow symbolic links named on the command line only (the default without -r)
+    #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
+    arguments_only: bool,
+    /// Leave what exists at the target as it is
+    #[arg(short, long, overrides_with = "force")]
+    no_clobber: bool,
+    /// Replace what cannot be opened at the target
+    #[arg(short, long, overrides_with = "no_clobber")]
+    force: bool,
+    /// What becomes of holes: auto keeps them, always makes blocks of zeroes holes too, never fills them
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
+    sparse: Sparse,
+    /// The directory to copy into; then all places are sources
+    #[arg(short, long, value_name = "DIR", value_parser = place_parser())]
+    target_directory: Option<Place>,
+    /// The last place is a name even where it is a directory
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Say every name
+    #[arg(short, long)]
+    verbose: bool,
+    /// Say at the end how much was copied, how fast, and with how many I/Os
+    #[arg(long, action = ArgAction::SetTrue)]
+    stats: bool,
+}
+
+impl CpArgs {
+    fn options(&self) -> Options {
+        let recursive = self.recursive || self.archive;
+        let follow = if self.dereference {
+            Follow::Always
+        } else if self.arguments_only {
+            Follow::Arguments
+        } else if self.no_dereference || recursive {
+            Follow::Never
+        } else {
+            Follow::Arguments
+        };
+        Options {
+            recursive,
+            preserve: self.preserve || self.archive,
+            follow,
+            no_clobber: self.no_clobber,
+            force: self.force,
+            verbose: self.verbose,
+            sparse: self.sparse,
+            exact_target: self.no_target_directory,
+        }
+    }
+}
+
+/// Copies.
+pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
+    let (sources, target) = sources_and_target(&args.places, args.target_directory.as_ref())?;
+    let start = Instant::now();
+    let totals = copy(context, sources, target, args.target_directory.is_some(), &args.options())?;
+    if args.stats {
+        // What is not on the disk yet is not copied yet.
+        context.images.sync()?;
+        say(context, totals, start.elapsed().as_secs_f64(), *target == Place::Stream)?;
+    }
+    Ok(())
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// The figures, for a person or as one line of JSON; on standard error where standard output is the copy.
+fn say(context: &mut Context, totals: Totals, seconds: f64, on_stderr: bool) -> Result<(), Failure> {
+    let bios: u64 = context.images.volumes().map(|volume| volume.io_counts()).map(|io| io.reads + io.writes).sum();
+    let mib = totals.bytes as f64 / MIB;
+    let per = |what: f64, unit: f64| if unit > 0.0 { what / unit } else { 0.0 };
+    let bios_per_mib = per(bios as f64, mib);
+    let mb_per_s = per(totals.bytes as f64 / 1e6, seconds);
+    let peak_mib = peak_memory_bytes().map(|bytes| bytes as f64 / MIB);
+    let line = if context.json {
+        json!({
+            "names": totals.names,
+            "bytes": totals.bytes,
+            "seconds": seconds,
+            "mb_per_s": mb_per_s,
+            "bios": bios,
+            "bios_per_mib": bios_per_mib,
+            "peak_memory_mib": peak_mib,
+        })
+        .to_string()
+    } else {
+        format!(
+            "{} names, {} bytes in {seconds:.3} s: {mb_per_s:.0} MB/s, {bios_per_mib:.2} bios per MiB, {:.0} MiB of memory",
+            totals.names,
+            totals.bytes,
+            peak_mib.unwrap_or(0.0),
+        )
+    };
+    if on_stderr {
+        context.complaints.note(&line);
+        return Ok(());
+    }
+    context.out.line(line)
+}
+
+/// The most memory this process has held, as the kernel counts it.
+fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

@@ -1,0 +1,150 @@
+//! `du`.
+
+use std::collections::HashSet;
+
+use clap::{ArgAction, Args};
+use serde_json::{Map, Value, json};
+use throughline::{Dir, Metadata};
+
+use super::describe::name_into;
+use crate::args::JsonFlag;
+use crate::context::{Access, Context, place_parser};
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+use crate::text::{human, printable};
+use crate::walk::Guard;
+
+/// Arguments of `du`.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct DuArgs {
+    /// Directories and files in images
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Files too, not directories alone
+    #[arg(short, long, conflicts_with = "summarize")]
+    all: bool,
+    /// Only the total of each place
+    #[arg(short, long)]
+    summarize: bool,
+    /// Only down to this many levels; the totals count everything
+    #[arg(short = 'd', long, value_name = "LEVELS", conflicts_with = "summarize")]
+    max_depth: Option<usize>,
+    /// Sizes as 1.5K, 12M
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Sizes that files claim to have, not the space they take
+    #[arg(long)]
+    apparent_size: bool,
+    /// Sizes in bytes, as files claim them
+    #[arg(short, long)]
+    bytes: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+struct Count<'a> {
+    args: &'a DuArgs,
+    guard: Guard,
+    /// Inodes with several names that were counted.
+    linked: HashSet<u64>,
+    found: Vec<Value>,
+}
+
+/// Adds up each place.
+pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
+    let mut count = Count { args, guard: Guard::default(), linked: HashSet::new(), found: Vec::new() };
+    context.each(&args.places, |context, place| {
+        let opened = context.open(place, Access::Read)?;
+        let cannot = || format!("cannot access {place}");
+        let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
+        // Each place counts on its own.
+        count.guard = Guard::default();
+        count.linked.clear();
+        if meta.is_dir() {
+            let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
+            count.directory(context, place, &dir, 0)?;
+        } else {
+            let bytes = count.of(&meta);
+            count.show(context, place, bytes)?;
+        }
+        Ok(())
+    })?;
+    if context.json {
+        context.out.json(&Value::Array(count.found))?;
+    }
+    Ok(())
+}
+
+impl Count<'_> {
+    fn of(&self, meta: &Metadata) -> u64 {
+        if self.args.apparent_size || self.args.bytes {
+            if meta.is_dir() || meta.is_file() || meta.is_symlink() { meta.len() } else { 0 }
+        } else {
+            meta.blocks_512().saturating_mul(512)
+        }
+    }
+
+    fn directory(&mut self, context: &mut Context, place: &Place, dir: &Dir, depth: usize) -> Result<u64, Failure> {
+        let reading = || format!("cannot read directory {place}");
+        let own = dir.own_metadata().doing(reading)?;
+        self.guard.enter(own.ino()).doing(reading)?;
+        let mut total = self.of(&own);
+        for entry in dir.entries().doing(reading)? {
+            let name = entry.doing(reading)?.file_name().to_owned();
+            let place = place.join(&name);
+            match self.entry(context, &place, dir, &name, depth + 1) {
+                Ok(bytes) => total = total.saturating_add(bytes),
+                Err(failure) => context.complain(failure)?,
+            }
+        }
+        self.guard.leave();
+        if self.wanted(depth) {
+            self.show(context, place, total)?;
+        }
+        Ok(total)
+    }
+
+    fn entry(&mut self, context: &mut Context, place: &Place, dir: &Dir, name: &std::ffi::OsStr, depth: usize) -> Result<u64, Failure> {
+        let cannot = || format!("cannot access {place}");
+        let meta = dir.symlink_metadata(name).doing(cannot)?;
+        if meta.is_dir() {
+            let inner = dir.open_dir(name).doing(cannot)?;
+            return self.directory(context, place, &inner, depth);
+        }
+        if meta.links() > 1 && !self.linked.insert(meta.ino()) {
+            return Ok(0);
+        }
+        let bytes = self.of(&meta);
+        if self.args.all && self.wanted(depth) {
+            self.show(context, place, bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    fn wanted(&self, depth: usize) -> bool {
+        depth == 0 || (!self.args.summarize && self.args.max_depth.is_none_or(|max| depth <= max))
+    }
+
+    fn show(&mut self, context: &mut Context, place: &Place, bytes: u64) -> Result<(), Failure> {
+        let name = place.to_argument();
+        if context.json {
+            let mut object = Map::new();
+            name_into(&mut object, "name", &name);
+            object.insert("bytes".into(), json!(bytes));
+            self.found.push(json!(object));
+            return Ok(());
+        }
+        let size = match (self.args.human_readable, self.args.bytes) {
+            (true, _) => human(bytes),
+            (false, true) => bytes.to_string(),
+            (false, false) => bytes.div_ceil(1024).to_string(),
+        };
+        context.out.bytes(format!("{size}\t").as_bytes())?;
+        let shown = printable(&name, context.out.terminal).into_owned();
+        context.out.line(shown)
+    }
+}

@@ -1,0 +1,162 @@
+//! `info`.
+
+use std::time::SystemTime;
+
+use clap::Args;
+use serde_json::{Value, json};
+use throughline::{DeviceState, VolumeInfo};
+
+use super::df::image_of;
+use crate::args::JsonFlag;
+use crate::context::{Context, place_parser};
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+use crate::text::{human, quote};
+use crate::time::{full, rfc3339};
+
+/// Arguments of `info`.
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// Images, or places in them
+    #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
+    images: Vec<Place>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Shows each image.
+pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    let mut first = true;
+    context.each(&args.images, |context, place| {
+        let image = image_of(place)?;
+        let volume = context.open_image(&image)?;
+        let info = volume.info().doing(|| format!("cannot read {}", quote(&image)))?;
+        if context.json {
+            found.push(value(&image.to_string_lossy(), &info));
+            return Ok(());
+        }
+        if !first {
+            context.out.line("")?;
+        }
+        first = false;
+        for (title, text) in lines(&image.to_string_lossy(), &info) {
+            context.out.line(format!("{:<14} {text}", format!("{title}:")))?;
+        }
+        Ok(())
+    })?;
+    if context.json {
+        context.out.json(&Value::Array(found))?;
+    }
+    Ok(())
+}
+
+fn size(bytes: u64) -> String {
+    format!("{} ({bytes} bytes)", human(bytes))
+}
+
+fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
+    let space = &info.space;
+    let bytes = |blocks: u64| blocks.saturating_mul(info.block_bytes.into());
+    let date = |time: Option<SystemTime>| time.map_or_else(|| "never".to_owned(), full);
+    let state = match (info.clean, info.errors) {
+        (_, true) => "has recorded errors: run e2fsck -f",
+        (true, false) => "clean",
+        (false, false) => "not cleanly closed: run e2fsck -f",
+    };
+    let mut lines = vec![("Image", image.to_owned()), ("Format", info.format.to_owned())];
+    if !info.label.is_empty() {
+        lines.push(("Label", info.label.escape_debug().to_string()));
+    }
+    lines.extend([
+        ("UUID", info.uuid.clone()),
+        ("Features", info.features.join(" ")),
+        ("State", state.to_owned()),
+        ("Journal", info.journal.as_str().to_owned()),
+        ("Size", size(bytes(info.blocks))),
+        ("Free", format!("{}, {} of them for everybody", size(bytes(space.free_blocks)), human(bytes(space.available_blocks)))),
+        ("Inodes", format!("{} of {} bytes, {} free", space.inodes, info.inode_bytes, space.free_inodes)),
+        ("Blocks", format!("{} of {} bytes, in {} groups", info.blocks, info.block_bytes, info.groups)),
+        ("Made", date(info.made)),
+        ("Last written", date(info.written)),
+        ("Last checked", date(info.checked)),
+    ]);
+    if !info.last_mounted.is_empty() {
+        lines.push(("Last mounted", info.last_mounted.escape_debug().to_string()));
+    }
+    lines.extend(device_lines(&info.device));
+    lines
+}
+
+fn device_lines(device: &DeviceState) -> Vec<(&'static str, String)> {
+    let limits = &device.limits;
+    let yes = |what: &str, has: bool| if has { format!(", {what}") } else { String::new() };
+    let way = if device.direct { "direct (O_DIRECT)" } else { "buffered by the host" };
+    vec![
+        ("Device", format!("{}, {}", device.kind, size(device.len_bytes))),
+        ("I/O", format!("engine {}, {way}", device.engine)),
+        ("I/O size", format!("{} built up to (--bio-target changes it)", human(device.bio_target_bytes.into()))),
+        (
+            "Limits",
+            format!(
+                "block {} logical, {} physical; {} and {} segments in one I/O; queue of {}{}{}{}{}",
+                limits.logical_block_bytes,
+                limits.physical_block_bytes,
+                human(limits.max_transfer_bytes.into()),
+                limits.max_segments,
+                limits.queue_depth,
+                yes("discard", limits.discard),
+                yes("write-zeroes", limits.write_zeroes),
+                yes("FUA", limits.fua),
+                yes("volatile cache", limits.volatile_cache),
+            ),
+        ),
+    ]
+}
+
+fn value(image: &str, info: &VolumeInfo) -> Value {
+    let date = |time: Option<SystemTime>| time.and_then(rfc3339);
+    let (space, device, limits) = (&info.space, &info.device, &info.device.limits);
+    let bytes = |blocks: u64| blocks.saturating_mul(info.block_bytes.into());
+    json!({
+        "image": image,
+        "format": info.format,
+        "label": info.label,
+        "uuid": info.uuid,
+        "features": info.features,
+        "clean": info.clean,
+        "errors": info.errors,
+        "journal": info.journal.as_str(),
+        "block_bytes": info.block_bytes,
+        "blocks": info.blocks,
+        "groups": info.groups,
+        "inode_bytes": info.inode_bytes,
+        "inodes": space.inodes,
+        "inodes_free": space.free_inodes,
+        "size_bytes": bytes(info.blocks),
+        "free_bytes": bytes(space.free_blocks),
+        "available_bytes": bytes(space.available_blocks),
+        "made": date(info.made),
+        "last_written": date(info.written),
+        "last_checked": date(info.checked),
+        "last_mounted": info.last_mounted,
+        "device": {
+            "name": device.name,
+            "kind": device.kind,
+            "engine": device.engine,
+            "direct": device.direct,
+            "len_bytes": device.len_bytes,
+            "bio_target_bytes": device.bio_target_bytes,
+            "logical_block_bytes": limits.logical_block_bytes,
+            "physical_block_bytes": limits.physical_block_bytes,
+            "max_transfer_bytes": limits.max_transfer_bytes,
+            "max_segments": limits.max_segments,
+            "queue_depth": limits.queue_depth,
+            "io_opt_bytes": limits.io_opt_bytes,
+            "discard": limits.discard,
+            "write_zeroes": limits.write_zeroes,
+            "fua": limits.fua,
+            "volatile_cache": limits.volatile_cache,
+        },
+    })
+}

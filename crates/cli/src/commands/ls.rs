@@ -1,0 +1,308 @@
+//! `ls`.
+
+use std::ffi::OsString;
+use std::time::SystemTime;
+
+use clap::{ArgAction, Args};
+use serde_json::{Map, Value, json};
+use throughline::{Dir, Metadata, Volume};
+
+use super::describe::{coloured, letter, metadata_into, name_into};
+use crate::args::JsonFlag;
+use crate::context::{Access, Context, Opened, place_parser};
+use crate::mode::show;
+use crate::owner::Names;
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::{human, printable};
+use crate::time::short;
+use crate::walk::{Entry, Guard, sorted};
+
+/// Arguments of `ls`.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct LsArgs {
+    /// Directories and files in images
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Show names that begin with a dot, and . and ..
+    #[arg(short, long)]
+    all: bool,
+    /// Show names that begin with a dot, but not . and ..
+    #[arg(short = 'A', long)]
+    almost_all: bool,
+    /// One line for each file: mode, links, owner, group, size, time
+    #[arg(short = 'l')]
+    long: bool,
+    /// As -l, with numbers instead of names for owner and group
+    #[arg(short, long)]
+    numeric_uid_gid: bool,
+    /// Show inode numbers
+    #[arg(short, long)]
+    inode: bool,
+    /// Show allocated space in KiB
+    #[arg(short, long)]
+    size: bool,
+    /// Sizes as 1.5K, 12M
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// List directories inside directories too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Show directories themselves, not what is in them
+    #[arg(short, long)]
+    directory: bool,
+    /// Sort by time, newest first
+    #[arg(short = 't')]
+    by_time: bool,
+    /// Sort by size, largest first
+    #[arg(short = 'S')]
+    by_size: bool,
+    /// Turn the order around
+    #[arg(short, long)]
+    reverse: bool,
+    /// One name a line (always so; for the hand that types it)
+    #[arg(short = '1', hide = true)]
+    one: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+struct Line {
+    name: OsString,
+    meta: Metadata,
+    target: Option<OsString>,
+}
+
+struct Listing<'a> {
+    args: &'a LsArgs,
+    names: Names,
+    now: SystemTime,
+    headers: bool,
+    first: bool,
+    found: Vec<Value>,
+}
+
+/// Lists files first, then directories, as coreutils does.
+pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
+    let mut listing = Listing {
+        args,
+        names: Names::of_host(),
+        now: SystemTime::now(),
+        headers: args.places.len() > 1 || args.recursive,
+        first: true,
+        found: Vec::new(),
+    };
+    let (mut files, mut dirs) = (Vec::new(), Vec::new());
+    context.each(&args.places, |context, place| {
+        let opened = context.open(place, Access::Read)?;
+        let cannot = || format!("cannot access {place}");
+        let mut meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
+        if meta.is_symlink() && !args.directory && !args.long {
+            // A link to a directory is listed as the directory, a broken one as itself.
+            meta = opened.volume.metadata(&opened.path).unwrap_or(meta);
+        }
+        if meta.is_dir() && !args.directory {
+            dirs.push(opened);
+        } else {
+            let target = meta.is_symlink().then(|| opened.volume.read_link(&opened.path)).transpose().doing(cannot)?;
+            files.push(Line { name: place.to_argument(), meta, target: target.map(Into::into) });
+        }
+        Ok(())
+    })?;
+    if !files.is_empty() {
+        listing.lines(context, None, files)?;
+        listing.first = false;
+    }
+    for opened in dirs {
+        let mut guard = Guard::default();
+        let dir = opened.volume.open_dir(&opened.path).doing(|| format!("cannot open directory {}", opened.place));
+        let listed = dir.and_then(|dir| listing.directory(context, &opened, &opened.place, &dir, &mut guard));
+        if let Err(failure) = listed {
+            context.complain(failure)?;
+        }
+    }
+    if context.json {
+        let found = std::mem::take(&mut listing.found);
+        context.out.json(&Value::Array(found))?;
+    }
+    Ok(())
+}
+
+impl Listing<'_> {
+    fn directory(
+        &mut self,
+        context: &mut Context,
+        opened: &Opened,
+        place: &Place,
+        dir: &Dir,
+        guard: &mut Guard,
+    ) -> Result<(), Failure> {
+        let reading = || format!("reading directory {place}");
+        let own = dir.own_metadata().doing(reading)?;
+        guard.enter(own.ino()).doing(reading)?;
+        let mut lines = Vec::new();
+        for Entry { name, meta } in sorted(dir).doing(reading)? {
+            if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let line = meta.and_then(|meta| {
+                let target = meta.is_symlink().then(|| dir.read_link(&name)).transpose()?;
+                Ok(Line { target: target.map(Into::into), meta, name: name.clone() })
+            });
+            match line.doing(|| format!("cannot access {}", place.join(&name))) {
+                Ok(line) => lines.push(line),
+                Err(failure) => context.complain(failure)?,
+            }
+        }
+        let below: Vec<OsString> = if self.args.recursive {
+            lines.iter().filter(|line| line.meta.is_dir()).map(|line| line.name.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        if self.args.all && !context.json {
+            self.add_dots(&opened.volume, place, own, &mut lines).doing(reading)?;
+        }
+        self.lines(context, Some(place), lines)?;
+        for name in below {
+            let place = place.join(&name);
+            let inner = dir.open_dir(&name).doing(|| format!("cannot open directory {place}"));
+            if let Err(failure) = inner.and_then(|inner| self.directory(context, opened, &place, &inner, guard)) {
+                context.complain(failure)?;
+            }
+        }
+        guard.leave();
+        Ok(())
+    }
+
+    fn add_dots(&self, volume: &Volume, place: &Place, own: Metadata, lines: &mut Vec<Line>) -> crate::problem::Result<()> {
+        let Place::Image { path, .. } = place else {
+            return Err(Problem::new("not in an image"));
+        };
+        let parent = volume.metadata(path.join(".."))?;
+        lines.push(Line { name: ".".into(), meta: own, target: None });
+        lines.push(Line { name: "..".into(), meta: parent, target: None });
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(())
+    }
+
+    /// Shows lines, which come sorted by name.
+    fn lines(&mut self, context: &mut Context, header: Option<&Place>, mut lines: Vec<Line>) -> Result<(), Failure> {
+        if self.args.by_size {
+            lines.sort_by_key(|line| std::cmp::Reverse(line.meta.len()));
+        } else if self.args.by_time {
+            lines.sort_by_key(|line| std::cmp::Reverse(line.meta.modified()));
+        }
+        if self.args.reverse {
+            lines.reverse();
+        }
+        if context.json {
+            return self.keep(header, &lines);
+        }
+        let terminal = context.out.terminal;
+        if let Some(place) = header.filter(|_| self.headers) {
+            if !self.first {
+                context.out.line("")?;
+            }
+            let name = place.to_argument();
+            context.out.bytes(&printable(&name, terminal))?;
+            context.out.line(":")?;
+        }
+        self.first = false;
+        if (self.args.long || self.args.numeric_uid_gid || self.args.size) && header.is_some() {
+            let blocks = lines.iter().map(|line| line.meta.blocks_512()).fold(0u64, u64::saturating_add);
+            context.out.line(format!("total {}", self.kib(blocks)))?;
+        }
+        self.rows(context, &lines)
+    }
+
+    /// Allocated sectors as KiB, or in words.
+    fn kib(&self, blocks_512: u64) -> String {
+        if self.args.human_readable {
+            human(blocks_512.saturating_mul(512))
+        } else {
+            blocks_512.div_ceil(2).to_string()
+        }
+    }
+
+    fn rows(&self, context: &mut Context, lines: &[Line]) -> Result<(), Failure> {
+        // Columns: each as wide as its widest, numbers to the right.
+        let rows: Vec<Vec<(String, bool)>> = lines.iter().map(|line| self.columns(&line.meta)).collect();
+        let count = rows.first().map_or(0, Vec::len);
+        let widths: Vec<usize> =
+            (0..count).map(|column| rows.iter().map(|row| row[column].0.chars().count()).max().unwrap_or(0)).collect();
+        for (row, line) in rows.iter().zip(lines) {
+            let mut text = String::new();
+            for ((cell, right), width) in row.iter().zip(&widths) {
+                if *right {
+                    text.push_str(&format!("{cell:>width$} "));
+                } else {
+                    text.push_str(&format!("{cell:<width$} "));
+                }
+            }
+            context.out.bytes(text.as_bytes())?;
+            let terminal = context.out.terminal;
+            let name = printable(&line.name, terminal);
+            if context.out.colours() {
+                context.out.bytes(&coloured(&name, &line.meta))?;
+            } else {
+                context.out.bytes(&name)?;
+            }
+            if let Some(target) = line.target.as_ref().filter(|_| self.args.long || self.args.numeric_uid_gid) {
+                context.out.bytes(b" -> ")?;
+                context.out.bytes(&printable(target, terminal))?;
+            }
+            context.out.line("")?;
+        }
+        Ok(())
+    }
+
+    /// The cells in front of the name, and whether they go to the right.
+    fn columns(&self, meta: &Metadata) -> Vec<(String, bool)> {
+        let mut cells = Vec::new();
+        if self.args.inode {
+            cells.push((meta.ino().to_string(), true));
+        }
+        if self.args.size {
+            cells.push((self.kib(meta.blocks_512()), true));
+        }
+        if !self.args.long && !self.args.numeric_uid_gid {
+            return cells;
+        }
+        let name = |name: Option<&str>, id: u32| match name {
+            Some(name) if !self.args.numeric_uid_gid => name.to_owned(),
+            _ => id.to_string(),
+        };
+        let size = match meta.device() {
+            Some(device) => format!("{}, {}", device.major, device.minor),
+            None if self.args.human_readable => human(meta.len()),
+            None => meta.len().to_string(),
+        };
+        cells.push((show(letter(meta.file_type()), meta.mode()), false));
+        cells.push((meta.links().to_string(), true));
+        cells.push((name(self.names.user(meta.uid()), meta.uid()), false));
+        cells.push((name(self.names.group(meta.gid()), meta.gid()), false));
+        cells.push((size, true));
+        cells.push((short(meta.modified(), self.now), false));
+        cells
+    }
+
+    fn keep(&mut self, header: Option<&Place>, lines: &[Line]) -> Result<(), Failure> {
+        for line in lines {
+            let mut object = Map::new();
+            name_into(&mut object, "name", &line.name);
+            if let Some(place) = header {
+                name_into(&mut object, "directory", &place.to_argument());
+            }
+            if let Some(target) = &line.target {
+                name_into(&mut object, "target", target);
+            }
+            metadata_into(&mut object, &line.meta);
+            self.found.push(json!(object));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! `mkdir`.
+
+use std::path::{Component, PathBuf};
+
+use clap::Args;
+use throughline::Attributes;
+
+use crate::context::{Access, Context, Opened, place_parser};
+use crate::mode::ModeChange;
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Kind, Problem};
+
+/// Arguments of `mkdir`.
+#[derive(Args, Debug)]
+pub(crate) struct MkdirArgs {
+    /// Directories to make in images
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Make missing directories on the way; no error where one exists
+    #[arg(short, long)]
+    parents: bool,
+    /// Permission bits as for chmod, instead of rwxrwxrwx less the umask
+    #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]
+    mode: Option<ModeChange>,
+    /// Say what was made
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Makes each directory.
+pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure> {
+    let umask = context.umask;
+    let plain = Attributes::new().mode(0o777 & !umask);
+    let last = match &args.mode {
+        Some(change) => Attributes::new().mode(change.apply(0o777 & !umask, true, umask)),
+        None => plain.clone(),
+    };
+    // Directories on the way must let their owner in.
+    let between = Attributes::new().mode((0o777 & !umask) | 0o300);
+    context.each(&args.places, |context, place| {
+        let opened = context.open(place, Access::Write)?;
+        if args.parents {
+            parents(args, context, &opened, &between, &last)
+        } else {
+            opened.volume.create_dir(&opened.path, &last).doing(|| format!("cannot create directory {place}"))?;
+            said(args, context, place)
+        }
+    })
+}
+
+fn parents(args: &MkdirArgs, context: &mut Context, opened: &Opened, between: &Attributes, last: &Attributes) -> Result<(), Failure> {
+    let Place::Image { image, .. } = &opened.place else {
+        return Ok(());
+    };
+    let mut done = PathBuf::new();
+    let mut rest = opened.path.components().peekable();
+    while let Some(component) = rest.next() {
+        done.push(component);
+        if !matches!(component, Component::Normal(_)) {
+            continue;
+        }
+        let place = Place::Image { image: image.clone(), path: done.clone() };
+        let cannot = || format!("cannot create directory {place}");
+        let attributes = if rest.peek().is_none() { last } else { between };
+        match opened.volume.create_dir(&done, attributes).doing(cannot) {
+            Ok(_) => said(args, context, &place)?,
+            Err(failure) if failure.kind() == Some(Kind::Exists) => {
+                if !opened.volume.metadata(&done).doing(cannot)?.is_dir() {
+                    return Err(Problem::new("Not a directory").met(cannot()));
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}
+
+fn said(args: &MkdirArgs, context: &mut Context, place: &Place) -> Result<(), Failure> {
+    if args.verbose { context.out.line(format!("created directory {place}")) } else { Ok(()) }
+}

@@ -1,0 +1,53 @@
+//! The commands, one a file: its arguments, its help, what it does.
+
+pub(crate) mod cat;
+pub(crate) mod chmod;
+pub(crate) mod chown;
+pub(crate) mod cp;
+pub(crate) mod df;
+pub(crate) mod du;
+pub(crate) mod generate;
+pub(crate) mod info;
+pub(crate) mod lab;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
+pub(crate) mod readlink;
+pub(crate) mod rm;
+pub(crate) mod stat;
+pub(crate) mod touch;
+pub(crate) mod tree;
+pub(crate) mod truncate;
+
+mod describe;
+
+use crate::args::Command;
+use crate::context::Context;
+use crate::problem::Failure;
+
+/// Runs a command. What went wrong with single places is said on the way; what ends the command comes back.
+pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
+    match command {
+        Command::Info(args) => info::run(&args, context),
+        Command::Ls(args) => ls::run(&args, context),
+        Command::Tree(args) => tree::run(&args, context),
+        Command::Stat(args) => stat::run(&args, context),
+        Command::Cat(args) => cat::run(&args, context),
+        Command::Cp(args) => cp::run(&args, context),
+        Command::Rm(args) => rm::run(&args, context),
+        Command::Mkdir(args) => mkdir::run(&args, context),
+        Command::Mv(args) => mv::run(&args, context),
+        Command::Ln(args) => ln::run(&args, context),
+        Command::Readlink(args) => readlink::run(&args, context),
+        Command::Chmod(args) => chmod::run(&args, context),
+        Command::Chown(args) => chown::run(&args, context),
+        Command::Touch(args) => touch::run(&args, context),
+        Command::Truncate(args) => truncate::run(&args, context),
+        Command::Df(args) => df::run(&args, context),
+        Command::Du(args) => du::run(&args, context),
+        Command::Lab(args) => lab::run(&args, context),
+        Command::Completions(args) => generate::completions(&args, context),
+        Command::Man(args) => generate::man(&args, context),
+    }
+}

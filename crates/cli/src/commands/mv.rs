@@ -1,0 +1,102 @@
+//! `mv`.
+
+use clap::Args;
+use throughline::RenameMode;
+
+use crate::context::{Access, Context, not_in_an_image, place_parser};
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Kind, Problem};
+
+/// Arguments of `mv`.
+#[derive(Args, Debug)]
+pub(crate) struct MvArgs {
+    /// What to move, then where to: a new name, or a directory
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// The directory to move into; then all places are sources
+    #[arg(short, long, value_name = "IMAGE:/DIR", value_parser = place_parser())]
+    target_directory: Option<Place>,
+    /// The last place is a new name even where it is a directory
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Leave what exists at the target as it is
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Replace what exists at the target (as without it: nothing is ever asked)
+    #[arg(short, long)]
+    force: bool,
+    /// Swap source and target
+    #[arg(long, conflicts_with = "no_clobber")]
+    exchange: bool,
+    /// Say what was moved
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Where sources go to: into a directory, or to one name.
+pub(crate) fn sources_and_target<'a>(
+    places: &'a [Place],
+    target_directory: Option<&'a Place>,
+) -> Result<(&'a [Place], &'a Place), Failure> {
+    match (target_directory, places) {
+        (Some(target), sources) => Ok((sources, target)),
+        (None, [sources @ .., target]) if !sources.is_empty() => Ok((sources, target)),
+        (None, [only, ..]) => Err(Failure::Usage(format!("missing destination behind {only}"))),
+        (None, []) => Err(Failure::Usage("missing source and destination".into())),
+    }
+}
+
+/// Moves each source.
+pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
+    let (sources, target) = sources_and_target(&args.places, args.target_directory.as_ref())?;
+    let Place::Image { image, .. } = target else {
+        return Err(leaves_the_image(target));
+    };
+    for source in sources {
+        match source {
+            Place::Image { image: other, .. } if other == image => {}
+            _ => return Err(leaves_the_image(source)),
+        }
+    }
+    let opened = context.open(target, Access::Write)?;
+    let is_dir = !args.no_target_directory && opened.volume.metadata(&opened.path).is_ok_and(|meta| meta.is_dir());
+    let into = is_dir && !(args.exchange && sources.len() == 1 && args.target_directory.is_none());
+    if !into && (sources.len() > 1 || args.target_directory.is_some()) {
+        return Err(Problem::new("Not a directory").met(format!("target {target}")));
+    }
+    let mode = match (args.exchange, args.no_clobber) {
+        (true, _) => RenameMode::Exchange,
+        (_, true) => RenameMode::NoReplace,
+        _ => RenameMode::Replace,
+    };
+    context.each(sources, |context, source| {
+        let Place::Image { path, .. } = source else {
+            return Err(not_in_an_image(source));
+        };
+        let cannot = |to: &Place| format!("cannot move {source} to {to}");
+        let to = match (into, path.file_name()) {
+            (false, _) => target.clone(),
+            (true, Some(name)) => target.join(name),
+            (true, None) => return Err(Problem::new("it has no name that could be moved").met(cannot(target))),
+        };
+        let Place::Image { path: to_path, .. } = &to else {
+            return Err(not_in_an_image(&to));
+        };
+        match opened.volume.rename(path, to_path, mode).doing(|| cannot(&to)) {
+            Err(failure) if args.no_clobber && failure.kind() == Some(Kind::Exists) => return Ok(()),
+            other => other?,
+        }
+        if args.verbose {
+            let arrow = if args.exchange { "<->" } else { "->" };
+            context.out.line(format!("renamed {source} {arrow} {to}"))?;
+        }
+        Ok(())
+    })
+}
+
+fn leaves_the_image(place: &Place) -> Failure {
+    Failure::Usage(format!(
+        "{place} is not in the target's image, and mv moves inside one image only: \
+         copy with 'throughline cp -a', then remove the source"
+    ))
+}

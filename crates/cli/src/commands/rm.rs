@@ -1,0 +1,124 @@
+//! `rm`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use throughline::Dir;
+
+use crate::context::{Access, Context, place_parser};
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::walk::{Guard, open_parent};
+
+/// Arguments of `rm`.
+#[derive(Args, Debug)]
+pub(crate) struct RmArgs {
+    /// Files, and with -r or -d directories, in images
+    #[arg(required_unless_present = "force", value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Remove directories and all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// No error for what is not there
+    #[arg(short, long)]
+    force: bool,
+    /// Remove empty directories
+    #[arg(short, long)]
+    dir: bool,
+    /// Say what was removed
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Names read from a directory before they are removed: bounds memory, and no listing is open while names vanish.
+const BATCH: usize = 4096;
+
+/// Removes each place.
+pub(crate) fn run(args: &RmArgs, context: &mut Context) -> Result<(), Failure> {
+    context.each(&args.places, |context, place| {
+        let opened = context.open(place, Access::Write)?;
+        match remove_place(args, context, &opened.volume, &opened.path, place) {
+            Err(failure) if args.force && failure.kind() == Some(Kind::NotFound) => Ok(()),
+            other => other,
+        }
+    })
+}
+
+fn remove_place(
+    args: &RmArgs,
+    context: &mut Context,
+    volume: &throughline::Volume,
+    path: &std::path::Path,
+    place: &Place,
+) -> Result<(), Failure> {
+    let cannot = || format!("cannot remove {place}");
+    if matches!(path.components().next_back(), Some(std::path::Component::RootDir | std::path::Component::ParentDir))
+        || path.as_os_str().as_encoded_bytes().ends_with(b"/.")
+    {
+        return Err(Problem::new("refusing to remove the root, '.' or '..'")
+            .with_next("name the entries to remove, or make the image anew with mke2fs")
+            .met(cannot()));
+    }
+    let (dir, name) = open_parent(volume, path).doing(cannot)?;
+    remove(args, context, &dir, name, place, &mut Guard::default())
+}
+
+fn remove(
+    args: &RmArgs,
+    context: &mut Context,
+    dir: &Dir,
+    name: &std::ffi::OsStr,
+    place: &Place,
+    guard: &mut Guard,
+) -> Result<(), Failure> {
+    let cannot = || format!("cannot remove {place}");
+    let meta = dir.symlink_metadata(name).doing(cannot)?;
+    if !meta.is_dir() {
+        dir.remove_file(name).doing(cannot)?;
+        return said(args, context, "removed", place);
+    }
+    if args.recursive {
+        let inner = dir.open_dir(name).doing(cannot)?;
+        guard.enter(meta.ino()).doing(cannot)?;
+        let emptied = empty(args, context, &inner, place, guard);
+        guard.leave();
+        // What is still in it was complained about already.
+        if !emptied? {
+            return Ok(());
+        }
+    } else if !args.dir {
+        return Err(Problem::new("Is a directory").with_next("-r removes it with all that is in it, -d if it is empty").met(cannot()));
+    }
+    dir.remove_dir(name).doing(cannot)?;
+    said(args, context, "removed directory", place)
+}
+
+/// Removes all that is in a directory; `false` if something had to stay.
+fn empty(args: &RmArgs, context: &mut Context, dir: &Dir, place: &Place, guard: &mut Guard) -> Result<bool, Failure> {
+    let reading = || format!("cannot read directory {place}");
+    let mut stayed = 0usize;
+    loop {
+        // What stayed is met again first or last; looking that much further keeps the batch moving.
+        let mut names: Vec<OsString> = Vec::new();
+        for entry in dir.entries().doing(reading)?.take(BATCH.saturating_add(stayed)) {
+            names.push(entry.doing(reading)?.file_name().to_owned());
+        }
+        let full = names.len() >= BATCH.saturating_add(stayed);
+        let before = names.len();
+        let mut failed = 0usize;
+        for name in names {
+            if let Err(failure) = remove(args, context, dir, &name, &place.join(&name), guard) {
+                failed += 1;
+                context.complain(failure)?;
+            }
+        }
+        if !full || failed == before {
+            return Ok(failed == 0);
+        }
+        stayed = failed;
+    }
+}
+
+fn said(args: &RmArgs, context: &mut Context, what: &str, place: &Place) -> Result<(), Failure> {
+    if args.verbose { context.out.line(format!("{what} {place}")) } else { Ok(()) }
+}

@@ -1,0 +1,92 @@
+//! `stat`.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use throughline::Metadata;
+
+use super::describe::{letter, metadata_into, name_into, words};
+use crate::args::JsonFlag;
+use crate::context::{Access, Context, place_parser};
+use crate::mode::show;
+use crate::owner::Names;
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+use crate::text::quote;
+use crate::time::full;
+
+/// Arguments of `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// Files in images
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Shows each file in the layout of coreutils' `stat`.
+pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure> {
+    let names = Names::of_host();
+    let mut found = Vec::new();
+    context.each(&args.places, |context, place| {
+        let opened = context.open(place, Access::Read)?;
+        let cannot = || format!("cannot stat {place}");
+        let meta = if args.dereference {
+            opened.volume.metadata(&opened.path).doing(cannot)?
+        } else {
+            opened.volume.symlink_metadata(&opened.path).doing(cannot)?
+        };
+        let target = meta.is_symlink().then(|| opened.volume.read_link(&opened.path)).transpose().doing(cannot)?;
+        if context.json {
+            let mut object = Map::new();
+            name_into(&mut object, "name", &place.to_argument());
+            if let Some(target) = &target {
+                name_into(&mut object, "target", target.as_os_str());
+            }
+            metadata_into(&mut object, &meta);
+            found.push(json!(object));
+            return Ok(());
+        }
+        let block_bytes = opened.volume.stat_fs().doing(cannot)?.block_bytes;
+        let arrow = target.map(|target| format!(" -> {}", quote(target))).unwrap_or_default();
+        // A name that is safe on a terminal is shown bare, as coreutils does.
+        let name = place.to_argument();
+        let quoted = quote(&name);
+        let shown = if quoted.starts_with('$') { quoted } else { name.to_string_lossy().into_owned() };
+        context.out.line(format!("  File: {shown}{arrow}"))?;
+        context.out.line(layout(&meta, block_bytes, &names))
+    })?;
+    if context.json {
+        context.out.json(&Value::Array(found))?;
+    }
+    Ok(())
+}
+
+fn layout(meta: &Metadata, block_bytes: u32, names: &Names) -> String {
+    let device = meta.device().map(|device| format!("     Device type: {},{}", device.major, device.minor)).unwrap_or_default();
+    format!(
+        "  Size: {:<15} Blocks: {:<10} IO Block: {:<6} {}\n\
+         Inode: {:<11} Links: {}{device}\n\
+         Access: ({:04o}/{})  Uid: ({:>5}/{:>8})   Gid: ({:>5}/{:>8})\n\
+         Access: {}\nModify: {}\nChange: {}\n Birth: {}",
+        meta.len(),
+        meta.blocks_512(),
+        block_bytes,
+        words(meta),
+        meta.ino(),
+        meta.links(),
+        meta.mode(),
+        show(letter(meta.file_type()), meta.mode()),
+        meta.uid(),
+        names.user(meta.uid()).unwrap_or("UNKNOWN"),
+        meta.gid(),
+        names.group(meta.gid()).unwrap_or("UNKNOWN"),
+        full(meta.accessed()),
+        full(meta.modified()),
+        full(meta.changed()),
+        meta.created().map_or_else(|| "-".to_owned(), full),
+    )
+}

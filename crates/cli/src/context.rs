@@ -1,0 +1,266 @@
+//! What every command works with: the options for all, the images that are open, and where its words go.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use throughline::{EngineChoice, OpenOptions, Volume};
+
+use crate::output::{Complaints, Output};
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::{parse_size, quote};
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Globals {
+    /// Where the file system begins inside the image, for an image inside a disk: bytes, or with a unit
+    /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as partition tables count)
+    #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size, help_heading = "Global options")]
+    pub(crate) offset: u64,
+    /// How the device is driven; auto takes io_uring where the kernel allows it
+    #[arg(long, global = true, value_name = "ENGINE", default_value = "auto", hide_default_value = true, help_heading = "Global options")]
+    pub(crate) engine: Engine,
+    /// Go through the host's page cache instead of O_DIRECT
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) buffered: bool,
+    /// Size that data I/Os are built up to, instead of the one derived from the device
+    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = "Global options")]
+    pub(crate) bio_target: Option<u32>,
+    /// No progress display and no notes
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub(crate) quiet: bool,
+}
+
+/// The choice of engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// io_uring where the kernel allows it, else threads.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// A pool of threads with preadv2 and pwritev2.
+    Threads,
+}
+
+impl From<Engine> for EngineChoice {
+    fn from(engine: Engine) -> EngineChoice {
+        match engine {
+            Engine::Auto => EngineChoice::Auto,
+            Engine::Uring => EngineChoice::Uring,
+            Engine::Threads => EngineChoice::Threads,
+        }
+    }
+}
+
+fn parse_bio_target(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_size(text)?).map_err(|_| format!("bio target {} is too large", quote(text)))
+}
+
+/// For clap: an argument that may be a place in an image, a host path or a stream.
+pub(crate) fn place_parser() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().map(|argument| Place::parse(&argument))
+}
+
+/// A place in an image that a command has opened.
+pub(crate) struct Opened {
+    /// The volume.
+    pub(crate) volume: Volume,
+    /// The image's number in this run.
+    pub(crate) image: usize,
+    /// The absolute path in it.
+    pub(crate) path: PathBuf,
+    /// The place, for messages.
+    pub(crate) place: Place,
+}
+
+/// What is wanted of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing is changed.
+    Read,
+    /// Names, attributes or contents are changed.
+    Write,
+}
+
+struct OpenImage {
+    id: (u64, u64),
+    path: PathBuf,
+    volume: Volume,
+    access: Access,
+}
+
+/// The images that are open.
+pub(crate) struct Images {
+    globals: Globals,
+    open: Vec<OpenImage>,
+}
+
+impl Images {
+    /// Opens the image of a place, or finds it open already. An image that a command both reads and writes is to be
+    /// opened for writing first.
+    pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {
+        let Place::Image { image, path } = place else {
+            return Err(not_in_an_image(place));
+        };
+        let (number, volume) = self.open_image(image, access)?;
+        Ok(Opened { volume, image: number, path: path.clone(), place: place.clone() })
+    }
+
+    fn open_image(&mut self, image: &Path, access: Access) -> Result<(usize, Volume), Failure> {
+        let cannot = || format!("cannot open {}", quote(image));
+        let host = std::fs::metadata(image).doing(cannot)?;
+        if host.is_dir() {
+            return Err(Problem::new("Is a directory").with_next("name an image file or a block device").met(cannot()));
+        }
+        let id = (host.dev(), host.ino());
+        if let Some(number) = self.open.iter().position(|open| open.id == id) {
+            let open = &self.open[number];
+            if access == Access::Write && open.access == Access::Read {
+                return Err(Problem::new("it is already open for reading").met(cannot()));
+            }
+            return Ok((number, open.volume.clone()));
+        }
+        let mut options = OpenOptions::new();
+        options
+            .engine(self.globals.engine.into())
+            .direct(!self.globals.buffered)
+            .read_only(access == Access::Read)
+            .offset(self.globals.offset)
+            .bio_target(self.globals.bio_target);
+        let volume = options.open(image).map_err(|error| opening_hint(error.into(), &self.globals).met(cannot()))?;
+        self.open.push(OpenImage { id, path: image.to_owned(), volume: volume.clone(), access });
+        Ok((self.open.len() - 1, volume))
+    }
+
+    /// Device and inode of each image's file on the host.
+    pub(crate) fn host_ids(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.open.iter().map(|open| open.id)
+    }
+
+    /// All volumes.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.open.iter().map(|open| &open.volume)
+    }
+
+    /// Puts everything on the disks.
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
+        for open in &self.open {
+            open.volume.sync().doing(|| format!("cannot write back {}", quote(&open.path)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes back and closes every image; what fails here is said as any other failure.
+    fn close(&mut self, complaints: &Complaints) {
+        for open in self.open.drain(..) {
+            if let Err(error) = open.volume.close() {
+                let doing = match open.access {
+                    Access::Read => format!("cannot close {}", quote(&open.path)),
+                    Access::Write => format!("cannot write back {}", quote(&open.path)),
+                };
+                complaints.say(&Problem::from(error).met(doing));
+            }
+        }
+    }
+}
+
+/// The state of one run of the program.
+pub(crate) struct Context {
+    /// The options for all commands.
+    pub(crate) globals: Globals,
+    /// Results as JSON.
+    pub(crate) json: bool,
+    /// Standard output.
+    pub(crate) out: Output,
+    /// Standard error.
+    pub(crate) complaints: Complaints,
+    /// The bits that new files do without.
+    pub(crate) umask: u32,
+    /// The images that are open.
+    pub(crate) images: Images,
+}
+
+impl Context {
+    /// A fresh one.
+    pub(crate) fn new(globals: Globals, json: bool) -> Context {
+        let images = Images { globals: globals.clone(), open: Vec::new() };
+        Context { globals, json, out: Output::new(), complaints: Complaints::default(), umask: umask(), images }
+    }
+
+    /// As [`Images::open`].
+    pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {
+        self.images.open(place, access)
+    }
+
+    /// Opens a whole image for reading.
+    pub(crate) fn open_image(&mut self, image: &Path) -> Result<Volume, Failure> {
+        Ok(self.images.open_image(image, Access::Read)?.1)
+    }
+
+    /// Says a failure and goes on; a closed pipe ends the command instead.
+    pub(crate) fn complain(&self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure::PipeClosed => Err(failure),
+            failure => {
+                self.complaints.say(&failure);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs one place's part of a command; its failure is said, and the others go on.
+    pub(crate) fn each<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut part: impl FnMut(&mut Context, T) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        for item in items {
+            if let Err(failure) = part(self, item) {
+                self.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back and closes every image.
+    pub(crate) fn close(&mut self) {
+        self.images.close(&self.complaints);
+    }
+}
+
+/// This process's umask. It can only be read by setting it; called before other threads make files.
+fn umask() -> u32 {
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    umask.as_raw_mode() & 0o777
+}
+
+/// The usage error for a place that had to be in an image.
+pub(crate) fn not_in_an_image(place: &Place) -> Failure {
+    match place {
+        Place::Host(path) if path.is_file() => {
+            Failure::Usage(format!("{place} is not a place in an image: write {} for its root", quote(format!("{}:/", path.display()))))
+        }
+        _ => Failure::Usage(format!("{place} is not a place in an image: write IMAGE:/path")),
+    }
+}
+
+/// What to do about an image that does not open.
+fn opening_hint(problem: Problem, globals: &Globals) -> Problem {
+    let reason = problem.reason.to_lowercase();
+    if reason.contains("magic") || reason.contains("not an ext") {
+        let next = if globals.offset == 0 {
+            "for an image inside a disk, give the start of its partition: --offset 2048s ('sfdisk -l' shows it)"
+        } else {
+            "check --offset: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
+        };
+        return problem.with_next(next);
+    }
+    if reason.contains("journal") && reason.contains("recover") {
+        return problem.with_next("replay the journal with 'e2fsck -fy IMAGE', or read without writing");
+    }
+    problem
+}

@@ -1,0 +1,259 @@
+//! From the command line to single copies: what each source is called at the target.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::host::{HostContent, HostFolder};
+use super::image::ImageFolder;
+use super::side::{Content, Folder, Id, Meta};
+use super::tree::{At, Walker};
+use super::workers::{Shared, beside};
+use super::{Follow, Options};
+use crate::context::{Access, Context, Images};
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Kind, Problem, Result};
+use crate::progress::Progress;
+
+/// What a copy did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// Names made: files, directories, links and nodes.
+    pub(crate) names: u64,
+    /// Bytes of file contents.
+    pub(crate) bytes: u64,
+}
+
+/// A name in an open folder.
+struct Located {
+    folder: Box<dyn Folder>,
+    name: OsString,
+    place: Place,
+}
+
+impl Located {
+    fn at(&self) -> At<'_> {
+        At { folder: self.folder.as_ref(), name: &self.name, place: &self.place }
+    }
+}
+
+/// Where all sources go.
+enum Target {
+    /// To standard output.
+    Stream,
+    /// Into this directory, under their own names.
+    Into(Place),
+    /// To this name.
+    Name(Located),
+}
+
+/// Copies every source to the target. Failures of single files are said on the way.
+///
+/// `must_be_dir`: the target was named by -t.
+pub(crate) fn copy(
+    context: &mut Context,
+    sources: &[Place],
+    target: &Place,
+    must_be_dir: bool,
+    options: &Options,
+) -> std::result::Result<Totals, Failure> {
+    let Context { images, out, complaints, umask, globals, .. } = context;
+    // The target first: its image is opened for writing, and a source in the same image uses it as it is.
+    let target = find_target(images, sources, target, must_be_dir, options)?;
+    for source in sources {
+        if matches!(source, Place::Image { .. }) {
+            // A source that cannot be opened is said when its turn comes.
+            let _ = images.open(source, Access::Read);
+        }
+    }
+    let progress = Progress::bytes(single_len(images, sources, options), globals.quiet);
+    let ids = images.host_ids().map(|(dev, ino)| Id::Host(dev, ino)).collect();
+    let shared = Shared { complaints, progress: &progress, sparse: options.sparse, bytes: AtomicU64::new(0) };
+    let mut names = 0;
+    let copied = beside(&shared, |queue| {
+        let mut walker = Walker::new(options, *umask, out, &shared, queue, ids);
+        for source in sources {
+            match one(images, &mut walker, source, &target) {
+                Ok(()) => {}
+                Err(failure @ (Failure::PipeClosed | Failure::Usage(_))) => return Err(failure),
+                Err(failure) => shared.complain(&failure),
+            }
+        }
+        names = walker.names;
+        Ok(())
+    });
+    progress.clear();
+    copied.map(|()| Totals { names, bytes: shared.bytes.load(Ordering::Relaxed) })
+}
+
+/// The length of the only file that is copied, for the progress display.
+fn single_len(images: &mut Images, sources: &[Place], options: &Options) -> Option<u64> {
+    match sources {
+        [only @ (Place::Host(_) | Place::Image { .. })] if !options.recursive => {
+            let located = locate(images, only, Access::Read).ok()?;
+            located.folder.meta(&located.name, true).ok().map(|meta| meta.len_bytes)
+        }
+        _ => None,
+    }
+}
+
+fn find_target(
+    images: &mut Images,
+    sources: &[Place],
+    target: &Place,
+    must_be_dir: bool,
+    options: &Options,
+) -> std::result::Result<Target, Failure> {
+    let many = sources.len() > 1 || must_be_dir;
+    if *target == Place::Stream {
+        if many || options.recursive {
+            return Err(Failure::Usage("standard output takes one file".into()));
+        }
+        return Ok(Target::Stream);
+    }
+    let located = locate(images, target, Access::Write)?;
+    let found = located.folder.meta(&located.name, true);
+    match found {
+        Ok(meta) if meta.is_dir() && !options.exact_target => return Ok(Target::Into(target.clone())),
+        Ok(_) => {}
+        Err(problem) if problem.kind == Kind::NotFound => {
+            if is_folder_name(target) && !options.recursive && !many {
+                return Err(Problem::new("Not a directory").met(format!("cannot create regular file {target}")));
+            }
+        }
+        Err(problem) => return Err(problem.met(format!("cannot access {target}"))),
+    }
+    if many {
+        return Err(Problem::new("Not a directory")
+            .with_next("make it first: throughline mkdir, or mkdir on the host")
+            .met(format!("target {target}")));
+    }
+    Ok(Target::Name(located))
+}
+
+/// Written with a slash at its end.
+fn is_folder_name(place: &Place) -> bool {
+    place.to_argument().as_bytes().ends_with(b"/")
+}
+
+fn one(images: &mut Images, walker: &mut Walker<'_>, source: &Place, target: &Target) -> std::result::Result<(), Failure> {
+    if *source == Place::Stream {
+        let from = HostContent::stdin().doing(|| "cannot read standard input")?;
+        return stream_in(walker, &from, target);
+    }
+    let from = locate(images, source, Access::Read)?;
+    match target {
+        Target::Stream => stream_out(walker, &from),
+        Target::Name(to) => walker.source(from.at(), to.at()),
+        Target::Into(dir) => {
+            let folder = open_folder(images, dir, Access::Write).doing(|| format!("cannot open directory {dir}"))?;
+            let is_name = !matches!(from.name.as_bytes(), b"." | b"..");
+            let (name, place) =
+                if is_name { (from.name.clone(), dir.join(&from.name)) } else { (OsString::from("."), dir.clone()) };
+            walker.source(from.at(), At { folder: folder.as_ref(), name: &name, place: &place })
+        }
+    }
+}
+
+fn stream_in(
+    walker: &mut Walker<'_>,
+    from: &dyn Content,
+    target: &Target,
+) -> std::result::Result<(), Failure> {
+    let to = match target {
+        Target::Name(to) => to,
+        Target::Into(dir) => {
+            return Err(Failure::Usage(format!("standard input has no name to be called by in {dir}: write the file's name too")));
+        }
+        Target::Stream => {
+            let to = HostContent::stdout().doing(|| "cannot write to standard output")?;
+            return walker.bytes(from, &to, &Place::Stream, &Place::Stream);
+        }
+    };
+    let existing: Option<Meta> = match to.folder.meta(&to.name, false) {
+        Ok(_) if walker.options.no_clobber => return Ok(()),
+        Ok(existing) => Some(existing),
+        Err(problem) if problem.kind == Kind::NotFound => None,
+        Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
+    };
+    let file = walker.open_target(to.at(), 0o666 & !walker.umask, existing.as_ref())?;
+    walker.names += 1;
+    walker.bytes(from, file.as_ref(), &Place::Stream, &to.place)
+}
+
+fn stream_out(walker: &mut Walker<'_>, from: &Located) -> std::result::Result<(), Failure> {
+    let cannot = || format!("cannot open {} for reading", from.place);
+    let follow = walker.options.follow != Follow::Never;
+    let meta = from.folder.meta(&from.name, follow).doing(cannot)?;
+    if meta.is_dir() {
+        return Err(Problem::new("Is a directory").met(cannot()));
+    }
+    let content = from.folder.open(&from.name, follow).doing(cannot)?;
+    let to = HostContent::stdout().doing(|| "cannot write to standard output")?;
+    walker.bytes(content.as_ref(), &to, &from.place, &Place::Stream)
+}
+
+/// The folder that holds the last name of a place, and that name; `.` in the folder itself where there is none.
+fn locate(images: &mut Images, place: &Place, access: Access) -> std::result::Result<Located, Failure> {
+    let path: &Path = match place {
+        Place::Image { path, .. } => path,
+        Place::Host(path) => path,
+        Place::Stream => return Err(Failure::Usage("a stream is no file".into())),
+    };
+    let names_itself = path.as_os_str().as_bytes().ends_with(b"/.") || path == Path::new(".");
+    let (parent, name) = match (path.components().next_back(), path.parent()) {
+        (Some(Component::Normal(name)), Some(parent)) if !names_itself => (parent.to_owned(), name.to_owned()),
+        _ => (path.to_owned(), OsString::from(".")),
+    };
+    let parent = if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent };
+    let folder_place = match place {
+        Place::Image { image, .. } => Place::Image { image: image.clone(), path: parent },
+        _ => Place::Host(parent),
+    };
+    let folder = open_folder_failing(images, &folder_place, access, place)?;
+    Ok(Located { folder, name, place: place.clone() })
+}
+
+fn open_folder_failing(
+    images: &mut Images,
+    folder: &Place,
+    access: Access,
+    wanted: &Place,
+) -> std::result::Result<Box<dyn Folder>, Failure> {
+    if matches!(folder, Place::Image { .. }) {
+        // What keeps the image from opening is said as such.
+        images.open(folder, access)?;
+    }
+    let doing = match access {
+        Access::Read => "cannot stat",
+        Access::Write => "cannot create",
+    };
+    open_folder(images, folder, access).doing(|| format!("{doing} {wanted}"))
+}
+
+/// Opens a directory; its image is open already.
+fn open_folder(images: &mut Images, place: &Place, access: Access) -> Result<Box<dyn Folder>> {
+    match place {
+        Place::Host(path) => Ok(Box::new(HostFolder::open(path)?)),
+        Place::Image { .. } => {
+            let opened = images.open(place, access).map_err(|failure| Problem::new(failure.to_string()))?;
+            Ok(Box::new(ImageFolder::new(opened.volume.open_dir(&opened.path)?, opened.image)))
+        }
+        Place::Stream => Err(Problem::new("a stream is no directory")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_slash_at_the_end_means_a_directory() {
+        assert!(is_folder_name(&Place::Host("a/".into())));
+        assert!(is_folder_name(&Place::parse(OsStr::new("no-such.img:/"))));
+        assert!(!is_folder_name(&Place::Host("a".into())));
+    }
+}

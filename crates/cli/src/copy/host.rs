@@ -1,0 +1,330 @@
+//! The host's side of a copy: directories by descriptor, so that nothing outside of them is reached by name.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{self, Advice, AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
+use rustix::io::Errno;
+use throughline::{DeviceNumber, FileType};
+
+use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
+use crate::problem::{Problem, Result};
+
+/// A directory of the host.
+pub(crate) struct HostFolder {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl HostFolder {
+    /// Opens a directory by its path, links followed.
+    pub(crate) fn open(path: &Path) -> Result<HostFolder> {
+        let fd = fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(HostFolder { fd, path: path.to_owned() })
+    }
+}
+
+fn no_follow(follow: bool) -> OFlags {
+    if follow { OFlags::empty() } else { OFlags::NOFOLLOW }
+}
+
+impl Folder for HostFolder {
+    fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>> {
+        let dir = fs::Dir::read_from(&self.fd)?;
+        Ok(Box::new(dir.filter_map(|entry| match entry {
+            Ok(entry) => match entry.file_name().to_bytes() {
+                b"." | b".." => None,
+                name => Some(Ok(OsString::from_vec(name.to_vec()))),
+            },
+            Err(errno) => Some(Err(errno.into())),
+        })))
+    }
+
+    fn own(&self) -> Result<Meta> {
+        meta_of(&fs::fstat(&self.fd)?)
+    }
+
+    fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta> {
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        meta_of(&fs::statat(&self.fd, name, flags)?)
+    }
+
+    fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | no_follow(follow);
+        let fd = fs::openat(&self.fd, name, flags, Mode::empty())?;
+        Ok(Box::new(HostFolder { fd, path: self.path.join(name) }))
+    }
+
+    fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | no_follow(follow);
+        let file = File::from(fs::openat(&self.fd, name, flags, Mode::empty())?);
+        let content = HostContent::new(file)?;
+        if !content.stream {
+            // Larger readahead; where it cannot be had, nothing is lost.
+            let _ = fs::fadvise(&content.file, 0, None, Advice::Sequential);
+        }
+        Ok(Box::new(content))
+    }
+
+    fn link_target(&self, name: &OsStr) -> Result<PathBuf> {
+        let target = fs::readlinkat(&self.fd, name, Vec::new())?;
+        Ok(OsStr::from_bytes(target.as_bytes()).into())
+    }
+
+    fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>> {
+        let flags = match how {
+            Create::New => OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
+            Create::Existing => OFlags::TRUNC | OFlags::NOFOLLOW,
+            Create::Through => OFlags::TRUNC,
+        };
+        let fd = fs::openat(&self.fd, name, OFlags::WRONLY | OFlags::CLOEXEC | flags, Mode::from_raw_mode(mode))?;
+        Ok(Box::new(HostContent::new(File::from(fd))?))
+    }
+
+    fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
+        Ok(fs::mkdirat(&self.fd, name, Mode::from_raw_mode(mode))?)
+    }
+
+    fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()> {
+        Ok(fs::symlinkat(target, &self.fd, name)?)
+    }
+
+    fn make_node(&self, name: &OsStr, kind: FileType, device: Option<DeviceNumber>, mode: u32) -> Result<()> {
+        let kind = match kind {
+            FileType::Fifo => fs::FileType::Fifo,
+            FileType::Socket => fs::FileType::Socket,
+            FileType::CharDevice => fs::FileType::CharacterDevice,
+            FileType::BlockDevice => fs::FileType::BlockDevice,
+            FileType::File | FileType::Directory | FileType::Symlink => {
+                return Err(Problem::new("not a special file"));
+            }
+        };
+        let device = device.map_or(0, |device| fs::makedev(device.major, device.minor));
+        fs::mknodat(&self.fd, name, kind, Mode::from_raw_mode(mode), device).map_err(|errno| {
+            let problem = Problem::from(errno);
+            if errno == Errno::PERM { problem.with_next("only root makes device nodes on the host") } else { problem }
+        })
+    }
+
+    fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()> {
+        match first {
+            Landed::Host(path) => Ok(fs::linkat(CWD, path, &self.fd, name, AtFlags::empty())?),
+            Landed::Image(_) => Err(Problem::new("Invalid cross-device link")),
+        }
+    }
+
+    fn landed(&self, name: &OsStr) -> Result<Landed> {
+        Ok(Landed::Host(self.path.join(name)))
+    }
+
+    fn remove(&self, name: &OsStr) -> Result<()> {
+        Ok(fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    fn set(&self, name: &OsStr, change: &Change) -> Result<()> {
+        let is_link = self.meta(name, false)?.kind == FileType::Symlink;
+        apply(
+            change,
+            |uid, gid| fs::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+            // The mode of a link means nothing and cannot be set.
+            |mode| if is_link { Ok(()) } else { fs::chmodat(&self.fd, name, mode, AtFlags::empty()) },
+            |times| fs::utimensat(&self.fd, name, times, AtFlags::SYMLINK_NOFOLLOW),
+        )
+    }
+
+    fn set_own(&self, change: &Change) -> Result<()> {
+        apply_to(&self.fd, change)
+    }
+}
+
+/// An open file, device, pipe or standard stream of the host.
+pub(crate) struct HostContent {
+    file: File,
+    stream: bool,
+}
+
+impl HostContent {
+    fn new(file: File) -> Result<HostContent> {
+        let kind = meta_of(&fs::fstat(&file)?)?.kind;
+        let stream = !matches!(kind, FileType::File | FileType::BlockDevice);
+        Ok(HostContent { file, stream })
+    }
+
+    /// Standard input.
+    pub(crate) fn stdin() -> Result<HostContent> {
+        let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
+        Ok(HostContent { file: File::from(fd), stream: true })
+    }
+
+    /// Standard output.
+    pub(crate) fn stdout() -> Result<HostContent> {
+        let fd = std::io::stdout().as_fd().try_clone_to_owned()?;
+        Ok(HostContent { file: File::from(fd), stream: true })
+    }
+}
+
+impl Content for HostContent {
+    fn meta(&self) -> Result<Meta> {
+        meta_of(&fs::fstat(&self.file)?)
+    }
+
+    fn is_stream(&self) -> bool {
+        self.stream
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let rest = &mut buffer[filled..];
+            let got = if self.stream { (&self.file).read(rest) } else { self.file.read_at(rest, offset_bytes + filled as u64) };
+            match got {
+                Ok(0) => break,
+                Ok(got) => filled += got,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        if self.stream { (&self.file).write_all(bytes)? } else { self.file.write_all_at(bytes, offset_bytes)? }
+        Ok(())
+    }
+
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
+        let start = match fs::seek(&self.file, SeekFrom::Data(offset_bytes)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // No holes are known here: everything is data.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => return Ok(Some(offset_bytes..u64::MAX)),
+            Err(errno) => return Err(errno.into()),
+        };
+        let end = fs::seek(&self.file, SeekFrom::Hole(start))?;
+        Ok(Some(start..end))
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        Ok(self.file.set_len(len_bytes)?)
+    }
+
+    fn set(&self, change: &Change) -> Result<()> {
+        apply_to(&self.file, change)
+    }
+}
+
+fn apply_to(fd: impl AsFd, change: &Change) -> Result<()> {
+    let fd = fd.as_fd();
+    apply(change, |uid, gid| fs::fchown(fd, uid, gid), |mode| fs::fchmod(fd, mode), |times| fs::futimens(fd, times))
+}
+
+/// Owner, mode, times, in this order: a change of owner takes set-id bits away.
+fn apply(
+    change: &Change,
+    chown: impl Fn(Option<fs::Uid>, Option<fs::Gid>) -> rustix::io::Result<()>,
+    chmod: impl FnOnce(Mode) -> rustix::io::Result<()>,
+    utimens: impl FnOnce(&Timestamps) -> rustix::io::Result<()>,
+) -> Result<()> {
+    let mut mode = change.mode;
+    if let Some((uid, gid)) = change.owner {
+        let gid = Some(fs::Gid::from_raw(gid));
+        match chown(Some(fs::Uid::from_raw(uid)), gid) {
+            Ok(()) => {}
+            // Whoever is not root keeps the group if it can be, and gives nobody else's rights away: as cp -p.
+            Err(Errno::PERM | Errno::INVAL) => {
+                let kept = if chown(None, gid).is_ok() { 0o4000 } else { 0o6000 };
+                mode = mode.map(|mode| mode & !kept);
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    if let Some(mode) = mode {
+        chmod(Mode::from_raw_mode(mode))?;
+    }
+    if let Some((accessed, modified)) = change.times {
+        utimens(&Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) })?;
+    }
+    Ok(())
+}
+
+fn timespec(time: SystemTime) -> Timespec {
+    let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX).saturating_neg();
+            match before.subsec_nanos() {
+                0 => (seconds, 0),
+                nanos => (seconds.saturating_sub(1), 1_000_000_000 - nanos),
+            }
+        }
+    };
+    Timespec { tv_sec: seconds, tv_nsec: nanos.into() }
+}
+
+fn system_time(seconds: i64, nanos: u64) -> SystemTime {
+    let whole = if seconds >= 0 {
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds.unsigned_abs()))
+    } else {
+        UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs()))
+    };
+    whole.and_then(|time| time.checked_add(Duration::from_nanos(nanos))).unwrap_or(UNIX_EPOCH)
+}
+
+fn meta_of(stat: &fs::Stat) -> Result<Meta> {
+    let kind = match fs::FileType::from_raw_mode(stat.st_mode) {
+        fs::FileType::RegularFile => FileType::File,
+        fs::FileType::Directory => FileType::Directory,
+        fs::FileType::Symlink => FileType::Symlink,
+        fs::FileType::Fifo => FileType::Fifo,
+        fs::FileType::Socket => FileType::Socket,
+        fs::FileType::CharacterDevice => FileType::CharDevice,
+        fs::FileType::BlockDevice => FileType::BlockDevice,
+        fs::FileType::Unknown => return Err(Problem::new(format!("unknown kind of file, mode {:o}", stat.st_mode))),
+    };
+    let device = kind.is_device().then(|| DeviceNumber { major: fs::major(stat.st_rdev), minor: fs::minor(stat.st_rdev) });
+    Ok(Meta {
+        id: Id::Host(stat.st_dev, stat.st_ino),
+        kind,
+        device,
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        links: stat.st_nlink as u64,
+        len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        accessed: system_time(stat.st_atime, stat.st_atime_nsec),
+        modified: system_time(stat.st_mtime, stat.st_mtime_nsec),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_survive() {
+        for (seconds, nanos) in [(0, 0), (5, 7), (-1, 999_999_999), (-5, 0), (-5, 7)] {
+            let back = timespec(system_time(seconds, nanos));
+            assert_eq!((back.tv_sec, back.tv_nsec), (seconds, nanos as i64));
+        }
+    }
+
+    #[test]
+    fn a_link_below_the_target_is_not_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("outside"), b"dear").unwrap();
+        std::os::unix::fs::symlink("outside", dir.path().join("link")).unwrap();
+        let folder = HostFolder::open(dir.path()).unwrap();
+        for how in [Create::New, Create::Existing] {
+            assert!(folder.create(OsStr::new("link"), 0o644, how).is_err(), "{how:?}");
+        }
+        assert_eq!(std::fs::read(dir.path().join("outside")).unwrap(), b"dear");
+    }
+}

@@ -1,0 +1,67 @@
+//! Copying between images, the host and streams.
+//!
+//! Both sides look alike: a [`side::Folder`] holds names, a [`side::Content`] holds bytes; [`host`] and [`image`] bring
+//! them. [`arguments`] turns the command line into single copies, [`tree`] walks one source and makes what it finds at
+//! the target, [`pump`] moves the bytes, [`workers`] move those of small files, several at a time.
+//!
+//! Invariants:
+//! - Names are made by the one thread that walks, in the order of the walk; only bytes and final attributes come later.
+//!   So a hard link always finds its first name, and a directory's times are set behind its last entry.
+//! - Below the target that was named on the command line, no symbolic link is ever followed when writing: what a hostile
+//!   image holds cannot make a copy leave its target.
+//! - Memory is bounded: a few large buffers, one small one for each worker, a bounded queue between them; beyond that
+//!   only the inode numbers of directories and of files with more names to come.
+
+mod arguments;
+mod host;
+mod image;
+mod pump;
+mod side;
+mod tree;
+mod workers;
+
+pub(crate) use arguments::{Totals, copy};
+
+/// What is copied, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Directories with all that is in them.
+    pub(crate) recursive: bool,
+    /// Mode, owner and times are the source's.
+    pub(crate) preserve: bool,
+    /// Which symbolic links are followed in sources.
+    pub(crate) follow: Follow,
+    /// What exists at the target stays.
+    pub(crate) no_clobber: bool,
+    /// What cannot be opened at the target is replaced.
+    pub(crate) force: bool,
+    /// Every name is said.
+    pub(crate) verbose: bool,
+    /// What becomes of holes.
+    pub(crate) sparse: Sparse,
+    /// The target is a name, never a directory to copy into.
+    pub(crate) exact_target: bool,
+}
+
+/// Which symbolic links are followed in sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follow {
+    /// None: links are copied as links.
+    Never,
+    /// Those named on the command line.
+    Arguments,
+    /// All.
+    Always,
+}
+
+/// What becomes of holes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sparse {
+    /// The source's holes become the target's.
+    #[default]
+    Auto,
+    /// Blocks of zeroes become holes too.
+    Always,
+    /// Holes are written as zeroes.
+    Never,
+}

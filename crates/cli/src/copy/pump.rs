@@ -1,0 +1,229 @@
+//! Moving the bytes of one file.
+//!
+//! A large file is read by a thread of its own into one of [`BUFFERS`] aligned buffers while another is written, so both
+//! sides are busy all the time; each call is large enough for the layers below to keep a device's queue full. A small
+//! file goes through one buffer of the calling thread.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use throughline::AlignedBuf;
+
+use super::Sparse;
+use super::side::Content;
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::progress::Progress;
+
+/// Bytes moved at a time.
+pub(crate) const CHUNK_BYTES: usize = 8 << 20;
+/// Chunks on their way: one read, one written, one between.
+const BUFFERS: usize = 3;
+/// Good for direct I/O on any device, and the unit in which zeroes become holes.
+pub(crate) const ALIGN_BYTES: usize = 4096;
+
+/// The buffers of a pump, kept from file to file; made when the first large file comes.
+#[derive(Default)]
+pub(crate) struct Buffers(Vec<AlignedBuf>);
+
+/// A copy of one file's bytes.
+pub(crate) struct Transfer<'a> {
+    pub(crate) from: &'a dyn Content,
+    pub(crate) to: &'a dyn Content,
+    /// For messages.
+    pub(crate) source: &'a Place,
+    pub(crate) target: &'a Place,
+    pub(crate) sparse: Sparse,
+    pub(crate) progress: &'a Progress,
+}
+
+/// A part of a file in memory.
+struct Piece {
+    offset_bytes: u64,
+    filled: usize,
+    buffer: AlignedBuf,
+}
+
+/// Where reading stands.
+struct Reader<'a> {
+    transfer: &'a Transfer<'a>,
+    /// Next byte to be read.
+    offset_bytes: u64,
+    /// End of the data that is being read; at or before `offset_bytes` when the next must be looked for.
+    data_end: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(transfer: &'a Transfer<'a>) -> Reader<'a> {
+        let whole = transfer.from.is_stream() || transfer.sparse == Sparse::Never;
+        Reader { transfer, offset_bytes: 0, data_end: if whole { u64::MAX } else { 0 } }
+    }
+
+    /// Fills a buffer; offset and length of what was read, `None` at the end.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>, Failure> {
+        let Transfer { from, source, .. } = self.transfer;
+        let reading = || format!("error reading {source}");
+        if self.offset_bytes >= self.data_end {
+            let Some(data) = from.next_data(self.offset_bytes).doing(reading)? else {
+                return Ok(None);
+            };
+            // Whatever a side says, the copy goes forward.
+            self.offset_bytes = data.start.max(self.offset_bytes);
+            self.data_end = data.end.max(self.offset_bytes.saturating_add(1));
+        }
+        let room = usize::try_from(self.data_end - self.offset_bytes).unwrap_or(usize::MAX).min(buffer.len());
+        let got = from.read_at(self.offset_bytes, &mut buffer[..room]).doing(reading)?;
+        if got == 0 {
+            return Ok(None);
+        }
+        let start = self.offset_bytes;
+        self.offset_bytes = start.checked_add(got as u64).ok_or_else(|| Problem::new("File too large").met(reading()))?;
+        Ok(Some((start, got)))
+    }
+
+    /// The length that the copy must have.
+    fn len_bytes(&self) -> Result<u64, Failure> {
+        let Transfer { from, source, .. } = self.transfer;
+        if from.is_stream() {
+            return Ok(self.offset_bytes);
+        }
+        let len = from.meta().doing(|| format!("error reading {source}"))?.len_bytes;
+        Ok(len.max(self.offset_bytes))
+    }
+}
+
+/// Where writing stands.
+struct Writer<'a> {
+    transfer: &'a Transfer<'a>,
+    /// End of what was written.
+    end_bytes: u64,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Failure> {
+        if self.transfer.to.is_stream() {
+            self.zeroes_up_to(offset_bytes)?;
+        }
+        if self.transfer.sparse == Sparse::Always && !self.transfer.to.is_stream() {
+            self.write_without_zeroes(offset_bytes, bytes)?;
+        } else {
+            self.put(offset_bytes, bytes)?;
+        }
+        self.transfer.progress.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn put(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Failure> {
+        let Transfer { to, target, .. } = self.transfer;
+        let written = to.write_at(offset_bytes, bytes).doing(|| format!("error writing {target}"));
+        // A pipe on our standard output that nobody reads any more is no error to talk about.
+        written.map_err(|failure| match (target, failure.kind()) {
+            (Place::Stream, Some(crate::problem::Kind::PipeClosed)) => Failure::PipeClosed,
+            _ => failure,
+        })?;
+        self.end_bytes = offset_bytes.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Writes the runs of blocks that are not all zero.
+    fn write_without_zeroes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Failure> {
+        let is_zero = |at: usize| bytes[at..].iter().take(ALIGN_BYTES).all(|byte| *byte == 0);
+        let mut at = 0;
+        while at < bytes.len() {
+            let hole = is_zero(at);
+            let mut end = at;
+            while end < bytes.len() && is_zero(end) == hole {
+                end = bytes.len().min(end + ALIGN_BYTES);
+            }
+            if !hole {
+                self.put(offset_bytes.saturating_add(at as u64), &bytes[at..end])?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// A stream has no holes.
+    fn zeroes_up_to(&mut self, offset_bytes: u64) -> Result<(), Failure> {
+        const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        while self.end_bytes < offset_bytes {
+            let len = usize::try_from(offset_bytes - self.end_bytes).unwrap_or(usize::MAX).min(ZEROES.len());
+            self.put(self.end_bytes, &ZEROES[..len])?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, len_bytes: u64) -> Result<(), Failure> {
+        let Transfer { to, target, .. } = self.transfer;
+        if to.is_stream() {
+            return self.zeroes_up_to(len_bytes);
+        }
+        if len_bytes > self.end_bytes {
+            to.set_len(len_bytes).doing(|| format!("error writing {target}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies through one buffer; the bytes copied.
+pub(crate) fn copy_small(transfer: &Transfer<'_>, buffer: &mut [u8]) -> Result<u64, Failure> {
+    let mut reader = Reader::new(transfer);
+    let mut writer = Writer { transfer, end_bytes: 0 };
+    let mut copied = 0u64;
+    while let Some((offset_bytes, filled)) = reader.fill(buffer)? {
+        writer.write(offset_bytes, &buffer[..filled])?;
+        copied = copied.saturating_add(filled as u64);
+    }
+    writer.finish(reader.len_bytes()?)?;
+    Ok(copied)
+}
+
+/// Copies with reading and writing at once; the bytes copied.
+pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Result<u64, Failure> {
+    let (full_in, full_out) = bounded::<Piece>(BUFFERS);
+    let (empty_in, empty_out) = bounded::<AlignedBuf>(BUFFERS);
+    buffers.0.resize_with(BUFFERS, || AlignedBuf::zeroed(CHUNK_BYTES, ALIGN_BYTES));
+    for buffer in buffers.0.drain(..) {
+        // There is room for all of them, and the other end is here.
+        let _ = empty_in.send(buffer);
+    }
+    let mut writer = Writer { transfer, end_bytes: 0 };
+    let (len_bytes, written) = std::thread::scope(|scope| {
+        let empty_out = &empty_out;
+        let reader = scope.spawn(move || read_all(transfer, empty_out, &full_in));
+        let written = write_all(&mut writer, full_out, &empty_in);
+        drop(empty_in);
+        // The reader ends by itself: at the end of the file, on an error, or when nobody takes what it read.
+        (reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), written)
+    });
+    buffers.0.extend(empty_out.try_iter());
+    let copied = written?;
+    writer.finish(len_bytes?)?;
+    Ok(copied)
+}
+
+/// Reads into each empty buffer and hands it on; the length that the copy must have.
+fn read_all(transfer: &Transfer<'_>, empty: &Receiver<AlignedBuf>, full: &Sender<Piece>) -> Result<u64, Failure> {
+    let mut reader = Reader::new(transfer);
+    while let Ok(mut buffer) = empty.recv() {
+        let Some((offset_bytes, filled)) = reader.fill(&mut buffer)? else {
+            return reader.len_bytes();
+        };
+        if full.send(Piece { offset_bytes, filled, buffer }).is_err() {
+            break;
+        }
+    }
+    // The writer went away, and says why.
+    Ok(0)
+}
+
+/// Writes each full buffer and gives it back; the bytes written.
+fn write_all(writer: &mut Writer<'_>, full: Receiver<Piece>, empty: &Sender<AlignedBuf>) -> Result<u64, Failure> {
+    let mut copied = 0u64;
+    for Piece { offset_bytes, filled, buffer } in full {
+        writer.write(offset_bytes, &buffer[..filled])?;
+        copied = copied.saturating_add(filled as u64);
+        // The reader may have ended already; then nobody needs it before the next file.
+        let _ = empty.send(buffer);
+    }
+    Ok(copied)
+}

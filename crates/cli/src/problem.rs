@@ -1,0 +1,190 @@
+//! What went wrong, in the words of coreutils: reason, where it was met, and what to do next.
+
+use std::fmt;
+use std::io;
+
+use throughline::{Error, Reason};
+
+/// Result of one step of a command.
+pub(crate) type Result<T> = std::result::Result<T, Problem>;
+
+/// A reason, without the place where it was met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// As `strerror` would say it, or more exactly where we know more.
+    pub(crate) reason: String,
+    /// What the user can do next, if we know.
+    pub(crate) next: Option<String>,
+    /// What a command may want to know about it.
+    pub(crate) kind: Kind,
+}
+
+/// The kinds of problem that commands treat differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// There is no such name.
+    NotFound,
+    /// The name is taken.
+    Exists,
+    /// The reader of our output went away.
+    PipeClosed,
+    /// The host does not let this user do it.
+    NotAllowed,
+    /// Anything else.
+    Other,
+}
+
+impl Problem {
+    /// A problem of no particular kind.
+    pub(crate) fn new(reason: impl Into<String>) -> Problem {
+        Problem { reason: reason.into(), next: None, kind: Kind::Other }
+    }
+
+    /// The same, with what to do next.
+    pub(crate) fn with_next(mut self, next: impl Into<String>) -> Problem {
+        self.next = Some(next.into());
+        self
+    }
+
+    /// Says where it was met.
+    pub(crate) fn met(self, doing: impl Into<String>) -> Failure {
+        Failure::Failed { doing: doing.into(), problem: self }
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => Kind::NotFound,
+            io::ErrorKind::AlreadyExists => Kind::Exists,
+            io::ErrorKind::BrokenPipe => Kind::PipeClosed,
+            io::ErrorKind::PermissionDenied => Kind::NotAllowed,
+            _ => Kind::Other,
+        };
+        // "No such file or directory (os error 2)": the number helps nobody.
+        let text = error.to_string();
+        let reason = text.split(" (os error").next().unwrap_or(&text).to_owned();
+        Problem { reason, next: None, kind }
+    }
+}
+
+impl From<rustix::io::Errno> for Problem {
+    fn from(errno: rustix::io::Errno) -> Problem {
+        io::Error::from(errno).into()
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        match error {
+            Error::Open { source, .. } => Problem::from(std::io::Error::new(source.kind(), source)),
+            Error::Caller(reason) => Problem::from(reason),
+            Error::Device(device) => Problem::new(device.to_string())
+                .with_next("the host's kernel log (dmesg) says more about a failing device"),
+            Error::Unsupported(what) => Problem::new(format!("unsupported: {what}")),
+            Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
+                .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the data is dear)"),
+            other => Problem::new(other.to_string()),
+        }
+    }
+}
+
+impl From<Reason> for Problem {
+    fn from(reason: Reason) -> Problem {
+        let (kind, text) = match &reason {
+            Reason::NotFound => (Kind::NotFound, "No such file or directory"),
+            Reason::Exists => (Kind::Exists, "File exists"),
+            Reason::NotDir => (Kind::Other, "Not a directory"),
+            Reason::IsDir => (Kind::Other, "Is a directory"),
+            Reason::NotEmpty => (Kind::Other, "Directory not empty"),
+            Reason::NoSpace => (Kind::Other, "No space left on device"),
+            Reason::TooLarge => (Kind::Other, "File too large"),
+            Reason::NameTooLong => (Kind::Other, "File name too long"),
+            Reason::ReadOnly => (Kind::Other, "Read-only file system"),
+            Reason::Permission => (Kind::Other, "Operation not permitted"),
+            Reason::TooManyLinks => (Kind::Other, "Too many links"),
+            Reason::Loop => (Kind::Other, "Too many levels of symbolic links"),
+            Reason::CrossDevice => (Kind::Other, "Invalid cross-device link"),
+            other => return Problem::new(other.to_string()),
+        };
+        let next = match reason {
+            Reason::NoSpace => Some(
+                "remove files, or grow the image: truncate -s +1G IMAGE && e2fsck -f IMAGE && resize2fs IMAGE; \
+                 'throughline df' and 'df -i' show what is left",
+            ),
+            Reason::NameTooLong => Some("a name has at most 255 bytes"),
+            Reason::TooLarge => Some("'throughline info' shows the image's block size, which bounds its files"),
+            Reason::Permission => Some("the file may be immutable or append-only: 'lsattr' on a mount, or 'debugfs -R \"stat …\"'"),
+            _ => None,
+        };
+        Problem { reason: text.to_owned(), next: next.map(str::to_owned), kind }
+    }
+}
+
+/// Why a command ends, or one of its places is passed over.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The command line asks for what cannot be: exit code 2.
+    Usage(String),
+    /// It was tried and failed: exit code 1.
+    Failed {
+        /// "cannot open 'x'".
+        doing: String,
+        /// Why.
+        problem: Problem,
+    },
+    /// Nobody reads our output any more: end quietly.
+    PipeClosed,
+}
+
+impl Failure {
+    /// Something whose message is a sentence of its own.
+    pub(crate) fn plain(message: impl Into<String>) -> Failure {
+        Problem::new("").met(message)
+    }
+
+    /// Standard output failed.
+    pub(crate) fn output(error: io::Error) -> Failure {
+        match Problem::from(error) {
+            Problem { kind: Kind::PipeClosed, .. } => Failure::PipeClosed,
+            problem => problem.met("cannot write to standard output"),
+        }
+    }
+
+    /// The kind of problem, if it was one.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self {
+            Failure::Failed { problem, .. } => Some(problem.kind),
+            _ => None,
+        }
+    }
+}
+
+/// `cannot open 'x': No such file or directory`, and on a second line what to do next.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(message) => f.write_str(message),
+            Failure::PipeClosed => f.write_str("broken pipe"),
+            Failure::Failed { doing, problem } => {
+                f.write_str(doing)?;
+                if !problem.reason.is_empty() {
+                    write!(f, ": {}", problem.reason)?;
+                }
+                problem.next.as_ref().map_or(Ok(()), |next| write!(f, "\n  next: {next}"))
+            }
+        }
+    }
+}
+
+/// Says where a problem was met.
+pub(crate) trait Doing<T> {
+    /// `doing` is "cannot …", made only on failure.
+    fn doing<S: Into<String>>(self, doing: impl FnOnce() -> S) -> std::result::Result<T, Failure>;
+}
+
+impl<T, E: Into<Problem>> Doing<T> for std::result::Result<T, E> {
+    fn doing<S: Into<String>>(self, doing: impl FnOnce() -> S) -> std::result::Result<T, Failure> {
+        self.map_err(|error| error.into().met(doing()))
+    }
+}

@@ -1,0 +1,144 @@
+//! Times as text: read as `touch -d` and `-t` take them, shown as `ls -l` and `stat` do.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+
+/// The time zone of this process.
+fn zone() -> TimeZone {
+    TimeZone::system()
+}
+
+fn zoned(time: SystemTime) -> Option<Zoned> {
+    Timestamp::try_from(time).ok().map(|stamp| stamp.to_zoned(zone()))
+}
+
+/// As `ls -l`: hour and minute within the last half year, else the year.
+pub(crate) fn short(time: SystemTime, now: SystemTime) -> String {
+    let half_year = Duration::from_secs(365 * 24 * 3600 / 2);
+    let recent = now.duration_since(time).is_ok_and(|age| age < half_year) || time == now;
+    match zoned(time) {
+        Some(time) if recent => time.strftime("%b %e %H:%M").to_string(),
+        Some(time) => time.strftime("%b %e  %Y").to_string(),
+        None => "?".to_owned(),
+    }
+}
+
+/// As `stat`: `2024-05-06 07:08:09.123456789 +0000`.
+pub(crate) fn full(time: SystemTime) -> String {
+    zoned(time).map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string())
+}
+
+/// RFC 3339 in UTC, for JSON.
+pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
+    Timestamp::try_from(time).ok().map(|stamp| stamp.to_string())
+}
+
+/// Reads `now`, `@SECONDS[.FRACTION]`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, the same with a zone or `Z`.
+/// Without a zone, the time is local.
+pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
+    let text = text.trim();
+    let bad = || format!("invalid date '{text}': write YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS or now");
+    if text == "now" {
+        return Ok(SystemTime::now());
+    }
+    if let Some(seconds) = text.strip_prefix('@') {
+        return parse_seconds(seconds).ok_or_else(bad);
+    }
+    if let Ok(stamp) = text.parse::<Timestamp>() {
+        return Ok(stamp.into());
+    }
+    let local = |when: DateTime| when.to_zoned(zone()).map(|when| SystemTime::from(when.timestamp())).map_err(|_| bad());
+    if let Ok(when) = jiff::fmt::strtime::parse("%Y-%m-%d %H:%M:%S%.f %z", text).and_then(|parts| parts.to_timestamp()) {
+        return Ok(when.into());
+    }
+    if let Ok(when) = text.parse::<DateTime>() {
+        return local(when);
+    }
+    if let Ok(when) = text.parse::<Date>() {
+        return local(when.into());
+    }
+    Err(bad())
+}
+
+fn parse_seconds(text: &str) -> Option<SystemTime> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let nanos: i32 = format!("{fraction:0<9}").parse().ok()?;
+    let nanos = if whole.starts_with('-') { -nanos } else { nanos };
+    Timestamp::new(seconds, nanos).ok().map(SystemTime::from)
+}
+
+/// Reads the POSIX form of `touch -t`: `[[CC]YY]MMDDhhmm[.ss]`, local time.
+pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
+    let bad = || format!("invalid time '{text}': write [[CC]YY]MMDDhhmm[.ss]");
+    let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
+    if seconds.len() != 2 || !digits.bytes().chain(seconds.bytes()).all(|byte| byte.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let full = match digits.len() {
+        8 => format!("{:04}{digits}", Zoned::now().year()),
+        10 if &digits[..2] < "69" => format!("20{digits}"),
+        10 => format!("19{digits}"),
+        12 => digits.to_owned(),
+        _ => return Err(bad()),
+    };
+    let field = |range: std::ops::Range<usize>| full[range].parse::<i8>().map_err(|_| bad());
+    let year: i16 = full[..4].parse().map_err(|_| bad())?;
+    // A leap second is the first of the next minute, as everywhere on Unix.
+    let (second, leap) = match seconds {
+        "60" => (59, 1),
+        _ => (seconds.parse::<i8>().map_err(|_| bad())?, 0),
+    };
+    let when = DateTime::new(year, field(4..6)?, field(6..8)?, field(8..10)?, field(10..12)?, second, 0)
+        .and_then(|when| when.checked_add(leap.seconds()))
+        .and_then(|when| when.to_zoned(zone()))
+        .map_err(|_| bad())?;
+    Ok(when.timestamp().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64, nanos: i32) -> SystemTime {
+        Timestamp::new(seconds, nanos).unwrap().into()
+    }
+
+    #[test]
+    fn dates_with_a_zone() {
+        for (text, seconds, nanos) in [
+            ("@0", 0, 0),
+            ("@1.5", 1, 500_000_000),
+            ("@-1.5", -1, -500_000_000),
+            ("1970-01-02T00:00:00Z", 86_400, 0),
+            ("2001-02-03 04:05:06 +0100", 981_169_506, 0),
+            ("2001-02-03T04:05:06.25+01:00", 981_169_506, 250_000_000),
+        ] {
+            assert_eq!(parse(text), Ok(at(seconds, nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn local_dates_agree_with_each_other() {
+        assert_eq!(parse("2001-02-03"), parse("2001-02-03 00:00:00"));
+        assert_eq!(parse("2001-02-03 04:05"), parse_posix("200102030405"));
+        assert_eq!(parse("2001-02-03 04:05:06"), parse_posix("0102030405.06"));
+        assert_eq!(parse("1999-02-03 04:06:00"), parse_posix("9902030405.60"));
+    }
+
+    #[test]
+    fn rubbish_is_refused() {
+        for text in ["", "yesterday-ish", "@", "@x", "@1.x", "2001-13-01", "2001-02-30"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        for text in ["", "1", "20010203040", "200113030405", "200102030405.6", "200102030405.61", "ab0203040506"] {
+            assert!(parse_posix(text).is_err(), "{text}");
+        }
+    }
+}

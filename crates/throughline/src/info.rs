@@ -1,0 +1,220 @@
+//! What a volume is, and how its device is driven.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use throughline_device::{DeviceKind, Limits, Op};
+use throughline_ext::{Compat, Fs, Incompat, RoCompat, State, StatFs, Superblock};
+
+use crate::error::Result;
+
+/// What `throughline info` shows.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VolumeInfo {
+    /// `ext2`, `ext3` or `ext4`, by its features.
+    pub format: &'static str,
+    /// The label; empty if none.
+    pub label: String,
+    /// The uuid, as text.
+    pub uuid: String,
+    /// Names of all features, as `dumpe2fs` prints them.
+    pub features: Vec<String>,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// All blocks, the volume's own included.
+    pub blocks: u64,
+    /// Block groups.
+    pub groups: u32,
+    /// Bytes of an inode.
+    pub inode_bytes: u16,
+    /// Space and inodes.
+    pub space: StatFs,
+    /// It was closed cleanly (or, open for writing, will be).
+    pub clean: bool,
+    /// It has recorded errors.
+    pub errors: bool,
+    /// Its journal.
+    pub journal: JournalState,
+    /// Why it can only be read although writing was asked; `None` otherwise.
+    pub read_only_reason: Option<String>,
+    /// When it was made.
+    pub made: Option<SystemTime>,
+    /// When it was last written to.
+    pub written: Option<SystemTime>,
+    /// When it was last checked.
+    pub checked: Option<SystemTime>,
+    /// Where it was last mounted; empty if nowhere.
+    pub last_mounted: String,
+    /// The device below.
+    pub device: DeviceState,
+}
+
+/// The state of a volume's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalState {
+    /// There is none.
+    None,
+    /// It is empty, or all that it holds is in place.
+    Clean,
+    /// It holds changes that are not in place yet.
+    NeedsRecovery,
+    /// It is on another device.
+    External,
+}
+
+impl JournalState {
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JournalState::None => "none",
+            JournalState::Clean => "clean",
+            JournalState::NeedsRecovery => "needs recovery",
+            JournalState::External => "on another device",
+        }
+    }
+}
+
+/// A device and how it is driven.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceState {
+    /// Path, or a word for devices that have none.
+    pub name: String,
+    /// `regular file`, `block device`, `memory`, …
+    pub kind: &'static str,
+    /// Which engine carries its requests.
+    pub engine: &'static str,
+    /// Past the host's page cache.
+    pub direct: bool,
+    /// Bytes.
+    pub len_bytes: u64,
+    /// Size that data I/Os are built up to, in bytes.
+    pub bio_target_bytes: u32,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// I/Os of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Flushes of the device's cache.
+    pub flushes: u64,
+}
+
+pub(crate) fn io_counts(fs: &Fs) -> IoCounts {
+    let counters = fs.disk().counters();
+    IoCounts {
+        reads: counters.bios(Op::Read),
+        read_bytes: counters.bytes(Op::Read),
+        writes: counters.bios(Op::Write),
+        write_bytes: counters.bytes(Op::Write),
+        flushes: counters.bios(Op::Flush),
+    }
+}
+
+pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
+    let geometry = fs.geometry();
+    let sb = fs.superblock();
+    let space = fs.statfs()?;
+    let mut features = geometry.compat.names();
+    features.extend(geometry.incompat.names());
+    features.extend(geometry.ro_compat.names());
+    Ok(VolumeInfo {
+        format: format_of(&sb),
+        label: String::from_utf8_lossy(&space.label).into_owned(),
+        uuid: uuid_text(&space.uuid),
+        features,
+        block_bytes: geometry.block_bytes,
+        blocks: geometry.blocks,
+        groups: geometry.groups,
+        inode_bytes: geometry.inode_bytes,
+        clean: sb.state().contains(State::VALID) || !fs.is_read_only(),
+        errors: sb.state().contains(State::ERROR),
+        journal: journal_of(&sb),
+        read_only_reason: fs.read_only_reason().map(str::to_owned),
+        made: moment(sb.mkfs_time()),
+        written: moment(sb.wtime()),
+        checked: moment(sb.lastcheck()),
+        last_mounted: String::from_utf8_lossy(sb.last_mounted()).into_owned(),
+        device: device_of(fs),
+        space,
+    })
+}
+
+fn device_of(fs: &Fs) -> DeviceState {
+    let disk = fs.disk();
+    let info = disk.info();
+    DeviceState {
+        name: info.name.clone(),
+        kind: match info.kind {
+            DeviceKind::RegularFile => "regular file",
+            DeviceKind::BlockDevice => "block device",
+            DeviceKind::Memory => "memory",
+            DeviceKind::Null => "null",
+            DeviceKind::Other => "other",
+        },
+        engine: info.engine,
+        direct: info.direct,
+        len_bytes: disk.len_bytes(),
+        bio_target_bytes: disk.bio_target_bytes(),
+        limits: info.limits,
+    }
+}
+
+/// As `blkid` tells them apart: what only ext4 knows makes ext4, else a journal makes ext3.
+fn format_of(sb: &Superblock) -> &'static str {
+    let ext3_incompat = Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG | Incompat::JOURNAL_DEV;
+    let ext3_ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
+    if !ext3_incompat.contains(sb.incompat()) || !ext3_ro_compat.contains(sb.ro_compat()) {
+        "ext4"
+    } else if sb.compat().contains(Compat::HAS_JOURNAL) {
+        "ext3"
+    } else {
+        "ext2"
+    }
+}
+
+fn journal_of(sb: &Superblock) -> JournalState {
+    if !sb.compat().contains(Compat::HAS_JOURNAL) {
+        JournalState::None
+    } else if sb.incompat().contains(Incompat::RECOVER) {
+        JournalState::NeedsRecovery
+    } else if sb.s_journal_inum.get() == 0 {
+        JournalState::External
+    } else {
+        JournalState::Clean
+    }
+}
+
+/// Zero means that it never happened.
+fn moment(seconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).filter(|_| seconds != 0)
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn uuids_look_as_everywhere() {
+        let uuid: [u8; 16] = core::array::from_fn(|at| at as u8 * 0x11);
+        assert_eq!(super::uuid_text(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

@@ -1,0 +1,271 @@
+//! What a volume says about a file: [`Metadata`], [`FileType`], and what may be set: [`Attributes`].
+
+use std::time::SystemTime;
+
+use throughline_ext::{FileType as ExtType, Inode};
+
+use crate::error::Result;
+use crate::time::{system_time, timestamp};
+use crate::volume::Volume;
+
+/// What kind of thing an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileType {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl FileType {
+    /// A regular file?
+    pub fn is_file(self) -> bool {
+        self == FileType::File
+    }
+
+    /// A directory?
+    pub fn is_dir(self) -> bool {
+        self == FileType::Directory
+    }
+
+    /// A symbolic link?
+    pub fn is_symlink(self) -> bool {
+        self == FileType::Symlink
+    }
+
+    /// A character or block device?
+    pub fn is_device(self) -> bool {
+        matches!(self, FileType::CharDevice | FileType::BlockDevice)
+    }
+}
+
+impl From<ExtType> for FileType {
+    fn from(kind: ExtType) -> FileType {
+        match kind {
+            ExtType::Regular => FileType::File,
+            ExtType::Directory => FileType::Directory,
+            ExtType::Symlink => FileType::Symlink,
+            ExtType::Fifo => FileType::Fifo,
+            ExtType::Socket => FileType::Socket,
+            ExtType::CharDevice => FileType::CharDevice,
+            ExtType::BlockDevice => FileType::BlockDevice,
+        }
+    }
+}
+
+/// The numbers of a device node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// The driver, 0 to 4095.
+    pub major: u32,
+    /// The device of that driver, 0 to 1048575.
+    pub minor: u32,
+}
+
+/// What the volume says about one inode, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    pub(crate) ino: u64,
+    pub(crate) file_type: FileType,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) links: u32,
+    pub(crate) len_bytes: u64,
+    pub(crate) blocks_512: u64,
+    pub(crate) device: Option<DeviceNumber>,
+    pub(crate) flags: u32,
+    pub(crate) accessed: SystemTime,
+    pub(crate) modified: SystemTime,
+    pub(crate) changed: SystemTime,
+    pub(crate) created: Option<SystemTime>,
+}
+
+impl Metadata {
+    pub(crate) fn of(volume: &Volume, inode: &Inode) -> Result<Metadata> {
+        let meta = volume.fs().metadata(inode)?;
+        Ok(Metadata {
+            ino: meta.ino.0.into(),
+            file_type: meta.file_type.into(),
+            mode: meta.permissions.into(),
+            uid: meta.uid,
+            gid: meta.gid,
+            links: meta.links.into(),
+            len_bytes: meta.size_bytes,
+            blocks_512: meta.blocks_512,
+            device: meta.device.map(|(major, minor)| DeviceNumber { major, minor }),
+            flags: meta.flags.bits(),
+            accessed: system_time(meta.accessed),
+            modified: system_time(meta.modified),
+            changed: system_time(meta.changed),
+            created: meta.created.map(system_time),
+        })
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    /// What kind of thing it is.
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// A regular file?
+    pub fn is_file(&self) -> bool {
+        self.file_type.is_file()
+    }
+
+    /// A directory?
+    pub fn is_dir(&self) -> bool {
+        self.file_type.is_dir()
+    }
+
+    /// A symbolic link?
+    pub fn is_symlink(&self) -> bool {
+        self.file_type.is_symlink()
+    }
+
+    /// The twelve permission bits.
+    pub fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// The owner.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The group.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    /// How many names it has; for a directory, 1 where the format could not count.
+    pub fn links(&self) -> u32 {
+        self.links
+    }
+
+    /// Size in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "as std::fs::Metadata")]
+    pub fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Allocated space in units of 512 bytes, as `stat` counts it.
+    pub fn blocks_512(&self) -> u64 {
+        self.blocks_512
+    }
+
+    /// The numbers of a device node; `None` for anything else.
+    pub fn device(&self) -> Option<DeviceNumber> {
+        self.device
+    }
+
+    /// The inode's flags (`EXT4_…_FL`) as stored.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Last read, as far as it is kept.
+    pub fn accessed(&self) -> SystemTime {
+        self.accessed
+    }
+
+    /// Last change of the contents.
+    pub fn modified(&self) -> SystemTime {
+        self.modified
+    }
+
+    /// Last change of contents or attributes.
+    pub fn changed(&self) -> SystemTime {
+        self.changed
+    }
+
+    /// When it was made, where the inode is large enough to say.
+    pub fn created(&self) -> Option<SystemTime> {
+        self.created
+    }
+}
+
+/// Attributes to set; what is not named stays as it is, or takes its default on a new file.
+///
+/// Defaults of a new file: the mode of the call that makes it, the effective user and group of this process, and the
+/// present time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) accessed: Option<SystemTime>,
+    pub(crate) modified: Option<SystemTime>,
+}
+
+impl Attributes {
+    /// Nothing to set.
+    pub fn new() -> Attributes {
+        Attributes::default()
+    }
+
+    /// The twelve permission bits; others are ignored.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = Some(mode & 0o7777);
+        self
+    }
+
+    /// The owner.
+    #[must_use]
+    pub fn uid(mut self, uid: u32) -> Self {
+        self.uid = Some(uid);
+        self
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn gid(mut self, gid: u32) -> Self {
+        self.gid = Some(gid);
+        self
+    }
+
+    /// Time of the last read. Times outside of the format's range are set to its nearest end.
+    #[must_use]
+    pub fn accessed(mut self, time: SystemTime) -> Self {
+        self.accessed = Some(time);
+        self
+    }
+
+    /// Time of the last change of the contents, as [`Attributes::accessed`].
+    #[must_use]
+    pub fn modified(mut self, time: SystemTime) -> Self {
+        self.modified = Some(time);
+        self
+    }
+
+    pub(crate) fn set(&self, volume: &Volume, inode: &Inode) -> Result<()> {
+        let set = throughline_ext::Attributes {
+            permissions: self.mode.map(|mode| mode as u16 & 0o7777),
+            uid: self.uid,
+            gid: self.gid,
+            accessed: self.accessed.map(timestamp),
+            modified: self.modified.map(timestamp),
+        };
+        Ok(volume.fs().set_attributes(inode, &set)?)
+    }
+
+    /// Nothing is to be set.
+    pub fn is_empty(&self) -> bool {
+        *self == Attributes::default()
+    }
+}

@@ -1,0 +1,130 @@
+//! How an image, a plain file or a device is opened.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use throughline_block::Disk;
+use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
+use throughline_ext::{Fs, Reason};
+use throughline_fileio::RawFile;
+
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+
+/// Options for opening a [`Volume`] or a [`RawFile`]. As made by [`OpenOptions::new`]: reading and writing, direct, from
+/// the device's beginning, with the engine and the I/O size that fit the machine.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    engine: EngineChoice,
+    direct: bool,
+    read_only: bool,
+    offset_bytes: u64,
+    bio_target_bytes: Option<u32>,
+    allow_unclean: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// The options described at the type.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            engine: EngineChoice::Auto,
+            direct: true,
+            read_only: false,
+            offset_bytes: 0,
+            bio_target_bytes: None,
+            allow_unclean: false,
+        }
+    }
+
+    /// How the device is driven.
+    pub fn engine(&mut self, engine: EngineChoice) -> &mut Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Past the host's page cache, where the file allows it (the default).
+    pub fn direct(&mut self, direct: bool) -> &mut Self {
+        self.direct = direct;
+        self
+    }
+
+    /// For reading only. Several readers may have an image open at once, while nobody writes it.
+    pub fn read_only(&mut self, read_only: bool) -> &mut Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Where it begins inside the file or device, in bytes: a partition's start. A multiple of the logical block.
+    pub fn offset(&mut self, offset_bytes: u64) -> &mut Self {
+        self.offset_bytes = offset_bytes;
+        self
+    }
+
+    /// Size that data I/Os are built up to, in bytes; `None` derives it from the device.
+    pub fn bio_target(&mut self, bytes: Option<u32>) -> &mut Self {
+        self.bio_target_bytes = bytes;
+        self
+    }
+
+    /// Write although the volume was not closed cleanly or has recorded errors. `e2fsck` should run instead.
+    pub fn allow_unclean(&mut self, allow: bool) -> &mut Self {
+        self.allow_unclean = allow;
+        self
+    }
+
+    /// Opens a volume.
+    ///
+    /// # Errors
+    /// [`Error::Open`] for a file that cannot be opened or locked (the text names who has it, where that is known);
+    /// [`Error::Corrupt`] for what is no ext2, ext3 or ext4 volume or a damaged one; [`Error::Unsupported`] for unknown
+    /// features, by name, and, for writing, for features that can only be read and for a journal that needs recovery.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
+        let disk = self.disk(path.as_ref())?;
+        let mut options = throughline_ext::OpenOptions::default();
+        options.write = !self.read_only;
+        options.allow_unclean = self.allow_unclean;
+        let fs = Fs::open(disk, &options)?;
+        if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
+            return Err(Error::Unsupported(format!("writing: {why}")));
+        }
+        Ok(Volume::new(fs))
+    }
+
+    /// Opens a plain file or a block device as it is.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
+        Ok(RawFile::new(self.disk(path.as_ref())?))
+    }
+
+    fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
+            _ => Error::open(path, source),
+        };
+        let lock = if self.read_only { LockMode::Shared } else { LockMode::Exclusive };
+        let device: Arc<dyn BlockDevice> = throughline_device::OpenOptions::new()
+            .engine(self.engine)
+            .direct(self.direct)
+            .write(!self.read_only)
+            .lock(lock)
+            .open(path)
+            .map_err(failed)?;
+        let device = if self.offset_bytes == 0 {
+            device
+        } else {
+            Arc::new(OffsetDevice::new(device, self.offset_bytes, None).map_err(failed)?)
+        };
+        let disk = Disk::new(device)?;
+        disk.set_bio_target_bytes(self.bio_target_bytes);
+        Ok(Arc::new(disk))
+    }
+}

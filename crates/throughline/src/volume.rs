@@ -1,0 +1,273 @@
+//! [`Volume`], an open image, and the calls by path.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use throughline_ext::{Fs, Inode, InodeNumber, Reason, RenameMode, StatFs};
+
+use crate::dir::{Dir, ReadDir};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::info::{self, IoCounts, VolumeInfo};
+use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
+use crate::open::OpenOptions;
+
+/// An open ext2, ext3 or ext4 volume. Clones are handles on the same one; all threads may use it at once.
+///
+/// [`Volume::close`] ends it and says what went wrong; dropping the last handle closes it too, silently.
+#[derive(Clone)]
+pub struct Volume {
+    fs: Arc<Fs>,
+}
+
+/// An inode that stays as long as this does, whatever happens to its names.
+pub(crate) struct Held {
+    pub(crate) volume: Volume,
+    pub(crate) inode: Arc<Inode>,
+}
+
+impl Held {
+    pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<Held> {
+        volume.fs.open_inode(&inode)?;
+        Ok(Held { volume: volume.clone(), inode })
+    }
+
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.volume.fs
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Err(error) = self.volume.fs.close_inode(&self.inode) {
+            // It stays on the volume's list of orphans, which the next one to open the volume works off.
+            tracing::warn!(%error, "freeing a file that lost its last name");
+        }
+    }
+}
+
+impl Volume {
+    /// Opens an image for reading, as `std::fs::File::open` does; [`OpenOptions`] opens for writing too.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
+        OpenOptions::new().read_only(true).open(path)
+    }
+
+    pub(crate) fn new(fs: Fs) -> Volume {
+        Volume { fs: Arc::new(fs) }
+    }
+
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    /// What the volume is, and how its device is driven.
+    ///
+    /// # Errors
+    /// Those of reading the volume's own structures.
+    pub fn info(&self) -> Result<VolumeInfo> {
+        info::of(&self.fs)
+    }
+
+    /// The device's I/Os since the volume was opened.
+    pub fn io_counts(&self) -> IoCounts {
+        info::io_counts(&self.fs)
+    }
+
+    /// Space and inodes, used and free.
+    ///
+    /// # Errors
+    /// Those of reading the volume's own structures.
+    pub fn stat_fs(&self) -> Result<StatFs> {
+        Ok(self.fs.statfs()?)
+    }
+
+    /// Whether nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.fs.is_read_only()
+    }
+
+    /// Returns when everything done before survives a crash.
+    ///
+    /// # Errors
+    /// What the device says, again at every call until it can be done.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.fs.sync()?)
+    }
+
+    /// Puts everything on the device and marks the volume as cleanly closed.
+    ///
+    /// # Errors
+    /// [`Reason::Busy`] while other handles, files or directories of it are in use: everything is on the device then, but
+    /// the volume stays open until the last of them goes. Else what the device says; the volume then stays marked as not
+    /// cleanly closed.
+    pub fn close(self) -> Result<()> {
+        match Arc::try_unwrap(self.fs) {
+            Ok(fs) => Ok(fs.close()?),
+            Err(fs) => {
+                fs.sync()?;
+                Err(Reason::Busy("files or directories of the volume are still in use".into()).into())
+            }
+        }
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn root(&self) -> Result<Dir> {
+        Dir::new(self, self.fs.root()?)
+    }
+
+    /// Opens a directory; symbolic links are followed.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::Loop`], [`Reason::NameTooLong`]; damage; the device's.
+    pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        self.root()?.open_dir(path)
+    }
+
+    /// The names in a directory.
+    ///
+    /// # Errors
+    /// As [`Volume::open_dir`].
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        self.open_dir(path)?.entries()
+    }
+
+    /// Opens a regular file, for writing too where the volume is; symbolic links are followed.
+    ///
+    /// # Errors
+    /// As [`Dir::open_file`].
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.root()?.open_file(path)
+    }
+
+    /// Makes a regular file, or empties the one that is there; as [`Dir::create_file`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_file(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
+        self.root()?.create_file(path, attributes)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`Dir::create_dir`].
+    pub fn create_dir(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
+        self.root()?.create_dir(path, attributes)
+    }
+
+    /// What a path stands for; symbolic links are followed.
+    ///
+    /// # Errors
+    /// As [`Volume::open_dir`].
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.root()?.metadata(path)
+    }
+
+    /// As [`Volume::metadata`], of a symbolic link itself.
+    ///
+    /// # Errors
+    /// As [`Volume::open_dir`].
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.root()?.symlink_metadata(path)
+    }
+
+    /// Sets attributes; symbolic links are followed.
+    ///
+    /// # Errors
+    /// As [`Volume::open_dir`]; [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`].
+    pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+        self.root()?.set_attributes(path, attributes)
+    }
+
+    /// As [`Volume::set_attributes`], of a symbolic link itself; its mode stays as it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_symlink_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+        self.root()?.set_symlink_attributes(path, attributes)
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`] for anything else; as [`Volume::open_dir`].
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        self.root()?.read_link(path)
+    }
+
+    /// Makes a symbolic link at `link` that points to `target`.
+    ///
+    /// # Errors
+    /// As [`Dir::symlink`].
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+        self.root()?.symlink(target, link, attributes)
+    }
+
+    /// Gives a file (a symbolic link itself) the additional name `link`.
+    ///
+    /// # Errors
+    /// As [`Dir::link_inode`].
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let root = self.root()?;
+        let ino = root.symlink_metadata(original)?.ino();
+        root.link_inode(ino, link)
+    }
+
+    /// Makes a device, a fifo or a socket.
+    ///
+    /// # Errors
+    /// As [`Dir::make_node`].
+    pub fn make_node(
+        &self,
+        path: impl AsRef<Path>,
+        kind: FileType,
+        device: Option<DeviceNumber>,
+        attributes: &Attributes,
+    ) -> Result<()> {
+        self.root()?.make_node(path, kind, device, attributes)
+    }
+
+    /// Takes away a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As [`Dir::remove_file`].
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.root()?.remove_file(path)
+    }
+
+    /// Takes away an empty directory.
+    ///
+    /// # Errors
+    /// As [`Dir::remove_dir`].
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.root()?.remove_dir(path)
+    }
+
+    /// Renames, atomically.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`], [`Reason::Exists`] (with [`RenameMode::NoReplace`]), [`Reason::NotEmpty`],
+    /// [`Reason::NotDir`], [`Reason::IsDir`], [`Reason::Invalid`] (a directory into itself), [`Reason::Busy`] (the root),
+    /// [`Reason::NoSpace`], [`Reason::ReadOnly`].
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
+        self.root()?.rename(from, to, mode)
+    }
+
+    pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
+        let ino = u32::try_from(ino).map_err(|_| Error::from(Reason::NotFound))?;
+        Ok(self.fs.inode(InodeNumber(ino))?)
+    }
+}
+
+/// A path from the volume's bytes.
+pub(crate) fn path_from(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
