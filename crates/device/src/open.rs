@@ -1,5 +1,6 @@
 //! How a file or block device is opened.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -20,6 +21,17 @@ pub enum EngineChoice {
     Uring,
     /// `preadv2`/`pwritev2` on the caller's thread, and on more threads when several are in flight.
     Threads,
+}
+
+/// As the command line takes it: `auto`, `uring`, `threads`.
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EngineChoice::Auto => "auto",
+            EngineChoice::Uring => "uring",
+            EngineChoice::Threads => "threads",
+        })
+    }
 }
 
 /// Options to open a regular file or a block device as a [`BlockDevice`].
