@@ -4,7 +4,7 @@
 //! back without a trace) and changes last: a handle that is dropped after a change without [`Handle::stop`] left an
 //! operation half-done, and the volume takes no more changes. One that changed nothing may be dropped.
 
-use throughline_extfmt::{Corrupt, FsBlock};
+use throughline_extfmt::FsBlock;
 use throughline_journal::Journal;
 
 use crate::error::Result;
@@ -30,19 +30,6 @@ impl<'a> Handle<'a> {
     /// Those of reading the block; nothing is changed then.
     pub(crate) fn modify<R>(&mut self, block: FsBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         Ok(self.inner.modify(block, change)?)
-    }
-
-    /// As [`Handle::modify`]; `check` runs first unless the block has passed one since it was loaded.
-    ///
-    /// # Errors
-    /// As [`Handle::modify`], and what `check` found.
-    pub(crate) fn modify_checked<R>(
-        &mut self,
-        block: FsBlock,
-        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
-        change: impl FnOnce(&mut [u8]) -> R,
-    ) -> Result<R> {
-        Ok(self.inner.modify_checked(block, check, change)?)
     }
 
     /// Makes a block anew: `fill` sees zeroes, whatever was there, and the device is not read.

@@ -26,9 +26,6 @@ use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::lock_order::{Held, Rank, locked};
 
-/// Blocks of the transaction that [`Fs::new_inode`] or [`Fs::free_inode`] touches: bitmap, descriptor, inode table.
-pub(crate) const INODE_CREDITS: u32 = 3;
-
 /// Flags that a new inode takes over from its directory.
 const INHERITED: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NODUMP)
@@ -91,7 +88,7 @@ impl Ialloc {
 }
 
 impl Fs {
-    /// A fresh inode ([`INODE_CREDITS`]): its number taken, its image made and stored, its object in the table. Times are
+    /// A fresh inode (3 credits: bitmap, descriptor, inode table): its number taken, its image made and stored, its object in the table. Times are
     /// now, flags and project as inherited, no names yet (the caller sets the link count and stores), and an empty extent
     /// tree or block map. `mode` has the type bits.
     ///
@@ -111,7 +108,7 @@ impl Fs {
         self.note_damage(result)
     }
 
-    /// Gives an inode back ([`INODE_CREDITS`]): one without names whose blocks are freed. Sets the deletion time.
+    /// Gives an inode back (3 credits, as [`Fs::new_inode`]): one without names whose blocks are freed. Sets the deletion time.
     ///
     /// # Errors
     /// Those of the journal; `Corrupt`, with nothing changed, for one that is free already.

@@ -1,21 +1,19 @@
 //! The order in which locks are taken, checked per thread in debug builds.
 //!
 //! ```text
-//! volume state → rename → directory inode (by number) → file inode (by number) → journal handle → mapping (by number)
+//! rename → directory inode (by number) → file inode (by number) → journal handle → mapping (by number)
 //!   → allocation group (by number) → orphan list → superblock → metadata buffer → device queue
 //! ```
 //!
 //! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
 //! for a commit that waits for them. The last two are the journal's and the block layer's own and are not seen here.
-//! The lock of an inode's image ([`crate::Inode::raw`]) is a leaf: nothing is locked below it.
+//! Below the lock of an inode's image ([`crate::Inode::raw`]) nothing is locked but the buffer of its block.
 
 use std::ops::{Deref, DerefMut};
 
 /// Kinds of locks, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// The volume's state: open, closing, latched error.
-    State,
     /// One rename of directories at a time.
     Rename,
     /// A directory's contents, ascending by inode number.

@@ -1,5 +1,8 @@
 //! What `df` shows.
 
+#[cfg(test)]
+mod tests;
+
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::{GroupNumber, InodeNumber};
 

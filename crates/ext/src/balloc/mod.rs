@@ -217,13 +217,6 @@ impl Fs {
         Ok(run.start)
     }
 
-    /// Blocks that data may still get.
-    pub(crate) fn free_blocks(&self) -> u64 {
-        let counts = *self.balloc.counts.lock();
-        let untouchable = self.balloc.reserved.saturating_add(self.balloc.kept_for_maps);
-        counts.free.saturating_sub(counts.claimed).saturating_sub(untouchable)
-    }
-
     /// Free blocks, and how many of them an ordinary user cannot get: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
         let counts = *self.balloc.counts.lock();

@@ -28,6 +28,10 @@ impl Fs {
             return Err(self.bad_inode_bitmap(group, &desc, "its descriptor says that an inode is free"));
         };
         let fresh_block = self.table_block_never_used(&desc, &bits, index)?;
+        if fresh_block.is_none() {
+            // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
+            self.read(self.inode_block(&desc, index))?;
+        }
         self.change_inode_bits(h, &mut desc, &bits, |bits| bitmap::set(bits, index))?;
         if let Some(block) = fresh_block {
             h.create(block, |_| ())?;
@@ -141,8 +145,13 @@ impl Fs {
         if bitmap::find_set(bits, first..first.saturating_add(per_block).min(self.geo.inodes_per_group)).is_some() {
             return Err(Error::corrupt("an inode in use lies in the unused part of its table").in_block(desc.inode_table()));
         }
-        let (block, _) = self.geo.inode_in_table(first);
-        Ok(Some(FsBlock(desc.inode_table().0.saturating_add(block.into()))))
+        Ok(Some(self.inode_block(desc, first)))
+    }
+
+    /// The block of the inode table that holds an inode.
+    fn inode_block(&self, desc: &GroupDesc, index: u32) -> FsBlock {
+        let (block, _) = self.geo.inode_in_table(index);
+        FsBlock(desc.inode_table().0.saturating_add(block.into()))
     }
 
     /// The lowest index of a group that is no reserved inode.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use throughline_extfmt::InodeNumber;
 
-use super::INODE_CREDITS;
 use crate::testing::{Image, Rng, SHAPES};
 use crate::{Error, Fs, Inode, Reason, Result};
+
+/// Bitmap, descriptor, inode table.
+const INODE_CREDITS: u32 = 3;
 
 fn make(fs: &Fs, parent: &Inode, mode: u16) -> Result<Arc<Inode>> {
     let mut h = fs.begin(INODE_CREDITS)?;
