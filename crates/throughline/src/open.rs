@@ -86,7 +86,19 @@ impl OpenOptions {
     /// [`Error::Corrupt`] for what is no ext2, ext3 or ext4 volume or a damaged one; [`Error::Unsupported`] for unknown
     /// features, by name, and, for writing, for features that can only be read and for a journal that needs recovery.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
-        let disk = self.disk(path.as_ref())?;
+        self.open_on(self.disk(path.as_ref())?)
+    }
+
+    /// Opens a volume on a device of the caller's own, in memory for one. [`OpenOptions::offset`] counts; engine, direct
+    /// I/O and locking are the device's affair.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        self.open_on(self.disk_on(device).map_err(|source| Error::open(Path::new("(device)"), source))?)
+    }
+
+    fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
         let mut options = throughline_ext::OpenOptions::default();
         options.write = !self.read_only;
         options.allow_unclean = self.allow_unclean;
@@ -118,12 +130,12 @@ impl OpenOptions {
             .lock(lock)
             .open(path)
             .map_err(failed)?;
-        let device = if self.offset_bytes == 0 {
-            device
-        } else {
-            Arc::new(OffsetDevice::new(device, self.offset_bytes, None).map_err(failed)?)
-        };
-        let disk = Disk::new(device)?;
+        self.disk_on(device).map_err(failed)
+    }
+
+    fn disk_on(&self, device: Arc<dyn BlockDevice>) -> io::Result<Arc<Disk>> {
+        let device = if self.offset_bytes == 0 { device } else { Arc::new(OffsetDevice::new(device, self.offset_bytes, None)?) };
+        let disk = Disk::new(device).map_err(io::Error::other)?;
         disk.set_bio_target_bytes(self.bio_target_bytes);
         Ok(Arc::new(disk))
     }

@@ -73,6 +73,11 @@ impl Volume {
         info::of(&self.fs)
     }
 
+    /// The block layer below: its counters, its event stream, the size its bios aim at.
+    pub fn disk(&self) -> &Arc<throughline_block::Disk> {
+        self.fs.disk()
+    }
+
     /// The device's I/Os since the volume was opened.
     pub fn io_counts(&self) -> IoCounts {
         info::io_counts(&self.fs)

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use throughline::{OpenOptions, Volume};
+use throughline::{Attributes, OpenOptions, Volume};
 use throughline_device::{AlignedBuf, BlockDevice, Op};
 
 use super::Experiment;
@@ -37,12 +37,11 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         mke2fs(&image(name), IMAGE_BYTES, &["-t", "ext3", "-b", "4096"])?;
     }
     let on_disk = |name: &str, target| -> Result<Target> {
-        let options = OpenOptions::new().write(true).engine(settings.engine).bio_target(target);
-        Target::new(options.open(image(name)).map_err(as_error)?)
+        Target::new(OpenOptions::new().engine(settings.engine).bio_target(target).open(image(name)).map_err(as_error)?)
     };
     let in_memory = |target| -> Result<Target> {
         let device = Arc::new(load_image(&image("memory"))?) as Arc<dyn BlockDevice>;
-        Target::new(OpenOptions::new().write(true).bio_target(target).open_device(device).map_err(as_error)?)
+        Target::new(OpenOptions::new().bio_target(target).open_device(device).map_err(as_error)?)
     };
     let (ours, naive) = (on_disk("ours", None)?, on_disk("naive", Some(PAGE_BYTES))?);
     let (ours_memory, naive_memory) = (in_memory(None)?, in_memory(Some(PAGE_BYTES))?);
@@ -63,7 +62,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     outcome.counters.insert("bio target, KiB".into(), f64::from(ours.volume.disk().bio_target_bytes()) / 1024.0);
     let expected = CALL_BYTES.div_ceil(u64::from(ours.volume.disk().bio_target_bytes()));
     for (target, name) in [(ours, "ours"), (naive, "naive")] {
-        target.volume.close().map_err(as_error)?;
+        let Target { volume, file } = target;
+        drop(file);
+        volume.close().map_err(as_error)?;
         e2fsck(&image(name))?;
     }
     bars(&mut outcome, expected as f64);
@@ -82,9 +83,9 @@ struct Target {
 
 impl Target {
     fn new(volume: Volume) -> Result<Target> {
-        let file = volume.create(NAME).map_err(as_error)?;
-        file.write_all_at(0, &vec![1; HEAD_BYTES as usize]).map_err(as_error)?;
-        file.write_all_at(HEAD_BYTES, &vec![2; CALL_BYTES as usize]).map_err(as_error)?;
+        let file = volume.create_file(NAME, &Attributes::new()).map_err(as_error)?;
+        file.write_at(0, &vec![1; HEAD_BYTES as usize]).map_err(as_error)?;
+        file.write_at(HEAD_BYTES, &vec![2; CALL_BYTES as usize]).map_err(as_error)?;
         Ok(Target { volume, file })
     }
 
@@ -94,7 +95,7 @@ impl Target {
         let before = self.volume.disk().counters();
         let meter = Meter::start();
         for _ in 0..calls {
-            self.file.write_all_at(HEAD_BYTES, &buffer).map_err(as_error)?;
+            self.file.write_at(HEAD_BYTES, &buffer).map_err(as_error)?;
         }
         let (spent, counted) = (meter.spent(), self.volume.disk().counters().since(&before));
         let bytes = calls * CALL_BYTES;

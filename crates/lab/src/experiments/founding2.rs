@@ -46,12 +46,12 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let disk = Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(|e| Error::new(e.to_string()))?;
-    let raw = RawFile::from_disk(Arc::new(disk));
+    let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();
     let sharded = crossbeam_utils::sync::ShardedLock::new(());
 
-    let raw_io = |buffer: &mut AlignedBuf, offset: u64| raw.read_at(offset, buffer).map(drop).map_err(|e| Error::new(e.to_string()));
+    let raw_io = |buffer: &mut AlignedBuf, offset: u64| raw.read_at(buffer, offset).map(drop).map_err(|e| Error::new(e.to_string()));
     let file_io = |buffer: &mut AlignedBuf, offset: u64| file.read_at(offset, buffer).map(drop).map_err(|e| Error::new(e.to_string()));
     let raw_shared = |b: &mut AlignedBuf, o: u64| shared.around(|| raw_io(b, o));
     let raw_sharded = |b: &mut AlignedBuf, o: u64| {
@@ -90,9 +90,9 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     let device = Arc::new(HollowDevice::load(&image)?);
     let as_error = |e: throughline::Error| Error::new(e.to_string());
     let volume = throughline::OpenOptions::new().open_device(Arc::clone(&device) as Arc<dyn BlockDevice>).map_err(as_error)?;
-    let file = volume.create("/shared").map_err(as_error)?;
+    let file = volume.create_file("/shared", &throughline::Attributes::new()).map_err(as_error)?;
     let content = vec![1u8; SHARED_BYTES as usize];
-    file.write_all_at(0, &content).map_err(as_error)?;
+    file.write_at(0, &content).map_err(as_error)?;
     volume.sync().map_err(as_error)?;
     device.hollow_out();
     Ok((volume, file))

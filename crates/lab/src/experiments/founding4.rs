@@ -85,7 +85,7 @@ impl Way {
         let inner = throughline_device::OpenOptions::new().write(true).engine(settings.engine).open(path)?;
         let device = Arc::new(ProbeDevice::new(inner, depth));
         let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>).map_err(|e| Error::new(e.to_string()))?);
-        Ok(Way { raw: RawFile::from_disk(Arc::clone(&disk)), disk, probe: device.probe(), device })
+        Ok(Way { raw: RawFile::new(Arc::clone(&disk)), disk, probe: device.probe(), device })
     }
 
     /// Several calls, one after the other through the file; the mean of each quantity.
@@ -117,8 +117,8 @@ impl Way {
 
     fn pipelined(&self, op: Op, buffer: &mut AlignedBuf, offset: u64) -> Result<()> {
         let moved = match op {
-            Op::Read => self.raw.read_at(offset, buffer),
-            _ => self.raw.write_at(offset, buffer),
+            Op::Read => self.raw.read_at(buffer, offset),
+            _ => self.raw.write_at(buffer, offset),
         };
         match moved.map_err(|e| Error::new(e.to_string()))? {
             all if all == buffer.len() => Ok(()),

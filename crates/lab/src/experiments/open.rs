@@ -22,7 +22,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let open = |write: bool| {
         let before = resident_kib()?;
         let began = Instant::now();
-        let volume = OpenOptions::new().write(write).engine(settings.engine).open(&image).map_err(|e| Error::new(e.to_string()))?;
+        let volume = OpenOptions::new().read_only(!write).engine(settings.engine).open(&image).map_err(|e| Error::new(e.to_string()))?;
         let opened = began.elapsed();
         volume.metadata("/").map_err(|e| Error::new(e.to_string()))?;
         let grown = resident_kib()?.saturating_sub(before);
