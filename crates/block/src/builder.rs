@@ -79,10 +79,15 @@ impl<'env> Builder<'env> {
 
     /// Emits the open bio, if there is one.
     pub(crate) fn finish(&mut self, sink: &mut impl Sink<'env>) {
-        self.filled = None;
-        if let Some(bio) = self.open.take() {
+        if let Some(bio) = self.take_open() {
             sink.bio(bio);
         }
+    }
+
+    /// Gives the open bio, if there is one, to the caller instead.
+    pub(crate) fn take_open(&mut self) -> Option<Bio<'env>> {
+        self.filled = None;
+        self.open.take()
     }
 
     /// Closes what is open where memory at `address` for device byte `offset` cannot be appended to it.

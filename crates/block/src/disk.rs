@@ -230,6 +230,7 @@ impl Disk {
             queue,
             counters,
             done,
+            meter,
         } = lease.slot();
         scope(&mut **queue, |scope| {
             let setup = Setup {
@@ -241,10 +242,17 @@ impl Disk {
                 counters,
                 done,
                 trace: Trace::new(self.listeners.now()),
+                sample: meter.next_call(),
             };
             let mut pipeline = Pipeline::new(scope, setup);
             match f(&mut pipeline) {
-                Ok(value) => pipeline.wait().map(|()| value).map_err(E::from),
+                Ok(value) => {
+                    pipeline.wait()?;
+                    if let Some(sample) = pipeline.sample() {
+                        meter.learn(op, &sample, self.limits(), &self.target);
+                    }
+                    Ok(value)
+                }
                 Err(error) => {
                     pipeline.cancel();
                     Err(error)
@@ -260,6 +268,7 @@ impl Disk {
             queue,
             counters,
             done,
+            ..
         } = lease.slot();
         let mut trace = Trace::new(self.listeners.now());
         let bio = Bio {

@@ -9,6 +9,7 @@ mod disk;
 mod error;
 mod events;
 mod limits;
+mod meter;
 mod pipeline;
 mod plug;
 mod queues;

@@ -16,7 +16,8 @@ use crate::builder::{Builder, Sink};
 use crate::counters::QueueCounters;
 use crate::error::{CallerFault, Error, Result};
 use crate::limits::{BioLimits, SplitReason};
-use crate::plug::Plug;
+use crate::meter::Sample;
+use crate::plug::{self, Plug};
 use crate::trace::Trace;
 
 /// What a pipeline works with, besides the device.
@@ -29,6 +30,7 @@ pub(crate) struct Setup<'p> {
     pub(crate) counters: &'p QueueCounters,
     pub(crate) done: &'p mut Vec<Done>,
     pub(crate) trace: Trace,
+    pub(crate) sample: Option<Sample>,
 }
 
 /// Reads or writes on their way to the device; made by [`crate::Disk::pipeline`].
@@ -49,6 +51,7 @@ struct Output<'p, 'queue, 'env> {
     counters: &'p QueueCounters,
     done: &'p mut Vec<Done>,
     trace: Trace,
+    sample: Option<Sample>,
     next_tag: u64,
     unkicked: bool,
     error: Option<Error>,
@@ -69,6 +72,7 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
                 counters: setup.counters,
                 done: setup.done,
                 trace: setup.trace,
+                sample: setup.sample,
                 next_tag: 0,
                 unkicked: false,
                 error: None,
@@ -106,9 +110,18 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
 
     /// Gives everything to the device, without waiting. To be called before anything that can block.
     pub fn submit_open(&mut self) {
-        self.builder.finish(&mut self.out);
-        self.out.flush_plug();
+        self.push_all();
         self.out.kick();
+    }
+
+    fn push_all(&mut self) {
+        if !self.out.plug.is_empty() {
+            self.builder.finish(&mut self.out);
+            self.out.flush_plug();
+        } else if let Some(bio) = self.builder.take_open() {
+            // A call of one bio, as small ones are, needs no plug.
+            self.out.submit(bio);
+        }
     }
 
     /// Gives everything to the device and waits until all of it is done.
@@ -116,12 +129,16 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
     /// # Errors
     /// The first bio that failed.
     pub fn wait(&mut self) -> Result<()> {
-        self.builder.finish(&mut self.out);
-        self.out.flush_plug();
+        self.push_all();
         while self.out.scope.in_flight() > 0 {
             self.out.reap(1);
         }
         self.out.failed()
+    }
+
+    /// What was timed, if this call is a sample.
+    pub(crate) fn sample(&self) -> Option<Sample> {
+        self.out.sample
     }
 
     /// Forgets what is not on the device yet and waits for what is.
@@ -152,6 +169,13 @@ impl<'env> Output<'_, '_, 'env> {
         }
     }
 
+    /// Has the device begin, and takes what it has done: that need not fill the queue, and an error should stop the
+    /// bios' maker early.
+    fn go(&mut self) {
+        self.kick();
+        self.reap(0);
+    }
+
     fn submit(&mut self, bio: Bio<'env>) {
         if self.scope.in_flight() >= self.scope.depth() {
             self.reap(1);
@@ -164,6 +188,9 @@ impl<'env> Output<'_, '_, 'env> {
         self.unkicked = true;
         self.counters.bio(bio.op, bio.len_bytes);
         self.trace.submit(tag, &bio);
+        if let Some(sample) = &mut self.sample {
+            sample.submit(bio.len_bytes);
+        }
         self.scope
             .submit(tag, bio.op, bio.offset_bytes, bio.segments, self.fua);
     }
@@ -182,15 +209,17 @@ impl<'env> Output<'_, '_, 'env> {
 
 impl<'env> Sink<'env> for Output<'_, '_, 'env> {
     fn bio(&mut self, bio: Bio<'env>) {
+        if self.plug.is_empty() && plug::is_large(&bio) {
+            self.submit(bio);
+            return self.go();
+        }
         if self.plug.add(bio, &self.limits, self.target_bytes) {
             self.counters.merge();
             self.trace.merge(self.plug.last());
         }
         if self.plug.is_due() {
             self.flush_plug();
-            self.kick();
-            // What is done already need not fill the queue, and an error should stop its maker early.
-            self.reap(0);
+            self.go();
         }
     }
 

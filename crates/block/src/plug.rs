@@ -10,7 +10,7 @@ use crate::limits::BioLimits;
 const MAX_BIOS: usize = 32;
 
 /// A bio of this length goes at once.
-const LARGE_BYTES: u64 = 128 * 1024;
+pub(crate) const LARGE_BYTES: u64 = 128 * 1024;
 
 /// Bios held back.
 #[derive(Debug, Default)]
@@ -31,12 +31,13 @@ impl<'env> Plug<'env> {
         false
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bios.is_empty()
+    }
+
     /// Whether the bios should go now.
     pub(crate) fn is_due(&self) -> bool {
-        self.bios.len() >= MAX_BIOS
-            || self
-                .last()
-                .is_some_and(|last| last.len_bytes >= LARGE_BYTES)
+        self.bios.len() >= MAX_BIOS || self.last().is_some_and(is_large)
     }
 
     /// The bio that was added last, as merged.
@@ -48,6 +49,11 @@ impl<'env> Plug<'env> {
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Bio<'env>> {
         self.bios.drain(..)
     }
+}
+
+/// Whether `bio` is worth a trip of its own.
+pub(crate) fn is_large(bio: &Bio<'_>) -> bool {
+    bio.len_bytes >= LARGE_BYTES
 }
 
 fn may_merge(last: &Bio<'_>, next: &Bio<'_>, limits: &BioLimits, target_bytes: u64) -> bool {

@@ -14,6 +14,7 @@ use throughline_device::{BlockDevice, Done, Op, Queue};
 
 use crate::counters::{Counters, QueueCounters};
 use crate::error::{Error, Result};
+use crate::meter::Meter;
 
 /// One queue and what is counted on it.
 pub(crate) struct Slot {
@@ -21,6 +22,7 @@ pub(crate) struct Slot {
     pub(crate) counters: Arc<QueueCounters>,
     /// Memory for completions, kept so that a call allocates none.
     pub(crate) done: Vec<Done>,
+    pub(crate) meter: Meter,
 }
 
 /// All queues of one device.
@@ -66,6 +68,7 @@ impl Queues {
             queue,
             counters,
             done: Vec::new(),
+            meter: Meter::new(&self.device.info().limits),
         })
     }
 

@@ -4,9 +4,9 @@
 //! parallel. The point where both are had is the device's latency times its bandwidth: a bio of that size takes as long
 //! to transfer as a request takes to go there and back, so a few of them in flight keep the device busy, and a larger
 //! one only delays its neighbours. A queue too shallow for "a few" gets larger bios instead. The device's preferred
-//! size and its limits bound the result.
+//! size and its limits bound the result, and below what a plug sends on its own a bio only costs.
 //!
-//! Until a disk has been measured, latency and bandwidth are assumed, by whether seeks cost. There is no constant for
+//! Until a disk has been measured ([`crate::meter`]), latency and bandwidth are assumed, by whether seeks cost. There is no constant for
 //! all devices: what a user sets by hand ([`crate::Disk::set_bio_target_bytes`]) wins.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use throughline_device::Limits;
 
 use crate::limits::align_down;
+use crate::plug::LARGE_BYTES;
 
 /// Latency and bandwidth of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +28,7 @@ const BUSY_BIOS: f64 = 4.0;
 
 impl Speed {
     /// What is assumed of a device that has not been measured: a disk arm, or an ordinary SSD.
-    fn assumed(limits: &Limits) -> Self {
+    pub(crate) fn assumed(limits: &Limits) -> Self {
         // Virtual disks often claim to rotate; a queue longer than a drive's 32 commands gives them away.
         match limits.rotational && limits.queue_depth <= 32 {
             true => Self {
@@ -46,7 +47,9 @@ impl Speed {
 pub(crate) fn derive(limits: &Limits, speed: Speed) -> u32 {
     let block = u64::from(limits.logical_block_bytes.max(1));
     let most = align_down(u64::from(limits.max_transfer_bytes), block).max(block);
-    let least = u64::from(limits.physical_block_bytes.max(limits.io_min_bytes)).clamp(block, most);
+    let least = u64::from(limits.physical_block_bytes.max(limits.io_min_bytes))
+        .max(LARGE_BYTES)
+        .clamp(block, most);
     let too_shallow = (BUSY_BIOS / f64::from(limits.queue_depth.max(1))).max(1.0);
     let wanted = (speed.latency_ns * speed.bytes_per_ns * too_shallow).clamp(1.0, most as f64);
     let mut size = nearest_power_of_two(wanted).max(least);
@@ -83,6 +86,14 @@ impl Target {
         match self.chosen.load(Ordering::Relaxed) {
             0 => self.derived.load(Ordering::Relaxed),
             chosen => chosen,
+        }
+    }
+
+    /// Takes a newly derived size.
+    pub(crate) fn set_derived(&self, bytes: u32) {
+        // Most often it is the same: then other threads keep their copy of the line.
+        if self.derived.load(Ordering::Relaxed) != bytes {
+            self.derived.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -169,7 +180,11 @@ mod tests {
             latency_ns: 1e5,
             bytes_per_ns: 0.001,
         };
-        assert_eq!(derive(&SSD, slow), 4096, "no less than a physical block");
+        assert_eq!(
+            derive(&SSD, slow),
+            128 << 10,
+            "no less than is worth a trip"
+        );
         let fast = Speed {
             latency_ns: 1e6,
             bytes_per_ns: 1000.0,
