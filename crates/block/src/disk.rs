@@ -76,6 +76,15 @@ impl Disk {
         self.device.set_len(bytes).map_err(failed)
     }
 
+    /// Reserves space for a range of the device, a regular file, and lengthens it to the range's end.
+    ///
+    /// # Errors
+    /// What the device says; [`io::ErrorKind::Unsupported`] in it where there is nothing to reserve.
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        let failed = |source| Error::device(Op::Write, offset, len, source);
+        self.device.allocate(offset, len).map_err(failed)
+    }
+
     /// The size in bytes that bios aim at: what was chosen, else what is derived from the device.
     pub fn bio_target_bytes(&self) -> u32 {
         self.target.bytes()

@@ -36,6 +36,20 @@ pub trait BlockDevice: Send + Sync {
             "only a regular file can change its length",
         ))
     }
+
+    /// Reserves space for `len_bytes` bytes of a regular file from `offset_bytes` on, so that writing them cannot run
+    /// out of it, and lengthens the file to their end. Bytes that were not there before read as zero.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] where the file system cannot, or on anything but a regular file;
+    /// [`io::ErrorKind::StorageFull`]; else what the system says.
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let _ = (offset_bytes, len_bytes);
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "only a regular file can have space reserved",
+        ))
+    }
 }
 
 /// One thread's way to a device.

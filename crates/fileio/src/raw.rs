@@ -167,6 +167,31 @@ impl RawFile {
         ))
     }
 
+    /// Reserves space for `len` bytes from `offset` on, so that writing them cannot run out of it; lengthens a plain
+    /// file to their end. A device has all its space.
+    ///
+    /// # Errors
+    /// [`Reason::NoSpace`] past the end of a device; what the system says, as that its file system cannot.
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if !self.can_grow() {
+            return if end <= self.len() {
+                Ok(())
+            } else {
+                Err(Reason::NoSpace.into())
+            };
+        }
+        self.gate.exclusive(|| {
+            self.disk.allocate(offset, len)?;
+            self.len.fetch_max(end, Ordering::Release);
+            Ok(())
+        })
+    }
+
     fn check_writable(&self) -> Result<()> {
         if self.disk.info().read_only {
             return Err(Reason::ReadOnly.into());

@@ -113,6 +113,29 @@ fn behaves_as_a_vector() {
     });
 }
 
+#[test]
+fn reserves_space() {
+    for_each_engine(|file, path| {
+        file.write_at(b"abc", 0).unwrap();
+        match file.allocate(2, 100_000) {
+            Ok(()) => {}
+            Err(error) => {
+                eprintln!("skipped: the file system cannot reserve space: {error}");
+                return;
+            }
+        }
+        assert_eq!(
+            (file.len(), std::fs::metadata(path).unwrap().len()),
+            (100_002, 100_002)
+        );
+        let mut all = vec![1; 100_002];
+        assert_eq!(file.read_at(&mut all, 0).unwrap(), all.len());
+        assert!(all.starts_with(b"abc") && all[3..].iter().all(|byte| *byte == 0));
+        file.allocate(0, 10).unwrap();
+        assert_eq!(file.len(), 100_002);
+    });
+}
+
 /// Threads own every n-th piece of 100 bytes, so blocks are shared, and the file grows under them.
 #[test]
 fn threads_keep_each_others_bytes() {
@@ -171,6 +194,11 @@ fn a_device_does_not_grow() {
     assert!(back[..1000].iter().all(|byte| *byte == 7));
     assert!(matches!(file.set_len(5), Err(Error::Unsupported(_))));
     file.set_len(1 << 20).unwrap();
+    file.allocate(5, 100).unwrap();
+    assert!(matches!(
+        file.allocate(1 << 20, 1),
+        Err(Error::Caller(Reason::NoSpace))
+    ));
 }
 
 #[test]

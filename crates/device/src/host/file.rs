@@ -80,6 +80,12 @@ impl HostFile {
         Ok(())
     }
 
+    pub(crate) fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        fallocate(self.fd(), FallocateFlags::empty(), offset_bytes, len_bytes)?;
+        self.written_to(offset_bytes.saturating_add(len_bytes));
+        Ok(())
+    }
+
     /// The `fallocate` mode that does `op`; `None` where it is an ioctl ([`discard_blocks`]) instead.
     ///
     /// [`discard_blocks`]: HostFile::discard_blocks

@@ -111,4 +111,12 @@ impl BlockDevice for HostDevice {
         }
         self.file.set_len(bytes)
     }
+
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        if self.file.info.kind != DeviceKind::RegularFile {
+            let why = "only a regular file can have space reserved";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        self.file.allocate(offset_bytes, len_bytes)
+    }
 }
