@@ -11,7 +11,7 @@
 //! ```
 //!
 //! # The caller's lock
-//! - [`read`] and [`write`] need the file's lock against truncation, shared.
+//! - [`read()`] and [`write()`] need the file's lock against truncation, shared.
 //! - A write for which [`needs_exclusive`] answers true (asked with the lock held) needs it exclusive: such a write reads
 //!   a block, changes a part of it and writes it back, and two of these, or one and a whole write of the same block,
 //!   would lose bytes.
