@@ -206,8 +206,11 @@ mod tests {
         "\u{65e5}\u{672c}\u{8a9e}\u{306e}\u{30d5}\u{30a1}\u{30a4}\u{30eb}\u{540d}.txt".as_bytes(),
     ];
 
+    /// Version, whether seeded, and the major and minor hash of each name.
+    type Vector = (u8, bool, [(u32, u32); 7]);
+
     /// From `debugfs -R 'dx_hash -h VERSION [-s SEED] NAME'`, e2fsprogs 1.47.0.
-    const VECTORS: &[(u8, bool, [(u32, u32); 7])] = &[
+    const VECTORS: &[Vector] = &[
         (
             0,
             false,

@@ -35,7 +35,7 @@ pub const INDEX_SECURITY: u8 = 6;
 pub const INDEX_SYSTEM: u8 = 7;
 
 /// Prefixes by `e_name_index`; a whole name if nothing follows.
-const PREFIXES: [(u8, &str); 9] = [
+const PREFIXES: [(u8, &str); 8] = [
     (INDEX_USER, "user."),
     (2, "system.posix_acl_access"),
     (3, "system.posix_acl_default"),
@@ -43,7 +43,6 @@ const PREFIXES: [(u8, &str); 9] = [
     (INDEX_SECURITY, "security."),
     (8, "system.richacl"),
     (INDEX_SYSTEM, "system."),
-    (9, "c"),
     (10, "gnu."),
 ];
 
@@ -145,14 +144,11 @@ impl Attribute {
 
 /// Splits a full name into index and rest; `None` if no prefix fits.
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
-    PREFIXES
-        .iter()
-        .filter(|(index, _)| *index != 9)
-        .find_map(|&(index, prefix)| {
-            let rest = full.strip_prefix(prefix.as_bytes())?;
-            // A prefix without a dot at its end is a whole name.
-            (rest.is_empty() != prefix.ends_with('.')).then_some((index, rest))
-        })
+    PREFIXES.iter().find_map(|&(index, prefix)| {
+        let rest = full.strip_prefix(prefix.as_bytes())?;
+        // A prefix without a dot at its end is a whole name.
+        (rest.is_empty() != prefix.ends_with('.')).then_some((index, rest))
+    })
 }
 
 /// A length rounded up to 4.
@@ -231,6 +227,11 @@ fn read(area: &[u8], shape: Shape) -> Result<Vec<Attribute>> {
             .map_err(|_| Corrupt::new("list of attributes has no end"))?;
         let name = after.get(..usize::from(entry.e_name_len));
         let name = name.ok_or_else(|| Corrupt::new("attribute name is cut short"))?;
+        // Written without a value, such an entry would read as the end of the list.
+        ensure!(
+            entry.e_name_index != 0 || !name.is_empty(),
+            "attribute has no name"
+        );
         let (value, start) = read_value(area, shape, entry)?;
         let attribute = Attribute {
             name_index: entry.e_name_index,
@@ -244,8 +245,8 @@ fn read(area: &[u8], shape: Shape) -> Result<Vec<Attribute>> {
         list.push(attribute);
     }
     ensure!(
-        offset.saturating_add(4) <= lowest,
-        "attribute values overlap the list"
+        offset.saturating_add(4) <= lowest && fits(&list, area.len(), shape),
+        "attribute values overlap"
     );
     Ok(list)
 }
