@@ -134,11 +134,6 @@ impl Buffer {
         self.state.lock()
     }
 
-    /// The state, if nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
-        self.state.try_lock()
-    }
-
     /// Waits for the end of a load or a write; spurious returns are possible.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>) {
         self.settled.wait(state);

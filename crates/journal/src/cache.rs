@@ -111,14 +111,10 @@ impl Residents {
     }
 }
 
-/// Whether the clock may drop `buffer`. The shard's lock is held, so nobody new can find it.
+/// Whether the clock may drop `buffer`. The shard's lock is held, so nobody new can find it; and whoever changes,
+/// loads or writes it holds it, as the dirty set does, so that a buffer with one owner is clean and at rest.
 fn may_go(buffer: &Arc<Buffer>) -> bool {
-    if buffer.referenced.swap(false, Ordering::Relaxed) || Arc::strong_count(buffer) != 1 {
-        return false;
-    }
-    buffer
-        .try_lock()
-        .is_some_and(|state| !state.dirty && !state.writing && !state.loading)
+    !buffer.referenced.swap(false, Ordering::Relaxed) && Arc::strong_count(buffer) == 1
 }
 
 /// Buffers marked as loading. Whatever is not filled is marked empty again when it goes, panics included,
