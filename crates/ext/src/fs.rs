@@ -5,7 +5,7 @@
 //! - The superblock's bytes in memory are what the disk holds, or newer; free counts enter them when it is written.
 //! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,7 +42,7 @@ pub struct Fs {
     pub(crate) rename: Mutex<()>,
     pub(crate) hash_rules: HashRules,
     pub(crate) orphans: Orphans,
-    pub(crate) mmp: Mutex<Option<MmpGuard>>,
+    pub(crate) mmp: OnceLock<MmpGuard>,
     /// Something changed since the superblock was last written.
     pub(crate) changed: AtomicBool,
     pub(crate) life: Life,
@@ -80,6 +80,7 @@ impl Fs {
     /// journal says.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
+        self.check_mmp()?;
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }
@@ -244,7 +245,7 @@ impl Fs {
     }
 
     fn check_mmp(&self) -> Result<()> {
-        self.mmp.lock().as_ref().map_or(Ok(()), MmpGuard::check)
+        self.mmp.get().map_or(Ok(()), MmpGuard::check)
     }
 
     /// Closes the volume: everything to the disk, and the volume marked clean if it was when it was opened.
@@ -268,7 +269,7 @@ impl Fs {
             })?;
             Ok(self.journal.sync()?)
         });
-        let released = self.mmp.lock().take().map_or(Ok(()), MmpGuard::release);
+        let released = self.mmp.get().map_or(Ok(()), MmpGuard::release);
         result.and(released)
     }
 }

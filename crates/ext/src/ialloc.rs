@@ -46,7 +46,7 @@ const INHERITED_BY_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOA
 /// Locks of groups' inode bitmaps; several groups share one.
 const LOCKS: usize = 64;
 /// Flex groups that are compared for a new directory.
-const FLEXES_LOOKED_AT: u32 = 64;
+const FLEXES_LOOKED_AT: u32 = 16;
 /// Groups of a flex group that are summed up for that; there are volumes with one flex group for all.
 const GROUPS_OF_FLEX: u32 = 64;
 

@@ -4,6 +4,7 @@
 //! the other's interval, write a number of our own, and find it there after as long again. A volume that was closed well says
 //! so, which saves the first wait. The block goes past the metadata cache, since others change it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,9 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The volume is ours while this lives. A thread renews the claim.
 pub(crate) struct MmpGuard {
     shared: Arc<Shared>,
-    /// Dropped to end the thread.
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
+    /// The thread, and what is dropped to end it.
+    renewal: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
 }
 
 struct Shared {
@@ -38,6 +38,8 @@ struct Shared {
     block: FsBlock,
     /// Why the claim was lost, if it was.
     lost: Mutex<Option<Error>>,
+    /// Set with it: cheap to ask before every change.
+    is_lost: AtomicBool,
 }
 
 impl MmpGuard {
@@ -51,7 +53,7 @@ impl MmpGuard {
             return Err(Error::corrupt("the block of multiple-mount protection is outside the volume").in_block(block));
         }
         let (disk, geo) = (Arc::clone(&fs.disk), fs.geo.clone());
-        let shared = Arc::new(Shared { disk, geo, block, lost: Mutex::new(None) });
+        let shared = Arc::new(Shared { disk, geo, block, lost: Mutex::new(None), is_lost: AtomicBool::new(false) });
         let found = shared.read()?;
         let sequence = found.mmp_seq.get();
         let update_s = fs.superblock.lock().s_mmp_interval.get().clamp(1, MAX_CHECK_INTERVAL);
@@ -74,7 +76,7 @@ impl MmpGuard {
             std::thread::Builder::new().name("throughline-mmp".into()).spawn(run)
         };
         match thread {
-            Ok(thread) => Ok(Self { shared, stop, thread }),
+            Ok(thread) => Ok(Self { shared, renewal: Mutex::new(Some((stop, thread))) }),
             Err(e) => {
                 shared.write(SEQ_CLEAN, update_s)?;
                 Err(Error::Unsupported(format!("multiple-mount protection needs a thread: {e}")))
@@ -87,6 +89,9 @@ impl MmpGuard {
     /// # Errors
     /// `Busy` with who took it, or what stood against renewing it.
     pub(crate) fn check(&self) -> Result<()> {
+        if !self.shared.is_lost.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.shared.lost.lock().clone().map_or(Ok(()), Err)
     }
 
@@ -94,13 +99,12 @@ impl MmpGuard {
     ///
     /// # Errors
     /// As [`MmpGuard::check`], and those of writing the block.
-    pub(crate) fn release(self) -> Result<()> {
-        drop(self.stop);
+    pub(crate) fn release(&self) -> Result<()> {
+        let Some((stop, thread)) = self.renewal.lock().take() else { return Ok(()) };
+        drop(stop);
         // It cannot have panicked but by our own bug, and then the block says that the volume is in use: rightly so.
-        let ended = self.thread.join().is_ok();
-        if let Some(lost) = self.shared.lost.lock().clone() {
-            return Err(lost);
-        }
+        let ended = thread.join().is_ok();
+        self.check()?;
         if ended { self.shared.write(SEQ_CLEAN, 0) } else { Ok(()) }
     }
 }
@@ -179,6 +183,7 @@ impl Shared {
             if let Err(error) = self.expect(sequence).and_then(|()| self.write(next, update_s)) {
                 tracing::error!(%error, "multiple-mount protection: the volume is no longer ours");
                 *self.lost.lock() = Some(error);
+                self.is_lost.store(true, Ordering::Release);
                 return;
             }
             sequence = next;

@@ -5,7 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
@@ -145,7 +145,7 @@ impl Fs {
             rename: Mutex::new(()),
             hash_rules: HashRules::new(&sb),
             orphans: Orphans::default(),
-            mmp: Mutex::new(None),
+            mmp: OnceLock::new(),
             changed: AtomicBool::new(false),
             life: Life {
                 state_at_open: sb.state(),
@@ -164,7 +164,8 @@ impl Fs {
     /// Takes the volume: no other machine has it, and it is marked as in use until it is closed.
     fn start_writing(&self, options: &OpenOptions) -> Result<()> {
         if self.geo.incompat.contains(Incompat::MMP) {
-            *self.mmp.lock() = Some(MmpGuard::take(self)?);
+            let guard = MmpGuard::take(self)?;
+            self.mmp.get_or_init(|| guard);
         }
         if !self.life.state_at_open.contains(State::VALID) {
             self.recount()?;

@@ -1,6 +1,7 @@
 //! Opening: what is refused and how it is said, what a session leaves in the superblock.
 
 use throughline_extfmt::features::Incompat;
+use throughline_extfmt::{FsBlock, InodeNumber};
 use throughline_extfmt::superblock::State;
 
 use crate::testing::{Image, SHAPES};
@@ -210,4 +211,52 @@ fn two_machines_never_write_one_volume() {
     };
     assert!(matches!(error, Error::Caller(Reason::Busy(_))), "{error}");
     assert!(robbed.close().is_err());
+}
+
+/// Opens a damaged volume and does with it whatever this half of the crate can do. Errors are fine, panics are not.
+fn use_damaged(disk: std::sync::Arc<throughline_block::Disk>) -> Result<()> {
+    let fs = crate::Fs::open(disk, &OpenOptions { allow_unclean: true, ..writing() })?;
+    fs.statfs()?;
+    let root = fs.inode(InodeNumber::ROOT)?;
+    for ino in 1..40 {
+        let _ = fs.inode(InodeNumber(ino));
+    }
+    let _ = fs.check_counts();
+    if let Ok(run) = fs.claim(FsBlock(4000), 300) {
+        let mut h = fs.begin(4)?;
+        fs.confirm(&mut h, run)?;
+        fs.free(&mut h, run.start, run.len.into())?;
+        h.stop()?;
+    }
+    let mut h = fs.begin(3)?;
+    fs.new_inode(&mut h, &root, 0o100644, 0, 0)?;
+    h.stop()?;
+    fs.close()
+}
+
+#[test]
+fn damaged_volumes_give_errors() {
+    for args in [&["-t", "ext2", "-b", "1024"][..], &["-t", "ext4", "-b", "1024"], &["-t", "ext4", "-O", "^metadata_csum"]] {
+        let Some(image) = Image::make("16M", args) else { continue };
+        let sound = std::fs::read(image.path()).expect("the image");
+        for seed in 0..400 {
+            let mut rng = crate::testing::Rng::new(seed);
+            let mut damaged = sound.clone();
+            for _ in 0..=rng.below(12) {
+                // The superblock, the descriptors behind it, or anywhere in the first metadata.
+                let end = [2048, 8192, 400 << 10][rng.below(3) as usize];
+                let at = 1024 + rng.below(end - 1024) as usize;
+                damaged[at] = [0, 0xFF, rng.below(256) as u8, damaged[at] ^ 1 << rng.below(8)][rng.below(4) as usize];
+            }
+            if let Ok(mut sb) = throughline_extfmt::Superblock::read(&damaged[1024..]) {
+                sb.update_checksum();
+                damaged[1024..2048].copy_from_slice(zerocopy::IntoBytes::as_bytes(&sb));
+            }
+            let device = throughline_device::MemoryDevice::new(damaged.len() as u64);
+            let disk = throughline_block::Disk::new(std::sync::Arc::new(device)).expect("a disk");
+            disk.write_at(0, &damaged, false).expect("written");
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| use_damaged(disk.into())));
+            assert!(outcome.is_ok(), "panic with seed {seed} of {args:?}");
+        }
+    }
 }
