@@ -20,8 +20,11 @@ use crate::meter::Meter;
 use crate::outcome::Outcome;
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment =
-    Experiment { name: "founding/1", about: "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3", run };
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "founding/1",
+    about: "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3",
+    run,
+};
 
 const HEAD_BYTES: u64 = 48 << 10;
 const CALL_BYTES: u64 = 4096 << 10;
@@ -37,15 +40,27 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         mke2fs(&image(name), IMAGE_BYTES, &["-t", "ext3", "-b", "4096"])?;
     }
     let on_disk = |name: &str, target| -> Result<Target> {
-        Target::new(OpenOptions::new().engine(settings.engine).bio_target(target).open(image(name)).map_err(as_error)?)
+        Target::new(
+            OpenOptions::new()
+                .engine(settings.engine)
+                .bio_target(target)
+                .open(image(name))
+                .map_err(as_error)?,
+        )
     };
     let in_memory = |target| -> Result<Target> {
         let device = Arc::new(load_image(&image("memory"))?) as Arc<dyn BlockDevice>;
-        Target::new(OpenOptions::new().bio_target(target).open_device(device).map_err(as_error)?)
+        Target::new(
+            OpenOptions::new()
+                .bio_target(target)
+                .open_device(device)
+                .map_err(as_error)?,
+        )
     };
     let (ours, naive) = (on_disk("ours", None)?, on_disk("naive", Some(PAGE_BYTES))?);
     let (ours_memory, naive_memory) = (in_memory(None)?, in_memory(Some(PAGE_BYTES))?);
     let kernel = kernel_file(&image("kernel"), &mut outcome)?;
+    let ram = RamDisk::new(settings, &mut outcome)?;
     let calls = settings.scaled(1000, 20) / 5;
 
     let mut variants = vec![
@@ -54,12 +69,28 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         Variant::new("memory: ours", || ours_memory.sample(calls)),
         Variant::new("memory: one bio per page", || naive_memory.sample(calls)),
     ];
-    if let Some(file) = &kernel {
-        variants.push(Variant::new("kernel ext3 on loop", || kernel_sample(file, calls)));
+    if let Some(ram) = &ram {
+        variants.push(Variant::new("RAM disk: ours", || ram.ours.sample(calls)));
+        variants.push(Variant::new("RAM disk: one bio per page", || {
+            ram.naive.sample(calls)
+        }));
     }
-    interleave(&mut outcome, &mut variants, settings.rounds.unwrap_or(10), settings.progress)?;
+    if let Some(file) = &kernel {
+        variants.push(Variant::new("kernel ext3 on loop", || {
+            kernel_sample(file, calls)
+        }));
+    }
+    interleave(
+        &mut outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(10),
+        settings.progress,
+    )?;
     drop(variants);
-    outcome.counters.insert("bio target, KiB".into(), f64::from(ours.volume.disk().bio_target_bytes()) / 1024.0);
+    outcome.counters.insert(
+        "bio target, KiB".into(),
+        f64::from(ours.volume.disk().bio_target_bytes()) / 1024.0,
+    );
     let expected = CALL_BYTES.div_ceil(u64::from(ours.volume.disk().bio_target_bytes()));
     for (target, name) in [(ours, "ours"), (naive, "naive")] {
         let Target { volume, file } = target;
@@ -83,9 +114,13 @@ struct Target {
 
 impl Target {
     fn new(volume: Volume) -> Result<Target> {
-        let file = volume.create_file(NAME, &Attributes::new()).map_err(as_error)?;
-        file.write_at(0, &vec![1; HEAD_BYTES as usize]).map_err(as_error)?;
-        file.write_at(HEAD_BYTES, &vec![2; CALL_BYTES as usize]).map_err(as_error)?;
+        let file = volume
+            .create_file(NAME, &Attributes::new())
+            .map_err(as_error)?;
+        file.write_at(0, &vec![1; HEAD_BYTES as usize])
+            .map_err(as_error)?;
+        file.write_at(HEAD_BYTES, &vec![2; CALL_BYTES as usize])
+            .map_err(as_error)?;
         Ok(Target { volume, file })
     }
 
@@ -102,14 +137,55 @@ impl Target {
         Ok(vec![
             ("throughput", "MB/s", spent.mb_per_s(bytes)),
             ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes)),
-            ("bios per call", "", counted.bios(Op::Write) as f64 / calls as f64),
+            (
+                "bios per call",
+                "",
+                counted.bios(Op::Write) as f64 / calls as f64,
+            ),
         ])
+    }
+}
+
+/// Both ways on images in the host's memory file system, through the engine's system calls: what the report's RAM disk
+/// is here, where the memory device is a copy and nothing else.
+struct RamDisk {
+    ours: Target,
+    naive: Target,
+    _scratch: tempfile::TempDir,
+}
+
+impl RamDisk {
+    fn new(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<Option<RamDisk>> {
+        let Ok(scratch) = tempfile::tempdir_in("/dev/shm") else {
+            outcome
+                .notes
+                .push("the RAM disk was left out: /dev/shm cannot be written".into());
+            return Ok(None);
+        };
+        let open = |name: &str, target| {
+            let image = scratch.path().join(name);
+            mke2fs(&image, IMAGE_BYTES, &["-t", "ext3", "-b", "4096"])?;
+            Target::new(
+                OpenOptions::new()
+                    .engine(settings.engine)
+                    .bio_target(target)
+                    .open(image)
+                    .map_err(as_error)?,
+            )
+        };
+        Ok(Some(RamDisk {
+            ours: open("ours", None)?,
+            naive: open("naive", Some(PAGE_BYTES))?,
+            _scratch: scratch,
+        }))
     }
 }
 
 fn kernel_file(image: &Path, outcome: &mut Outcome) -> Result<Option<File>> {
     if !may_mount() {
-        outcome.notes.push("the kernel's ext3 on loop was left out: it needs root and loop devices".into());
+        outcome
+            .notes
+            .push("the kernel's ext3 on loop was left out: it needs root and loop devices".into());
         return Ok(None);
     }
     let file = open_on_loop(image, "ext3", NAME.trim_start_matches('/'))?;
@@ -124,16 +200,56 @@ fn kernel_sample(file: &File, calls: u64) -> Result<Sample> {
     for _ in 0..calls {
         file.write_all_at(&buffer, HEAD_BYTES)?;
     }
-    Ok(vec![("throughput", "MB/s", meter.spent().mb_per_s(calls * CALL_BYTES))])
+    Ok(vec![(
+        "throughput",
+        "MB/s",
+        meter.spent().mb_per_s(calls * CALL_BYTES),
+    )])
 }
 
 fn bars(outcome: &mut Outcome, expected_bios: f64) {
-    let most = |variant: &str| outcome.samples(variant, "bios per call").iter().copied().fold(0.0, f64::max);
+    let most = |variant: &str| {
+        outcome
+            .samples(variant, "bios per call")
+            .iter()
+            .copied()
+            .fold(0.0, f64::max)
+    };
     let (ours, naive) = (most("ours"), most("one bio per page"));
     outcome.at_most("data bios per 4 MiB call, ours", ours, expected_bios + 1.0);
     outcome.at_least("data bios per 4 MiB call, one per page", naive, 1024.0);
-    outcome.ratio_at_most("cpu per GiB, ours / one bio per page", "cpu", "ours", "one bio per page", 0.78);
-    outcome.ratio_at_least("memory: throughput, ours / one bio per page", "throughput", "memory: ours", "memory: one bio per page", 3.0);
-    outcome.ratio_at_least("throughput, ours / kernel ext3 on loop", "throughput", "ours", "kernel ext3 on loop", 1.0);
-    outcome.ratio("throughput, ours / one bio per page", "throughput", "ours", "one bio per page");
+    outcome.ratio_at_most(
+        "cpu per GiB, ours / one bio per page",
+        "cpu",
+        "ours",
+        "one bio per page",
+        0.78,
+    );
+    outcome.ratio_at_least(
+        "memory: throughput, ours / one bio per page",
+        "throughput",
+        "memory: ours",
+        "memory: one bio per page",
+        3.0,
+    );
+    outcome.ratio_at_least(
+        "RAM disk: throughput, ours / one bio per page",
+        "throughput",
+        "RAM disk: ours",
+        "RAM disk: one bio per page",
+        3.0,
+    );
+    outcome.ratio_at_least(
+        "throughput, ours / kernel ext3 on loop",
+        "throughput",
+        "ours",
+        "kernel ext3 on loop",
+        1.0,
+    );
+    outcome.ratio(
+        "throughput, ours / one bio per page",
+        "throughput",
+        "ours",
+        "one bio per page",
+    );
 }

@@ -20,8 +20,11 @@ use crate::kernel::mke2fs;
 use crate::outcome::Outcome;
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment =
-    Experiment { name: "founding/2", about: "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, one shared counter", run };
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "founding/2",
+    about: "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, one shared counter",
+    run,
+};
 
 const IO_BYTES: usize = 4096;
 const SHARED_BYTES: u64 = 16 << 20;
@@ -45,14 +48,23 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let disk = Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(|e| Error::new(e.to_string()))?;
+    let disk =
+        Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(|e| Error::new(e.to_string()))?;
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();
     let sharded = crossbeam_utils::sync::ShardedLock::new(());
 
-    let raw_io = |buffer: &mut AlignedBuf, offset: u64| raw.read_at(buffer, offset).map(drop).map_err(|e| Error::new(e.to_string()));
-    let file_io = |buffer: &mut AlignedBuf, offset: u64| file.read_at(offset, buffer).map(drop).map_err(|e| Error::new(e.to_string()));
+    let raw_io = |buffer: &mut AlignedBuf, offset: u64| {
+        raw.read_at(buffer, offset)
+            .map(drop)
+            .map_err(|e| Error::new(e.to_string()))
+    };
+    let file_io = |buffer: &mut AlignedBuf, offset: u64| {
+        file.read_at(offset, buffer)
+            .map(drop)
+            .map_err(|e| Error::new(e.to_string()))
+    };
     let raw_shared = |b: &mut AlignedBuf, o: u64| shared.around(|| raw_io(b, o));
     let raw_sharded = |b: &mut AlignedBuf, o: u64| {
         let _guard = sharded.read();
@@ -68,14 +80,24 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         ("file, one shared counter", &file_shared),
     ];
     let mut variants = Vec::new();
-    let counts: Vec<usize> = std::iter::successors(Some(1usize), |n| Some(n * 2)).take_while(|n| *n <= cpus).collect();
+    let counts: Vec<usize> = std::iter::successors(Some(1usize), |n| Some(n * 2))
+        .take_while(|n| *n <= cpus)
+        .collect();
     for threads in &counts {
         for (name, io) in ways {
             let threads = *threads;
-            variants.push(Variant::new(format!("{name}, {threads} threads"), move || hammer(threads, sample_time, io)));
+            variants.push(Variant::new(
+                format!("{name}, {threads} threads"),
+                move || hammer(threads, sample_time, io),
+            ));
         }
     }
-    interleave(&mut outcome, &mut variants, settings.rounds.unwrap_or(15), settings.progress)?;
+    interleave(
+        &mut outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(15),
+        settings.progress,
+    )?;
     drop(variants);
     drop((file, volume));
     bars(&mut outcome, &counts);
@@ -89,8 +111,12 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     mke2fs(&image, 128 << 20, &["-t", "ext4", "-b", "4096"])?;
     let device = Arc::new(HollowDevice::load(&image)?);
     let as_error = |e: throughline::Error| Error::new(e.to_string());
-    let volume = throughline::OpenOptions::new().open_device(Arc::clone(&device) as Arc<dyn BlockDevice>).map_err(as_error)?;
-    let file = volume.create_file("/shared", &throughline::Attributes::new()).map_err(as_error)?;
+    let volume = throughline::OpenOptions::new()
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .map_err(as_error)?;
+    let file = volume
+        .create_file("/shared", &throughline::Attributes::new())
+        .map_err(as_error)?;
     let content = vec![1u8; SHARED_BYTES as usize];
     file.write_at(0, &content).map_err(as_error)?;
     volume.sync().map_err(as_error)?;
@@ -99,7 +125,11 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
 }
 
 /// `threads` threads at random places for a while; I/Os per second in all.
-fn hammer(threads: usize, time: Duration, io: &(dyn Fn(&mut AlignedBuf, u64) -> Result<()> + Sync)) -> Result<Sample> {
+fn hammer(
+    threads: usize,
+    time: Duration,
+    io: &(dyn Fn(&mut AlignedBuf, u64) -> Result<()> + Sync),
+) -> Result<Sample> {
     let (total, start) = (AtomicU64::new(0), Barrier::new(threads));
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -113,7 +143,10 @@ fn hammer(threads: usize, time: Duration, io: &(dyn Fn(&mut AlignedBuf, u64) -> 
                     let (begin, mut count) = (Instant::now(), 0u64);
                     while begin.elapsed() < time {
                         for _ in 0..BATCH {
-                            io(&mut buffer, random.u64(..SHARED_BYTES / IO_BYTES as u64) * IO_BYTES as u64)?;
+                            io(
+                                &mut buffer,
+                                random.u64(..SHARED_BYTES / IO_BYTES as u64) * IO_BYTES as u64,
+                            )?;
                         }
                         count += BATCH;
                     }
@@ -122,7 +155,10 @@ fn hammer(threads: usize, time: Duration, io: &(dyn Fn(&mut AlignedBuf, u64) -> 
                 })
             })
             .collect();
-        workers.into_iter().try_for_each(|w| w.join().unwrap_or_else(|_| Err(Error::new("a worker panicked"))))
+        workers.into_iter().try_for_each(|w| {
+            w.join()
+                .unwrap_or_else(|_| Err(Error::new("a worker panicked")))
+        })
     })?;
     let iops = total.into_inner() as f64 / began.elapsed().as_secs_f64();
     Ok(vec![("rate", "kIOPS", iops / 1000.0)])
@@ -141,17 +177,28 @@ fn bars(outcome: &mut Outcome, counts: &[usize]) {
                 _ => {}
             }
         }
-        for (ours, others) in [(raw, &["raw, sharded", "raw, one shared counter"][..]), (file, &["file, one shared counter"][..])] {
+        for (ours, others) in [
+            (raw, &["raw, sharded", "raw, one shared counter"][..]),
+            (file, &["file, one shared counter"][..]),
+        ] {
             for other in others {
                 let title = format!("{ours} / {other}, {threads} threads");
-                if let Some(ratio) = outcome.ratio(&title, "rate", &name(ours, threads), &name(other, threads)) {
+                if let Some(ratio) =
+                    outcome.ratio(&title, "rate", &name(ours, threads), &name(other, threads))
+                {
                     // "Not below": the interval reaches 1.
-                    outcome.at_least(&format!("{title}, upper end of the interval"), ratio.high, 1.0);
+                    outcome.at_least(
+                        &format!("{title}, upper end of the interval"),
+                        ratio.high,
+                        1.0,
+                    );
                 }
             }
         }
     }
     if counts.len() == 1 {
-        outcome.notes.push("one processor: scaling over threads cannot be seen here".into());
+        outcome
+            .notes
+            .push("one processor: scaling over threads cannot be seen here".into());
     }
 }

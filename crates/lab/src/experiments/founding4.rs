@@ -21,8 +21,11 @@ use crate::outcome::Outcome;
 use crate::probe::{Probe, ProbeDevice};
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment =
-    Experiment { name: "founding/4", about: "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel", run };
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "founding/4",
+    about: "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel",
+    run,
+};
 
 const PAGE_BYTES: usize = 4096;
 const CALLS_PER_SAMPLE: usize = 8;
@@ -44,23 +47,59 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn measure(settings: &Settings<'_>, outcome: &mut Outcome, path: &Path, op: Op, mib: usize) -> Result<()> {
-    let label = format!("{mib} MiB {}", if op == Op::Read { "read" } else { "write" });
-    let (ours, control) = (Way::open(settings, path, None)?, Way::open(settings, path, Some(CONTROL_DEPTH))?);
-    outcome.counters.insert(format!("bio target, {label}, KiB"), f64::from(ours.disk.bio_target_bytes()) / 1024.0);
+fn measure(
+    settings: &Settings<'_>,
+    outcome: &mut Outcome,
+    path: &Path,
+    op: Op,
+    mib: usize,
+) -> Result<()> {
+    let label = format!(
+        "{mib} MiB {}",
+        if op == Op::Read { "read" } else { "write" }
+    );
+    let (ours, control) = (
+        Way::open(settings, path, None)?,
+        Way::open(settings, path, Some(CONTROL_DEPTH))?,
+    );
+    outcome.counters.insert(
+        format!("bio target, {label}, KiB"),
+        f64::from(ours.disk.bio_target_bytes()) / 1024.0,
+    );
     // The control's small bios are as large as the device takes: on its four slots they are what the whole request is.
-    control.disk.set_bio_target_bytes(Some(control.disk.limits().max_transfer_bytes));
-    let kernel = OpenOptions::new().read(true).write(true).custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed()).open(path)?;
+    control
+        .disk
+        .set_bio_target_bytes(Some(control.disk.limits().max_transfer_bytes));
+    let kernel = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+        .open(path)?;
     let buffer = || AlignedBuf::zeroed(mib << 20, 2 << 20);
     let (mut a, mut b, mut c, mut d, mut e) = (buffer(), buffer(), buffer(), buffer(), buffer());
     let mut variants = [
-        Variant::new(format!("{label}: ours"), || ours.sample(op, &mut a, Build::Pipelined)),
-        Variant::new(format!("{label}: whole request"), || ours.sample(op, &mut b, Build::Whole)),
-        Variant::new(format!("{label}: kernel O_DIRECT"), || kernel_sample(&kernel, op, &mut c)),
-        Variant::new(format!("{label}: depth 4, ours"), || control.sample(op, &mut d, Build::Pipelined)),
-        Variant::new(format!("{label}: depth 4, whole request"), || control.sample(op, &mut e, Build::Whole)),
+        Variant::new(format!("{label}: ours"), || {
+            ours.sample(op, &mut a, Build::Pipelined)
+        }),
+        Variant::new(format!("{label}: whole request"), || {
+            ours.sample(op, &mut b, Build::Whole)
+        }),
+        Variant::new(format!("{label}: kernel O_DIRECT"), || {
+            kernel_sample(&kernel, op, &mut c)
+        }),
+        Variant::new(format!("{label}: depth 4, ours"), || {
+            control.sample(op, &mut d, Build::Pipelined)
+        }),
+        Variant::new(format!("{label}: depth 4, whole request"), || {
+            control.sample(op, &mut e, Build::Whole)
+        }),
     ];
-    interleave(outcome, &mut variants, settings.rounds.unwrap_or(15), settings.progress)
+    interleave(
+        outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(15),
+        settings.progress,
+    )
 }
 
 /// How a call becomes requests.
@@ -82,10 +121,21 @@ struct Way {
 
 impl Way {
     fn open(settings: &Settings<'_>, path: &Path, depth: Option<u32>) -> Result<Way> {
-        let inner = throughline_device::OpenOptions::new().write(true).engine(settings.engine).open(path)?;
+        let inner = throughline_device::OpenOptions::new()
+            .write(true)
+            .engine(settings.engine)
+            .open(path)?;
         let device = Arc::new(ProbeDevice::new(inner, depth));
-        let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>).map_err(|e| Error::new(e.to_string()))?);
-        Ok(Way { raw: RawFile::new(Arc::clone(&disk)), disk, probe: device.probe(), device })
+        let disk = Arc::new(
+            Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)
+                .map_err(|e| Error::new(e.to_string()))?,
+        );
+        Ok(Way {
+            raw: RawFile::new(Arc::clone(&disk)),
+            disk,
+            probe: device.probe(),
+            device,
+        })
     }
 
     /// Several calls, one after the other through the file; the mean of each quantity.
@@ -122,13 +172,21 @@ impl Way {
         };
         match moved.map_err(|e| Error::new(e.to_string()))? {
             all if all == buffer.len() => Ok(()),
-            short => Err(Error::new(format!("a call moved {short} bytes of {}", buffer.len()))),
+            short => Err(Error::new(format!(
+                "a call moved {short} bytes of {}",
+                buffer.len()
+            ))),
         }
     }
 }
 
 /// The naive way: look at every page, add it to the one segment it continues, and submit when all are gathered.
-fn whole(queue: &mut dyn throughline_device::Queue, op: Op, buffer: &mut AlignedBuf, offset: u64) -> Result<()> {
+fn whole(
+    queue: &mut dyn throughline_device::Queue,
+    op: Op,
+    buffer: &mut AlignedBuf,
+    offset: u64,
+) -> Result<()> {
     let mut gathered: Vec<(usize, usize)> = Vec::new();
     for page in buffer.chunks(PAGE_BYTES) {
         // The page must be there before a device may touch it; the kernel pins it at this point.
@@ -142,13 +200,19 @@ fn whole(queue: &mut dyn throughline_device::Queue, op: Op, buffer: &mut Aligned
     let pieces = gathered.len();
     let mut done = Vec::new();
     scope(queue, |scope| {
-        let segment = if op == Op::Read { Segment::Read(buffer) } else { Segment::Write(buffer) };
+        let segment = if op == Op::Read {
+            Segment::Read(buffer)
+        } else {
+            Segment::Write(buffer)
+        };
         debug_assert_eq!(pieces, 1, "the buffer is one piece of memory");
         scope.submit(0, op, offset, [segment], false);
         scope.kick();
         scope.reap(1, &mut done);
     });
-    done.into_iter().try_for_each(|d| d.result).map_err(Error::from)
+    done.into_iter()
+        .try_for_each(|d| d.result)
+        .map_err(Error::from)
 }
 
 fn kernel_sample(file: &File, op: Op, buffer: &mut AlignedBuf) -> Result<Sample> {
@@ -163,7 +227,10 @@ fn kernel_sample(file: &File, op: Op, buffer: &mut AlignedBuf) -> Result<Sample>
         }
     }
     let (spent, bytes) = (meter.spent(), len * CALLS_PER_SAMPLE as u64);
-    Ok(vec![("throughput", "MB/s", spent.mb_per_s(bytes)), ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes))])
+    Ok(vec![
+        ("throughput", "MB/s", spent.mb_per_s(bytes)),
+        ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes)),
+    ])
 }
 
 fn bars(outcome: &mut Outcome) {
@@ -171,18 +238,42 @@ fn bars(outcome: &mut Outcome) {
         let name = |variant: &str| format!("{label}: {variant}");
         let (ours, whole, kernel) = (name("ours"), name("whole request"), name("kernel O_DIRECT"));
         let target = if label == "32 MiB write" { 1.3 } else { 1.0 };
-        outcome.ratio_at_least(&format!("{label}: ours / kernel O_DIRECT"), "throughput", &ours, &kernel, target);
-        outcome.ratio(&format!("{label}: ours / whole request"), "throughput", &ours, &whole);
-        if let Some(control) =
-            outcome.ratio(&format!("{label}: control at depth 4"), "throughput", &name("depth 4, ours"), &name("depth 4, whole request"))
-        {
+        outcome.ratio_at_least(
+            &format!("{label}: ours / kernel O_DIRECT"),
+            "throughput",
+            &ours,
+            &kernel,
+            target,
+        );
+        outcome.ratio(
+            &format!("{label}: ours / whole request"),
+            "throughput",
+            &ours,
+            &whole,
+        );
+        if let Some(control) = outcome.ratio(
+            &format!("{label}: control at depth 4"),
+            "throughput",
+            &name("depth 4, ours"),
+            &name("depth 4, whole request"),
+        ) {
             let nearest = 1.0f64.clamp(control.low, control.high);
-            outcome.at_most(&format!("{label}: control, distance of its interval from 1"), (nearest - 1.0).abs(), 0.02);
+            outcome.at_most(
+                &format!("{label}: control, distance of its interval from 1"),
+                (nearest - 1.0).abs(),
+                0.02,
+            );
         }
         if label == "32 MiB read" {
             let first = crate::stats::Summary::of(outcome.samples(&ours, "first submit")).median;
             outcome.at_most("32 MiB read: first submit, median, us", first, 100.0);
-            outcome.ratio_at_least("32 MiB read: first submit, whole request / ours", "first submit", &whole, &ours, 20.0);
+            outcome.ratio_at_least(
+                "32 MiB read: first submit, whole request / ours",
+                "first submit",
+                &whole,
+                &ours,
+                20.0,
+            );
         }
     }
 }

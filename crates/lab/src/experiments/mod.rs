@@ -21,12 +21,22 @@ pub struct Experiment {
 }
 
 /// All experiments, in the order in which they are listed.
-pub const EXPERIMENTS: &[Experiment] = &[founding1::EXPERIMENT, founding2::EXPERIMENT, founding4::EXPERIMENT, cp_stream::EXPERIMENT, cp_tree::EXPERIMENT, open::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    founding1::EXPERIMENT,
+    founding2::EXPERIMENT,
+    founding4::EXPERIMENT,
+    cp_stream::EXPERIMENT,
+    cp_tree::EXPERIMENT,
+    open::EXPERIMENT,
+];
 
 /// The experiment of this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
     EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {
         let names: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
-        Error::new(format!("no experiment '{name}'; there are: {}", names.join(", ")))
+        Error::new(format!(
+            "no experiment '{name}'; there are: {}",
+            names.join(", ")
+        ))
     })
 }
