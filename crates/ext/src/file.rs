@@ -62,20 +62,22 @@ impl Fs {
     /// file; `Corrupt`; those of the device.
     pub fn write_at(&self, inode: &Inode, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
         self.check_may_write(inode, false)?;
-        let bufs = self.within_limit(inode, offset, bufs)?;
-        let len = total(&bufs);
-        let end = offset + len;
+        let len = total(bufs);
+        if len == 0 {
+            return Ok(0);
+        }
+        let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
         let mapper = FileMapper::for_write(self, inode, end);
         if !direct::needs_exclusive(&mapper, offset, len) {
             let _io = inode.io_shared();
             if end <= map::size(self, inode)? && !is_inline(inode) {
-                let done = direct::write(&self.disk, &mapper, offset, &bufs)?;
+                let done = direct::write(&self.disk, &mapper, offset, bufs)?;
                 self.touch_if_due(inode)?;
                 return Ok(done);
             }
         }
         let _io = inode.io_exclusive();
-        self.write_alone(inode, &mapper, offset, &bufs)
+        self.write_alone(inode, &mapper, offset, bufs)
     }
 
     /// Writes at the end of a regular file. Answers where the bytes are, and how many were written.
@@ -86,9 +88,8 @@ impl Fs {
         self.check_may_write(inode, true)?;
         let _io = inode.io_exclusive();
         let offset = map::size(self, inode)?;
-        let bufs = self.within_limit(inode, offset, bufs)?;
-        let mapper = FileMapper::for_write(self, inode, offset + total(&bufs));
-        Ok((offset, self.write_alone(inode, &mapper, offset, &bufs)?))
+        let mapper = FileMapper::for_write(self, inode, offset.saturating_add(total(bufs)));
+        Ok((offset, self.write_alone(inode, &mapper, offset, bufs)?))
     }
 
     /// With the I/O lock held exclusively.
@@ -99,11 +100,12 @@ impl Fs {
         offset: u64,
         bufs: &[IoSlice<'_>],
     ) -> Result<usize> {
-        if total(bufs) == 0 {
+        let bufs = self.within_limit(inode, offset, bufs)?;
+        if total(&bufs) == 0 {
             return Ok(0);
         }
         if is_inline(inode) {
-            if let Some(done) = inline::write(self, inode, offset, bufs)? {
+            if let Some(done) = inline::write(self, inode, offset, &bufs)? {
                 return Ok(done);
             }
             inline::spill(self, inode)?;
@@ -112,7 +114,7 @@ impl Fs {
         if offset > size {
             zero_in_block(self, inode, size, offset)?;
         }
-        let done = direct::write(&self.disk, mapper, offset, bufs)?;
+        let done = direct::write(&self.disk, mapper, offset, &bufs)?;
         self.touch_if_due(inode)?;
         Ok(done)
     }

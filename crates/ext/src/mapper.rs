@@ -43,6 +43,15 @@ struct Call<'a> {
     last: Option<(u64, FsBlock)>,
 }
 
+impl Call<'_> {
+    /// Between batches no claim is in use, so that the list starts again.
+    fn forget_settled(&mut self) {
+        if self.claimed.iter().all(Option::is_none) {
+            self.claimed.clear();
+        }
+    }
+}
+
 /// Blocks claimed for one piece of a write.
 #[derive(Clone, Copy)]
 struct Claimed {
@@ -388,6 +397,7 @@ impl Mapper for FileMapper<'_> {
         if result.is_err() {
             self.abandon(claims);
         }
+        self.call.lock().forget_settled();
         Ok(result?)
     }
 

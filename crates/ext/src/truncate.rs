@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 use throughline_extfmt::FsBlock;
-use throughline_extfmt::extent::{Extent, MAX_LEN};
+use throughline_extfmt::extent::Extent;
 use throughline_extfmt::inode::FileType;
 
 use crate::balloc::GROUP_CREDITS;
@@ -16,12 +16,14 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
-use crate::map::{self, Format, INSERT_CREDITS};
+use crate::map::{self, Budget, Format, INSERT_CREDITS};
 
 /// Runs of blocks that are freed in one transaction, at most.
 const RUNS_PER_STEP: usize = 16;
+/// What is freed in one transaction.
+const STEP: Budget = Budget { runs: RUNS_PER_STEP, blocks: 1 << 16 };
 /// The same for blocks that are metadata themselves, which are forgotten one by one.
-const METADATA_BLOCKS_PER_STEP: u64 = 64;
+const METADATA_STEP: Budget = Budget { runs: RUNS_PER_STEP, blocks: 64 };
 
 impl Fs {
     /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
@@ -106,10 +108,10 @@ fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool) -> Result<()> {
 
 /// Credits of one [`free_range`] and the inode.
 pub(crate) fn step_credits(fs: &Fs) -> u32 {
-    let groups = MAX_LEN / fs.geo.blocks_per_group.max(1) + 2;
-    // Each run may leave an empty node in a group of its own.
-    let runs = (RUNS_PER_STEP as u32) * (groups * GROUP_CREDITS + 2 * (1 + GROUP_CREDITS));
-    runs.max(METADATA_BLOCKS_PER_STEP as u32 * (1 + GROUP_CREDITS)) + INSERT_CREDITS + INODE_CREDITS
+    let groups = 2 * RUNS_PER_STEP as u32 + STEP.blocks / fs.geo.blocks_per_group.max(1);
+    // Each run may leave an empty node in a group of its own, and take one out of a level above.
+    let nodes = 2 * RUNS_PER_STEP as u32 * (1 + GROUP_CREDITS);
+    groups * GROUP_CREDITS + nodes + METADATA_STEP.blocks + INSERT_CREDITS + INODE_CREDITS
 }
 
 /// Unmaps and frees blocks of `from..to`, the last first, as many as go into one transaction. The mapping lock is held
@@ -118,35 +120,17 @@ pub(crate) fn free_range(
     fs: &Fs,
     h: &mut Handle<'_>,
     inode: &Inode,
-    (from, to): (u64, u64),
+    range: (u64, u64),
 ) -> Result<Option<u64>> {
     let mut freed: SmallVec<[Extent; RUNS_PER_STEP]> = SmallVec::new();
     let is_metadata = inode.kind != Some(FileType::Regular);
-    let low = if is_metadata {
-        metadata_window(fs, inode, from, to)?
-    } else {
-        from
-    };
-    let left = map::take(fs, h, inode, (low, to), RUNS_PER_STEP, |extent| {
-        freed.push(extent)
-    })?;
+    let budget = if is_metadata { METADATA_STEP } else { STEP };
+    let left = map::take(fs, h, inode, range, budget, |extent| freed.push(extent))?;
     for extent in &freed {
         if is_metadata {
             (0..u64::from(extent.len)).for_each(|i| h.forget(FsBlock(extent.start.0 + i)));
         }
-        fs.free(h, extent.start, extent.len.into())
-            .map_err(|e| e.in_inode(inode.ino))?;
+        fs.free(h, extent.start, extent.len.into()).map_err(|e| e.in_inode(inode.ino))?;
     }
-    Ok(left.or((low > from).then_some(low)))
-}
-
-/// Where a step that frees blocks of metadata begins: what lies behind the size goes at once, since nobody wrote there.
-fn metadata_window(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Result<u64> {
-    let end = map::size(fs, inode)?.div_ceil(fs.geo.block_bytes.into());
-    Ok(if to > end {
-        end
-    } else {
-        to.saturating_sub(METADATA_BLOCKS_PER_STEP)
-    }
-    .max(from))
+    Ok(left)
 }

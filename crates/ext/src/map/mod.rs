@@ -15,6 +15,8 @@ pub(crate) mod indirect;
 mod size;
 mod state;
 mod store;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use throughline_extfmt::extent::Extent;
@@ -29,6 +31,7 @@ use tree::View;
 
 pub(crate) use size::{is_plain, max_size, set_size, size};
 pub(crate) use state::{Allocating, State};
+pub(crate) use store::Budget;
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
 
 /// Blocks that entering one extent may touch beside the bits of the extent itself: a way down and a split at every level,
@@ -191,15 +194,15 @@ pub(crate) fn enter(
         .map_err(|e| e.in_inode(inode.ino))
 }
 
-/// Takes mapped blocks out of the file blocks `from..to`, the last first, `most` runs at most, frees the nodes that this
-/// empties and hands each run to `freed`. The blocks are counted
+/// Takes mapped blocks out of the file blocks `from..to`, the last first, as many as `budget` says, frees the nodes
+/// that this empties and hands each run to `freed`. The blocks are counted
 /// off the inode; their bits are the caller's matter. Answers the end of what is left; `None` when nothing is.
 pub(crate) fn take(
     fs: &Fs,
     h: &mut Handle<'_>,
     inode: &Inode,
     (from, to): (u64, u64),
-    most: usize,
+    budget: Budget,
     mut freed: impl FnMut(Extent),
 ) -> Result<Option<u64>> {
     let mut blocks = 0i64;
@@ -209,8 +212,8 @@ pub(crate) fn take(
         freed(extent);
     };
     let left = match tree.format() {
-        Format::Extents => extents::remove(&mut tree, from, to, most, count),
-        Format::Indirect => indirect::remove(&mut tree, from, to, most, fs.geo.block_bytes, count),
+        Format::Extents => extents::remove(&mut tree, from, to, budget, count),
+        Format::Indirect => indirect::remove(&mut tree, from, to, budget, fs.geo.block_bytes, count),
         Format::None => Ok(None),
     };
     let left = left.map_err(|e| e.in_inode(inode.ino))?;

@@ -16,6 +16,31 @@ pub(crate) const ROOT_BYTES: usize = 60;
 /// The root of a mapping.
 pub(crate) type Root = [u8; ROOT_BYTES];
 
+/// How much a step that takes mappings out may do: both at least 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Runs of blocks.
+    pub(crate) runs: usize,
+    /// Blocks in them.
+    pub(crate) blocks: u32,
+}
+
+impl Budget {
+    /// Whatever there is.
+    #[cfg(test)]
+    pub(crate) const ALL: Self = Self { runs: usize::MAX, blocks: u32::MAX };
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.runs == 0 || self.blocks == 0
+    }
+
+    /// Takes a run off; it may be longer than what is left.
+    pub(super) fn spend(&mut self, blocks: u32) {
+        self.runs = self.runs.saturating_sub(1);
+        self.blocks = self.blocks.saturating_sub(blocks);
+    }
+}
+
 /// Reading a mapping.
 pub(crate) trait Nodes {
     /// A node's bytes as they are now: a snapshot that later edits do not change.

@@ -2,14 +2,13 @@
 
 use smallvec::SmallVec;
 
-use super::super::store::NodesMut;
+use super::super::store::{Budget, NodesMut};
 use super::change::{Plan, change, shrink};
 use super::node::{Extent, clip};
 use super::{END, check_extent};
 use crate::error::Result;
 
-/// Takes mapped blocks out of `from..to`, the last ones first, `most` extents at most, and hands each to `freed` (in
-/// pieces that lie within the range). Answers the end of what is left of the range; `None` when nothing in it is mapped.
+/// Takes mapped blocks out of `from..to`, the last ones first, as many as `budget` says, and hands each run to `freed`. Answers the end of what is left of the range; `None` when nothing in it is mapped.
 ///
 /// # Errors
 /// No space, where the middle of an extent goes and its leaf is full; nothing has changed then.
@@ -17,18 +16,22 @@ pub(crate) fn remove<S: NodesMut>(
     store: &mut S,
     from: u64,
     to: u64,
-    most: usize,
+    mut budget: Budget,
     mut freed: impl FnMut(Extent),
 ) -> Result<Option<u64>> {
     let mut to = to.min(END);
-    let mut left = most;
-    while from < to && left > 0 {
+    while from < to && !budget.is_spent() {
         let mut gone: SmallVec<[Extent; 8]> = SmallVec::new();
         let found = change(store, (to - 1) as u32, |store, leaf, pos, _| {
             gone.clear();
-            let mut first = pos;
-            while first > 0 && pos - first < left && leaf.extent(first - 1).end() > from {
+            // What is within range and budget, of which the first extent may keep its front.
+            let (mut first, mut from) = (pos, from);
+            let mut left = budget;
+            while first > 0 && !left.is_spent() && leaf.extent(first - 1).end() > from {
                 first -= 1;
+                let part = clip(&leaf.extent(first), from, to);
+                from = from.max(part.end().saturating_sub(left.blocks.into()));
+                left.spend(part.len);
             }
             if first == pos {
                 return Ok(None);
@@ -54,7 +57,7 @@ pub(crate) fn remove<S: NodesMut>(
             to = from;
             break;
         }
-        left -= gone.len().min(left);
+        gone.iter().for_each(|e| budget.spend(e.len));
         to = gone.first().map_or(from, |e| e.block.0.into());
         gone.drain(..).for_each(&mut freed);
     }

@@ -4,7 +4,7 @@ use throughline_extfmt::FileBlock;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::store::{Nodes, NodesMut, Root};
+use super::super::store::{Budget, Nodes, NodesMut, Root};
 use super::super::{Kind, Mapping};
 use super::node::{MAX_LEN, Node};
 use super::*;
@@ -283,9 +283,10 @@ impl World {
     fn remove(&mut self) {
         let (from, to) = self.range();
         let mut freed = Vec::new();
+        let budget = Budget { runs: 2, blocks: 1 + self.random.below(30) as u32 };
         let mut end = Some(u64::from(to));
         while let Some(e) = end {
-            match remove(&mut self.store, from.into(), e, 2, |x| freed.push(x)) {
+            match remove(&mut self.store, from.into(), e, budget, |x| freed.push(x)) {
                 Ok(rest) => end = rest,
                 Err(Error::Caller(Reason::NoSpace)) => break,
                 Err(e) => panic!("remove {from}..{to}: {e}"),
@@ -333,7 +334,7 @@ impl World {
         let room = std::mem::replace(&mut self.store.room, usize::MAX);
         let mut end = Some(u64::from(to));
         while let Some(e) = end {
-            end = remove(&mut self.store, from.into(), e, 3, drop).expect("remove");
+            end = remove(&mut self.store, from.into(), e, Budget { runs: 3, blocks: 20 }, drop).expect("remove");
         }
         let mut cursor = Some(u64::from(to));
         while let Some(c) = cursor {
@@ -365,7 +366,7 @@ impl World {
             .map(|(k, v)| (if *k >= from { k + by } else { *k }, *v))
             .collect();
         // Keep the space as it was.
-        remove(&mut self.store, self.space.into(), END, usize::MAX, drop).expect("remove");
+        remove(&mut self.store, self.space.into(), END, Budget::ALL, drop).expect("remove");
         self.model.split_off(&self.space);
     }
 }
@@ -402,7 +403,7 @@ fn random_changes_agree_with_a_map() {
                 compare_lookup(&world.store, &world.model, from, to - from);
             }
         }
-        remove(&mut world.store, 0, END, usize::MAX, drop).expect("remove all");
+        remove(&mut world.store, 0, END, Budget::ALL, drop).expect("remove all");
         assert!(world.store.nodes.is_empty());
         assert_eq!(world.store.root, empty_root());
     }
@@ -507,7 +508,7 @@ fn hostile_nodes_are_refused() {
         let _ = split_at(&mut store, 101);
         let _ = shift_left(&mut store, 4, 2, 100);
         let _ = shift_right(&mut store, 8, END, 7, 100);
-        let _ = remove(&mut store, 0, END, 10_000, drop);
+        let _ = remove(&mut store, 0, END, Budget::ALL, drop);
     }
 }
 

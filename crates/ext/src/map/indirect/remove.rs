@@ -4,41 +4,41 @@ use smallvec::SmallVec;
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use super::super::extents::Extent;
-use super::super::store::NodesMut;
+use super::super::store::{Budget, NodesMut};
 use super::{POINTER_BYTES, Route, capacity, pointer, set_pointer};
 use crate::error::Result;
 
-/// Takes mapped blocks out of `from..to`, the last ones first, `most` runs at most, and hands each run to `freed`; tables
+/// Takes mapped blocks out of `from..to`, the last ones first, as many as `budget` says, and hands each run to `freed`; tables
 /// that end up empty are freed. Answers the end of what is left of the range; `None` when nothing in it is mapped.
 pub(crate) fn remove<S: NodesMut>(
     store: &mut S,
     from: u64,
     to: u64,
-    most: usize,
+    mut budget: Budget,
     block_bytes: u32,
     mut freed: impl FnMut(Extent),
 ) -> Result<Option<u64>> {
     let mut to = to.min(capacity(block_bytes));
-    let mut left = most;
-    while from < to && left > 0 {
+    while from < to && !budget.is_spent() {
         let last = to - 1;
         let Some(route) = Route::new(last as u32, block_bytes) else {
             break;
         };
-        let way = match descend(store, &route)? {
-            Ok(way) => way,
-            Err(missing) => {
-                let (into, _) = route.place(missing);
-                to = last.saturating_sub(into);
-                continue;
-            }
-        };
+        let way = descend(store, &route)?;
+        if way.len() < route.levels {
+            // Tables that were made when space ran out before the last of them may be empty.
+            clear(store, &route, &way, route.slots[way.len()])?;
+            let (into, _) = route.place(way.len());
+            to = last.saturating_sub(into);
+            continue;
+        }
         let slot = route.slots[route.levels];
-        let lowest = slot - (last - from).min(slot as u64) as usize;
+        let reach = (last - from).min(u64::from(budget.blocks) - 1);
+        let lowest = slot - reach.min(slot as u64) as usize;
         let mut runs: SmallVec<[Extent; 8]> = SmallVec::new();
         let stop = match way.last() {
-            Some((_, table)) => collect(table, lowest, slot, last as u32, left, &mut runs),
-            None => collect(&store.root(), lowest, slot, last as u32, left, &mut runs),
+            Some((_, table)) => collect(table, lowest, slot, last as u32, budget.runs, &mut runs),
+            None => collect(&store.root(), lowest, slot, last as u32, budget.runs, &mut runs),
         };
         for run in &runs {
             store
@@ -49,20 +49,21 @@ pub(crate) fn remove<S: NodesMut>(
                 })?;
         }
         clear(store, &route, &way, stop)?;
-        left = left.saturating_sub(runs.len().max(1));
+        match runs.is_empty() {
+            // A table was looked through.
+            true => budget.spend(0),
+            false => runs.iter().for_each(|run| budget.spend(run.len)),
+        }
         runs.drain(..).for_each(&mut freed);
         to = last + 1 - (slot + 1 - stop) as u64;
     }
     Ok((from < to).then_some(to))
 }
 
-/// The tables on the way with their bytes, or the level whose slot is empty.
+/// The tables on the way with their bytes, as far as there are.
 type Way<N> = SmallVec<[(FsBlock, N); 3]>;
 
-fn descend<S: NodesMut>(
-    store: &S,
-    route: &Route,
-) -> Result<core::result::Result<Way<S::Node>, usize>> {
+fn descend<S: NodesMut>(store: &S, route: &Route) -> Result<Way<S::Node>> {
     let mut way: Way<S::Node> = SmallVec::new();
     for level in 0..route.levels {
         let next = match way.last() {
@@ -70,13 +71,13 @@ fn descend<S: NodesMut>(
             None => pointer(&store.root(), route.slots[level]),
         };
         if next == 0 {
-            return Ok(Err(level));
+            break;
         }
         let at = FsBlock(next.into());
         store.check_run(at, 1)?;
         way.push((at, store.node(at)?));
     }
-    Ok(Ok(way))
+    Ok(way)
 }
 
 /// Collects the runs of the slots `lowest..=slot`, the last first, as long as there are at most `most`; `last` is the file
@@ -117,27 +118,25 @@ fn collect(
     lowest
 }
 
-/// Clears the slots from `stop` to the route's own in the last table, and frees the tables that this empties.
-fn clear<S: NodesMut>(store: &mut S, route: &Route, way: &Way<S::Node>, stop: usize) -> Result<()> {
+/// Clears the slots from `stop` to the route's own in the last table, and frees the tables that this empties. Answers
+/// whether there were any.
+fn clear<S: NodesMut>(store: &mut S, route: &Route, way: &Way<S::Node>, stop: usize) -> Result<bool> {
     let mut stop = stop;
     for (level, (at, table)) in way.iter().enumerate().rev() {
-        let slots = stop..route.slots[level + 1] + 1;
-        let bytes =
-            |range: core::ops::Range<usize>| range.start * POINTER_BYTES..range.end * POINTER_BYTES;
-        let cleared = bytes(slots.clone());
-        let empty = table[..cleared.start]
-            .iter()
-            .chain(&table[cleared.end..])
-            .all(|b| *b == 0);
-        if !empty {
-            if table[cleared.clone()].iter().any(|b| *b != 0) {
+        let cleared = stop * POINTER_BYTES..(route.slots[level + 1] + 1) * POINTER_BYTES;
+        let mut others = table[..cleared.start].iter().chain(&table[cleared.end..]);
+        if others.any(|byte| *byte != 0) {
+            if table[cleared.clone()].iter().any(|byte| *byte != 0) {
                 store.edit(*at, |bytes| bytes[cleared].fill(0))?;
             }
-            return Ok(());
+            return Ok(level + 1 < way.len());
         }
         store.free(*at)?;
         stop = route.slots[level];
     }
     let slots = stop..route.slots[0] + 1;
-    store.edit_root(|root| slots.for_each(|slot| set_pointer(root, slot, 0)))
+    if slots.clone().any(|slot| pointer(&store.root(), slot) != 0) {
+        store.edit_root(|root| slots.for_each(|slot| set_pointer(root, slot, 0)))?;
+    }
+    Ok(!way.is_empty())
 }

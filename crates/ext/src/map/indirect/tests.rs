@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::store::{NodesMut, Root};
+use super::super::store::{Budget, NodesMut, Root};
 use super::*;
 use crate::error::{Error, Reason};
 
@@ -147,9 +147,10 @@ fn random_changes_agree_with_a_map() {
                     at += len;
                 }
             } else {
+                let budget = Budget { runs: 3, blocks: 1 + random.below(50) as u32 };
                 let mut end = Some(u64::from(to));
                 while let Some(e) = end {
-                    end = remove(&mut store, from.into(), e, 3, BLOCK, |run| {
+                    end = remove(&mut store, from.into(), e, budget, BLOCK, |run| {
                         for i in 0..run.len {
                             assert_eq!(
                                 model.remove(&(run.block.0 + i)),
@@ -171,7 +172,7 @@ fn random_changes_agree_with_a_map() {
                 }
             }
         }
-        remove(&mut store, 0, u64::MAX, usize::MAX, BLOCK, drop).expect("remove all");
+        remove(&mut store, 0, u64::MAX, Budget::ALL, BLOCK, drop).expect("remove all");
         assert_eq!(store.root, [0; 60]);
         assert!(store.tables.is_empty());
     }
