@@ -101,14 +101,21 @@ fn place(name: &str, number: Option<u64>) -> String {
 impl Error {
     /// Damage that belongs to no inode in particular.
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
-        Self::Corrupt(Corrupt { inode: None, block: None, what: what.into() })
+        Self::Corrupt(Corrupt {
+            inode: None,
+            block: None,
+            what: what.into(),
+        })
     }
 
     /// Says which inode a damage belongs to, where it is not known yet; other errors stay as they are.
     #[must_use]
     pub(crate) fn in_inode(self, ino: InodeNumber) -> Self {
         match self {
-            Self::Corrupt(c) => Self::Corrupt(Corrupt { inode: c.inode.or(Some(ino)), ..c }),
+            Self::Corrupt(c) => Self::Corrupt(Corrupt {
+                inode: c.inode.or(Some(ino)),
+                ..c
+            }),
             other => other,
         }
     }
@@ -117,7 +124,10 @@ impl Error {
     #[must_use]
     pub(crate) fn in_block(self, block: FsBlock) -> Self {
         match self {
-            Self::Corrupt(c) => Self::Corrupt(Corrupt { block: c.block.or(Some(block)), ..c }),
+            Self::Corrupt(c) => Self::Corrupt(Corrupt {
+                block: c.block.or(Some(block)),
+                ..c
+            }),
             other => other,
         }
     }
@@ -144,7 +154,11 @@ impl From<throughline_journal::Error> for Error {
             E::Aborted(why) => Self::Stopped(why),
             E::Device(e) => Self::Device(e),
             E::Unsupported(what) => Self::Unsupported(what),
-            E::Corrupt { block, what } => Self::Corrupt(Corrupt { inode: None, block, what: what.to_string() }),
+            E::Corrupt { block, what } => Self::Corrupt(Corrupt {
+                inode: None,
+                block,
+                what: what.to_string(),
+            }),
             other => Self::corrupt(other.to_string()),
         }
     }

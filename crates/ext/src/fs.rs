@@ -5,8 +5,8 @@
 //! - The superblock's bytes in memory are what the disk holds, or newer; free counts enter them when it is written.
 //! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -133,8 +133,13 @@ impl Fs {
 
     /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Timestamp {
+            seconds: since.as_secs().cast_signed(),
+            nanoseconds: since.subsec_nanos(),
+        }
     }
 
     /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a time.
@@ -168,21 +173,30 @@ impl Fs {
         if block.0 < self.geo.blocks {
             return Ok(());
         }
-        Err(Error::corrupt(format!("points past the volume's {} blocks", self.geo.blocks)).in_block(block))
+        Err(Error::corrupt(format!(
+            "points past the volume's {} blocks",
+            self.geo.blocks
+        ))
+        .in_block(block))
     }
 
     /// Changes the superblock inside a handle (1 credit). Free counts and checksum are put in here.
     ///
     /// # Errors
     /// Those of the journal.
-    pub(crate) fn update_super(&self, h: &mut Handle<'_>, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
+    pub(crate) fn update_super(
+        &self,
+        h: &mut Handle<'_>,
+        edit: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
         // Held over the buffer's change, so that two writers' bytes arrive in the order of their edits.
         let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
         edit(&mut sb);
         self.put_counts(&mut sb);
         sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
         let written = self.disk.counters().bytes(throughline_device::Op::Write) / 1024;
-        sb.s_kbytes_written.set(self.life.kbytes_at_open.saturating_add(written));
+        sb.s_kbytes_written
+            .set(self.life.kbytes_at_open.saturating_add(written));
         if self.life.error_found.load(Ordering::Relaxed) {
             let state = sb.state() | State::ERROR;
             sb.set_state(state);
@@ -199,7 +213,10 @@ impl Fs {
     /// The block of the primary superblock, and where in it.
     pub(crate) fn superblock_place(&self) -> (FsBlock, usize) {
         let bytes = u64::from(self.geo.block_bytes);
-        (FsBlock(SUPERBLOCK_OFFSET / bytes), (SUPERBLOCK_OFFSET % bytes) as usize)
+        (
+            FsBlock(SUPERBLOCK_OFFSET / bytes),
+            (SUPERBLOCK_OFFSET % bytes) as usize,
+        )
     }
 
     fn put_counts(&self, sb: &mut Superblock) {
@@ -264,7 +281,10 @@ impl Fs {
             // In this order, so that the mark of a clean volume never reaches the disk before what it promises.
             self.write_super(|sb| {
                 let mut state = self.life.state_at_open;
-                state.set(State::ERROR, state.contains(State::ERROR) || sb.state().contains(State::ERROR));
+                state.set(
+                    State::ERROR,
+                    state.contains(State::ERROR) || sb.state().contains(State::ERROR),
+                );
                 sb.set_state(state);
             })?;
             Ok(self.journal.sync()?)

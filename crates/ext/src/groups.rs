@@ -43,7 +43,8 @@ impl Zones {
         for (start, end) in ranges {
             match merged.last_mut() {
                 Some(last) if start < last.1 => {
-                    return Err(Error::corrupt("two pieces of fixed metadata overlap").in_block(FsBlock(start)));
+                    return Err(Error::corrupt("two pieces of fixed metadata overlap")
+                        .in_block(FsBlock(start)));
                 }
                 Some(last) if start == last.1 => last.1 = end,
                 _ => merged.push((start, end)),
@@ -61,7 +62,8 @@ impl Fs {
     pub(crate) fn group_desc(&self, group: GroupNumber) -> Result<GroupDesc> {
         let (block, offset) = self.desc_place(group)?;
         let bytes = self.read(block)?;
-        group_desc::read_checked(&self.geo, group, &bytes, offset).map_err(|e| Error::from(e).in_block(block))
+        group_desc::read_checked(&self.geo, group, &bytes, offset)
+            .map_err(|e| Error::from(e).in_block(block))
     }
 
     /// Changes the descriptor of a group (1 credit). The group's lock is held, so that no other change comes between what
@@ -69,7 +71,12 @@ impl Fs {
     ///
     /// # Errors
     /// Those of the journal; `Corrupt`.
-    pub(crate) fn put_group_desc(&self, h: &mut Handle<'_>, group: GroupNumber, desc: &GroupDesc) -> Result<()> {
+    pub(crate) fn put_group_desc(
+        &self,
+        h: &mut Handle<'_>,
+        group: GroupNumber,
+        desc: &GroupDesc,
+    ) -> Result<()> {
         let (block, offset) = self.desc_place(group)?;
         let end = offset.saturating_add(self.geo.desc_bytes.into());
         let mut desc = *desc;
@@ -107,13 +114,17 @@ impl Fs {
             self.read_descriptors_ahead(group);
             let desc = self.group_desc(group)?;
             let own = [
-                (self.geo.group_first_block(group), self.geo.fixed_blocks(group)),
+                (
+                    self.geo.group_first_block(group),
+                    self.geo.fixed_blocks(group),
+                ),
                 (desc.block_bitmap(), 1),
                 (desc.inode_bitmap(), 1),
                 (desc.inode_table(), self.geo.inode_table_blocks),
             ];
             let own = own.into_iter().filter(|(_, len)| *len != 0);
-            ranges.extend(own.map(|(FsBlock(start), len)| (start, start.saturating_add(len.into()))));
+            ranges
+                .extend(own.map(|(FsBlock(start), len)| (start, start.saturating_add(len.into()))));
             if ranges.len() >= join_at {
                 ranges = Zones::join(ranges)?;
                 join_at = ranges.len().saturating_mul(2).max(JOIN_AT);
@@ -128,21 +139,36 @@ impl Fs {
         if offset != 0 || index % READ_AHEAD_BLOCKS != 0 {
             return;
         }
-        let end = index.saturating_add(READ_AHEAD_BLOCKS).min(self.geo.desc_blocks);
-        let blocks: Vec<FsBlock> = (index..end).map(|index| self.geo.desc_block(index)).collect();
+        let end = index
+            .saturating_add(READ_AHEAD_BLOCKS)
+            .min(self.geo.desc_blocks);
+        let blocks: Vec<FsBlock> = (index..end)
+            .map(|index| self.geo.desc_block(index))
+            .collect();
         self.journal.readahead(&blocks);
     }
 
     /// As much of a bitmap's checksum as the descriptor has room for.
     pub(crate) fn kept_csum(&self, csum: u32) -> u32 {
-        if self.geo.desc_bytes >= DESC_BYTES_64BIT { csum } else { csum & 0xFFFF }
+        if self.geo.desc_bytes >= DESC_BYTES_64BIT {
+            csum
+        } else {
+            csum & 0xFFFF
+        }
     }
 }
 
 /// Compares the checksum of a group's bitmap with what the descriptor says.
-pub(crate) fn check_csum(what: &str, group: GroupNumber, found: u32, right: u32) -> core::result::Result<(), Corrupt> {
+pub(crate) fn check_csum(
+    what: &str,
+    group: GroupNumber,
+    found: u32,
+    right: u32,
+) -> core::result::Result<(), Corrupt> {
     if found == right {
         return Ok(());
     }
-    Err(Corrupt::new(format!("checksum of the {what} of group {group} is {found:#010x}, should be {right:#010x}")))
+    Err(Corrupt::new(format!(
+        "checksum of the {what} of group {group} is {found:#010x}, should be {right:#010x}"
+    )))
 }

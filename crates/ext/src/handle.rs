@@ -21,14 +21,21 @@ impl<'a> Handle<'a> {
     /// Enters the lock order, then begins.
     pub(crate) fn begin(journal: &'a Journal, credits: u32) -> Result<Self> {
         let place = Place::enter(Rank::Handle, 0);
-        Ok(Self { inner: journal.begin(credits)?, _place: place })
+        Ok(Self {
+            inner: journal.begin(credits)?,
+            _place: place,
+        })
     }
 
     /// Changes a block's bytes, read first where they are not cached. `change` must not use the journal.
     ///
     /// # Errors
     /// Those of reading the block; nothing is changed then.
-    pub(crate) fn modify<R>(&mut self, block: FsBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    pub(crate) fn modify<R>(
+        &mut self,
+        block: FsBlock,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
         Ok(self.inner.modify(block, change)?)
     }
 
@@ -36,7 +43,11 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// `Corrupt` for a block past the end of the device.
-    pub(crate) fn create<R>(&mut self, block: FsBlock, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    pub(crate) fn create<R>(
+        &mut self,
+        block: FsBlock,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
         Ok(self.inner.create(block, fill)?)
     }
 

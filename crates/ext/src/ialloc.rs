@@ -38,8 +38,11 @@ const INHERITED: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::DAX);
 /// Those of them that mean something on a regular file.
-const INHERITED_BY_FILES: InodeFlags =
-    INHERITED.difference(InodeFlags::DIRSYNC.union(InodeFlags::PROJINHERIT).union(InodeFlags::CASEFOLD));
+const INHERITED_BY_FILES: InodeFlags = INHERITED.difference(
+    InodeFlags::DIRSYNC
+        .union(InodeFlags::PROJINHERIT)
+        .union(InodeFlags::CASEFOLD),
+);
 /// Those of them that mean something on anything else but directories.
 const INHERITED_BY_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
@@ -104,7 +107,9 @@ impl Fs {
     ) -> Result<Arc<Inode>> {
         let kind = FileType::from_mode(mode).ok_or(Reason::Invalid("a mode without file type"))?;
         let image = self.fresh_image(parent, kind, mode, (uid, gid));
-        let result = self.take_inode(h, parent, kind).and_then(|ino| self.insert_inode(h, ino, image));
+        let result = self
+            .take_inode(h, parent, kind)
+            .and_then(|ino| self.insert_inode(h, ino, image));
         self.note_damage(result)
     }
 
@@ -118,12 +123,21 @@ impl Fs {
     }
 
     /// Takes the lowest free inode of the best group that has one.
-    fn take_inode(&self, h: &mut Handle<'_>, parent: &Inode, kind: FileType) -> Result<InodeNumber> {
+    fn take_inode(
+        &self,
+        h: &mut Handle<'_>,
+        parent: &Inode,
+        kind: FileType,
+    ) -> Result<InodeNumber> {
         if self.ialloc.free_inodes() == 0 {
             return Err(Reason::NoSpace.into());
         }
         let is_dir = kind == FileType::Directory;
-        let first = if is_dir { self.group_for_dir(parent)? } else { self.group_for_child(parent) };
+        let first = if is_dir {
+            self.group_for_dir(parent)?
+        } else {
+            self.group_for_child(parent)
+        };
         for step in 0..self.geo.groups {
             let group = self.next_group(first, step);
             if self.group_desc(group)?.free_inodes() == 0 {
@@ -141,10 +155,15 @@ impl Fs {
     }
 
     fn put_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-        let Some((group, index)) = self.geo.inode_place(inode.ino).filter(|_| inode.ino >= self.geo.first_ino) else {
+        let Some((group, index)) = self
+            .geo
+            .inode_place(inode.ino)
+            .filter(|_| inode.ino >= self.geo.first_ino)
+        else {
             return Err(Error::corrupt("a reserved inode is to be freed").in_inode(inode.ino));
         };
-        self.check_inode_used(group, index).map_err(|e| e.in_inode(inode.ino))?;
+        self.check_inode_used(group, index)
+            .map_err(|e| e.in_inode(inode.ino))?;
         {
             let mut raw = inode.raw.write();
             raw.set_links_count(0);
@@ -157,7 +176,13 @@ impl Fs {
         Ok(())
     }
 
-    fn fresh_image(&self, parent: &Inode, kind: FileType, mode: u16, (uid, gid): (u32, u32)) -> InodeImage {
+    fn fresh_image(
+        &self,
+        parent: &Inode,
+        kind: FileType,
+        mode: u16,
+        (uid, gid): (u32, u32),
+    ) -> InodeImage {
         let want = self.superblock.lock().s_want_extra_isize.get();
         let mut image = InodeImage::new(self.geo.inode_bytes, want);
         image.set_mode(mode);
@@ -167,7 +192,10 @@ impl Fs {
         for time in [Time::Access, Time::Change, Time::Modify, Time::Create] {
             image.set_time(time, now);
         }
-        image.set_generation(generation(self.ialloc.rotor.fetch_add(1, Ordering::Relaxed), now.nanoseconds));
+        image.set_generation(generation(
+            self.ialloc.rotor.fetch_add(1, Ordering::Relaxed),
+            now.nanoseconds,
+        ));
         let (inherited, project) = {
             let parent = parent.raw.read();
             (parent.flags(), parent.projid())
@@ -178,7 +206,10 @@ impl Fs {
                 FileType::Regular => INHERITED_BY_FILES,
                 _ => INHERITED_BY_OTHERS,
             };
-        let mapped = matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink);
+        let mapped = matches!(
+            kind,
+            FileType::Regular | FileType::Directory | FileType::Symlink
+        );
         if mapped && self.geo.incompat.contains(Incompat::EXTENTS) {
             flags |= InodeFlags::EXTENTS;
             // 60 bytes always have room for a node.
@@ -195,18 +226,23 @@ impl Fs {
     /// Files follow each other near their directory.
     fn group_for_child(&self, parent: &Inode) -> GroupNumber {
         match parent.last_child_group.load(Ordering::Relaxed) {
-            group if group < self.geo.groups && !self.has_free_inodes_at_home(parent) => GroupNumber(group),
+            group if group < self.geo.groups && !self.has_free_inodes_at_home(parent) => {
+                GroupNumber(group)
+            }
             _ => self.group_of_inode(parent.ino),
         }
     }
 
     /// Whether the directory's own group can take a file: cheaper than to find out by searching.
     fn has_free_inodes_at_home(&self, parent: &Inode) -> bool {
-        self.group_desc(self.group_of_inode(parent.ino)).is_ok_and(|desc| desc.free_inodes() != 0)
+        self.group_desc(self.group_of_inode(parent.ino))
+            .is_ok_and(|desc| desc.free_inodes() != 0)
     }
 
     pub(crate) fn group_of_inode(&self, ino: InodeNumber) -> GroupNumber {
-        self.geo.inode_place(ino).map_or(GroupNumber(0), |(group, _)| group)
+        self.geo
+            .inode_place(ino)
+            .map_or(GroupNumber(0), |(group, _)| group)
     }
 
     fn next_group(&self, first: GroupNumber, step: u32) -> GroupNumber {
@@ -218,9 +254,14 @@ impl Fs {
     fn group_for_dir(&self, parent: &Inode) -> Result<GroupNumber> {
         let log = self.geo.log_groups_per_flex;
         let flexes = (u64::from(self.geo.groups).div_ceil(1 << log)).max(1) as u32;
-        let at_top = parent.ino == InodeNumber::ROOT || parent.raw.read().flags().contains(InodeFlags::TOPDIR);
+        let at_top = parent.ino == InodeNumber::ROOT
+            || parent.raw.read().flags().contains(InodeFlags::TOPDIR);
         let first = if at_top {
-            self.ialloc.rotor.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) % flexes
+            self.ialloc
+                .rotor
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_mul(0x9E37_79B9)
+                % flexes
         } else {
             self.group_of_inode(parent.ino).0 >> log
         };
@@ -233,10 +274,15 @@ impl Fs {
         for step in 0..flexes.min(FLEXES_LOOKED_AT) {
             let flex = ((u64::from(first) + u64::from(step)) % u64::from(flexes)) as u32;
             let room = self.room_in_flex(flex, log)?;
-            if !at_top && room.inodes > average.inodes / 4 && room.blocks >= average.blocks / 4 && room.inodes > 0 {
+            if !at_top
+                && room.inodes > average.inodes / 4
+                && room.blocks >= average.blocks / 4
+                && room.inodes > 0
+            {
                 return Ok(GroupNumber(flex << log));
             }
-            let fit = room.inodes > 0 && room.inodes >= average.inodes && room.blocks >= average.blocks;
+            let fit =
+                room.inodes > 0 && room.inodes >= average.inodes && room.blocks >= average.blocks;
             if fit && best.as_ref().is_none_or(|(_, best)| room.dirs < best.dirs) {
                 best = Some((flex, room));
             }
@@ -245,9 +291,15 @@ impl Fs {
     }
 
     fn room_in_flex(&self, flex: u32, log: u32) -> Result<Room> {
-        let mut room = Room { inodes: 0, blocks: 0, dirs: 0 };
+        let mut room = Room {
+            inodes: 0,
+            blocks: 0,
+            dirs: 0,
+        };
         let first = flex << log;
-        let end = u64::from(first).saturating_add(1 << log).min(self.geo.groups.into()) as u32;
+        let end = u64::from(first)
+            .saturating_add(1 << log)
+            .min(self.geo.groups.into()) as u32;
         for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
             let desc = self.group_desc(group)?;
             room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
@@ -266,7 +318,11 @@ impl Fs {
             let first = own >> log << log;
             let behind = first.saturating_add(1);
             let is_file = inode.kind == Some(FileType::Regular);
-            if is_file && behind < self.geo.groups { behind } else { first }
+            if is_file && behind < self.geo.groups {
+                behind
+            } else {
+                first
+            }
         } else {
             own
         };
@@ -283,6 +339,7 @@ struct Room {
 
 /// A generation that differs from those before: it tells an inode from an earlier one of the same number.
 fn generation(count: u32, nanoseconds: u32) -> u32 {
-    let mixed = (u64::from(count) << 32 | u64::from(nanoseconds)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed =
+        (u64::from(count) << 32 | u64::from(nanoseconds)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 32) as u32
 }

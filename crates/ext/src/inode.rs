@@ -59,12 +59,16 @@ pub struct Inode {
 impl Inode {
     /// Shared against truncation: for I/O.
     pub(crate) fn io_shared(&self) -> Held<ShardedLockReadGuard<'_, ()>> {
-        locked(Rank::FileIo, self.ino.0.into(), || self.io.read().unwrap_or_else(|e| e.into_inner()))
+        locked(Rank::FileIo, self.ino.0.into(), || {
+            self.io.read().unwrap_or_else(|e| e.into_inner())
+        })
     }
 
     /// Alone: for whatever takes blocks away or moves them.
     pub(crate) fn io_exclusive(&self) -> Held<ShardedLockWriteGuard<'_, ()>> {
-        locked(Rank::FileIo, self.ino.0.into(), || self.io.write().unwrap_or_else(|e| e.into_inner()))
+        locked(Rank::FileIo, self.ino.0.into(), || {
+            self.io.write().unwrap_or_else(|e| e.into_inner())
+        })
     }
 
     /// For lookups in this directory.
@@ -87,6 +91,21 @@ impl Inode {
         locked(Rank::Mapping, self.ino.0.into(), || self.map.write())
     }
 
+    /// Its type; `None` for the reserved inodes that have none.
+    pub fn file_type(&self) -> Option<FileType> {
+        self.kind
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == Some(FileType::Directory)
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.kind == Some(FileType::Symlink)
+    }
+
     /// A copy of the inode as it is now.
     pub fn image(&self) -> InodeImage {
         self.raw.read().clone()
@@ -96,7 +115,9 @@ impl Inode {
     #[must_use]
     pub(crate) fn add_open(&self) -> bool {
         let more = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens + 1);
-        self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        self.opens
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .is_ok()
     }
 
     /// One open file less.
@@ -106,12 +127,9 @@ impl Inode {
 
     /// If it has no open files, it gets none any more: it is the caller's to free, and nobody else's.
     pub(crate) fn close_for_good(&self) -> bool {
-        self.opens.compare_exchange(0, CLOSED_FOR_GOOD, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Open files of it.
-    pub(crate) fn opens(&self) -> u32 {
-        self.opens.load(Ordering::Acquire)
+        self.opens
+            .compare_exchange(0, CLOSED_FOR_GOOD, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Whether it was given back to the inode allocator: whoever still holds it must not use it.
@@ -119,7 +137,12 @@ impl Inode {
         self.freed.load(Ordering::Acquire)
     }
 
-    fn new(fs: &Fs, ino: InodeNumber, raw: InodeImage, (table_block, table_offset): (FsBlock, usize)) -> Self {
+    fn new(
+        fs: &Fs,
+        ino: InodeNumber,
+        raw: InodeImage,
+        (table_block, table_offset): (FsBlock, usize),
+    ) -> Self {
         Self {
             ino,
             kind: FileType::from_mode(raw.mode()),
@@ -152,11 +175,18 @@ impl Fs {
         // The read warms the cache with no lock held; what counts is the one below, under the table's lock: between the
         // two, others may have made the inode, changed and dropped it.
         self.load_image(ino, place)?;
-        self.inodes.get_or_insert(ino, || Ok(Inode::new(self, ino, self.load_image(ino, place)?, place)))
+        self.inodes.get_or_insert(ino, || {
+            Ok(Inode::new(self, ino, self.load_image(ino, place)?, place))
+        })
     }
 
     /// Puts a fresh inode's object into the table (its number was free until now) and its image into its block.
-    pub(crate) fn insert_inode(&self, h: &mut Handle<'_>, ino: InodeNumber, raw: InodeImage) -> Result<Arc<Inode>> {
+    pub(crate) fn insert_inode(
+        &self,
+        h: &mut Handle<'_>,
+        ino: InodeNumber,
+        raw: InodeImage,
+    ) -> Result<Arc<Inode>> {
         let place = self.inode_place(ino)?;
         let inode = Arc::new(Inode::new(self, ino, raw, place));
         self.store(h, &inode)?;
@@ -196,7 +226,10 @@ impl Fs {
     /// The inode's block in the inode table, and where in it.
     fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
         let Some((group, index)) = self.geo.inode_place(ino) else {
-            let what = format!("inode {ino} does not exist, the last is {}", self.geo.inodes);
+            let what = format!(
+                "inode {ino} does not exist, the last is {}",
+                self.geo.inodes
+            );
             return Err(Error::corrupt(what).in_inode(ino));
         };
         let (block, offset) = self.geo.inode_in_table(index);
@@ -205,16 +238,23 @@ impl Fs {
     }
 
     /// Reads and checks an inode's image.
-    fn load_image(&self, ino: InodeNumber, (block, offset): (FsBlock, usize)) -> Result<InodeImage> {
+    fn load_image(
+        &self,
+        ino: InodeNumber,
+        (block, offset): (FsBlock, usize),
+    ) -> Result<InodeImage> {
         let bytes = self.read(block).map_err(|e| e.in_inode(ino))?;
         let end = offset.saturating_add(self.geo.inode_bytes.into());
-        let corrupt = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(ino).in_block(block);
+        let corrupt =
+            |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(ino).in_block(block);
         let bytes = bytes.get(offset..end).unwrap_or_default();
         let image = InodeImage::read(bytes).map_err(corrupt)?;
         image.verify_checksum(&self.geo, ino).map_err(corrupt)?;
         let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         if !reserved {
-            if image.links_count() == 0 && (image.mode() == 0 || image.dtime() != 0 && !self.may_be_orphan(&image)) {
+            if image.links_count() == 0
+                && (image.mode() == 0 || image.dtime() != 0 && !self.may_be_orphan(&image))
+            {
                 return Err(Reason::NotFound.into());
             }
             image.file_type().map_err(corrupt)?;

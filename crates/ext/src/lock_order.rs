@@ -54,7 +54,10 @@ impl<G> DerefMut for Held<G> {
 /// Takes a lock at its place in the order: the place is entered, and checked, before `lock` may block.
 pub(crate) fn locked<G>(rank: Rank, number: u64, lock: impl FnOnce() -> G) -> Held<G> {
     let place = Place::enter(rank, number);
-    Held { guard: lock(), _place: place }
+    Held {
+        guard: lock(),
+        _place: place,
+    }
 }
 
 #[cfg(debug_assertions)]
@@ -97,11 +100,17 @@ mod checked {
         pub(crate) fn enter(rank: Rank, number: u64) -> Self {
             HELD.with_borrow_mut(|held| {
                 if let Some(max) = held.iter().max() {
-                    assert!(*max < (rank, number), "lock order: {rank:?} {number} taken under {max:?}");
+                    assert!(
+                        *max < (rank, number),
+                        "lock order: {rank:?} {number} taken under {max:?}"
+                    );
                 }
                 held.push((rank, number));
             });
-            Self { held: (rank, number), _not_send: PhantomData }
+            Self {
+                held: (rank, number),
+                _not_send: PhantomData,
+            }
         }
     }
 

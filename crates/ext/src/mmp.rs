@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_device::AlignedBuf;
-use throughline_extfmt::mmp::{MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
+use throughline_extfmt::mmp::{
+    MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX,
+};
 use throughline_extfmt::{FsBlock, Geometry};
 use zerocopy::IntoBytes;
 
@@ -50,17 +52,38 @@ impl MmpGuard {
     pub(crate) fn take(fs: &Fs) -> Result<Self> {
         let block = FsBlock(fs.superblock.lock().s_mmp_block.get());
         if !fs.geo.holds_blocks(block, 1) {
-            return Err(Error::corrupt("the block of multiple-mount protection is outside the volume").in_block(block));
+            return Err(Error::corrupt(
+                "the block of multiple-mount protection is outside the volume",
+            )
+            .in_block(block));
         }
         let (disk, geo) = (Arc::clone(&fs.disk), fs.geo.clone());
-        let shared = Arc::new(Shared { disk, geo, block, lost: Mutex::new(None), is_lost: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            disk,
+            geo,
+            block,
+            lost: Mutex::new(None),
+            is_lost: AtomicBool::new(false),
+        });
         let found = shared.read()?;
         let sequence = found.mmp_seq.get();
-        let update_s = fs.superblock.lock().s_mmp_interval.get().clamp(1, MAX_CHECK_INTERVAL);
-        let check_s = found.mmp_check_interval.get().max(update_s).clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
+        let update_s = fs
+            .superblock
+            .lock()
+            .s_mmp_interval
+            .get()
+            .clamp(1, MAX_CHECK_INTERVAL);
+        let check_s = found
+            .mmp_check_interval
+            .get()
+            .max(update_s)
+            .clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
         let mut wait = WAIT_IF_CLEAN;
         if sequence == SEQ_FSCK {
-            return Err(Reason::Busy("e2fsck is running on the volume, or was broken off (mmp)".into()).into());
+            return Err(Reason::Busy(
+                "e2fsck is running on the volume, or was broken off (mmp)".into(),
+            )
+            .into());
         }
         if sequence != SEQ_CLEAN {
             wait = wait_time(check_s);
@@ -73,13 +96,20 @@ impl MmpGuard {
         let thread = {
             let shared = Arc::clone(&shared);
             let run = move || shared.renew(first, update_s, &stopped);
-            std::thread::Builder::new().name("throughline-mmp".into()).spawn(run)
+            std::thread::Builder::new()
+                .name("throughline-mmp".into())
+                .spawn(run)
         };
         match thread {
-            Ok(thread) => Ok(Self { shared, renewal: Mutex::new(Some((stop, thread))) }),
+            Ok(thread) => Ok(Self {
+                shared,
+                renewal: Mutex::new(Some((stop, thread))),
+            }),
             Err(e) => {
                 shared.write(SEQ_CLEAN, update_s)?;
-                Err(Error::Unsupported(format!("multiple-mount protection needs a thread: {e}")))
+                Err(Error::Unsupported(format!(
+                    "multiple-mount protection needs a thread: {e}"
+                )))
             }
         }
     }
@@ -100,12 +130,18 @@ impl MmpGuard {
     /// # Errors
     /// As [`MmpGuard::check`], and those of writing the block.
     pub(crate) fn release(&self) -> Result<()> {
-        let Some((stop, thread)) = self.renewal.lock().take() else { return Ok(()) };
+        let Some((stop, thread)) = self.renewal.lock().take() else {
+            return Ok(());
+        };
         drop(stop);
         // It cannot have panicked but by our own bug, and then the block says that the volume is in use: rightly so.
         let ended = thread.join().is_ok();
         self.check()?;
-        if ended { self.shared.write(SEQ_CLEAN, 0) } else { Ok(()) }
+        if ended {
+            self.shared.write(SEQ_CLEAN, 0)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -146,7 +182,10 @@ impl Shared {
         }
         let text = String::from_utf8_lossy;
         let (node, device) = (text(found.nodename()), text(found.bdevname()));
-        Err(Reason::Busy(format!("the volume is in use on {node} as {device} (multiple-mount protection)")).into())
+        Err(Reason::Busy(format!(
+            "the volume is in use on {node} as {device} (multiple-mount protection)"
+        ))
+        .into())
     }
 
     /// Writes a sequence number; an interval of 0 leaves it as it is.
@@ -154,12 +193,17 @@ impl Shared {
         let mut bytes = self.read_block()?;
         let mut mmp = self.parse(&bytes)?;
         mmp.mmp_seq.set(sequence);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         mmp.mmp_time.set(now.as_secs());
         if check_s != 0 {
             mmp.mmp_check_interval.set(check_s);
         }
-        put_text(&mut mmp.mmp_nodename, rustix::system::uname().nodename().to_bytes());
+        put_text(
+            &mut mmp.mmp_nodename,
+            rustix::system::uname().nodename().to_bytes(),
+        );
         put_text(&mut mmp.mmp_bdevname, self.disk.info().name.as_bytes());
         mmp.update_checksum(self.geo.csum_seed);
         if let Some(place) = bytes.get_mut(..mmp.as_bytes().len()) {
@@ -178,9 +222,16 @@ impl Shared {
         let mut sequence = first;
         let pause = Duration::from_secs(update_s.into());
         while stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let next = if sequence >= SEQ_MAX { 1 } else { sequence.saturating_add(1) };
+            let next = if sequence >= SEQ_MAX {
+                1
+            } else {
+                sequence.saturating_add(1)
+            };
             // Looked at before: we may have slept longer than the other had to wait.
-            if let Err(error) = self.expect(sequence).and_then(|()| self.write(next, update_s)) {
+            if let Err(error) = self
+                .expect(sequence)
+                .and_then(|()| self.write(next, update_s))
+            {
                 tracing::error!(%error, "multiple-mount protection: the volume is no longer ours");
                 *self.lost.lock() = Some(error);
                 self.is_lost.store(true, Ordering::Release);

@@ -5,8 +5,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
@@ -39,8 +39,10 @@ const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
     .union(Incompat::INLINE_DATA);
 
 /// Incompatible features that are understood as far as reading goes (`needs_recovery` has rules of its own).
-const INCOMPAT_READ: Incompat =
-    INCOMPAT_WRITE.union(Incompat::RECOVER).union(Incompat::ENCRYPT).union(Incompat::CASEFOLD);
+const INCOMPAT_READ: Incompat = INCOMPAT_WRITE
+    .union(Incompat::RECOVER)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
 
 /// Read-only-compatible features that are maintained when writing.
 const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
@@ -76,11 +78,15 @@ pub(crate) fn gate(sb: &Superblock) -> Gate {
     }
     let read_only = incompat.difference(INCOMPAT_WRITE | Incompat::RECOVER);
     if !read_only.is_empty() {
-        return Gate::Read(format!("feature {read_only} is not maintained by this version"));
+        return Gate::Read(format!(
+            "feature {read_only} is not maintained by this version"
+        ));
     }
     let read_only = ro_compat.difference(RO_COMPAT_WRITE);
     if !read_only.is_empty() {
-        return Gate::Read(format!("feature {read_only} is not maintained by this version"));
+        return Gate::Read(format!(
+            "feature {read_only} is not maintained by this version"
+        ));
     }
     Gate::Write
 }
@@ -130,9 +136,18 @@ impl Fs {
         Self::assemble(disk, sb, geo, before.access.clone(), options)
     }
 
-    fn assemble(disk: Arc<Disk>, sb: Superblock, geo: Geometry, access: Access, options: &OpenOptions) -> Result<Self> {
+    fn assemble(
+        disk: Arc<Disk>,
+        sb: Superblock,
+        geo: Geometry,
+        access: Access,
+        options: &OpenOptions,
+    ) -> Result<Self> {
         let half = options.metadata_cache_bytes as u64 / 2;
-        let budget = Budget { clean_bytes: half, dirty_bytes: half };
+        let budget = Budget {
+            clean_bytes: half,
+            dirty_bytes: half,
+        };
         let journal = match access {
             Access::Write => Journal::without_journal(Arc::clone(&disk), geo.block_bytes, budget)?,
             _ => Journal::read_only(Arc::clone(&disk), geo.block_bytes, budget)?,
@@ -203,11 +218,16 @@ fn read_superblock(disk: &Disk) -> Result<Superblock> {
     let start = SUPERBLOCK_OFFSET as usize / logical * logical;
     let end = (SUPERBLOCK_OFFSET as usize + SUPERBLOCK_BYTES).next_multiple_of(logical);
     if disk.len_bytes() < end as u64 {
-        return Err(Error::corrupt(format!("no ext file system: the device has only {} bytes", disk.len_bytes())));
+        return Err(Error::corrupt(format!(
+            "no ext file system: the device has only {} bytes",
+            disk.len_bytes()
+        )));
     }
     let mut bytes = vec![0; end - start];
     disk.read_at(start as u64, &mut bytes)?;
-    let superblock = bytes.get(SUPERBLOCK_OFFSET as usize - start..).unwrap_or_default();
+    let superblock = bytes
+        .get(SUPERBLOCK_OFFSET as usize - start..)
+        .unwrap_or_default();
     Superblock::read(superblock).map_err(|e| Error::corrupt(format!("no ext file system: {e}")))
 }
 
@@ -241,10 +261,14 @@ fn check_writable(disk: &Disk, sb: &Superblock, options: &OpenOptions) -> Result
         return Ok(());
     }
     if sb.state().contains(State::ERROR) {
-        return refuse("the volume has recorded errors. Run `e2fsck -f` on it, or open it read-only");
+        return refuse(
+            "the volume has recorded errors. Run `e2fsck -f` on it, or open it read-only",
+        );
     }
     if !sb.state().contains(State::VALID) {
-        return refuse("the volume was not closed cleanly. Run `e2fsck -f` on it, or open it read-only");
+        return refuse(
+            "the volume was not closed cleanly. Run `e2fsck -f` on it, or open it read-only",
+        );
     }
     Ok(())
 }
@@ -253,7 +277,10 @@ fn check_writable(disk: &Disk, sb: &Superblock, options: &OpenOptions) -> Result
 fn set_last_mounted(sb: &mut Superblock, place: &str) {
     let len = place.len().min(sb.s_last_mounted.len());
     sb.s_last_mounted = [0; 64];
-    if let (Some(to), Some(from)) = (sb.s_last_mounted.get_mut(..len), place.as_bytes().get(..len)) {
+    if let (Some(to), Some(from)) = (
+        sb.s_last_mounted.get_mut(..len),
+        place.as_bytes().get(..len),
+    ) {
         to.copy_from_slice(from);
     }
 }

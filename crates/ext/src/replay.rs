@@ -31,7 +31,11 @@ pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
             "the journal needs recovery and is on another device (external journal)".into(),
         ));
     };
-    let device = OverlayDevice::new(Arc::clone(fs.disk.device()), Arc::new(replay), fs.geo.block_bytes)?;
+    let device = OverlayDevice::new(
+        Arc::clone(fs.disk.device()),
+        Arc::new(replay),
+        fs.geo.block_bytes,
+    )?;
     Ok(Arc::new(Disk::new(Arc::new(device))?))
 }
 
@@ -54,24 +58,39 @@ fn read(fs: &Fs) -> Result<Option<Replay>> {
         return Ok(None);
     }
     let runs = runs(fs, ino).map_err(|e| e.in_inode(ino))?;
-    Ok(Some(recover(&fs.disk, fs.geo.block_bytes, fs.geo.blocks, &runs)?))
+    Ok(Some(recover(
+        &fs.disk,
+        fs.geo.block_bytes,
+        fs.geo.blocks,
+        &runs,
+    )?))
 }
 
 /// Where the journal's blocks are.
 fn runs(fs: &Fs, ino: InodeNumber) -> Result<Vec<JournalRun>> {
     let inode = fs.inode(ino)?;
     let blocks = inode.image().size_bytes(&fs.geo)? >> fs.geo.block_log;
-    let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks <= MAX_JOURNAL_BLOCKS);
-    let blocks = blocks.ok_or_else(|| Error::corrupt(format!("the journal has over {MAX_JOURNAL_BLOCKS} blocks")))?;
+    let blocks = u32::try_from(blocks)
+        .ok()
+        .filter(|blocks| *blocks <= MAX_JOURNAL_BLOCKS);
+    let blocks = blocks.ok_or_else(|| {
+        Error::corrupt(format!("the journal has over {MAX_JOURNAL_BLOCKS} blocks"))
+    })?;
     let mut runs = Vec::new();
     let mut at = 0;
     while at < blocks {
         let found = map::lookup(fs, &inode, FileBlock(at), blocks - at)?;
         let Kind::Data(first) = found.kind else {
-            return Err(Error::corrupt(format!("the journal has a hole at its block {at}")));
+            return Err(Error::corrupt(format!(
+                "the journal has a hole at its block {at}"
+            )));
         };
         let len = found.len_blocks.clamp(1, blocks - at);
-        runs.push(JournalRun { journal_block: at, first, len });
+        runs.push(JournalRun {
+            journal_block: at,
+            first,
+            len,
+        });
         at += len;
     }
     Ok(runs)

@@ -66,13 +66,15 @@ impl Fs {
     fn overhead(&self) -> Result<u64> {
         let mut blocks = self.geo.first_data_block.0;
         for group in (0..self.geo.groups).map(GroupNumber) {
-            let group_own = u64::from(self.geo.fixed_blocks(group)).saturating_add(self.geo.inode_table_blocks.into());
+            let group_own = u64::from(self.geo.fixed_blocks(group))
+                .saturating_add(self.geo.inode_table_blocks.into());
             blocks = blocks.saturating_add(group_own).saturating_add(2);
         }
         let sb = self.superblock();
         if self.geo.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() != 0 {
             let journal = self.inode(InodeNumber(sb.s_journal_inum.get()))?;
-            blocks = blocks.saturating_add(journal.image().size_bytes(&self.geo)? >> self.geo.block_log);
+            blocks =
+                blocks.saturating_add(journal.image().size_bytes(&self.geo)? >> self.geo.block_log);
         }
         Ok(blocks)
     }

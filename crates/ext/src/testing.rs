@@ -21,19 +21,67 @@ pub(crate) const SHAPES: &[(&str, &str, &[&str])] = &[
     ("ext4-1k", "100M", &["-t", "ext4", "-b", "1024"]),
     ("ext4-2k-ragged", "33123k", &["-t", "ext4", "-b", "2048"]),
     ("ext4-64k", "300M", &["-t", "ext4", "-b", "65536"]),
-    ("nojournal", "100M", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
-    ("uninit_bg", "100M", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"]),
-    ("32bit", "100M", &["-t", "ext4", "-b", "1024", "-O", "^64bit"]),
-    ("no-flex", "100M", &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"]),
-    ("meta_bg", "200M", &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"]),
-    ("sparse_super2", "100M", &["-t", "ext4", "-b", "1024", "-O", "sparse_super2"]),
-    ("packed", "200M", &["-t", "ext4", "-b", "1024", "-E", "packed_meta_blocks=1"]),
-    ("small-inodes", "64M", &["-t", "ext4", "-I", "128", "-b", "1024"]),
-    ("large-inodes", "64M", &["-t", "ext4", "-I", "1024", "-b", "4096"]),
-    ("csum_seed", "64M", &["-t", "ext4", "-O", "metadata_csum_seed"]),
+    (
+        "nojournal",
+        "100M",
+        &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+    ),
+    (
+        "uninit_bg",
+        "100M",
+        &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"],
+    ),
+    (
+        "32bit",
+        "100M",
+        &["-t", "ext4", "-b", "1024", "-O", "^64bit"],
+    ),
+    (
+        "no-flex",
+        "100M",
+        &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"],
+    ),
+    (
+        "meta_bg",
+        "200M",
+        &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"],
+    ),
+    (
+        "sparse_super2",
+        "100M",
+        &["-t", "ext4", "-b", "1024", "-O", "sparse_super2"],
+    ),
+    (
+        "packed",
+        "200M",
+        &["-t", "ext4", "-b", "1024", "-E", "packed_meta_blocks=1"],
+    ),
+    (
+        "small-inodes",
+        "64M",
+        &["-t", "ext4", "-I", "128", "-b", "1024"],
+    ),
+    (
+        "large-inodes",
+        "64M",
+        &["-t", "ext4", "-I", "1024", "-b", "4096"],
+    ),
+    (
+        "csum_seed",
+        "64M",
+        &["-t", "ext4", "-O", "metadata_csum_seed"],
+    ),
     ("orphan_file", "64M", &["-t", "ext4", "-O", "orphan_file"]),
-    ("lazy", "100M", &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1"]),
-    ("few-inodes", "64M", &["-t", "ext4", "-b", "1024", "-N", "64"]),
+    (
+        "lazy",
+        "100M",
+        &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1"],
+    ),
+    (
+        "few-inodes",
+        "64M",
+        &["-t", "ext4", "-b", "1024", "-N", "64"],
+    ),
 ];
 
 /// An image in a directory that goes with it.
@@ -47,11 +95,19 @@ impl Image {
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
-        let made = Command::new("mke2fs").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
+        let made = Command::new("mke2fs")
+            .args(["-q", "-F"])
+            .args(args)
+            .arg(&path)
+            .arg(size)
+            .output();
         match made {
             Ok(made) if made.status.success() => Some(Self { path, _dir: dir }),
             Ok(made) => {
-                eprintln!("skipped: mke2fs {args:?}: {}", String::from_utf8_lossy(&made.stderr));
+                eprintln!(
+                    "skipped: mke2fs {args:?}: {}",
+                    String::from_utf8_lossy(&made.stderr)
+                );
                 None
             }
             Err(error) => {
@@ -66,7 +122,10 @@ impl Image {
     }
 
     pub(crate) fn disk(&self, write: bool) -> Arc<Disk> {
-        let device = throughline_device::OpenOptions::new().write(write).direct(false).open(&self.path);
+        let device = throughline_device::OpenOptions::new()
+            .write(write)
+            .direct(false)
+            .open(&self.path);
         Arc::new(Disk::new(device.expect("the image opens")).expect("a disk"))
     }
 
@@ -76,20 +135,32 @@ impl Image {
 
     /// Opens for writing, reserved blocks and all.
     pub(crate) fn open(&self) -> Fs {
-        let options = OpenOptions { write: true, use_reserved: Some(true), ..OpenOptions::default() };
+        let options = OpenOptions {
+            write: true,
+            use_reserved: Some(true),
+            ..OpenOptions::default()
+        };
         self.try_open(&options).expect("the volume opens")
     }
 
     /// `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, what: &str) {
-        let done = Command::new("e2fsck").arg("-fn").arg(&self.path).output().expect("e2fsck runs");
+        let done = Command::new("e2fsck")
+            .arg("-fn")
+            .arg(&self.path)
+            .output()
+            .expect("e2fsck runs");
         let text = String::from_utf8_lossy(&done.stdout);
         assert!(done.status.success(), "{what}: {text}");
     }
 
     /// What `debugfs` answers to a request.
     pub(crate) fn debugfs(&self, request: &str) -> String {
-        let done = Command::new("debugfs").args(["-R", request]).arg(&self.path).output().expect("debugfs runs");
+        let done = Command::new("debugfs")
+            .args(["-R", request])
+            .arg(&self.path)
+            .output()
+            .expect("debugfs runs");
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
@@ -97,15 +168,28 @@ impl Image {
     pub(crate) fn debugfs_write_all(&self, requests: &[&str]) {
         let script = self.path.with_extension("debugfs");
         std::fs::write(&script, requests.join("\n")).expect("the script");
-        let done = Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(&self.path).output();
-        assert!(done.expect("debugfs runs").status.success(), "debugfs -w {requests:?}");
+        let done = Command::new("debugfs")
+            .arg("-w")
+            .arg("-f")
+            .arg(&script)
+            .arg(&self.path)
+            .output();
+        assert!(
+            done.expect("debugfs runs").status.success(),
+            "debugfs -w {requests:?}"
+        );
     }
 
     /// Changes the superblock where it lies, and puts its checksum right.
     pub(crate) fn edit_super(&self, edit: impl FnOnce(&mut Superblock)) {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(&self.path).expect("the image opens");
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .expect("the image opens");
         let mut bytes = [0; 1024];
-        file.read_exact_at(&mut bytes, 1024).expect("the superblock");
+        file.read_exact_at(&mut bytes, 1024)
+            .expect("the superblock");
         let mut sb = Superblock::read(&bytes).expect("a superblock");
         edit(&mut sb);
         sb.update_checksum();
@@ -114,25 +198,47 @@ impl Image {
 
     /// A field of the superblock as `dumpe2fs -h` shows it.
     pub(crate) fn header(&self, name: &str) -> String {
-        let done = Command::new("dumpe2fs").arg("-h").arg(&self.path).output().expect("dumpe2fs runs");
+        let done = Command::new("dumpe2fs")
+            .arg("-h")
+            .arg(&self.path)
+            .output()
+            .expect("dumpe2fs runs");
         let text = String::from_utf8_lossy(&done.stdout);
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+            .trim()
+            .to_owned()
     }
 
     /// Free blocks and inodes, as `dumpe2fs` says: first of the superblock, then summed over the groups.
     pub(crate) fn free_counts(&self) -> [(u64, u64); 2] {
-        let done = Command::new("dumpe2fs").arg(&self.path).output().expect("dumpe2fs runs");
+        let done = Command::new("dumpe2fs")
+            .arg(&self.path)
+            .output()
+            .expect("dumpe2fs runs");
         let text = String::from_utf8_lossy(&done.stdout).into_owned();
         let field = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name)).expect(name);
-            line.rsplit(' ').next().and_then(|n| n.parse().ok()).expect(name)
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(name))
+                .expect(name);
+            line.rsplit(' ')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .expect(name)
         };
         let mut sums = (0, 0);
-        for line in text.lines().filter(|line| line.contains(" free blocks, ") && line.contains(" free inodes, ")) {
+        for line in text
+            .lines()
+            .filter(|line| line.contains(" free blocks, ") && line.contains(" free inodes, "))
+        {
             let words: Vec<&str> = line.split_whitespace().collect();
             let before = |word: &str| {
-                let at = words.windows(2).position(|pair| pair[0] == "free" && pair[1].starts_with(word));
+                let at = words
+                    .windows(2)
+                    .position(|pair| pair[0] == "free" && pair[1].starts_with(word));
                 words[at.expect(word) - 1].parse::<u64>().expect(word)
             };
             sums.0 += before("blocks");

@@ -70,13 +70,18 @@ impl Change<'_, '_> {
     }
 
     fn corrupt(&self, what: &str, desc: &GroupDesc) -> Error {
-        Error::corrupt(format!("block bitmap of group {}: {what}", self.group)).in_block(desc.block_bitmap())
+        Error::corrupt(format!("block bitmap of group {}: {what}", self.group))
+            .in_block(desc.block_bitmap())
     }
 }
 
 impl Fs {
     /// Runs `f` on the group's map, made first if it is not in memory, under the group's lock.
-    pub(super) fn with_map<R>(&self, group: GroupNumber, f: impl FnOnce(&mut BlockMap) -> R) -> Result<R> {
+    pub(super) fn with_map<R>(
+        &self,
+        group: GroupNumber,
+        f: impl FnOnce(&mut BlockMap) -> R,
+    ) -> Result<R> {
         let slot = self.balloc.groups.get_or_insert(group);
         if let Some(map) = slot.lock().as_mut() {
             return Ok(f(map));
@@ -97,7 +102,14 @@ impl Fs {
         group: GroupNumber,
         f: impl FnOnce(&mut Change<'_, '_>) -> Result<()>,
     ) -> Result<()> {
-        self.with_map(group, |map| f(&mut Change { fs: self, h, map, group }))?
+        self.with_map(group, |map| {
+            f(&mut Change {
+                fs: self,
+                h,
+                map,
+                group,
+            })
+        })?
     }
 
     /// Checks that a range is allocated on disk.
@@ -106,17 +118,32 @@ impl Fs {
         self.check_bits_set(group, &desc, first, len)
     }
 
-    fn check_bits_set(&self, group: GroupNumber, desc: &GroupDesc, first: u32, len: u32) -> Result<()> {
+    fn check_bits_set(
+        &self,
+        group: GroupNumber,
+        desc: &GroupDesc,
+        first: u32,
+        len: u32,
+    ) -> Result<()> {
         let free = if self.block_uninit(desc) {
             len
         } else {
-            bitmap::count_clear(&self.read(desc.block_bitmap())?, first..first.saturating_add(len))
+            bitmap::count_clear(
+                &self.read(desc.block_bitmap())?,
+                first..first.saturating_add(len),
+            )
         };
         if free == 0 {
             return Ok(());
         }
-        let start = self.geo.group_first_block(group).0.saturating_add(first.into());
-        Err(Error::corrupt(format!("{free} of {len} blocks from {start} are to be freed and free already")))
+        let start = self
+            .geo
+            .group_first_block(group)
+            .0
+            .saturating_add(first.into());
+        Err(Error::corrupt(format!(
+            "{free} of {len} blocks from {start} are to be freed and free already"
+        )))
     }
 
     /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
@@ -132,7 +159,8 @@ impl Fs {
         } else {
             let at = desc.block_bitmap();
             let bits = self.read_checked(at, |bytes| self.check_bitmap(group, bytes))?;
-            self.check_zones_used(group, &bits).map_err(|e| e.in_block(at))?;
+            self.check_zones_used(group, &bits)
+                .map_err(|e| e.in_block(at))?;
             BlockMap::new(&bits, blocks)
         };
         if map.free() != desc.free_blocks() {
@@ -147,7 +175,9 @@ impl Fs {
 
     /// The checksum of a bitmap just read, against the descriptor as it is now.
     fn check_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
-        let desc = self.group_desc(group).map_err(|e| Corrupt::new(e.to_string()))?;
+        let desc = self
+            .group_desc(group)
+            .map_err(|e| Corrupt::new(e.to_string()))?;
         self.geo.csum_seed.map_or(Ok(()), |seed| {
             let right = self.kept_csum(bitmap::checksum(bytes, self.geo.clusters_per_group, seed));
             check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
@@ -157,7 +187,9 @@ impl Fs {
     fn check_zones_used(&self, group: GroupNumber, bits: &[u8]) -> Result<()> {
         for (first, end) in self.zone_bits(group)? {
             if bitmap::count_clear(bits, first..end) != 0 {
-                return Err(Error::corrupt(format!("block bitmap of group {group} has the volume's structures free")));
+                return Err(Error::corrupt(format!(
+                    "block bitmap of group {group} has the volume's structures free"
+                )));
             }
         }
         Ok(())
@@ -169,7 +201,10 @@ impl Fs {
         for (first, end) in self.zone_bits(group)? {
             bitmap::set_range(&mut bits, first..end);
         }
-        let (blocks, all) = (self.geo.group_blocks(group), self.geo.block_bytes.saturating_mul(8));
+        let (blocks, all) = (
+            self.geo.group_blocks(group),
+            self.geo.block_bytes.saturating_mul(8),
+        );
         bitmap::set_range(&mut bits, blocks..all);
         Ok(bits)
     }
@@ -179,7 +214,10 @@ impl Fs {
         let FsBlock(start) = self.geo.group_first_block(group);
         let end = start.saturating_add(self.geo.group_blocks(group).into());
         let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
-        Ok(self.zones()?.within(start, end).map(move |zone| (bit(zone.0), bit(zone.1))))
+        Ok(self
+            .zones()?
+            .within(start, end)
+            .map(move |zone| (bit(zone.0), bit(zone.1))))
     }
 
     /// Whether the group's block bitmap was never written.

@@ -31,7 +31,14 @@ impl BlockMap {
     pub(crate) fn new(bits: &[u8], blocks: u32) -> Self {
         let used: Box<[u8]> = bits.into();
         let free = bitmap::count_clear(&used, 0..blocks);
-        Self { used, blocks, free, claimed: 0, longest: free, first_free: 0 }
+        Self {
+            used,
+            blocks,
+            free,
+            claimed: 0,
+            longest: free,
+            first_free: 0,
+        }
     }
 
     /// Free blocks.
@@ -57,7 +64,10 @@ impl BlockMap {
             return None;
         }
         let stop = bitmap::find_set(&self.used, goal..end).unwrap_or(end);
-        Some(FreeRun { first, len: stop.saturating_sub(first) })
+        Some(FreeRun {
+            first,
+            len: stop.saturating_sub(first),
+        })
     }
 
     /// A free run of `enough` blocks or more (up to `want`), the next from `goal` on, then from the group's start; if there
@@ -70,7 +80,10 @@ impl BlockMap {
             let mut at = from.max(self.first_free);
             while let Some(first) = bitmap::find_clear(&self.used, at..to) {
                 let stop = bitmap::find_set(&self.used, first..self.blocks).unwrap_or(self.blocks);
-                let run = FreeRun { first, len: stop.saturating_sub(first).min(want) };
+                let run = FreeRun {
+                    first,
+                    len: stop.saturating_sub(first).min(want),
+                };
                 if run.len >= enough {
                     return Some(run);
                 }

@@ -20,7 +20,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
 
@@ -54,6 +54,8 @@ enum Purpose {
 /// The counts, and the groups in memory.
 pub(crate) struct Balloc {
     counts: Mutex<Counts>,
+    /// Told when promised blocks became claimed or free again.
+    search_ended: Condvar,
     /// Blocks that only root may use, where this caller is not.
     reserved: u64,
     /// Blocks kept for mappings, as the kernel does: without them, data on the disk could not be mapped any more.
@@ -63,8 +65,12 @@ pub(crate) struct Balloc {
 
 #[derive(Clone, Copy, Debug)]
 struct Counts {
+    /// Free as the bitmaps on disk say.
     free: u64,
+    /// Of those, claimed.
     claimed: u64,
+    /// Of those, promised to searches under way.
+    promised: u64,
 }
 
 impl Balloc {
@@ -75,7 +81,12 @@ impl Balloc {
             user.is_root() || user.as_raw() == u32::from(sb.s_def_resuid.get())
         });
         Self {
-            counts: Mutex::new(Counts { free: sb.free_blocks_count().min(geo.blocks), claimed: 0 }),
+            counts: Mutex::new(Counts {
+                free: sb.free_blocks_count().min(geo.blocks),
+                claimed: 0,
+                promised: 0,
+            }),
+            search_ended: Condvar::new(),
             reserved: if use_reserved { 0 } else { sb.r_blocks_count() },
             kept_for_maps: kept_for_maps(geo),
             groups: GroupTable::new(geo.block_bytes),
@@ -92,25 +103,47 @@ impl Balloc {
         self.counts.lock().free = free;
     }
 
-    /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found.
+    /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found. Where all that is left is
+    /// promised to searches under way, which may need less, it waits for them; they wait for nobody.
     fn promise(&self, want: u32, purpose: Purpose) -> Result<u32> {
         let untouchable = match purpose {
             Purpose::Data => self.reserved.saturating_add(self.kept_for_maps),
             Purpose::Metadata => 0,
         };
         let mut counts = self.counts.lock();
-        let left = counts.free.saturating_sub(counts.claimed).saturating_sub(untouchable);
-        let promised = u64::from(want).min(left);
-        if promised == 0 {
-            return Err(Reason::NoSpace.into());
+        loop {
+            let taken = counts.claimed.saturating_add(counts.promised);
+            let left = counts
+                .free
+                .saturating_sub(taken)
+                .saturating_sub(untouchable);
+            let promised = u64::from(want).min(left);
+            if promised != 0 {
+                counts.promised += promised;
+                return Ok(promised as u32);
+            }
+            if counts.promised == 0 {
+                return Err(Reason::NoSpace.into());
+            }
+            self.search_ended.wait(&mut counts);
         }
-        counts.claimed += promised;
-        Ok(promised as u32)
     }
 
-    fn unpromise(&self, blocks: u32) {
+    /// A search ends: of the blocks promised to it, it claimed some.
+    fn settle(&self, promised: u32, claimed: u32) {
         let mut counts = self.counts.lock();
-        debug_assert!(counts.claimed >= blocks.into(), "more claims end than began");
+        counts.promised = counts.promised.saturating_sub(promised.into());
+        counts.claimed = counts.claimed.saturating_add(claimed.into());
+        drop(counts);
+        self.search_ended.notify_all();
+    }
+
+    fn released(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        debug_assert!(
+            counts.claimed >= blocks.into(),
+            "more claims end than began"
+        );
         counts.claimed = counts.claimed.saturating_sub(blocks.into());
     }
 
@@ -129,7 +162,11 @@ impl Balloc {
 /// Blocks that data leaves to mappings: a fiftieth of the volume, 4096 at most; none without extents, whose conversions
 /// and splits they are for.
 fn kept_for_maps(geo: &Geometry) -> u64 {
-    if geo.incompat.contains(Incompat::EXTENTS) { (geo.blocks / 50).min(4096) } else { 0 }
+    if geo.incompat.contains(Incompat::EXTENTS) {
+        (geo.blocks / 50).min(4096)
+    } else {
+        0
+    }
 }
 
 impl Fs {
@@ -155,7 +192,7 @@ impl Fs {
         let promised = self.balloc.promise(want.max(1), purpose)?;
         let found = self.find_run(goal, promised);
         let kept = found.as_ref().map_or(0, |run| run.len);
-        self.balloc.unpromise(promised.saturating_sub(kept));
+        self.balloc.settle(promised, kept);
         self.note_damage(found)
     }
 
@@ -173,10 +210,15 @@ impl Fs {
 
     /// A claimed run, or a part of one, goes back.
     pub(crate) fn release(&self, run: Run) {
-        let Ok((group, first)) = self.bit_of(run) else { return };
+        let Ok((group, first)) = self.bit_of(run) else {
+            return;
+        };
         // A group with claims is in memory, so that this reads nothing and cannot fail.
-        if self.with_map(group, |map| map.release(first, run.len)).is_ok() {
-            self.balloc.unpromise(run.len);
+        if self
+            .with_map(group, |map| map.release(first, run.len))
+            .is_ok()
+        {
+            self.balloc.released(run.len);
         }
     }
 
@@ -220,7 +262,11 @@ impl Fs {
     /// Free blocks, and how many of them an ordinary user cannot get: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
         let counts = *self.balloc.counts.lock();
-        (counts.free.saturating_sub(counts.claimed), sb.r_blocks_count().saturating_add(self.balloc.kept_for_maps))
+        (
+            counts.free.saturating_sub(counts.claimed),
+            sb.r_blocks_count()
+                .saturating_add(self.balloc.kept_for_maps),
+        )
     }
 
     /// Whether a range that a mapping names may be a file's: inside the volume and outside its fixed metadata. To be asked
@@ -230,9 +276,15 @@ impl Fs {
     /// `Corrupt` if not; those of reading the descriptors, the first time.
     pub(crate) fn check_data_range(&self, start: FsBlock, len: u64) -> Result<()> {
         if len == 0 || !self.geo.holds_blocks(start, len) {
-            return Err(Error::corrupt(format!("{len} blocks from {start} are outside the volume")));
+            return Err(Error::corrupt(format!(
+                "{len} blocks from {start} are outside the volume"
+            )));
         }
-        match self.zones()?.within(start.0, start.0.saturating_add(len)).next() {
+        match self
+            .zones()?
+            .within(start.0, start.0.saturating_add(len))
+            .next()
+        {
             None => Ok(()),
             Some((zone, end)) => Err(Error::corrupt(format!(
                 "{len} blocks from {start} hold the volume's own structures ({zone} to {end})"
@@ -250,14 +302,22 @@ impl Fs {
     }
 
     /// A range of the volume by groups: group, first bit, bits.
-    fn by_group(&self, start: FsBlock, len: u64) -> impl Iterator<Item = (GroupNumber, u32, u32)> + '_ {
+    fn by_group(
+        &self,
+        start: FsBlock,
+        len: u64,
+    ) -> impl Iterator<Item = (GroupNumber, u32, u32)> + '_ {
         let end = start.0.saturating_add(len);
         let mut at = start.0;
         std::iter::from_fn(move || {
             let group = self.geo.group_of_block(FsBlock(at)).filter(|_| at < end)?;
             let group_start = self.geo.group_first_block(group).0;
             let group_end = group_start.saturating_add(self.geo.group_blocks(group).into());
-            let part = (group, (at - group_start) as u32, (end.min(group_end) - at) as u32);
+            let part = (
+                group,
+                (at - group_start) as u32,
+                (end.min(group_end) - at) as u32,
+            );
             at = group_end;
             Some(part)
         })

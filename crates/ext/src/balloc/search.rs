@@ -37,10 +37,18 @@ impl Fs {
     /// Claims a run of 1 to `want` blocks that were promised.
     pub(super) fn find_run(&self, goal: FsBlock, want: u32) -> Result<Run> {
         let (group, bit) = match self.geo.group_of_block(goal) {
-            Some(group) => (group.0, goal.0.saturating_sub(self.geo.group_first_block(group).0) as u32),
+            Some(group) => (
+                group.0,
+                goal.0.saturating_sub(self.geo.group_first_block(group).0) as u32,
+            ),
             None => (0, 0),
         };
-        let wanted = Wanted { group, bit, want, enough: want.min(LONG_ENOUGH) };
+        let wanted = Wanted {
+            group,
+            bit,
+            want,
+            enough: want.min(LONG_ENOUGH),
+        };
         for _ in 0..TRIES {
             if let Some(run) = self.find_long_run(&wanted)? {
                 return Ok(run);
@@ -127,8 +135,15 @@ impl Fs {
     }
 
     fn run_of(&self, group: GroupNumber, run: FreeRun) -> Run {
-        let start = self.geo.group_first_block(group).0.saturating_add(run.first.into());
-        Run { start: FsBlock(start), len: run.len }
+        let start = self
+            .geo
+            .group_first_block(group)
+            .0
+            .saturating_add(run.first.into());
+        Run {
+            start: FsBlock(start),
+            len: run.len,
+        }
     }
 }
 
@@ -141,7 +156,9 @@ enum Found {
 }
 
 fn search_map(map: &mut BlockMap, wanted: &Wanted, goal: u32) -> Option<Found> {
-    let at_goal = map.run_at(goal, wanted.want).filter(|run| run.len >= wanted.want.min(ENOUGH_AT_GOAL));
+    let at_goal = map
+        .run_at(goal, wanted.want)
+        .filter(|run| run.len >= wanted.want.min(ENOUGH_AT_GOAL));
     let run = match at_goal {
         Some(run) => run,
         None => map.find(goal, wanted.enough, wanted.want)?,

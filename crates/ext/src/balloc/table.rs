@@ -44,7 +44,13 @@ impl GroupTable {
     /// A table for a volume with blocks, and so bitmaps, of `block_bytes`.
     pub(crate) fn new(block_bytes: u32) -> Self {
         let keep = (KEEP_BYTES / (block_bytes as usize).max(1)).max(64);
-        Self { groups: RwLock::new(Groups { by_number: HashMap::new(), sweep_at: keep }), keep }
+        Self {
+            groups: RwLock::new(Groups {
+                by_number: HashMap::new(),
+                sweep_at: keep,
+            }),
+            keep,
+        }
     }
 
     /// The group, if it is in memory.
@@ -60,14 +66,24 @@ impl GroupTable {
         let mut groups = self.groups.write();
         if groups.by_number.len() >= groups.sweep_at {
             groups.by_number.retain(|_, group| !may_go(group));
-            groups.sweep_at = groups.by_number.len().saturating_add(self.keep / 2).max(self.keep);
+            groups.sweep_at = groups
+                .by_number
+                .len()
+                .saturating_add(self.keep / 2)
+                .max(self.keep);
         }
-        let fresh = || Arc::new(Group { number, map: Mutex::new(None) });
+        let fresh = || {
+            Arc::new(Group {
+                number,
+                map: Mutex::new(None),
+            })
+        };
         Arc::clone(groups.by_number.entry(number.0).or_insert_with(fresh))
     }
 }
 
 /// The table's lock is held for writing, so nobody can come to hold a group that nobody holds.
 fn may_go(group: &mut Arc<Group>) -> bool {
-    Arc::get_mut(group).is_some_and(|group| group.map.get_mut().as_ref().is_none_or(BlockMap::is_idle))
+    Arc::get_mut(group)
+        .is_some_and(|group| group.map.get_mut().as_ref().is_none_or(BlockMap::is_idle))
 }

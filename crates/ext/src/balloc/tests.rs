@@ -28,20 +28,28 @@ impl Owned {
     fn add(&mut self, run: Run) {
         let end = run.start.0 + u64::from(run.len);
         let before = self.0.range(..end).next_back();
-        assert!(before.is_none_or(|(start, len)| start + u64::from(*len) <= run.start.0), "{run:?} was given out twice");
+        assert!(
+            before.is_none_or(|(start, len)| start + u64::from(*len) <= run.start.0),
+            "{run:?} was given out twice"
+        );
         self.0.insert(run.start.0, run.len);
     }
 
     fn take(&mut self, at: u64) -> Option<Run> {
         let (&start, _) = self.0.range(at..).next().or_else(|| self.0.iter().next())?;
-        self.0.remove(&start).map(|len| Run { start: FsBlock(start), len })
+        self.0.remove(&start).map(|len| Run {
+            start: FsBlock(start),
+            len,
+        })
     }
 }
 
 #[test]
 fn random_claims_keep_every_shape_consistent() {
     for (seed, (name, size, args)) in (1..).zip(SHAPES) {
-        let Some(image) = Image::make(size, args) else { continue };
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
         let before = image.free_counts();
         let fs = image.open();
         let mut rng = Rng::new(seed);
@@ -54,14 +62,23 @@ fn random_claims_keep_every_shape_consistent() {
                 Ok(run) if rng.below(4) == 0 => fs.release(run),
                 Ok(run) => {
                     assert!(run.len >= 1 && run.len <= want, "{name}, seed {seed}");
-                    let kept = Run { len: 1 + rng.below(run.len.into()) as u32, ..run };
+                    let kept = Run {
+                        len: 1 + rng.below(run.len.into()) as u32,
+                        ..run
+                    };
                     confirm(&fs, kept);
                     if kept.len < run.len {
-                        fs.release(Run { start: FsBlock(run.start.0 + u64::from(kept.len)), len: run.len - kept.len });
+                        fs.release(Run {
+                            start: FsBlock(run.start.0 + u64::from(kept.len)),
+                            len: run.len - kept.len,
+                        });
                     }
                     owned.add(kept);
                 }
-                Err(error) => assert!(matches!(error, Error::Caller(Reason::NoSpace)), "{name}, seed {seed}: {error}"),
+                Err(error) => assert!(
+                    matches!(error, Error::Caller(Reason::NoSpace)),
+                    "{name}, seed {seed}: {error}"
+                ),
             }
             if rng.below(3) == 0
                 && let Some(run) = owned.take(rng.below(fs.geo.blocks))
@@ -87,7 +104,9 @@ fn random_claims_keep_every_shape_consistent() {
 #[test]
 fn every_block_can_be_had_and_not_one_more() {
     for (name, size, args) in SHAPES {
-        let Some(image) = Image::make(size, args) else { continue };
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
         let free_before = image.free_counts()[0].0;
         let fs = image.open();
         let mut owned = Owned::default();
@@ -106,14 +125,23 @@ fn every_block_can_be_had_and_not_one_more() {
             }
         }
         assert_eq!(total + fs.balloc.kept_for_maps, free_before, "{name}");
-        assert_eq!(fs.statfs().expect(name).free_blocks, fs.balloc.kept_for_maps, "{name}");
+        assert_eq!(
+            fs.statfs().expect(name).free_blocks,
+            fs.balloc.kept_for_maps,
+            "{name}"
+        );
         for _ in 0..fs.balloc.kept_for_maps {
-            let run = fs.claim_metadata(FsBlock(0), 1).expect("blocks kept for mappings");
+            let run = fs
+                .claim_metadata(FsBlock(0), 1)
+                .expect("blocks kept for mappings");
             confirm(&fs, run);
             owned.add(run);
         }
         let full = fs.claim_metadata(FsBlock(0), 1);
-        assert!(matches!(full, Err(Error::Caller(Reason::NoSpace))), "{name}: {full:?}");
+        assert!(
+            matches!(full, Err(Error::Caller(Reason::NoSpace))),
+            "{name}: {full:?}"
+        );
         fs.sync().expect("sync");
         fs.check_counts().expect(name);
         assert_eq!(image.free_counts().map(|counts| counts.0), [0, 0], "{name}");
@@ -127,9 +155,14 @@ fn every_block_can_be_had_and_not_one_more() {
 
 #[test]
 fn a_stream_gets_long_runs_from_its_goal_on() {
-    let Some(image) = Image::make("2G", &["-t", "ext4", "-b", "4096"]) else { return };
+    let Some(image) = Image::make("2G", &["-t", "ext4", "-b", "4096"]) else {
+        return;
+    };
     let fs = image.open();
-    let mut goal = fs.goal_for(&fs.inode(throughline_extfmt::InodeNumber::ROOT).expect("root"));
+    let mut goal = fs.goal_for(
+        &fs.inode(throughline_extfmt::InodeNumber::ROOT)
+            .expect("root"),
+    );
     let (mut runs, mut blocks) = (0, 0u64);
     let mut end = goal;
     while blocks < 1 << 18 {
@@ -147,9 +180,15 @@ fn a_stream_gets_long_runs_from_its_goal_on() {
 
 #[test]
 fn reserved_blocks_are_not_for_everybody() {
-    let Some(image) = Image::make("64M", &["-t", "ext2", "-b", "1024", "-m", "10"]) else { return };
+    let Some(image) = Image::make("64M", &["-t", "ext2", "-b", "1024", "-m", "10"]) else {
+        return;
+    };
     let free_before = image.free_counts()[0].0;
-    let options = OpenOptions { write: true, use_reserved: Some(false), ..OpenOptions::default() };
+    let options = OpenOptions {
+        write: true,
+        use_reserved: Some(false),
+        ..OpenOptions::default()
+    };
     let fs = image.try_open(&options).expect("open");
     let mut total = 0;
     while let Ok(run) = fs.claim(FsBlock(0), 1 << 20) {
@@ -161,7 +200,9 @@ fn reserved_blocks_are_not_for_everybody() {
 
 #[test]
 fn what_is_not_allocated_cannot_be_freed() {
-    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else { return };
+    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
     let fs = image.open();
     let run = fs.claim(FsBlock(20_000), 10).expect("claim");
     confirm(&fs, run);
@@ -179,7 +220,10 @@ fn what_is_not_allocated_cannot_be_freed() {
     for (start, len) in bad {
         let mut h = fs.begin(GROUP_CREDITS).expect("begin");
         let result = fs.free(&mut h, start, len);
-        assert!(matches!(result, Err(Error::Corrupt(_))), "{start} {len}: {result:?}");
+        assert!(
+            matches!(result, Err(Error::Corrupt(_))),
+            "{start} {len}: {result:?}"
+        );
         h.stop().expect("nothing was changed");
     }
     free(&fs, run);
@@ -194,7 +238,9 @@ fn what_is_not_allocated_cannot_be_freed() {
 
 #[test]
 fn threads_never_get_one_block_twice() {
-    let Some(image) = Image::make("100M", &["-t", "ext4", "-b", "1024"]) else { return };
+    let Some(image) = Image::make("100M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
     let before = image.free_counts();
     let fs = image.open();
     let owned = parking_lot::Mutex::new(Owned::default());
@@ -204,7 +250,10 @@ fn threads_never_get_one_block_twice() {
             scope.spawn(move || {
                 let mut rng = Rng::new(seed);
                 for _ in 0..300 {
-                    let Ok(run) = fs.claim(FsBlock(rng.below(50_000)), 1 + rng.below(200) as u32) else { continue };
+                    let Ok(run) = fs.claim(FsBlock(rng.below(50_000)), 1 + rng.below(200) as u32)
+                    else {
+                        continue;
+                    };
                     owned.lock().add(run);
                     if rng.below(2) == 0 {
                         owned.lock().0.remove(&run.start.0);
@@ -227,4 +276,33 @@ fn threads_never_get_one_block_twice() {
     fs.close().expect("close");
     image.check("threads");
     assert_eq!(image.free_counts(), before);
+}
+
+#[test]
+fn threads_share_the_last_blocks_without_losing_one() {
+    let Some(image) = Image::make("8M", &["-t", "ext2", "-b", "1024"]) else {
+        return;
+    };
+    let free_before = image.free_counts()[0].0;
+    let fs = image.open();
+    // Each asks for more than there is, as long as it gets something; whoever is told that nothing is left must be right.
+    let got = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    std::iter::from_fn(|| fs.claim(FsBlock(0), 500).ok()).collect::<Vec<Run>>()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("no panic"))
+            .collect::<Vec<Run>>()
+    });
+    let total: u64 = got.iter().map(|run| u64::from(run.len)).sum();
+    assert_eq!(total, free_before);
+    got.into_iter().for_each(|run| fs.release(run));
+    assert_eq!(fs.statfs().expect("statfs").free_blocks, free_before);
+    fs.close().expect("close");
+    image.check("released");
 }

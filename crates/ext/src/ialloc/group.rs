@@ -23,9 +23,17 @@ impl Fs {
             return Ok(None);
         }
         let bits = self.inode_bits(group, &desc)?;
-        let from = hints.get(&group.0).copied().unwrap_or(0).max(self.first_usable(group));
+        let from = hints
+            .get(&group.0)
+            .copied()
+            .unwrap_or(0)
+            .max(self.first_usable(group));
         let Some(index) = bitmap::find_clear(&bits, from..self.geo.inodes_per_group) else {
-            return Err(self.bad_inode_bitmap(group, &desc, "its descriptor says that an inode is free"));
+            return Err(self.bad_inode_bitmap(
+                group,
+                &desc,
+                "its descriptor says that an inode is free",
+            ));
         };
         let fresh_block = self.table_block_never_used(&desc, &bits, index)?;
         if fresh_block.is_none() {
@@ -41,7 +49,11 @@ impl Fs {
             desc.set_used_dirs(desc.used_dirs().saturating_add(1));
         }
         if self.geo.has_group_csum() {
-            let behind = self.geo.inodes_per_group.saturating_sub(index).saturating_sub(1);
+            let behind = self
+                .geo
+                .inodes_per_group
+                .saturating_sub(index)
+                .saturating_sub(1);
             desc.set_itable_unused(desc.itable_unused().min(behind));
         }
         self.put_group_desc(h, group, &desc)?;
@@ -50,12 +62,22 @@ impl Fs {
     }
 
     /// Gives an inode back.
-    pub(super) fn put_inode_in(&self, h: &mut Handle<'_>, group: GroupNumber, index: u32, is_dir: bool) -> Result<()> {
+    pub(super) fn put_inode_in(
+        &self,
+        h: &mut Handle<'_>,
+        group: GroupNumber,
+        index: u32,
+        is_dir: bool,
+    ) -> Result<()> {
         let mut hints = self.ialloc.lock(group);
         let mut desc = self.group_desc(group)?;
         let bits = self.inode_bits(group, &desc)?;
         if !bitmap::is_set(&bits, index) {
-            return Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"));
+            return Err(self.bad_inode_bitmap(
+                group,
+                &desc,
+                "an inode to be freed is free already",
+            ));
         }
         self.change_inode_bits(h, &mut desc, &bits, |bits| bitmap::clear(bits, index))?;
         desc.set_free_inodes(desc.free_inodes().saturating_add(1));
@@ -80,7 +102,10 @@ impl Fs {
 
     /// Free inodes as the bitmap has them.
     pub(crate) fn count_free_inodes(&self, group: GroupNumber, desc: &GroupDesc) -> Result<u32> {
-        Ok(bitmap::count_clear(&self.inode_bits(group, desc)?, 0..self.geo.inodes_per_group))
+        Ok(bitmap::count_clear(
+            &self.inode_bits(group, desc)?,
+            0..self.geo.inodes_per_group,
+        ))
     }
 
     /// The inode bitmap as it is; made up where it was never written.
@@ -90,14 +115,24 @@ impl Fs {
             self.geo.init_inode_bitmap(&mut bits);
             return Ok(InodeBits::Made(bits));
         }
-        let bits = self.read_checked(desc.inode_bitmap(), |bytes| self.check_inode_bitmap(group, bytes))?;
+        let bits = self.read_checked(desc.inode_bitmap(), |bytes| {
+            self.check_inode_bitmap(group, bytes)
+        })?;
         Ok(InodeBits::Read(bits))
     }
 
     /// The checksum of a bitmap just read, against the descriptor as it is now.
-    fn check_inode_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
-        let Some(seed) = self.geo.csum_seed else { return Ok(()) };
-        let desc = self.group_desc(group).map_err(|e| Corrupt::new(e.to_string()))?;
+    fn check_inode_bitmap(
+        &self,
+        group: GroupNumber,
+        bytes: &[u8],
+    ) -> core::result::Result<(), Corrupt> {
+        let Some(seed) = self.geo.csum_seed else {
+            return Ok(());
+        };
+        let desc = self
+            .group_desc(group)
+            .map_err(|e| Corrupt::new(e.to_string()))?;
         let right = self.kept_csum(bitmap::checksum(bytes, self.geo.inodes_per_group, seed));
         check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
     }
@@ -111,7 +146,9 @@ impl Fs {
         flip: impl FnOnce(&mut [u8]) -> bool,
     ) -> Result<()> {
         let csum = |bytes: &[u8]| {
-            self.geo.csum_seed.map_or(0, |seed| bitmap::checksum(bytes, self.geo.inodes_per_group, seed))
+            self.geo.csum_seed.map_or(0, |seed| {
+                bitmap::checksum(bytes, self.geo.inodes_per_group, seed)
+            })
         };
         let sum = match bits {
             InodeBits::Read(_) => h.modify(desc.inode_bitmap(), |bytes| {
@@ -135,15 +172,34 @@ impl Fs {
 
     /// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
     /// nothing then, and may never have been written.
-    fn table_block_never_used(&self, desc: &GroupDesc, bits: &[u8], index: u32) -> Result<Option<FsBlock>> {
+    fn table_block_never_used(
+        &self,
+        desc: &GroupDesc,
+        bits: &[u8],
+        index: u32,
+    ) -> Result<Option<FsBlock>> {
         let per_block = self.geo.block_bytes / u32::from(self.geo.inode_bytes).max(1);
         let first = index - index % per_block.max(1);
-        let used = self.geo.inodes_per_group.saturating_sub(desc.itable_unused());
+        let used = self
+            .geo
+            .inodes_per_group
+            .saturating_sub(desc.itable_unused());
         if !self.geo.has_group_csum() || used > first {
             return Ok(None);
         }
-        if bitmap::find_set(bits, first..first.saturating_add(per_block).min(self.geo.inodes_per_group)).is_some() {
-            return Err(Error::corrupt("an inode in use lies in the unused part of its table").in_block(desc.inode_table()));
+        if bitmap::find_set(
+            bits,
+            first
+                ..first
+                    .saturating_add(per_block)
+                    .min(self.geo.inodes_per_group),
+        )
+        .is_some()
+        {
+            return Err(
+                Error::corrupt("an inode in use lies in the unused part of its table")
+                    .in_block(desc.inode_table()),
+            );
         }
         Ok(Some(self.inode_block(desc, first)))
     }
@@ -156,7 +212,10 @@ impl Fs {
 
     /// The lowest index of a group that is no reserved inode.
     fn first_usable(&self, group: GroupNumber) -> u32 {
-        self.geo.first_ino.0.saturating_sub(self.geo.inode_at(group, 0).0)
+        self.geo
+            .first_ino
+            .0
+            .saturating_sub(self.geo.inode_at(group, 0).0)
     }
 
     fn inode_uninit(&self, desc: &GroupDesc) -> bool {
@@ -164,7 +223,8 @@ impl Fs {
     }
 
     fn bad_inode_bitmap(&self, group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
-        Error::corrupt(format!("inode bitmap of group {group}: {what}")).in_block(desc.inode_bitmap())
+        Error::corrupt(format!("inode bitmap of group {group}: {what}"))
+            .in_block(desc.inode_bitmap())
     }
 }
 

@@ -32,37 +32,59 @@ fn free(fs: &Fs, inode: &Inode) {
 #[test]
 fn inodes_come_and_go_in_every_shape() {
     for (seed, (name, size, args)) in (1..).zip(SHAPES) {
-        let Some(image) = Image::make(size, args) else { continue };
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
         let before = image.free_counts();
         let fs = image.open();
         let root = fs.inode(InodeNumber::ROOT).expect("root");
         let mut rng = Rng::new(seed);
         let mut ours: Vec<Arc<Inode>> = Vec::new();
         for _ in 0..500 {
-            let parent = if ours.is_empty() { &root } else { &ours[rng.below(ours.len() as u64) as usize] };
+            let parent = if ours.is_empty() {
+                &root
+            } else {
+                &ours[rng.below(ours.len() as u64) as usize]
+            };
             let mode = if rng.below(8) == 0 { 0o40755 } else { 0o100644 };
             match make(&fs, parent, mode) {
                 Ok(inode) => {
                     assert!(inode.ino >= fs.geo.first_ino, "{name}, seed {seed}");
-                    assert!(ours.iter().all(|other| other.ino != inode.ino), "{name}, seed {seed}: twice");
+                    assert!(
+                        ours.iter().all(|other| other.ino != inode.ino),
+                        "{name}, seed {seed}: twice"
+                    );
                     ours.push(inode);
                 }
-                Err(error) => assert!(matches!(error, Error::Caller(Reason::NoSpace)), "{name}, seed {seed}: {error}"),
+                Err(error) => assert!(
+                    matches!(error, Error::Caller(Reason::NoSpace)),
+                    "{name}, seed {seed}: {error}"
+                ),
             }
             if rng.below(4) == 0 && !ours.is_empty() {
                 let gone = ours.swap_remove(rng.below(ours.len() as u64) as usize);
                 free(&fs, &gone);
-                assert!(matches!(fs.inode(gone.ino), Err(Error::Caller(Reason::NotFound))), "{name}, seed {seed}");
+                assert!(
+                    matches!(fs.inode(gone.ino), Err(Error::Caller(Reason::NotFound))),
+                    "{name}, seed {seed}"
+                );
             }
         }
         fs.sync().expect("sync");
         fs.check_counts().expect(name);
         let [superblock, groups] = image.free_counts();
         assert_eq!(superblock, groups, "{name}, seed {seed}");
-        assert_eq!(superblock.1 + ours.len() as u64, before[0].1, "{name}, seed {seed}");
+        assert_eq!(
+            superblock.1 + ours.len() as u64,
+            before[0].1,
+            "{name}, seed {seed}"
+        );
         if let Some(one) = ours.first() {
             let stat = image.debugfs(&format!("stat <{}>", one.ino));
-            assert!(stat.contains("Group: 70000") && stat.contains("User:  1000"), "{name}: {stat}");
+            assert!(
+                stat.contains("Group: 70000") && stat.contains("User:  1000"),
+                "{name}: {stat}"
+            );
         }
         for inode in &ours {
             free(&fs, inode);
@@ -75,7 +97,9 @@ fn inodes_come_and_go_in_every_shape() {
 
 #[test]
 fn every_inode_can_be_had_and_not_one_more() {
-    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024", "-N", "512"]) else { return };
+    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024", "-N", "512"]) else {
+        return;
+    };
     let free_before = image.free_counts()[0].1;
     let fs = image.open();
     let root = fs.inode(InodeNumber::ROOT).expect("root");
@@ -95,12 +119,22 @@ fn every_inode_can_be_had_and_not_one_more() {
 
 #[test]
 fn directories_spread_and_files_stay() {
-    let Some(image) = Image::make("1G", &["-t", "ext4", "-b", "1024"]) else { return };
+    let Some(image) = Image::make("1G", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
     let fs = image.open();
     let root = fs.inode(InodeNumber::ROOT).expect("root");
-    let dirs: Vec<_> = (0..16).map(|_| make(&fs, &root, 0o40755).expect("a directory")).collect();
-    let flexes: BTreeSet<u32> = dirs.iter().map(|dir| fs.group_of_inode(dir.ino).0 >> 4).collect();
-    assert!(flexes.len() >= 4, "16 directories in flex groups {flexes:?}");
+    let dirs: Vec<_> = (0..16)
+        .map(|_| make(&fs, &root, 0o40755).expect("a directory"))
+        .collect();
+    let flexes: BTreeSet<u32> = dirs
+        .iter()
+        .map(|dir| fs.group_of_inode(dir.ino).0 >> 4)
+        .collect();
+    assert!(
+        flexes.len() >= 4,
+        "16 directories in flex groups {flexes:?}"
+    );
     for dir in &dirs {
         let file = make(&fs, dir, 0o100644).expect("a file");
         assert_eq!(fs.group_of_inode(file.ino), fs.group_of_inode(dir.ino));
@@ -109,7 +143,9 @@ fn directories_spread_and_files_stay() {
 
 #[test]
 fn an_inode_is_what_was_stored_after_it_left_memory() {
-    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else { return };
+    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
     let fs = image.open();
     let root = fs.inode(InodeNumber::ROOT).expect("root");
     // More than the table keeps, none held: every object goes at some time.
@@ -127,18 +163,30 @@ fn an_inode_is_what_was_stored_after_it_left_memory() {
         let inode = fs.inode(*ino).expect("the inode");
         assert_eq!(inode.image().size_bytes(&fs.geo), Ok(n));
     }
-    assert!(fs.inodes.len() < 12_000, "{} objects in memory", fs.inodes.len());
+    assert!(
+        fs.inodes.len() < 12_000,
+        "{} objects in memory",
+        fs.inodes.len()
+    );
 }
 
 #[test]
 fn an_inode_is_freed_once() {
-    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024"]) else { return };
+    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
     let fs = image.open();
     let root = fs.inode(InodeNumber::ROOT).expect("root");
     let inode = make(&fs, &root, 0o100644).expect("a file");
     free(&fs, &inode);
     let mut h = fs.begin(INODE_CREDITS).expect("begin");
-    assert!(matches!(fs.free_inode(&mut h, &inode), Err(Error::Corrupt(_))));
-    assert!(matches!(fs.free_inode(&mut h, &root), Err(Error::Corrupt(_))), "the root is no inode to free");
+    assert!(matches!(
+        fs.free_inode(&mut h, &inode),
+        Err(Error::Corrupt(_))
+    ));
+    assert!(
+        matches!(fs.free_inode(&mut h, &root), Err(Error::Corrupt(_))),
+        "the root is no inode to free"
+    );
     h.stop().expect("nothing was changed");
 }

@@ -31,8 +31,15 @@ struct Shard {
 
 impl Default for InodeTable {
     fn default() -> Self {
-        let shard = || Mutex::new(Shard { inodes: HashMap::new(), sweep_at: SHARD_KEEP });
-        Self { shards: (0..SHARDS).map(|_| shard()).collect() }
+        let shard = || {
+            Mutex::new(Shard {
+                inodes: HashMap::new(),
+                sweep_at: SHARD_KEEP,
+            })
+        };
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+        }
     }
 }
 
@@ -52,7 +59,11 @@ impl InodeTable {
     }
 
     /// The inode, made by `load` if it is not in memory.
-    pub(crate) fn get_or_insert(&self, ino: InodeNumber, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
+    pub(crate) fn get_or_insert(
+        &self,
+        ino: InodeNumber,
+        load: impl FnOnce() -> Result<Inode>,
+    ) -> Result<Arc<Inode>> {
         let mut shard = self.shard(ino).lock();
         if let Some(inode) = shard.inodes.get(&ino.0) {
             return Ok(Arc::clone(inode));
@@ -70,7 +81,10 @@ impl InodeTable {
     /// How many inodes are in memory.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.lock().inodes.len())
+            .sum()
     }
 
     /// Takes a freed inode out.
@@ -90,11 +104,16 @@ impl Shard {
     /// Drops inodes that nobody holds: first those unused since the last sweep, then, if that was not enough, all.
     fn sweep(&mut self) {
         let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1;
-        self.inodes.retain(|_, inode| held(inode) || inode.touched.swap(false, Ordering::Relaxed));
+        self.inodes
+            .retain(|_, inode| held(inode) || inode.touched.swap(false, Ordering::Relaxed));
         if self.inodes.len() > SHARD_KEEP / 2 {
             self.inodes.retain(|_, inode| held(inode));
         }
         // What is held cannot go: the next sweep comes when there is as much again that might.
-        self.sweep_at = self.inodes.len().saturating_add(SHARD_KEEP / 2).max(SHARD_KEEP);
+        self.sweep_at = self
+            .inodes
+            .len()
+            .saturating_add(SHARD_KEEP / 2)
+            .max(SHARD_KEEP);
     }
 }

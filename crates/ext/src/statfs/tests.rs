@@ -25,22 +25,38 @@ fn kernel(image: &Image, name: &str) -> Option<Vec<u64>> {
         return None;
     }
     let place = tempfile::tempdir().expect("a directory");
-    let mounted = Command::new("mount").args(["-o", "ro,loop"]).arg(image.path()).arg(place.path()).output();
+    let mounted = Command::new("mount")
+        .args(["-o", "ro,loop"])
+        .arg(image.path())
+        .arg(place.path())
+        .output();
     if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
         eprintln!("skipped: the kernel does not mount {name}: {mounted:?}");
         return None;
     }
     let mount = Mount(place.path());
-    let shown = Command::new("stat").args(["-f", "-c", "%b %f %a %c %d"]).arg(mount.0).output().expect("stat runs");
+    let shown = Command::new("stat")
+        .args(["-f", "-c", "%b %f %a %c %d"])
+        .arg(mount.0)
+        .output()
+        .expect("stat runs");
     let text = String::from_utf8_lossy(&shown.stdout);
-    Some(text.split_whitespace().map(|n| n.parse().expect("a number")).collect())
+    Some(
+        text.split_whitespace()
+            .map(|n| n.parse().expect("a number"))
+            .collect(),
+    )
 }
 
 #[test]
 fn every_shape_shows_what_the_kernel_shows() {
     for (name, size, args) in SHAPES {
-        let Some(image) = Image::make(size, args) else { continue };
-        let Some(kernel) = kernel(&image, name) else { continue };
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
+        let Some(kernel) = kernel(&image, name) else {
+            continue;
+        };
         for known in [true, false] {
             if !known {
                 // The superblock may not know; both count then.
