@@ -36,6 +36,21 @@ impl Progress {
         Progress { bar }
     }
 
+    /// Counts rounds of an experiment.
+    pub(crate) fn rounds(quiet: bool) -> Progress {
+        let progress = Progress::bytes(Some(0), quiet);
+        if let Ok(style) = ProgressStyle::with_template("round {pos} of {len} {bar:30} {elapsed}") {
+            progress.bar.set_style(style);
+        }
+        progress
+    }
+
+    /// So many rounds are done.
+    pub(crate) fn round(&self, done: usize, of: usize) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(done as u64);
+    }
+
     /// What is being worked on.
     pub(crate) fn name(&self, name: &str) {
         if !self.bar.is_hidden() {

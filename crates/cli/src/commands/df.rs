@@ -93,9 +93,10 @@ fn header(args: &DfArgs) -> [String; 5] {
 
 fn row(args: &DfArgs, image: &str, stat: &StatFs) -> [String; 5] {
     if args.inodes {
-        let used = stat.inodes.saturating_sub(stat.free_inodes);
+        let (all, free) = (u64::from(stat.inodes), u64::from(stat.free_inodes));
+        let used = all.saturating_sub(free);
         let count = |number: u64| if args.human_readable { human(number) } else { number.to_string() };
-        return [image.to_owned(), count(stat.inodes), count(used), count(stat.free_inodes), percent(used, stat.free_inodes)];
+        return [image.to_owned(), count(all), count(used), count(free), percent(used, free)];
     }
     let used = stat.blocks.saturating_sub(stat.free_blocks);
     let size = |blocks: u64| {

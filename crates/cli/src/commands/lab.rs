@@ -1,11 +1,15 @@
-//! `lab`.
+//! `lab`: the experiments themselves are `throughline-lab`'s.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use throughline_lab::{EXPERIMENTS, Settings, find};
 
 use crate::context::Context;
-use crate::problem::Failure;
+use crate::problem::{Doing, Failure, Problem};
+use crate::progress::Progress;
+use crate::text::quote;
 
 /// Arguments of `lab`.
 #[derive(Args, Debug)]
@@ -16,22 +20,68 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Run an experiment
-    Run {
-        /// Its name, from `lab list`
-        name: String,
-        /// Write the figures to this file as JSON
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
+    /// Run an experiment, its variants interleaved, and show the figures
+    Run(RunArgs),
     /// List the experiments
     List,
 }
 
-/// Runs the lab.
-pub(crate) fn run(args: &LabArgs, _context: &mut Context) -> Result<(), Failure> {
+/// Arguments of `lab run`.
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// Its name, as 'lab list' shows it
+    name: String,
+    /// Write the figures to this file as JSON too (- for standard output, then without the table)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The directory for images and files: on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Samples of each variant, instead of the experiment's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Work for each sample, in percent of the experiment's full size
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
+    scale: u64,
+}
+
+/// Runs or lists experiments.
+pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.command {
-        LabCommand::Run { name, json } => Err(Failure::plain(format!("{name}: {json:?}"))),
-        LabCommand::List => Ok(()),
+        LabCommand::Run(run) => run_one(run, context),
+        LabCommand::List => {
+            let width = EXPERIMENTS.iter().map(|experiment| experiment.name.len()).max().unwrap_or(0);
+            for experiment in EXPERIMENTS {
+                context.out.line(format!("{:<width$}  {}", experiment.name, experiment.about))?;
+            }
+            Ok(())
+        }
     }
+}
+
+fn run_one(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
+    let experiment = find(&args.name).map_err(|error| Failure::Usage(error.to_string()))?;
+    let progress = Progress::rounds(context.globals.quiet);
+    let settings = Settings {
+        dir: args.dir.clone(),
+        rounds: args.rounds.map(usize::from),
+        scale_percent: args.scale,
+        engine: context.globals.engine.into(),
+        progress: &|done, of| progress.round(done, of),
+    };
+    let outcome = (experiment.run)(&settings);
+    progress.clear();
+    let outcome = outcome.map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {}", experiment.name)))?;
+    let Some(path) = &args.json else {
+        return context.out.line(outcome.to_string().trim_end());
+    };
+    let value = serde_json::to_value(&outcome).map_err(std::io::Error::from).doing(|| "cannot show the figures")?;
+    if path.as_os_str() == "-" {
+        return context.out.json(&value);
+    }
+    context.out.line(outcome.to_string().trim_end())?;
+    let cannot = || format!("cannot write {}", quote(path));
+    let mut file = std::fs::File::create(path).doing(cannot)?;
+    serde_json::to_writer_pretty(&mut file, &value).map_err(std::io::Error::from).doing(cannot)?;
+    writeln!(file).doing(cannot)
 }

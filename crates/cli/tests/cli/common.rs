@@ -1,0 +1,213 @@
+//! Images, the binary, and judges that others wrote.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder that vanishes, with an image in it.
+pub(crate) struct Image {
+    dir: tempfile::TempDir,
+}
+
+/// A command with the places where `e2fsprogs` lives in its search path.
+pub(crate) fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// What `mke2fs` and its family need to be there; says so when they are not.
+pub(crate) fn tools_are_missing() -> bool {
+    let missing = tool("mke2fs").arg("-V").output().is_err();
+    if missing {
+        eprintln!("skipped: mke2fs is missing (Debian package e2fsprogs)");
+    }
+    missing
+}
+
+/// Does this test run as root?
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Image {
+    /// `size` as `mke2fs` takes it, such as `64M`; `options` too.
+    pub(crate) fn new(size: &str, options: &[&str]) -> Image {
+        let image = Image { dir: tempfile::tempdir().unwrap() };
+        let output = tool("mke2fs").args(["-q", "-F"]).args(options).arg(image.path()).arg(size).output().unwrap();
+        assert!(output.status.success(), "mke2fs: {}", String::from_utf8_lossy(&output.stderr));
+        image
+    }
+
+    pub(crate) fn ext4() -> Image {
+        Image::new("64M", &["-t", "ext4"])
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// A host path beside the image.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `IMAGE:/path`.
+    pub(crate) fn at(&self, path: &str) -> String {
+        assert!(path.starts_with('/'));
+        format!("{}:{path}", self.path().display())
+    }
+
+    /// `e2fsck -fn` finds nothing.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        assert_clean(&self.path());
+    }
+
+    /// What `debugfs` prints for a request.
+    #[track_caller]
+    pub(crate) fn debugfs(&self, request: &str) -> String {
+        let output = tool("debugfs").args(["-R", request]).arg(self.path()).output().unwrap();
+        assert!(output.status.success(), "debugfs {request}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Changes the image by a `debugfs` request.
+    #[track_caller]
+    pub(crate) fn debugfs_write(&self, request: &str) {
+        let output = tool("debugfs").args(["-w", "-R", request]).arg(self.path()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.lines().count() <= 1, "debugfs {request}: {errors}");
+    }
+
+    /// The bytes that `debugfs` finds in a file.
+    #[track_caller]
+    pub(crate) fn contents(&self, path: &str) -> Vec<u8> {
+        let out = self.beside("dumped");
+        self.debugfs(&format!("dump {path} {}", out.display()));
+        std::fs::read(out).unwrap()
+    }
+
+    /// All of the image's root, or a directory, as `debugfs` takes it out.
+    #[track_caller]
+    pub(crate) fn extracted(&self, path: &str) -> PathBuf {
+        let out = self.beside("extracted");
+        let _ = std::fs::remove_dir_all(&out);
+        std::fs::create_dir(&out).unwrap();
+        self.debugfs(&format!("rdump {path} {}", out.display()));
+        out
+    }
+
+    /// Changes bytes of the image behind everybody's back.
+    pub(crate) fn patch(&self, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = std::fs::read(self.path()).unwrap();
+        change(&mut bytes);
+        std::fs::write(self.path(), bytes).unwrap();
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_clean(image: &Path) {
+    let output = tool("e2fsck").arg("-fn").arg(image).output().unwrap();
+    assert!(
+        output.status.success(),
+        "e2fsck -fn: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// What a run of the binary came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// The binary, ready to be given arguments.
+pub(crate) fn throughline() -> Command {
+    // Modes in the tests are those of the usual umask, whatever the caller's is.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
+    command.stdin(Stdio::null()).env("TZ", "UTC").env_remove("NO_COLOR");
+    command
+}
+
+/// Runs the binary.
+pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
+    throughline().args(arguments).output().unwrap().into()
+}
+
+/// Runs the binary, which has to succeed and stay silent about errors; its output.
+#[track_caller]
+pub(crate) fn ok<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let ran = run(arguments);
+    assert!(ran.code == Some(0) && ran.stderr.is_empty(), "exit {:?}: {}", ran.code, ran.stderr);
+    ran.text()
+}
+
+/// Runs the binary, which has to fail with this exit code and, somewhere, with this text.
+#[track_caller]
+pub(crate) fn fails<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, code: i32, text: &str) -> Ran {
+    let ran = run(arguments);
+    assert_eq!(ran.code, Some(code), "{}", ran.stderr);
+    assert!(ran.stderr.contains(text), "stderr has no {text:?}: {}", ran.stderr);
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran
+}
+
+/// Runs the binary with this on its standard input.
+pub(crate) fn run_with_input<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: &[u8]) -> Ran {
+    let mut child = throughline()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // A program that does not read its input closes the pipe, which is no matter here.
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    output.into()
+}
+
+/// Bytes that do not repeat soon and do not compress.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,457 @@
+//! `cp` between the host, images and streams.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::common::{Image, fails, is_root, noise, ok, run, run_with_input, throughline, tools_are_missing};
+
+/// What matters of a file, for comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    kind: &'static str,
+    /// Size and a sum of a file's contents, the target of a link, the number of a device.
+    what: String,
+    mode: u32,
+    owner: (u32, u32),
+    modified: (i64, i64),
+    links: u64,
+}
+
+/// All that is below a folder of the host.
+fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let kind = meta.file_type();
+            let (kind, what) = if kind.is_dir() {
+                folders.push(path.clone());
+                ("directory", String::new())
+            } else if kind.is_symlink() {
+                ("link", fs::read_link(&path).unwrap().to_string_lossy().into_owned())
+            } else if kind.is_file() {
+                let sum = fs::read(&path).unwrap().iter().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add((*byte).into()));
+                ("file", format!("{} bytes, sum {sum:x}", meta.len()))
+            } else if kind.is_fifo() {
+                ("fifo", String::new())
+            } else if kind.is_socket() {
+                ("socket", String::new())
+            } else {
+                ("device", meta.rdev().to_string())
+            };
+            let links = if kind == "directory" { 0 } else { meta.nlink() };
+            let mode = if kind == "link" { 0 } else { meta.mode() & 0o7777 };
+            let owner = (meta.uid(), meta.gid());
+            let seen = Seen { kind, what, mode, owner, modified: (meta.mtime(), meta.mtime_nsec()), links };
+            found.insert(path.strip_prefix(root).unwrap().to_owned(), seen);
+        }
+    }
+    found
+}
+
+/// A tree with everything in it that a host lets this user make.
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("a/b/c")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join("a/small"), noise(5000, 2)).unwrap();
+    fs::write(root.join("a/nothing"), b"").unwrap();
+    fs::write(root.join("a/b/large"), noise(20 << 20 | 4321, 3)).unwrap();
+    fs::hard_link(root.join("a/small"), root.join("a/b/c/again")).unwrap();
+    symlink("../a/small", root.join("empty/link")).unwrap();
+    symlink("/nowhere/at/all", root.join("a/broken")).unwrap();
+    let holes = fs::File::create(root.join("holes")).unwrap();
+    holes.write_all_at(b"begin", 0).unwrap();
+    holes.write_all_at(b"middle", 5 << 20).unwrap();
+    holes.set_len(9 << 20).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, root.join("pipe"), rustix::fs::FileType::Fifo, 0o640.into(), 0).unwrap();
+    for (path, mode) in [("a/small", 0o4711), ("a/nothing", 0o400), ("empty", 0o700), ("a/b", 0o2755)] {
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    if is_root() {
+        std::os::unix::fs::chown(root.join("a/b/large"), Some(1234), Some(70_000)).unwrap();
+        let device = rustix::fs::makedev(7, 300);
+        let kind = rustix::fs::FileType::BlockDevice;
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("device"), kind, 0o600.into(), device).unwrap();
+    } else {
+        eprintln!("owners and devices are left out: not root");
+    }
+    let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
+    for path in ["a/small", "a/b/large", "a/b"] {
+        let times = fs::FileTimes::new().set_accessed(time).set_modified(time);
+        fs::File::open(root.join(path)).unwrap().set_times(times).unwrap();
+    }
+}
+
+#[track_caller]
+fn assert_same_trees(one: &Path, other: &Path) {
+    let (one, other) = (seen(one), seen(other));
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    for (path, seen) in &one {
+        assert_eq!(seen, &other[path], "{}", path.display());
+    }
+}
+
+fn str(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn an_archive_copy_comes_back_as_it_went() {
+    if tools_are_missing() {
+        return;
+    }
+    for options in [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext2", "-b", "1024"]] {
+        let image = Image::new("128M", options);
+        let tree = image.beside("tree");
+        make_tree(&tree);
+        ok(["cp", "-a", str(&tree), &image.at("/")]);
+        image.assert_clean();
+        let back = image.beside("back");
+        ok(["cp", "-a", &image.at("/tree"), str(&back)]);
+        let (mut went, mut came) = (seen(&tree), seen(&back));
+        if options[1] != "ext4" {
+            // Inodes of 256 bytes keep nanoseconds in ext3 and ext2 too; smaller ones whole seconds.
+            for seen in went.values_mut().chain(came.values_mut()) {
+                seen.modified.1 = 0;
+            }
+        }
+        assert_eq!(went, came, "{options:?}");
+        assert_eq!(fs::metadata(tree.join("a/small")).unwrap().ino(), fs::metadata(tree.join("a/b/c/again")).unwrap().ino());
+        assert_eq!(fs::metadata(back.join("a/small")).unwrap().ino(), fs::metadata(back.join("a/b/c/again")).unwrap().ino());
+        assert!(fs::metadata(back.join("holes")).unwrap().blocks() * 512 < 1 << 20, "the holes were filled");
+    }
+}
+
+#[test]
+fn debugfs_takes_out_what_we_put_in() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("128M", &["-t", "ext4"]);
+    let tree = image.beside("tree");
+    make_tree(&tree);
+    // What debugfs does not take out as it is.
+    for name in ["pipe", "device"] {
+        let _ = fs::remove_file(tree.join(name));
+    }
+    ok(["cp", "-a", str(&tree), &image.at("/")]);
+    let out = image.extracted("/tree");
+    let contents = |root: &Path| -> Vec<_> { seen(root).into_iter().map(|(path, seen)| (path, seen.kind, seen.what)).collect() };
+    assert_eq!(contents(&tree), contents(&out.join("tree")));
+    let stat = image.debugfs("stat /tree/holes");
+    let blocks: u64 = stat[stat.find("Blockcount: ").unwrap() + 12..].split_whitespace().next().unwrap().parse().unwrap();
+    assert!(blocks * 512 < 64 << 10, "{stat}");
+}
+
+#[test]
+fn we_take_out_what_debugfs_put_in() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let file = image.beside("file");
+    fs::write(&file, noise(3 << 20 | 17, 4)).unwrap();
+    image.debugfs_write("mkdir /dir");
+    image.debugfs_write(&format!("write {} /dir/file", file.display()));
+    image.debugfs_write("symlink /dir/link file");
+    let back = image.beside("back");
+    ok(["cp", "-r", &image.at("/dir"), str(&back)]);
+    assert_eq!(fs::read(back.join("file")).unwrap(), fs::read(&file).unwrap());
+    assert_eq!(fs::read_link(back.join("link")).unwrap(), Path::new("file"));
+}
+
+#[test]
+fn from_image_to_image_and_inside_one() {
+    if tools_are_missing() {
+        return;
+    }
+    let (one, two) = (Image::new("96M", &["-t", "ext4"]), Image::new("128M", &["-t", "ext2", "-b", "2048"]));
+    let tree = one.beside("tree");
+    make_tree(&tree);
+    ok(["cp", "-a", str(&tree), &one.at("/")]);
+    ok(["cp", "-a", &one.at("/tree"), &two.at("/other")]);
+    ok(["cp", "-a", &two.at("/other/."), &two.at("/lost+found")]);
+    two.assert_clean();
+    let back = two.beside("back");
+    ok(["cp", "-a", &two.at("/lost+found"), str(&back)]);
+    ok(["rm", "-r", &one.at("/tree/a/b")]);
+    ok(["cp", "-a", &one.at("/tree/a"), &one.at("/copy of a")]);
+    one.assert_clean();
+    assert_same_trees(&tree, &back);
+}
+
+#[test]
+fn streams_on_either_side() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let data = noise(25 << 20 | 99, 5);
+    let ran = run_with_input(["cp", "-", &image.at("/stream")], &data);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    image.assert_clean();
+    assert!(image.contents("/stream") == data, "debugfs finds other bytes");
+    let ran = run(["cp", &image.at("/stream"), "-"]);
+    assert!(ran.stdout == data, "other bytes came out");
+    // Holes are zeroes in a stream.
+    ok(["truncate", "-s", "26M", &image.at("/stream")]);
+    let out = run(["cp", &image.at("/stream"), "-"]).stdout;
+    assert!(out.len() == 26 << 20 && out[data.len()..].iter().all(|byte| *byte == 0));
+    fails(["cp", "-", &image.at("/")], 2, "has no name");
+    fails(["cp", "-r", &image.at("/"), "-"], 2, "takes one file");
+}
+
+#[test]
+fn sources_get_their_names_as_cp_gives_them() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (x, y) = (image.beside("x"), image.beside("y"));
+    fs::write(&x, b"x").unwrap();
+    fs::write(&y, b"y").unwrap();
+    ok(["mkdir", &image.at("/d")]);
+    ok(["cp", str(&x), &image.at("/renamed")]);
+    ok(["cp", str(&x), str(&y), &image.at("/d/")]);
+    ok(["cp", "-t", &image.at("/d"), &image.at("/renamed")]);
+    ok(["cp", "-T", str(&y), &image.at("/y")]);
+    assert_eq!(ok(["ls", "-R", &image.at("/d")]).lines().skip(1).collect::<Vec<_>>(), ["renamed", "x", "y"]);
+    // A directory into one that exists, and to a new name; the root by its contents.
+    ok(["cp", "-r", &image.at("/d"), &image.at("/lost+found")]);
+    ok(["cp", "-r", &image.at("/d"), &image.at("/e")]);
+    let host = image.beside("host");
+    fs::create_dir(&host).unwrap();
+    ok(["cp", "-r", &image.at("/"), str(&host)]);
+    assert_eq!(fs::read(host.join("lost+found/d/renamed")).unwrap(), b"x");
+    assert_eq!(fs::read(host.join("e/y")).unwrap(), b"y");
+    fails(["cp", str(&x), str(&y), &image.at("/none")], 1, "Not a directory");
+    fails(["cp", str(&x), &image.at("/none/")], 1, "Not a directory");
+    fails(["cp", str(&x), &image.at("/none/x")], 1, "No such file or directory");
+    fails(["cp", &image.at("/d"), &image.at("/f")], 1, "omitting directory");
+    fails(["cp", "-r", &image.at("/d"), &image.at("/y")], 1, "cannot overwrite non-directory");
+    fails(["cp", "-T", str(&x), &image.at("/d")], 1, "cannot overwrite directory");
+    image.assert_clean();
+}
+
+#[test]
+fn what_exists_is_replaced_kept_or_refused() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (x, y) = (image.beside("x"), image.beside("y"));
+    fs::write(&x, b"the longer one").unwrap();
+    fs::write(&y, b"short").unwrap();
+    ok(["cp", str(&x), &image.at("/f")]);
+    ok(["cp", "-n", str(&y), &image.at("/f")]);
+    assert_eq!(image.contents("/f"), b"the longer one");
+    assert_eq!(ok(["cp", "-v", str(&y), &image.at("/f")]), format!("'{}' -> '{}'\n", y.display(), image.at("/f")));
+    assert_eq!(image.contents("/f"), b"short");
+    // A link named on the command line is written through, and its file stays the same one.
+    ok(["ln", "-s", "f", &image.at("/link")]);
+    ok(["cp", str(&x), &image.at("/link")]);
+    assert_eq!(image.contents("/f"), b"the longer one");
+    fails(["cp", &image.at("/f"), &image.at("/link")], 1, "same file");
+    fails(["cp", &image.at("/f"), &image.at("/f")], 1, "same file");
+    // An immutable file can be neither written nor replaced.
+    image.debugfs_write("set_inode_field /f flags 0x80010");
+    fails(["cp", str(&y), &image.at("/f")], 1, "Operation not permitted");
+    fails(["cp", "-f", str(&y), &image.at("/f")], 1, "Operation not permitted");
+    assert_eq!(image.contents("/f"), b"the longer one");
+    image.assert_clean();
+}
+
+#[test]
+fn below_the_target_links_are_not_written_through() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (tree, target) = (image.beside("tree"), image.beside("target"));
+    fs::create_dir_all(tree.join("d")).unwrap();
+    fs::write(tree.join("file"), b"new").unwrap();
+    fs::write(tree.join("d/file"), b"new").unwrap();
+    ok(["cp", "-r", str(&tree), &image.at("/")]);
+    let outside = image.beside("outside");
+    fs::create_dir_all(&outside).unwrap();
+    fs::write(outside.join("file"), b"dear").unwrap();
+    fs::create_dir_all(&target).unwrap();
+    symlink(outside.join("file"), target.join("file")).unwrap();
+    symlink(&outside, target.join("d")).unwrap();
+    let ran = fails(["cp", "-rT", &image.at("/tree"), str(&target)], 1, "cannot overwrite non-directory");
+    assert!(ran.stderr.contains("not writing to"), "{}", ran.stderr);
+    assert_eq!(fs::read(outside.join("file")).unwrap(), b"dear");
+    // The same inside an image.
+    ok(["mkdir", "-p", &image.at("/t"), &image.at("/o")]);
+    ok(["touch", &image.at("/o/file")]);
+    ok(["ln", "-s", "/o/file", &image.at("/t/file")]);
+    ok(["ln", "-s", "/o", &image.at("/t/d")]);
+    fails(["cp", "-rT", str(&tree), &image.at("/t")], 1, "not writing to");
+    assert_eq!(image.contents("/o/file"), b"");
+    ok(["rm", &image.at("/t/d")]);
+    ok(["cp", "-rfT", str(&tree), &image.at("/t")]);
+    assert_eq!((image.contents("/o/file"), image.contents("/t/file")), (b"".to_vec(), b"new".to_vec()));
+    image.assert_clean();
+}
+
+#[test]
+fn links_in_sources_are_followed_when_asked() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let tree = image.beside("tree");
+    fs::create_dir_all(tree.join("real")).unwrap();
+    fs::write(tree.join("real/file"), b"x").unwrap();
+    symlink("real", tree.join("dir")).unwrap();
+    symlink("real/file", tree.join("link")).unwrap();
+    ok(["cp", str(&tree.join("link")), &image.at("/followed")]);
+    ok(["cp", "-P", str(&tree.join("link")), &image.at("/kept")]);
+    ok(["cp", "-rL", str(&tree), &image.at("/all")]);
+    assert_eq!(image.contents("/followed"), b"x");
+    assert_eq!(ok(["readlink", &image.at("/kept")]), "real/file\n");
+    assert_eq!(image.contents("/all/dir/file"), b"x");
+    ok(["cp", "-rL", &image.at("/all"), &image.at("/again")]);
+    // A link to what it is in would never end.
+    symlink("..", tree.join("real/up")).unwrap();
+    fails(["cp", "-rL", str(&tree), &image.at("/endless")], 1, "leads back");
+    image.assert_clean();
+}
+
+#[test]
+fn nothing_is_copied_into_itself() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", &image.at("/d")]);
+    ok(["touch", &image.at("/d/file")]);
+    fails(["cp", "-r", &image.at("/d"), &image.at("/d/copy")], 1, "into itself");
+    fails(["cp", "-r", &image.at("/d/."), &image.at("/d")], 1, "into itself");
+    image.assert_clean();
+    // Nor is the image that is open.
+    let folder = image.path().parent().unwrap().to_owned();
+    fails(["cp", "-r", str(&folder), &image.at("/")], 1, "it is the image that is open");
+    fails(["cp", &image.at("/d/file"), str(&image.path())], 1, "it is the image that is open");
+    image.assert_clean();
+}
+
+#[test]
+fn sparse_as_asked() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (dense, holes) = (image.beside("dense"), image.beside("holes"));
+    let mut data = noise(3 << 20, 6);
+    data[100_000..2_500_000].fill(0);
+    fs::write(&dense, &data).unwrap();
+    fs::File::create(&holes).unwrap().set_len(3 << 20).unwrap();
+    let allocated = |path: &str| run(["--json", "stat", &image.at(path)]).json()[0]["allocated_bytes"].as_u64().unwrap();
+    ok(["cp", str(&dense), &image.at("/auto")]);
+    ok(["cp", "--sparse=always", str(&dense), &image.at("/always")]);
+    ok(["cp", "--sparse=never", str(&holes), &image.at("/never")]);
+    ok(["cp", str(&holes), &image.at("/kept")]);
+    assert!(allocated("/auto") >= 3 << 20, "{}", allocated("/auto"));
+    assert!((500_000..800_000).contains(&allocated("/always")), "{}", allocated("/always"));
+    assert!(allocated("/never") >= 3 << 20);
+    assert!(allocated("/kept") <= 4096);
+    for path in ["/auto", "/always"] {
+        assert!(image.contents(path) == data, "{path}");
+    }
+    assert!(image.contents("/never") == vec![0; 3 << 20]);
+    image.assert_clean();
+}
+
+#[test]
+fn an_image_inside_a_disk() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let disk = image.beside("disk");
+    let bytes = fs::read(image.path()).unwrap();
+    let file = fs::File::create(&disk).unwrap();
+    file.write_all_at(&noise(1 << 20, 7), 0).unwrap();
+    file.write_all_at(&bytes, 1 << 20).unwrap();
+    let place = format!("{}:/f", disk.display());
+    let ran = run_with_input(["--offset", "2048s", "cp", "-", &place], b"inside");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert_eq!(ok(["cat", "--offset=1M", &place]), "inside");
+    fails(["cat", &place], 1, "--offset");
+    fails(["cat", "--offset", "1025", &place], 1, "multiple");
+    fails(["cat", "--offset", "1G", &place], 1, "past the end");
+    let mut after = fs::read(&disk).unwrap();
+    assert!(after[..1 << 20] == noise(1 << 20, 7), "what is before the image changed");
+    fs::write(image.path(), after.split_off(1 << 20)).unwrap();
+    image.assert_clean();
+}
+
+#[test]
+fn both_engines_copy_alike() {
+    if tools_are_missing() {
+        return;
+    }
+    for engine in ["uring", "threads"] {
+        let image = Image::new("96M", &["-t", "ext4"]);
+        let tree = image.beside("tree");
+        make_tree(&tree);
+        let ran = run(["--engine", engine, "cp", "-a", str(&tree), &image.at("/")]);
+        if engine == "uring" && ran.code != Some(0) && ran.stderr.contains("io_uring") {
+            eprintln!("skipped: io_uring cannot be used here: {}", ran.stderr);
+            continue;
+        }
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{engine}");
+        image.assert_clean();
+        let back = image.beside("back");
+        ok(["--engine", engine, "--buffered", "cp", "-a", &image.at("/tree"), str(&back)]);
+        assert_same_trees(&tree, &back);
+    }
+}
+
+#[test]
+fn stats_are_for_people_and_scripts() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let file = image.beside("file");
+    fs::write(&file, noise(16 << 20, 8)).unwrap();
+    assert!(ok(["cp", "--stats", str(&file), &image.at("/f")]).contains("bios per MiB"));
+    let found = run(["--json", "cp", "--stats", &image.at("/f"), str(&image.beside("out"))]).json();
+    assert_eq!(found["bytes"], 16 << 20);
+    assert!(found["bios_per_mib"].as_f64().unwrap() > 0.0);
+    assert!(found["peak_memory_mib"].as_f64().unwrap() < 256.0);
+}
+
+#[test]
+fn a_killed_copy_leaves_an_image_that_can_be_repaired() {
+    use std::io::{BufRead, BufReader};
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("128M", &["-t", "ext4", "-N", "20000"]);
+    let tree = image.beside("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..8000 {
+        fs::write(tree.join(format!("a-rather-long-name-{number}")), noise(3000, number)).unwrap();
+    }
+    let mut child =
+        throughline().args(["cp", "-rv", str(&tree), &image.at("/")]).stdout(Stdio::piped()).spawn().unwrap();
+    // Its output comes when a buffer of it is full: in the middle of the work.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fails(["mkdir", &image.at("/x")], 1, "e2fsck");
+    let output = crate::common::tool("e2fsck").arg("-fy").arg(image.path()).output().unwrap();
+    let code = output.status.code().unwrap();
+    assert!(code <= 1, "e2fsck -fy ends with {code}: {}", String::from_utf8_lossy(&output.stdout));
+    image.assert_clean();
+    ok(["mkdir", &image.at("/x")]);
+}

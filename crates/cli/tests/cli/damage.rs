@@ -1,0 +1,97 @@
+//! Images that lie.
+
+use std::fs;
+
+use crate::common::{Image, fails, ok, run, tools_are_missing};
+
+/// Replaces a name in every directory of the image; both have the same length, and the image has no checksums.
+fn rename_on_disk(image: &Image, from: &[u8], to: &[u8]) {
+    assert_eq!(from.len(), to.len());
+    let mut replaced = 0;
+    image.patch(|bytes| {
+        for at in 0..bytes.len() - from.len() {
+            if bytes[at..].starts_with(from) {
+                bytes[at..at + to.len()].copy_from_slice(to);
+                replaced += 1;
+            }
+        }
+    });
+    assert!(replaced > 0, "the name is not on the disk");
+}
+
+#[test]
+fn names_with_slashes_do_not_lead_out() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext2"]);
+    ok(["mkdir", &image.at("/tree")]);
+    ok(["touch", &image.at("/tree/QQvictim"), &image.at("/victim")]);
+    rename_on_disk(&image, b"QQvictim", b"./victim");
+    rename_on_disk(&image, b"./victim", b"../evil!");
+    let target = image.beside("target");
+    fs::create_dir(&target).unwrap();
+    let ran = fails(["cp", "-r", &image.at("/tree"), target.to_str().unwrap()], 1, "corrupt");
+    assert!(ran.stderr.contains("e2fsck"), "{}", ran.stderr);
+    assert!(!target.join("evil!").exists() && !image.beside("evil!").exists());
+    fails(["rm", "-r", &image.at("/tree")], 1, "corrupt");
+    ok(["stat", &image.at("/victim")]);
+}
+
+#[test]
+fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext2"]);
+    let outside = image.beside("outside");
+    fs::create_dir(&outside).unwrap();
+    ok(["mkdir", "-p", &image.at("/tree/trap2")]);
+    ok(["touch", &image.at("/tree/trap2/planted")]);
+    ok(["ln", "-s", outside.to_str().unwrap(), &image.at("/tree/trap1")]);
+    rename_on_disk(&image, b"trap2", b"trap1");
+    let target = image.beside("target");
+    // Whatever is made of it, nothing is planted outside.
+    let ran = run(["cp", "-r", &image.at("/tree"), target.to_str().unwrap()]);
+    assert!(!outside.join("planted").exists(), "{}", ran.stderr);
+    assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
+}
+
+#[test]
+fn a_directory_inside_itself_ends() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext2"]);
+    ok(["mkdir", "-p", &image.at("/a/b")]);
+    let ino = run(["--json", "stat", &image.at("/a")]).json()[0]["ino"].as_u64().unwrap();
+    image.debugfs_write(&format!("link <{ino}> /a/b/loop"));
+    for arguments in [vec!["ls", "-R"], vec!["du"], vec!["tree"], vec!["chmod", "-R", "700"], vec!["chown", "-R", "0"]] {
+        let place = image.at("/a");
+        let ran = run(arguments.iter().copied().chain([place.as_str()]));
+        assert_eq!(ran.code, Some(1), "{arguments:?}");
+        assert!(ran.stderr.contains("second time"), "{arguments:?}: {}", ran.stderr);
+    }
+    let out = image.beside("out");
+    fails(["cp", "-r", &image.at("/a"), out.to_str().unwrap()], 1, "second time");
+    fails(["rm", "-r", &image.at("/a")], 1, "second time");
+}
+
+#[test]
+fn damaged_metadata_is_named() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", &image.at("/dir")]);
+    ok(["touch", &image.at("/dir/file")]);
+    let blocks = image.debugfs("blocks /dir");
+    let block: usize = blocks.split_whitespace().next().unwrap().parse().unwrap();
+    let stats = image.debugfs("stats");
+    let line = stats.lines().find(|line| line.starts_with("Block size:")).unwrap();
+    let block_bytes: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+    image.patch(|bytes| bytes[block * block_bytes + 30] ^= 0xff);
+    let ran = fails(["ls", &image.at("/dir")], 1, "corrupt");
+    assert!(ran.stderr.contains(&format!("block {block}")) && ran.stderr.contains("e2fsck"), "{}", ran.stderr);
+    ok(["ls", &image.at("/")]);
+}

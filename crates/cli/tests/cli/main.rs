@@ -1,0 +1,11 @@
+//! The binary as a person or a script meets it: arguments in, output, exit codes and images out. What is in an image
+//! is judged by `e2fsck` and `debugfs`, never by ourselves alone.
+#![forbid(unsafe_code)]
+
+mod changes;
+mod common;
+mod copy;
+mod damage;
+mod generated;
+mod shown;
+mod trouble;
