@@ -6,9 +6,12 @@ mod walk;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use throughline_extfmt::Superblock;
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::inode::FileType;
+use throughline_extfmt::jbd2::{
+    self, BlockHeader, BlockType, JBD2_MAGIC, JournalCsum, JournalGeometry, TagFlags,
+};
+use throughline_extfmt::{Superblock, checksum};
 use walk::{Image, Summary};
 
 /// Whether a tool of e2fsprogs is there.
@@ -251,6 +254,101 @@ fn what_the_tree_holds() {
             .i_block()
             .starts_with(b"in the inode")
     );
+}
+
+/// Transactions that `debugfs` wrote, with every kind of checksum it knows.
+#[test]
+fn journals_of_debugfs() {
+    need_tools!();
+    let kinds = [
+        ("", "^metadata_csum", JournalCsum::None),
+        ("-c", "^metadata_csum", JournalCsum::V1),
+        ("-c -v 2", "metadata_csum", JournalCsum::V2),
+        ("-c -v 3", "metadata_csum", JournalCsum::V3),
+    ];
+    for (features, bit64) in [("64bit", true), ("^64bit", false)] {
+        for (version, checksums, csum) in kinds {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("image");
+            let name = path.to_str().unwrap();
+            let features = format!("{checksums},{features}");
+            run(
+                "mke2fs",
+                &[
+                    "-q", "-F", "-t", "ext4", "-b", "1024", "-O", &features, name, "16M",
+                ],
+            );
+            let data = dir.path().join("data");
+            let mut blocks = vec![5u8; 3 * 1024];
+            blocks[1024..1028].copy_from_slice(&JBD2_MAGIC.to_be_bytes());
+            std::fs::write(&data, &blocks).unwrap();
+            let script = dir.path().join("commands");
+            let data = data.to_str().unwrap();
+            let commands =
+                format!("jo {version}\njw -b 5000,5001,5002 {data}\njw -r 6000,6001 {data}\njc\n");
+            std::fs::write(&script, commands).unwrap();
+            run("debugfs", &["-w", "-f", script.to_str().unwrap(), name]);
+
+            let image = Image::open(&path);
+            let journal = image.journal().unwrap();
+            assert_eq!(
+                (journal.format.csum, journal.format.bit64),
+                (csum, bit64),
+                "{version}"
+            );
+            check_log(&image, &journal, &blocks);
+        }
+    }
+}
+
+/// Follows the log of [`journals_of_debugfs`] and checks all of it.
+fn check_log(image: &Image, journal: &JournalGeometry, written: &[u8]) {
+    let format = &journal.format;
+    let (mut at, mut sequence) = (journal.start.unwrap(), journal.sequence);
+    let (mut homes, mut revoked, mut commits) = (Vec::new(), Vec::new(), 0);
+    // Version 1 sums up descriptors and data of a transaction.
+    let mut crc32 = !0;
+    while let Some((kind, number)) = BlockHeader::read(image.journal_block(at)) {
+        if number != sequence {
+            break;
+        }
+        let block = image.journal_block(at);
+        match kind {
+            BlockType::Descriptor => {
+                format.verify_tail(block).unwrap();
+                crc32 = checksum::crc32_be(crc32, block);
+                for tag in format.tags(block) {
+                    at += 1;
+                    let mut data = image.journal_block(at).to_vec();
+                    assert_eq!(tag.checksum, format.data_checksum(sequence, &data));
+                    crc32 = checksum::crc32_be(crc32, &data);
+                    if tag.flags.contains(TagFlags::ESCAPE) {
+                        jbd2::unescape(&mut data);
+                    }
+                    assert_eq!(data, written[homes.len() * 1024..][..1024]);
+                    homes.push(tag.block.0);
+                }
+            }
+            BlockType::Revoke => {
+                format.verify_tail(block).unwrap();
+                revoked.extend(format.revokes(block).unwrap().map(|block| block.0));
+            }
+            BlockType::Commit => {
+                let commit = format.read_commit(block).unwrap();
+                assert_eq!(commit.crc32.is_some(), format.csum == JournalCsum::V1);
+                // debugfs sums revoke blocks up, too, which jbd2 does not.
+                let same = commit.crc32.is_none_or(|found| found == crc32);
+                assert!(same || commits == 1, "crc32 of commit {commits}");
+                crc32 = !0;
+                commits += 1;
+                sequence += 1;
+            }
+            _ => panic!("{kind:?} in the log"),
+        }
+        at += 1;
+    }
+    assert_eq!((homes, revoked), (vec![5000, 5001, 5002], vec![6000, 6001]));
+    assert_eq!(commits, 2);
 }
 
 /// The names of feature bits are those `dumpe2fs` prints, all 96 of them.

@@ -494,6 +494,17 @@ impl Image {
         self.inode(number)
     }
 
+    /// Block `at` of the journal.
+    pub(crate) fn journal_block(&self, at: u32) -> &[u8] {
+        let inode = self.inode(InodeNumber::JOURNAL);
+        let map = self.map(InodeNumber::JOURNAL, &inode, &mut Summary::default());
+        let found = map
+            .data
+            .iter()
+            .find(|(logical, _)| *logical == u64::from(at));
+        self.block(found.expect("the journal has no holes").1)
+    }
+
     /// The journal in inode 8.
     pub(crate) fn journal(&self) -> Option<JournalGeometry> {
         let number = InodeNumber(self.superblock.s_journal_inum.get());
