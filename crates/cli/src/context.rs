@@ -200,10 +200,10 @@ impl Context {
         Ok(self.images.open_image(image, Access::Read)?.1)
     }
 
-    /// Says a failure and goes on; a closed pipe ends the command instead.
+    /// Says a failure and goes on; a closed pipe and a wrong command line end the command instead.
     pub(crate) fn complain(&self, failure: Failure) -> Result<(), Failure> {
         match failure {
-            Failure::PipeClosed => Err(failure),
+            Failure::PipeClosed | Failure::Usage(_) => Err(failure),
             failure => {
                 self.complaints.say(&failure);
                 Ok(())

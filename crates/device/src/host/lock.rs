@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Which lock to hold on a file or block device while it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,18 +32,32 @@ pub(crate) fn lock(file: &File, path: &Path, mode: LockMode) -> io::Result<()> {
         LockMode::Shared => libc::F_RDLCK,
         LockMode::Exclusive => libc::F_WRLCK,
     };
-    let Err(error) = set(file, kind) else {
-        return Ok(());
-    };
-    if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
-        return Err(error);
+    let mut waits = 0;
+    loop {
+        let Err(error) = set(file, kind) else {
+            return Ok(());
+        };
+        if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
+            return Err(error);
+        }
+        let holder = holder(file);
+        if holder.is_none() && waits < GHOST_WAITS {
+            waits += 1;
+            std::thread::sleep(GHOST_WAIT);
+            continue;
+        }
+        let holder = holder.unwrap_or_else(|| "another process".into());
+        return Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!("{} is in use by {holder}", path.display()),
+        ));
     }
-    let holder = holder(file).unwrap_or_else(|| "another process".into());
-    Err(io::Error::new(
-        io::ErrorKind::ResourceBusy,
-        format!("{} is in use by {holder}", path.display()),
-    ))
 }
+
+/// A process that was killed with I/O in flight is gone before its ring, and the ring holds the file, with its lock, until
+/// the kernel has taken it down. A lock that nobody seems to hold is such a ghost's: it goes within moments.
+const GHOST_WAIT: Duration = Duration::from_millis(20);
+const GHOST_WAITS: u32 = 100;
 
 /// Gives back what [`lock`] took, if anything.
 pub(super) fn unlock(file: &File) {
