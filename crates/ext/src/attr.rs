@@ -113,7 +113,10 @@ impl Fs {
             if inode.is_freed() {
                 return Err(Reason::NotFound.into());
             }
-            if raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            if raw
+                .flags()
+                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+            {
                 return Err(Reason::Permission.into());
             }
             set.apply(&mut raw);
@@ -162,14 +165,27 @@ mod tests {
     #[test]
     fn a_new_owner_takes_setuid_away() {
         let mut raw = file(0o6755);
-        Attributes { uid: Some(70_000), ..Attributes::default() }.apply(&mut raw);
+        Attributes {
+            uid: Some(70_000),
+            ..Attributes::default()
+        }
+        .apply(&mut raw);
         assert_eq!((raw.mode() & PERMISSIONS, raw.uid()), (0o755, 70_000));
         // Without the right to execute, the setgid bit means mandatory locking and stays.
         let mut raw = file(0o2644);
-        Attributes { gid: Some(5), ..Attributes::default() }.apply(&mut raw);
+        Attributes {
+            gid: Some(5),
+            ..Attributes::default()
+        }
+        .apply(&mut raw);
         assert_eq!((raw.mode() & PERMISSIONS, raw.gid()), (0o2644, 5));
         let mut raw = file(0o644);
-        Attributes { uid: Some(1), permissions: Some(0o4755), ..Attributes::default() }.apply(&mut raw);
+        Attributes {
+            uid: Some(1),
+            permissions: Some(0o4755),
+            ..Attributes::default()
+        }
+        .apply(&mut raw);
         assert_eq!(raw.mode(), FileType::Regular.mode_bits() | 0o4755);
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use throughline_extfmt::InodeNumber;
 
 use crate::dir;
-use crate::error::{Corrupt, Error, Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -116,17 +116,25 @@ impl Fs {
         if parent.is_dir() {
             return Ok(parent);
         }
-        Err(Error::corrupt(format!("`..` is inode {}, which is no directory", parent.ino)).in_inode(dir.ino))
+        Err(Error::corrupt(format!(
+            "`..` is inode {}, which is no directory",
+            parent.ino
+        ))
+        .in_inode(dir.ino))
     }
 
     /// The inode that an entry of `dir` names.
     pub(crate) fn named_inode(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
+        let corrupt = |what: String| Error::corrupt(what).in_inode(dir.ino);
+        if ino < self.geo.first_ino && ino != InodeNumber::ROOT {
+            return Err(corrupt(format!(
+                "a name leads to inode {ino}, which is the volume's own"
+            )));
+        }
         match self.inode(ino) {
-            Err(Error::Caller(Reason::NotFound)) => Err(Error::Corrupt(Corrupt {
-                inode: Some(dir.ino),
-                block: None,
-                what: format!("a name leads to inode {ino}, which is not in use"),
-            })),
+            Err(Error::Caller(Reason::NotFound)) => Err(corrupt(format!(
+                "a name leads to inode {ino}, which is not in use"
+            ))),
             other => other,
         }
     }
@@ -156,7 +164,12 @@ impl Fs {
         if path.is_empty() {
             return Err(Reason::NotFound.into());
         }
-        let mut walk = Walk { fs: self, at: base.clone(), rest: Rest::new(path), links_left: MAX_LINKS };
+        let mut walk = Walk {
+            fs: self,
+            at: base.clone(),
+            rest: Rest::new(path),
+            links_left: MAX_LINKS,
+        };
         if walk.rest.is_absolute() {
             walk.at = self.root()?;
         }
@@ -203,7 +216,11 @@ impl Walk<'_> {
         }
         self.at = inode;
         if part.last {
-            return Ok(Some(self.end(&part.name, part.slash, Some(self.at.clone()))));
+            return Ok(Some(self.end(
+                &part.name,
+                part.slash,
+                Some(self.at.clone()),
+            )));
         }
         Ok(None)
     }
@@ -231,7 +248,12 @@ impl Walk<'_> {
     }
 
     fn end(&self, name: &[u8], slash: bool, inode: Option<Arc<Inode>>) -> Place {
-        Place { dir: self.at.clone(), name: name.to_vec(), slash, inode }
+        Place {
+            dir: self.at.clone(),
+            name: name.to_vec(),
+            slash,
+            inode,
+        }
     }
 }
 
@@ -253,7 +275,10 @@ struct Rest {
 
 impl Rest {
     fn new(path: &[u8]) -> Self {
-        Self { bytes: path.to_vec(), at: 0 }
+        Self {
+            bytes: path.to_vec(),
+            at: 0,
+        }
     }
 
     fn left(&self) -> &[u8] {
@@ -276,12 +301,19 @@ impl Rest {
         if left.is_empty() {
             return None;
         }
-        let end = left.iter().position(|&byte| byte == b'/').unwrap_or(left.len());
+        let end = left
+            .iter()
+            .position(|&byte| byte == b'/')
+            .unwrap_or(left.len());
         let name = left[..end].to_vec();
         self.at += end;
         let after = self.left();
         let last = after.iter().all(|&byte| byte == b'/');
-        Some(Part { name, last, slash: last && !after.is_empty() })
+        Some(Part {
+            name,
+            last,
+            slash: last && !after.is_empty(),
+        })
     }
 
     fn put_before(&mut self, target: &[u8]) {
@@ -323,17 +355,33 @@ mod tests {
         let mut rest = Rest::new(b"a/");
         rest.next();
         rest.put_before(b"x");
-        assert_eq!(rest.next(), Some(Part { name: b"x".to_vec(), last: true, slash: true }));
+        assert_eq!(
+            rest.next(),
+            Some(Part {
+                name: b"x".to_vec(),
+                last: true,
+                slash: true
+            })
+        );
     }
 
     #[test]
     fn names_are_checked() {
         let long = [b'x'; 256];
-        assert!(matches!(check_name(&long), Err(Error::Caller(Reason::NameTooLong))));
+        assert!(matches!(
+            check_name(&long),
+            Err(Error::Caller(Reason::NameTooLong))
+        ));
         assert!(check_name(&long[..255]).is_ok());
         for bad in [&b""[..], b"a/b", b"a\0"] {
-            assert!(matches!(check_name(bad), Err(Error::Caller(Reason::Invalid(_)))), "{bad:?}");
+            assert!(
+                matches!(check_name(bad), Err(Error::Caller(Reason::Invalid(_)))),
+                "{bad:?}"
+            );
         }
-        assert!(matches!(check_new_name(b".."), Err(Error::Caller(Reason::Exists))));
+        assert!(matches!(
+            check_new_name(b".."),
+            Err(Error::Caller(Reason::Exists))
+        ));
     }
 }

@@ -44,7 +44,10 @@ struct List {
 impl List {
     /// The number that the inode at `place` points to.
     fn below(&self, place: usize) -> u32 {
-        place.checked_sub(1).and_then(|below| self.inodes.get(below)).map_or(self.below, |inode| inode.ino.0)
+        place
+            .checked_sub(1)
+            .and_then(|below| self.inodes.get(below))
+            .map_or(self.below, |inode| inode.ino.0)
     }
 }
 
@@ -100,7 +103,9 @@ pub(crate) fn recover(fs: &Fs) -> Result<()> {
     // A list without a circle has each inode once.
     let mut left = fs.geo.inodes;
     while next != 0 {
-        left = left.checked_sub(1).ok_or_else(|| Error::corrupt("the orphan list runs in a circle"))?;
+        left = left
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt("the orphan list runs in a circle"))?;
         next = process_one(fs, InodeNumber(next))?;
     }
     slots::recover(fs)
@@ -149,7 +154,11 @@ impl Fs {
     /// # Errors
     /// `NotFound` for an inode that lost its last name and is being freed.
     pub fn open_inode(&self, inode: &Inode) -> Result<()> {
-        if inode.add_open() { Ok(()) } else { Err(Reason::NotFound.into()) }
+        if inode.add_open() {
+            Ok(())
+        } else {
+            Err(Reason::NotFound.into())
+        }
     }
 
     /// The reverse of [`Fs::open_inode`]. The last one frees an inode without names.

@@ -26,7 +26,11 @@ impl Fs {
     /// `Corrupt`; those of the device.
     pub fn list_xattrs(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         let list = attributes(self, inode)?;
-        Ok(list.iter().filter(|attribute| !is_inline_data(attribute)).filter_map(Attribute::full_name).collect())
+        Ok(list
+            .iter()
+            .filter(|attribute| !is_inline_data(attribute))
+            .filter_map(Attribute::full_name)
+            .collect())
     }
 
     /// The value of an attribute, as it is stored (lists of access rights in their on-disk form).
@@ -37,23 +41,40 @@ impl Fs {
         let (index, rest) = format::split_name(name).ok_or(Reason::NoAttribute)?;
         let found = attributes(self, inode)?
             .into_iter()
-            .find(|attribute| attribute.name_index == index && attribute.name == rest && !is_inline_data(attribute))
+            .find(|attribute| {
+                attribute.name_index == index
+                    && attribute.name == rest
+                    && !is_inline_data(attribute)
+            })
             .ok_or(Reason::NoAttribute)?;
         match found.value {
             Value::Bytes(bytes) => Ok(bytes),
-            Value::Inode { inode: holder, size, hash } => {
-                self.read_value(inode, holder, size, &found.name, hash).map_err(|e| e.in_inode(holder))
-            }
+            Value::Inode {
+                inode: holder,
+                size,
+                hash,
+            } => self
+                .read_value(inode, holder, size, &found.name, hash)
+                .map_err(|e| e.in_inode(holder)),
         }
     }
 
     /// Reads a value that has an inode of its own, and checks that it is the one that was written for this attribute.
-    fn read_value(&self, owner: &Inode, holder: InodeNumber, size: u32, name: &[u8], hash: u32) -> Result<Vec<u8>> {
+    fn read_value(
+        &self,
+        owner: &Inode,
+        holder: InodeNumber,
+        size: u32,
+        name: &[u8],
+        hash: u32,
+    ) -> Result<Vec<u8>> {
         let holder = value_inode(self, holder)?;
         let raw = holder.image();
         let stored = raw.size_bytes(&self.geo)?;
         if stored != u64::from(size) {
-            return Err(Error::corrupt(format!("an attribute's value has {stored} bytes, not {size}")));
+            return Err(Error::corrupt(format!(
+                "an attribute's value has {stored} bytes, not {size}"
+            )));
         }
         let block_bytes = self.geo.block_bytes as usize;
         let mut value = Vec::new();
@@ -68,13 +89,17 @@ impl Fs {
         let entry_hash = format::entry_hash(name, &value_hash.to_le_bytes());
         // The value's hash is where other inodes have their access time. Kernels hashed names over 127 as signed bytes
         // or unsigned ones, depending on the machine.
-        let right = raw.base().i_atime.get() == value_hash && (entry_hash == hash || !name.is_ascii());
+        let right =
+            raw.base().i_atime.get() == value_hash && (entry_hash == hash || !name.is_ascii());
         // An older way (Lustre): no hash, but the value's inode names its owner.
-        let owned = raw.base().i_mtime.get() == owner.ino.0 && raw.generation() == owner.image().generation();
+        let owned = raw.base().i_mtime.get() == owner.ino.0
+            && raw.generation() == owner.image().generation();
         if right || owned {
             return Ok(value);
         }
-        Err(Error::corrupt("an attribute's value does not match its hash"))
+        Err(Error::corrupt(
+            "an attribute's value does not match its hash",
+        ))
     }
 
     /// Seed of the hashes of values: the volume's checksum seed, which it has for these even without checksums.
@@ -90,13 +115,15 @@ impl Fs {
 }
 
 fn is_inline_data(attribute: &Attribute) -> bool {
-    attribute.name_index == inline_data::XATTR_NAME_INDEX && attribute.name == inline_data::XATTR_NAME
+    attribute.name_index == inline_data::XATTR_NAME_INDEX
+        && attribute.name == inline_data::XATTR_NAME
 }
 
 /// All attributes: the inode's own, then the block's.
 fn attributes(fs: &Fs, inode: &Inode) -> Result<Vec<Attribute>> {
     let raw = inode.image();
-    let mut list = format::read_ibody(raw.xattr_area()).map_err(|e| Error::from(e).in_inode(inode.ino))?;
+    let mut list =
+        format::read_ibody(raw.xattr_area()).map_err(|e| Error::from(e).in_inode(inode.ino))?;
     if let Some((_, block)) = block(fs, inode)? {
         list.extend(format::read_block(&block).map_err(|e| Error::from(e).in_inode(inode.ino))?);
     }
@@ -142,7 +169,11 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<Vec<
     let block = block(fs, inode)?;
     let mut shared = 0;
     if let Some((_, bytes)) = &block {
-        shared = format::header(bytes).map_err(in_inode)?.h_refcount.get().saturating_sub(1);
+        shared = format::header(bytes)
+            .map_err(in_inode)?
+            .h_refcount
+            .get()
+            .saturating_sub(1);
         if shared == 0 {
             list.extend(format::read_block(bytes).map_err(in_inode)?);
         }
@@ -158,10 +189,19 @@ pub(crate) fn release(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<Vec<
         drop(bytes);
         release_block(fs, h, inode, at, shared)?;
     }
-    values.into_iter().filter_map(|value| release_value(fs, h, value).transpose()).collect()
+    values
+        .into_iter()
+        .filter_map(|value| release_value(fs, h, value).transpose())
+        .collect()
 }
 
-fn release_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, at: FsBlock, shared: u32) -> Result<()> {
+fn release_block(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    at: FsBlock,
+    shared: u32,
+) -> Result<()> {
     inode.raw.write().set_file_acl(&fs.geo, FsBlock(0));
     map::add_blocks(fs, inode, -1)?;
     if shared == 0 {

@@ -54,15 +54,29 @@ impl<'a> Blocks<'a> {
     pub(super) fn new(fs: &'a Fs, dir: &'a Inode) -> Result<Self> {
         let (size, flags) = {
             let raw = dir.raw.read();
-            (raw.size_bytes(&fs.geo).map_err(|e| Error::from(e).in_inode(dir.ino))?, raw.flags())
+            (
+                raw.size_bytes(&fs.geo)
+                    .map_err(|e| Error::from(e).in_inode(dir.ino))?,
+                raw.flags(),
+            )
         };
         let block_bytes = u64::from(fs.geo.block_bytes);
-        let count = u32::try_from(size / block_bytes).ok().filter(|&count| count > 0 && size % block_bytes == 0);
+        let count = u32::try_from(size / block_bytes)
+            .ok()
+            .filter(|&count| count > 0 && size % block_bytes == 0);
         let count = count.ok_or_else(|| {
-            Error::corrupt(format!("a directory of {size} bytes is not whole blocks")).in_inode(dir.ino)
+            Error::corrupt(format!("a directory of {size} bytes is not whole blocks"))
+                .in_inode(dir.ino)
         })?;
         let indexed = flags.contains(InodeFlags::INDEX);
-        Ok(Self { fs, dir, format: DirFormat::new(&fs.geo), tree: TreeFormat::new(&fs.geo), count, indexed })
+        Ok(Self {
+            fs,
+            dir,
+            format: DirFormat::new(&fs.geo),
+            tree: TreeFormat::new(&fs.geo),
+            count,
+            indexed,
+        })
     }
 
     /// Up to `max` blocks from `at` that lie together: the first, and how many.
@@ -90,7 +104,11 @@ impl<'a> Blocks<'a> {
             .read_checked(block, |bytes| self.check(at, bytes))
             .map_err(|e| e.in_inode(self.dir.ino).in_block(block))?;
         let format = self.format_of(self.kind(at, &bytes));
-        Ok(DirBlock { block, bytes, format })
+        Ok(DirBlock {
+            block,
+            bytes,
+            format,
+        })
     }
 
     /// Says of damage where it was found.
@@ -113,7 +131,11 @@ impl<'a> Blocks<'a> {
     }
 
     fn format_of(&self, kind: Kind) -> DirFormat {
-        if kind == Kind::Leaf { self.format } else { self.format.inline() }
+        if kind == Kind::Leaf {
+            self.format
+        } else {
+            self.format.inline()
+        }
     }
 
     fn check(&self, at: FileBlock, bytes: &[u8]) -> core::result::Result<(), FormatCorrupt> {
@@ -167,7 +189,9 @@ impl<'a> Blocks<'a> {
             _ => Err(damaged()),
         };
         let found = next(b".").and_then(|_| next(b".."));
-        found.map(|entry| (entry.inode, entry.offset)).map_err(|what| self.damage(block.block, what))
+        found
+            .map(|entry| (entry.inode, entry.offset))
+            .map_err(|what| self.damage(block.block, what))
     }
 
     /// Lets `..` mean another directory.
@@ -181,11 +205,18 @@ impl<'a> Blocks<'a> {
             });
         }
         let code = FileType::Directory.dir_code();
-        self.modify_leaf(h, block, |bytes, format| format::set_inode(bytes, format, offset, parent, code))
+        self.modify_leaf(h, block, |bytes, format| {
+            format::set_inode(bytes, format, offset, parent, code)
+        })
     }
 
     /// Puts a name into a leaf; `false` if it has no room.
-    pub(super) fn insert(&self, h: &mut Handle<'_>, block: FsBlock, entry: &NewEntry<'_>) -> Result<bool> {
+    pub(super) fn insert(
+        &self,
+        h: &mut Handle<'_>,
+        block: FsBlock,
+        entry: &NewEntry<'_>,
+    ) -> Result<bool> {
         self.modify_leaf(h, block, |bytes, format| {
             Ok(format::insert(bytes, format, entry.name, entry.ino, entry.code)?.is_some())
         })

@@ -53,13 +53,17 @@ fn step(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Resul
         return blocks.to_tree(h, &first).map(|()| false);
     }
     let (_, block) = blocks.append(h)?;
-    blocks.fill_new(h, block, &[DirEntry {
-        offset: 0,
-        rec_len: 0,
-        inode: entry.ino,
-        name: entry.name,
-        file_type: entry.code,
-    }])?;
+    blocks.fill_new(
+        h,
+        block,
+        &[DirEntry {
+            offset: 0,
+            rec_len: 0,
+            inode: entry.ino,
+            name: entry.name,
+            file_type: entry.code,
+        }],
+    )?;
     Ok(true)
 }
 
@@ -93,10 +97,17 @@ pub(super) fn first_block(
     fs.store(h, dir)?;
     let blocks = Blocks::new(fs, dir)?;
     let code = FileType::Directory.dir_code();
-    let dot = |inode, name| DirEntry { offset: 0, rec_len: 0, inode, name, file_type: code };
+    let dot = |inode, name| DirEntry {
+        offset: 0,
+        rec_len: 0,
+        inode,
+        name,
+        file_type: code,
+    };
     let dots = [dot(dir.ino, b".".as_slice()), dot(parent, b"..")];
     let filled = h.create(block, |bytes| {
-        let filled = format::fill(bytes, &blocks.format, &dots) && put_behind_dots(bytes, &blocks.format, records);
+        let filled = format::fill(bytes, &blocks.format, &dots)
+            && put_behind_dots(bytes, &blocks.format, records);
         format::update_checksum(bytes, dir.csum_seed);
         filled
     })?;
@@ -109,13 +120,20 @@ fn put_behind_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool
         return true;
     };
     let usable = format.usable(block.len());
-    let (Ok(last), Some(place)) = (last, block.get_mut(..usable).and_then(|b| b.get_mut(DOTS_BYTES..)?.get_mut(..records.len())))
-    else {
+    let (Ok(last), Some(place)) = (
+        last,
+        block
+            .get_mut(..usable)
+            .and_then(|b| b.get_mut(DOTS_BYTES..)?.get_mut(..records.len())),
+    ) else {
         return false;
     };
     place.copy_from_slice(records);
     let last = DOTS_BYTES + last.offset;
-    for (offset, rec_len) in [(DOTDOT_OFFSET, DOTS_BYTES - DOTDOT_OFFSET), (last, usable - last)] {
+    for (offset, rec_len) in [
+        (DOTDOT_OFFSET, DOTS_BYTES - DOTDOT_OFFSET),
+        (last, usable - last),
+    ] {
         let rec_len = format::rec_len_to_disk(rec_len, format.block_bytes).to_le_bytes();
         block[offset + 4..offset + 6].copy_from_slice(&rec_len);
     }
@@ -127,7 +145,9 @@ impl Blocks<'_> {
     fn append(&self, h: &mut Handle<'_>) -> Result<(FileBlock, FsBlock)> {
         let block_bytes = u64::from(self.fs.geo.block_bytes);
         let at = FileBlock(self.count);
-        let size = u64::from(at.0).saturating_add(1).saturating_mul(block_bytes);
+        let size = u64::from(at.0)
+            .saturating_add(1)
+            .saturating_mul(block_bytes);
         let long = self.fs.geo.incompat.contains(Incompat::LARGE_DIR);
         if at.0 > BLOCK_MASK || size > MAX_BYTES_SHORT && !long {
             return Err(Reason::NoSpace.into());
@@ -149,7 +169,9 @@ impl Blocks<'_> {
 
     /// Writes a leaf anew.
     fn refill(&self, h: &mut Handle<'_>, block: FsBlock, names: &[DirEntry<'_>]) -> Result<()> {
-        let filled = self.modify_leaf(h, block, |bytes, format| Ok(format::fill(bytes, format, names)))?;
+        let filled = self.modify_leaf(h, block, |bytes, format| {
+            Ok(format::fill(bytes, format, names))
+        })?;
         self.must_fit(block, filled)
     }
 
@@ -157,7 +179,9 @@ impl Blocks<'_> {
         if filled {
             return Ok(());
         }
-        Err(Error::corrupt("names do not fit the block they were in").in_inode(self.dir.ino).in_block(block))
+        Err(Error::corrupt("names do not fit the block they were in")
+            .in_inode(self.dir.ino)
+            .in_block(block))
     }
 
     /// The names of a leaf.
@@ -179,7 +203,8 @@ impl Blocks<'_> {
         let code = self.fs.hash_rules.default_code();
         self.modify_index(h, first.block, true, |bytes| {
             let dots = (self.dir.ino, parent);
-            IndexNodeMut::init_root(bytes, &self.tree, dots, code, self.format.filetype, at).map(drop)
+            IndexNodeMut::init_root(bytes, &self.tree, dots, code, self.format.filetype, at)
+                .map(drop)
         })?;
         {
             let mut raw = self.dir.raw.write();
@@ -211,21 +236,37 @@ impl Tree<'_> {
     fn split_leaf(&self, h: &mut Handle<'_>, path: &Path) -> Result<()> {
         let blocks = self.blocks;
         let leaf = blocks.read(path.leaf)?;
-        let mut names: Vec<_> =
-            blocks.names(&leaf)?.into_iter().map(|entry| (self.hash(entry.name), entry)).collect();
+        let mut names: Vec<_> = blocks
+            .names(&leaf)?
+            .into_iter()
+            .map(|entry| (self.hash(entry.name), entry))
+            .collect();
         names.sort_by_key(|&(hash, _)| hash);
-        let items: Vec<_> =
-            names.iter().map(|(hash, entry)| Item { hash: *hash, len_bytes: entry.needs() }).collect();
+        let items: Vec<_> = names
+            .iter()
+            .map(|(hash, entry)| Item {
+                hash: *hash,
+                len_bytes: entry.needs(),
+            })
+            .collect();
         let room_bytes = blocks.format.usable(blocks.fs.geo.block_bytes as usize);
         let cut = split::cut(&items, room_bytes).ok_or_else(|| {
-            Error::corrupt("a leaf of a hash tree is full with one name").in_inode(blocks.dir.ino).in_block(leaf.block)
+            Error::corrupt("a leaf of a hash tree is full with one name")
+                .in_inode(blocks.dir.ino)
+                .in_block(leaf.block)
         })?;
         let names: Vec<_> = names.into_iter().map(|(_, entry)| entry).collect();
         let (stay, go) = names.split_at(cut.keep);
         let (at, block) = blocks.append(h)?;
         blocks.fill_new(h, block, go)?;
         blocks.refill(h, leaf.block, stay)?;
-        self.insert_index(h, path, path.levels.len() - 1, cut.hash | u32::from(cut.continued), at)
+        self.insert_index(
+            h,
+            path,
+            path.levels.len() - 1,
+            cut.hash | u32::from(cut.continued),
+            at,
+        )
     }
 
     /// Half of the entries of the index block below `above` go to a new one.
@@ -289,17 +330,32 @@ impl Tree<'_> {
     }
 
     /// Enters a new block into the index block `level` of the path, behind the entry that was taken there.
-    fn insert_index(&self, h: &mut Handle<'_>, path: &Path, level: usize, hash: u32, block: FileBlock) -> Result<()> {
+    fn insert_index(
+        &self,
+        h: &mut Handle<'_>,
+        path: &Path,
+        level: usize,
+        hash: u32,
+        block: FileBlock,
+    ) -> Result<()> {
         let level = &path.levels[level];
         let is_root = level.at == FIRST;
         let tree = &self.blocks.tree;
-        let inserted = self.blocks.modify_index(h, level.node.block, is_root, |bytes| {
-            let node = if is_root { IndexNodeMut::root(bytes, tree) } else { IndexNodeMut::node(bytes, tree) };
-            Ok(node?.insert(level.index + 1, hash, block))
-        })?;
+        let inserted = self
+            .blocks
+            .modify_index(h, level.node.block, is_root, |bytes| {
+                let node = if is_root {
+                    IndexNodeMut::root(bytes, tree)
+                } else {
+                    IndexNodeMut::node(bytes, tree)
+                };
+                Ok(node?.insert(level.index + 1, hash, block))
+            })?;
         if inserted {
             return Ok(());
         }
-        Err(Error::corrupt("an index block filled up unseen").in_inode(self.blocks.dir.ino).in_block(level.node.block))
+        Err(Error::corrupt("an index block filled up unseen")
+            .in_inode(self.blocks.dir.ino)
+            .in_block(level.node.block))
     }
 }

@@ -7,10 +7,10 @@
 //! the index says so by the lowest bit of the later leaves' hashes, and a search goes on there.
 
 use smallvec::SmallVec;
+use throughline_extfmt::features::Compat;
 use throughline_extfmt::hash::{HashVersion, NameHash};
 use throughline_extfmt::htree::{IndexNode, Root};
 use throughline_extfmt::inode::InodeFlags;
-use throughline_extfmt::features::Compat;
 use throughline_extfmt::superblock::Flags;
 use throughline_extfmt::{FileBlock, Superblock};
 
@@ -34,10 +34,23 @@ impl HashRules {
     /// As the superblock says.
     pub(crate) fn new(sb: &Superblock) -> Self {
         let unsigned = sb.flags().contains(Flags::UNSIGNED_HASH);
-        let fallback = if unsigned { HashVersion::HalfMd4Unsigned } else { HashVersion::HalfMd4 };
+        let fallback = if unsigned {
+            HashVersion::HalfMd4Unsigned
+        } else {
+            HashVersion::HalfMd4
+        };
         let default = HashVersion::from_disk(sb.s_def_hash_version, unsigned).unwrap_or(fallback);
-        let default = if default == HashVersion::SipHash { fallback } else { default };
-        Self { dir_index: sb.compat().contains(Compat::DIR_INDEX), unsigned, seed: sb.hash_seed(), default }
+        let default = if default == HashVersion::SipHash {
+            fallback
+        } else {
+            default
+        };
+        Self {
+            dir_index: sb.compat().contains(Compat::DIR_INDEX),
+            unsigned,
+            seed: sb.hash_seed(),
+            default,
+        }
     }
 
     /// Whether directories with these flags are, or become, hashed in a way that is known here. (Names that ignore case
@@ -60,7 +73,9 @@ impl HashRules {
 /// The place of a name in a listing by hash.
 fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
     let legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
-    let hash = version.hash(name, seed).unwrap_or(NameHash { major: 0, minor: 0 });
+    let hash = version
+        .hash(name, seed)
+        .unwrap_or(NameHash { major: 0, minor: 0 });
     super::list::key(hash, name, legacy)
 }
 
@@ -96,22 +111,30 @@ impl<'a> Tree<'a> {
     /// Reads the root; `None` for a hash that cannot be computed here.
     pub(super) fn open(blocks: &'a Blocks<'a>) -> Result<Option<Self>> {
         let block = blocks.read(FIRST)?;
-        let root = Root::read(&block.bytes, &blocks.tree).map_err(|what| blocks.damage(block.block, what))?;
+        let root = Root::read(&block.bytes, &blocks.tree)
+            .map_err(|what| blocks.damage(block.block, what))?;
         let version = HashVersion::from_disk(root.hash_version, blocks.fs.hash_rules.unsigned);
         Ok(match version {
             None | Some(HashVersion::SipHash) => None,
-            Some(version) => Some(Self { blocks, version, indirect_levels: root.indirect_levels }),
+            Some(version) => Some(Self {
+                blocks,
+                version,
+                indirect_levels: root.indirect_levels,
+            }),
         })
     }
 
     /// As [`Self::open`]; without the hash, names cannot be added.
     pub(super) fn open_to_change(blocks: &'a Blocks<'a>) -> Result<Self> {
-        Self::open(blocks)?.ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
+        Self::open(blocks)?
+            .ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
     }
 
     /// The hash of a name.
     pub(super) fn hash(&self, name: &[u8]) -> u32 {
-        self.version.hash(name, self.blocks.fs.hash_rules.seed).map_or(0, |hash| hash.major)
+        self.version
+            .hash(name, self.blocks.fs.hash_rules.seed)
+            .map_or(0, |hash| hash.major)
     }
 
     /// The place of a name in a listing.
@@ -121,7 +144,10 @@ impl<'a> Tree<'a> {
 
     /// The way to the first leaf that can hold names of `hash`.
     pub(super) fn path(&self, hash: u32) -> Result<Path> {
-        let mut path = Path { levels: SmallVec::new(), leaf: FIRST };
+        let mut path = Path {
+            levels: SmallVec::new(),
+            leaf: FIRST,
+        };
         self.descend(&mut path, |node| node.search(hash))?;
         Ok(path)
     }
@@ -135,8 +161,11 @@ impl<'a> Tree<'a> {
             let index = choose(&view);
             let next = view.block(index);
             if next == FIRST || next == at || path.levels.iter().any(|level| level.at == next) {
-                let what = format!("entry {index} of hash tree block {at} leads back to block {next}");
-                return Err(Error::corrupt(what).in_inode(self.blocks.dir.ino).in_block(node.block));
+                let what =
+                    format!("entry {index} of hash tree block {at} leads back to block {next}");
+                return Err(Error::corrupt(what)
+                    .in_inode(self.blocks.dir.ino)
+                    .in_block(node.block));
             }
             path.levels.push(Level { at, node, index });
             path.leaf = next;
@@ -147,8 +176,11 @@ impl<'a> Tree<'a> {
     /// The entries of an index block.
     pub(super) fn view<'b>(&self, node: &'b DirBlock, at: FileBlock) -> Result<IndexNode<'b>> {
         let format = &self.blocks.tree;
-        let view =
-            if at == FIRST { IndexNode::root(&node.bytes, format) } else { IndexNode::node(&node.bytes, format) };
+        let view = if at == FIRST {
+            IndexNode::root(&node.bytes, format)
+        } else {
+            IndexNode::node(&node.bytes, format)
+        };
         view.map_err(|what| self.blocks.damage(node.block, what))
     }
 
@@ -178,7 +210,11 @@ impl<'a> Tree<'a> {
     }
 
     /// Visits the leaves that can hold names of `hash` until `visit` has an answer.
-    fn visit<R>(&self, hash: u32, mut visit: impl FnMut(&DirBlock) -> Result<Option<R>>) -> Result<Option<R>> {
+    fn visit<R>(
+        &self,
+        hash: u32,
+        mut visit: impl FnMut(&DirBlock) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
         let mut path = self.path(hash)?;
         for _ in 0..self.blocks.count {
             let leaf = self.blocks.read(path.leaf)?;
@@ -190,7 +226,10 @@ impl<'a> Tree<'a> {
                 _ => return Ok(None),
             }
         }
-        Err(Error::corrupt("a hash tree has more leaves than the directory blocks").in_inode(self.blocks.dir.ino))
+        Err(
+            Error::corrupt("a hash tree has more leaves than the directory blocks")
+                .in_inode(self.blocks.dir.ino),
+        )
     }
 
     /// Finds a name.
@@ -213,7 +252,10 @@ impl<'a> Tree<'a> {
     /// The leaf that `hash` belongs to, and the leaves that its last hash goes on in.
     pub(super) fn leaves_of(&self, hash: u32) -> Result<Leaves> {
         let mut path = self.path(hash)?;
-        let mut leaves = Leaves { blocks: vec![path.leaf], next: None };
+        let mut leaves = Leaves {
+            blocks: vec![path.leaf],
+            next: None,
+        };
         loop {
             leaves.next = self.next_hash(&path)?;
             match leaves.next {

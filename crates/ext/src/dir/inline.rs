@@ -44,7 +44,9 @@ fn is_data(attribute: &Attribute) -> bool {
 
 /// The second region: empty where there is none.
 fn value(raw: &InodeImage) -> Format<Vec<u8>> {
-    let data = xattr::read_ibody(raw.xattr_area())?.into_iter().find(is_data);
+    let data = xattr::read_ibody(raw.xattr_area())?
+        .into_iter()
+        .find(is_data);
     match data.map(|data| data.value) {
         None => Ok(Vec::new()),
         Some(Value::Bytes(bytes)) => Ok(bytes),
@@ -77,10 +79,19 @@ fn regions(fs: &Fs, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
     let value = value(&raw).map_err(|what| damage(dir, what))?;
     let size = raw.size_bytes(&fs.geo).map_err(|what| damage(dir, what))?;
     if size != (INLINE_MAIN_BYTES + value.len()) as u64 {
-        let what = format!("an inline directory of {size} bytes, not {INLINE_MAIN_BYTES} and {}", value.len());
+        let what = format!(
+            "an inline directory of {size} bytes, not {INLINE_MAIN_BYTES} and {}",
+            value.len()
+        );
         return Err(Error::corrupt(what).in_inode(dir.ino));
     }
-    Ok([(Region::Main, inline_data::dir_region(raw.i_block()).to_vec()), (Region::Value, value)])
+    Ok([
+        (
+            Region::Main,
+            inline_data::dir_region(raw.i_block()).to_vec(),
+        ),
+        (Region::Value, value),
+    ])
 }
 
 /// Finds a name.
@@ -88,7 +99,10 @@ pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     for (region, bytes) in regions(fs, dir)? {
         let found = format::find(&bytes, &format(fs), name).map_err(|what| damage(dir, what))?;
         if let Some(entry) = found {
-            return Ok(Some(Found { ino: entry.inode, at: Spot::Inline(region, entry.offset) }));
+            return Ok(Some(Found {
+                ino: entry.inode,
+                at: Spot::Inline(region, entry.offset),
+            }));
         }
     }
     Ok(None)
@@ -98,10 +112,26 @@ pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
 pub(super) fn entries(fs: &Fs, dir: &Inode) -> Result<Vec<DirEntry>> {
     let format = format(fs);
     let dot = |name, inode, offset| {
-        let file_type = if format.filetype { throughline_extfmt::inode::FileType::Directory.dir_code() } else { 0 };
-        list::entry(&format::DirEntry { offset: 0, rec_len: 0, inode, name, file_type }, offset)
+        let file_type = if format.filetype {
+            throughline_extfmt::inode::FileType::Directory.dir_code()
+        } else {
+            0
+        };
+        list::entry(
+            &format::DirEntry {
+                offset: 0,
+                rec_len: 0,
+                inode,
+                name,
+                file_type,
+            },
+            offset,
+        )
     };
-    let mut all = vec![dot(b".".as_slice(), dir.ino, 0), dot(b"..", parent(dir), DOTDOT_OFFSET as u64)];
+    let mut all = vec![
+        dot(b".".as_slice(), dir.ino, 0),
+        dot(b"..", parent(dir), DOTDOT_OFFSET as u64),
+    ];
     let mut start = DOTS_BYTES;
     for (_, bytes) in regions(fs, dir)? {
         for found in format::entries(&bytes, &format) {
@@ -146,7 +176,9 @@ pub(super) fn change<R>(
             if set_value(&mut raw, bytes)? {
                 return Ok(result);
             }
-            Err(FormatCorrupt::new("inline data no longer fits where it was"))
+            Err(FormatCorrupt::new(
+                "inline data no longer fits where it was",
+            ))
         }),
     };
     changed.map_err(|what| damage(dir, what))
@@ -191,7 +223,7 @@ pub(super) fn init(fs: &Fs, dir: &Inode, parent: InodeNumber) -> Result<bool> {
     if !set_value(&mut raw, Vec::new()).map_err(|what| damage(dir, what))? {
         return Ok(false);
     }
-    let flags = raw.flags() - InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    let flags = (raw.flags() - InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA;
     raw.set_flags(flags);
     let area = raw.i_block_mut();
     area.fill(0);

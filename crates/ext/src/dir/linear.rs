@@ -37,8 +37,12 @@ impl Blocks<'_> {
 
     /// Finds a name in one block.
     pub(super) fn find_in(&self, block: &DirBlock, name: &[u8]) -> Result<Option<Found>> {
-        let found = format::find(&block.bytes, &block.format, name).map_err(|what| self.damage(block.block, what))?;
-        Ok(found.map(|entry| Found { ino: entry.inode, at: Spot::Leaf(block.block, entry.offset) }))
+        let found = format::find(&block.bytes, &block.format, name)
+            .map_err(|what| self.damage(block.block, what))?;
+        Ok(found.map(|entry| Found {
+            ino: entry.inode,
+            at: Spot::Leaf(block.block, entry.offset),
+        }))
     }
 
     /// Whether a name of `wanted` bytes has room in this block; an error if `name` is in it.

@@ -45,7 +45,11 @@ pub(super) struct Batch {
 /// The key of a name, by its hash.
 pub(super) fn key(hash: throughline_extfmt::hash::NameHash, name: &[u8], legacy: bool) -> u64 {
     // The legacy hash has no minor part; any function of the name tells names of one hash apart.
-    let minor = if legacy { throughline_extfmt::checksum::crc32c(!0, name) } else { hash.minor };
+    let minor = if legacy {
+        throughline_extfmt::checksum::crc32c(!0, name)
+    } else {
+        hash.minor
+    };
     NAMES.saturating_add(u64::from(hash.major >> 1) << 32 | u64::from(minor))
 }
 
@@ -85,14 +89,20 @@ fn batch(fs: &Fs, dir: &Inode, from: u64) -> Result<Batch> {
             if hashes {
                 order_by_hash(fs, &mut entries);
             }
-            Ok(Batch { entries, next: None })
+            Ok(Batch {
+                entries,
+                next: None,
+            })
         }
         Shape::Linear => {
             let blocks = Blocks::new(fs, dir)?;
             if hashes && blocks.count == 1 {
                 let mut entries = in_block(&blocks, 0)?.entries;
                 order_by_hash(fs, &mut entries);
-                return Ok(Batch { entries, next: None });
+                return Ok(Batch {
+                    entries,
+                    next: None,
+                });
             }
             in_block(&blocks, from)
         }
@@ -127,8 +137,14 @@ fn sort(entries: &mut [DirEntry]) {
 /// The names of the block that holds byte `from` of the directory.
 fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
     let block_bytes = u64::from(blocks.fs.geo.block_bytes);
-    let Some(at) = u32::try_from(from / block_bytes).ok().filter(|&at| at < blocks.count) else {
-        return Ok(Batch { entries: Vec::new(), next: None });
+    let Some(at) = u32::try_from(from / block_bytes)
+        .ok()
+        .filter(|&at| at < blocks.count)
+    else {
+        return Ok(Batch {
+            entries: Vec::new(),
+            next: None,
+        });
     };
     let block = blocks.read(FileBlock(at))?;
     let start = u64::from(at) * block_bytes;
@@ -139,7 +155,10 @@ fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
             entries.push(entry(&found, start + found.offset as u64));
         }
     }
-    Ok(Batch { entries, next: Some(start + block_bytes) })
+    Ok(Batch {
+        entries,
+        next: Some(start + block_bytes),
+    })
 }
 
 /// The names of the leaf that a key belongs to, and of those that its last hash goes on in.
@@ -147,7 +166,10 @@ fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Bat
     let leaves = tree.leaves_of(major(from))?;
     let mut entries = Vec::new();
     if from <= DOTDOT {
-        let dots = [(b"." as &[u8], blocks.dir.ino, DOT), (b"..", blocks.dotdot()?.0, DOTDOT)];
+        let dots = [
+            (b"." as &[u8], blocks.dir.ino, DOT),
+            (b"..", blocks.dotdot()?.0, DOTDOT),
+        ];
         entries.extend(dots.map(|(name, ino, key)| DirEntry {
             ino,
             file_type: Some(FileType::Directory),
@@ -155,7 +177,9 @@ fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Bat
             next: key + 1,
         }));
     }
-    let next = leaves.next.map(|hash| NAMES.saturating_add(u64::from(hash >> 1) << 32));
+    let next = leaves
+        .next
+        .map(|hash| NAMES.saturating_add(u64::from(hash >> 1) << 32));
     for leaf in leaves.blocks {
         let block = blocks.read(leaf)?;
         for found in format::entries(&block.bytes, &block.format) {
@@ -165,8 +189,13 @@ fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Bat
             }
             let key = tree.key(found.name);
             if next.is_some_and(|next| key >= next) {
-                let what = format!("the name at byte {} is in the wrong leaf of the hash tree", found.offset);
-                return Err(Error::corrupt(what).in_inode(blocks.dir.ino).in_block(block.block));
+                let what = format!(
+                    "the name at byte {} is in the wrong leaf of the hash tree",
+                    found.offset
+                );
+                return Err(Error::corrupt(what)
+                    .in_inode(blocks.dir.ino)
+                    .in_block(block.block));
             }
             entries.push(entry(&found, key));
         }
@@ -191,7 +220,12 @@ impl Fs {
 
     /// All names of a directory, without `.` and `..`, read as they are asked for.
     pub fn read_dir<'a>(&'a self, dir: &Arc<Inode>) -> ReadDir<'a> {
-        ReadDir { fs: self, dir: Arc::clone(dir), batch: Vec::new().into_iter(), next: Some(0) }
+        ReadDir {
+            fs: self,
+            dir: Arc::clone(dir),
+            batch: Vec::new().into_iter(),
+            next: Some(0),
+        }
     }
 }
 
@@ -208,7 +242,10 @@ impl Iterator for ReadDir<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(entry) = self.batch.find(|entry| !matches!(entry.name.as_slice(), b"." | b"..")) {
+            if let Some(entry) = self
+                .batch
+                .find(|entry| !matches!(entry.name.as_slice(), b"." | b".."))
+            {
                 return Some(Ok(entry));
             }
             match self.fs.list_dir(&self.dir, self.next?) {

@@ -33,8 +33,8 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 
-pub use list::{DirEntry, ReadDir};
 pub(crate) use htree::HashRules;
+pub use list::{DirEntry, ReadDir};
 
 use block::Blocks;
 
@@ -132,7 +132,11 @@ pub(crate) fn insert(
     ino: InodeNumber,
     file_type: Option<FileType>,
 ) -> Result<()> {
-    let entry = NewEntry { name, ino, code: file_type.map_or(0, FileType::dir_code) };
+    let entry = NewEntry {
+        name,
+        ino,
+        code: file_type.map_or(0, FileType::dir_code),
+    };
     match room {
         Room::Leaf(block) => {
             let blocks = Blocks::new(fs, dir)?;
@@ -140,7 +144,9 @@ pub(crate) fn insert(
             if blocks.insert(h, block, &entry)? {
                 return Ok(());
             }
-            Err(Error::corrupt("the room for a name vanished").in_inode(dir.ino).in_block(block))
+            Err(Error::corrupt("the room for a name vanished")
+                .in_inode(dir.ino)
+                .in_block(block))
         }
         Room::Inline => {
             if inline::insert(fs, dir, &entry)? {
@@ -156,11 +162,14 @@ pub(crate) fn insert(
 /// Takes a name away.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
     match found.at {
-        Spot::Inline(region, offset) => {
-            inline::change(fs, dir, region, |bytes, format| format::remove(bytes, format, offset))
+        Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
+            format::remove(bytes, format, offset)
+        }),
+        Spot::Leaf(block, offset) => {
+            Blocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
+                format::remove(bytes, format, offset)
+            })
         }
-        Spot::Leaf(block, offset) => Blocks::new(fs, dir)?
-            .modify_leaf(h, block, |bytes, format| format::remove(bytes, format, offset)),
     }
 }
 
@@ -178,8 +187,11 @@ pub(crate) fn replace(
         Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
             format::set_inode(bytes, format, offset, ino, code)
         }),
-        Spot::Leaf(block, offset) => Blocks::new(fs, dir)?
-            .modify_leaf(h, block, |bytes, format| format::set_inode(bytes, format, offset, ino, code)),
+        Spot::Leaf(block, offset) => {
+            Blocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
+                format::set_inode(bytes, format, offset, ino, code)
+            })
+        }
     }
 }
 
@@ -192,7 +204,12 @@ pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
 }
 
 /// Lets `..` mean another directory.
-pub(crate) fn set_parent(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
+pub(crate) fn set_parent(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    dir: &Inode,
+    parent: InodeNumber,
+) -> Result<()> {
     if shape(fs, dir) == Shape::Inline {
         inline::set_parent(dir, parent);
         return Ok(());

@@ -44,7 +44,11 @@ pub(super) fn cut(items: &[Item], room_bytes: usize) -> Option<Cut> {
         keep = items.len() / 2;
     }
     let hash = items[keep].hash;
-    Some(Cut { keep, hash, continued: items[keep - 1].hash == hash })
+    Some(Cut {
+        keep,
+        hash,
+        continued: items[keep - 1].hash == hash,
+    })
 }
 
 #[cfg(test)]
@@ -52,14 +56,28 @@ mod tests {
     use super::*;
 
     fn items(spec: &[(u32, usize)]) -> Vec<Item> {
-        spec.iter().map(|&(hash, len_bytes)| Item { hash, len_bytes }).collect()
+        spec.iter()
+            .map(|&(hash, len_bytes)| Item { hash, len_bytes })
+            .collect()
     }
 
     #[test]
     fn half_of_the_bytes_moves() {
         let names = items(&[(2, 264), (4, 264), (6, 264)]);
-        assert_eq!(cut(&names, 1012), Some(Cut { keep: 1, hash: 4, continued: false }));
-        let names: Vec<_> = (0..100).map(|i| Item { hash: i * 2, len_bytes: 12 }).collect();
+        assert_eq!(
+            cut(&names, 1012),
+            Some(Cut {
+                keep: 1,
+                hash: 4,
+                continued: false
+            })
+        );
+        let names: Vec<_> = (0..100)
+            .map(|i| Item {
+                hash: i * 2,
+                len_bytes: 12,
+            })
+            .collect();
         let at = cut(&names, 1200).expect("many names");
         assert!((48..=52).contains(&at.keep), "{at:?}");
         assert_eq!(at.hash, names[at.keep].hash);
@@ -74,7 +92,14 @@ mod tests {
 
     #[test]
     fn few_small_names_are_halved_and_one_is_not_cut() {
-        assert_eq!(cut(&items(&[(2, 12), (4, 12)]), 4096), Some(Cut { keep: 1, hash: 4, continued: false }));
+        assert_eq!(
+            cut(&items(&[(2, 12), (4, 12)]), 4096),
+            Some(Cut {
+                keep: 1,
+                hash: 4,
+                continued: false
+            })
+        );
         assert_eq!(cut(&items(&[(2, 12)]), 4096), None);
         assert_eq!(cut(&[], 4096), None);
     }
@@ -93,14 +118,20 @@ mod tests {
                     break;
                 }
                 used += len_bytes;
-                names.push(Item { hash: names.len() as u32 * 2, len_bytes });
+                names.push(Item {
+                    hash: names.len() as u32 * 2,
+                    len_bytes,
+                });
             }
             if used + 264 <= 1012 {
                 continue;
             }
             let at = cut(&names, 1012).expect("a full leaf has several names");
             let kept: usize = names[..at.keep].iter().map(|i| i.len_bytes).sum();
-            assert!(kept + 264 <= 1012 && used - kept + 264 <= 1012, "{names:?} {at:?}");
+            assert!(
+                kept + 264 <= 1012 && used - kept + 264 <= 1012,
+                "{names:?} {at:?}"
+            );
         }
     }
 }

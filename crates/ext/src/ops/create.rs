@@ -91,7 +91,13 @@ impl Fs {
     /// # Errors
     /// `Exists`, `NotDir`, `NotFound` (the directory was removed; an empty link target), `NameTooLong`, `Invalid`,
     /// `TooManyLinks`, `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
-    pub fn create(&self, parent: &Arc<Inode>, name: &[u8], kind: NewKind<'_>, new: NewInode) -> Result<Arc<Inode>> {
+    pub fn create(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        kind: NewKind<'_>,
+        new: NewInode,
+    ) -> Result<Arc<Inode>> {
         namei::check_new_name(name)?;
         need_dir(parent)?;
         kind.check(self)?;
@@ -124,12 +130,22 @@ impl Fs {
         named.map(|()| inode)
     }
 
-    fn make_inode(&self, h: &mut Handle<'_>, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Arc<Inode>> {
+    fn make_inode(
+        &self,
+        h: &mut Handle<'_>,
+        parent: &Inode,
+        kind: NewKind<'_>,
+        new: NewInode,
+    ) -> Result<Arc<Inode>> {
         let (parent_mode, parent_gid) = {
             let raw = parent.raw.read();
             (raw.mode(), raw.gid())
         };
-        let mut permissions = if matches!(kind, NewKind::Symlink(_)) { 0o777 } else { new.permissions & 0o7777 };
+        let mut permissions = if matches!(kind, NewKind::Symlink(_)) {
+            0o777
+        } else {
+            new.permissions & 0o7777
+        };
         let mut gid = new.gid;
         if parent_mode & SETGID != 0 {
             gid = parent_gid;
@@ -137,11 +153,23 @@ impl Fs {
                 permissions |= SETGID;
             }
         }
-        self.new_inode(h, parent, kind.file_type().mode_bits() | permissions, new.uid, gid)
+        self.new_inode(
+            h,
+            parent,
+            kind.file_type().mode_bits() | permissions,
+            new.uid,
+            gid,
+        )
     }
 
     /// What the inode holds from the start.
-    fn fill(&self, h: &mut Handle<'_>, inode: &Inode, parent: &Inode, kind: NewKind<'_>) -> Result<()> {
+    fn fill(
+        &self,
+        h: &mut Handle<'_>,
+        inode: &Inode,
+        parent: &Inode,
+        kind: NewKind<'_>,
+    ) -> Result<()> {
         match kind {
             NewKind::File => inode.raw.write().set_links_count(1),
             NewKind::Fifo | NewKind::Socket => {

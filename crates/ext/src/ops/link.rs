@@ -142,7 +142,11 @@ impl Fs {
             raw.set_time(Time::Change, self.now());
             left
         };
-        if left == 0 { orphan::add(self, h, inode) } else { self.store(h, inode) }
+        if left == 0 {
+            orphan::add(self, h, inode)
+        } else {
+            self.store(h, inode)
+        }
     }
 
     /// The directory's only name is gone.

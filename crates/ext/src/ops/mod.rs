@@ -62,14 +62,23 @@ fn may_remove(dir: &Inode, inode: &Inode) -> Result<()> {
 
 /// Whether `inode` may get one more name.
 fn may_link(inode: &Inode) -> Result<()> {
-    if inode.raw.read().flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+    if inode
+        .raw
+        .read()
+        .flags()
+        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    {
         return Err(Reason::Permission.into());
     }
     Ok(())
 }
 
 fn need_dir(inode: &Inode) -> Result<()> {
-    if inode.is_dir() { Ok(()) } else { Err(Reason::NotDir.into()) }
+    if inode.is_dir() {
+        Ok(())
+    } else {
+        Err(Reason::NotDir.into())
+    }
 }
 
 /// Locks the contents of directories, in their order; one that is named twice is locked once.

@@ -60,7 +60,16 @@ impl Fs {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        let (old, new) = (Entry { dir: old_dir, name: old_name }, Entry { dir: new_dir, name: new_name });
+        let (old, new) = (
+            Entry {
+                dir: old_dir,
+                name: old_name,
+            },
+            Entry {
+                dir: new_dir,
+                name: new_name,
+            },
+        );
         for entry in [old, new] {
             namei::check_name(entry.name)?;
             need_dir(entry.dir)?;
@@ -70,7 +79,8 @@ impl Fs {
         }
         loop {
             let seen = self.see(old, new)?;
-            let moves_dir = seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
+            let moves_dir =
+                seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
             let alone = (moves_dir && old_dir.ino != new_dir.ino).then(|| self.lock_rename());
             if alone.is_some() {
                 self.refuse_loops(old, new, &seen, mode)?;
@@ -92,23 +102,37 @@ impl Fs {
             Err(Error::Caller(Reason::NotFound)) => None,
             Err(error) => return Err(error),
         };
-        if [Some(&source), target.as_ref()].into_iter().flatten().any(|inode| inode.ino == InodeNumber::ROOT) {
+        if [Some(&source), target.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|inode| inode.ino == InodeNumber::ROOT)
+        {
             return Err(Reason::Busy("it is the root".into()).into());
         }
         Ok(Seen { source, target })
     }
 
     /// No directory may come to lie below itself. The rename lock is held, directories are not locked.
-    fn refuse_loops(&self, old: Entry<'_>, new: Entry<'_>, seen: &Seen, mode: RenameMode) -> Result<()> {
+    fn refuse_loops(
+        &self,
+        old: Entry<'_>,
+        new: Entry<'_>,
+        seen: &Seen,
+        mode: RenameMode,
+    ) -> Result<()> {
         if seen.source.is_dir() && self.is_inside(new.dir, seen.source.ino)? {
             return Err(Reason::Invalid("a directory cannot be moved into itself").into());
         }
         match &seen.target {
-            Some(target) if target.is_dir() && self.is_inside(old.dir, target.ino)? => Err(match mode {
-                RenameMode::NoReplace => Reason::Exists.into(),
-                RenameMode::Replace => Reason::NotEmpty.into(),
-                RenameMode::Exchange => Reason::Invalid("a directory cannot be moved into itself").into(),
-            }),
+            Some(target) if target.is_dir() && self.is_inside(old.dir, target.ino)? => {
+                Err(match mode {
+                    RenameMode::NoReplace => Reason::Exists.into(),
+                    RenameMode::Replace => Reason::NotEmpty.into(),
+                    RenameMode::Exchange => {
+                        Reason::Invalid("a directory cannot be moved into itself").into()
+                    }
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -137,13 +161,29 @@ impl Fs {
     }
 
     /// Renames if both names still mean what was seen; `false` if not.
-    fn rename_if_still(&self, old: Entry<'_>, new: Entry<'_>, seen: &Seen, mode: RenameMode) -> Result<bool> {
-        let source_dir: &Inode = if seen.source.is_dir() { &seen.source } else { old.dir };
-        let target_dir = seen.target.as_ref().filter(|target| target.is_dir()).unwrap_or(new.dir);
+    fn rename_if_still(
+        &self,
+        old: Entry<'_>,
+        new: Entry<'_>,
+        seen: &Seen,
+        mode: RenameMode,
+    ) -> Result<bool> {
+        let source_dir: &Inode = if seen.source.is_dir() {
+            &seen.source
+        } else {
+            old.dir
+        };
+        let target_dir = seen
+            .target
+            .as_ref()
+            .filter(|target| target.is_dir())
+            .unwrap_or(new.dir);
         let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
         let source = dir::lookup(self, old.dir, old.name)?.ok_or(Reason::NotFound)?;
         let target = dir::lookup(self, new.dir, new.name)?;
-        if source.ino != seen.source.ino || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino) {
+        if source.ino != seen.source.ino
+            || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino)
+        {
             return Ok(false);
         }
         let Some((target, target_inode)) = target.zip(seen.target.as_ref()) else {
@@ -161,7 +201,14 @@ impl Fs {
         }
         may_remove(old.dir, &seen.source)?;
         may_remove(new.dir, target_inode)?;
-        let pair = Pair { old, new, source, target, from: &seen.source, onto: target_inode };
+        let pair = Pair {
+            old,
+            new,
+            source,
+            target,
+            from: &seen.source,
+            onto: target_inode,
+        };
         match mode {
             RenameMode::Exchange => self.exchange(&pair)?,
             _ => self.replace(&pair)?,
@@ -170,7 +217,13 @@ impl Fs {
     }
 
     /// The new name is free.
-    fn rename_free(&self, old: Entry<'_>, new: Entry<'_>, source: &dir::Found, inode: &Inode) -> Result<()> {
+    fn rename_free(
+        &self,
+        old: Entry<'_>,
+        new: Entry<'_>,
+        source: &dir::Found,
+        inode: &Inode,
+    ) -> Result<()> {
         may_remove(old.dir, inode)?;
         may_add(new.dir)?;
         namei::check_new_name(new.name)?;
@@ -182,11 +235,23 @@ impl Fs {
         let room = dir::room(self, new.dir, new.name)?;
         self.transact(CREDITS, |h| {
             // The new name first: only this can fail for want of space, and a name too many is better than one too few.
-            dir::insert(self, h, new.dir, room, new.name, inode.ino, inode.file_type())?;
+            dir::insert(
+                self,
+                h,
+                new.dir,
+                room,
+                new.name,
+                inode.ino,
+                inode.file_type(),
+            )?;
             self.remove_moved(h, old, source.ino)?;
             self.moved(h, inode, across.then_some(new.dir))?;
             self.dir_changed(h, old.dir, -count)?;
-            if across { self.dir_changed(h, new.dir, count) } else { Ok(()) }
+            if across {
+                self.dir_changed(h, new.dir, count)
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -200,7 +265,14 @@ impl Fs {
 
     /// The target's name becomes the source's, the target loses it.
     fn replace(&self, pair: &Pair<'_>) -> Result<()> {
-        let Pair { old, new, source, target, from, onto } = pair;
+        let Pair {
+            old,
+            new,
+            source,
+            target,
+            from,
+            onto,
+        } = pair;
         match (from.is_dir(), onto.is_dir()) {
             (true, false) => return Err(Reason::NotDir.into()),
             (false, true) => return Err(Reason::IsDir.into()),
@@ -218,15 +290,30 @@ impl Fs {
             if across {
                 self.dir_changed(h, new.dir, 0)?;
             }
-            if onto.is_dir() { self.drop_dir(h, onto) } else { self.drop_link(h, onto) }
+            if onto.is_dir() {
+                self.drop_dir(h, onto)
+            } else {
+                self.drop_link(h, onto)
+            }
         })
     }
 
     /// Both names change what they mean.
     fn exchange(&self, pair: &Pair<'_>) -> Result<()> {
-        let Pair { old, new, source, target, from, onto } = pair;
+        let Pair {
+            old,
+            new,
+            source,
+            target,
+            from,
+            onto,
+        } = pair;
         let across = old.dir.ino != new.dir.ino;
-        let gains = if across { i32::from(from.is_dir()) - i32::from(onto.is_dir()) } else { 0 };
+        let gains = if across {
+            i32::from(from.is_dir()) - i32::from(onto.is_dir())
+        } else {
+            0
+        };
         match gains {
             1 => self.may_add_subdirectory(new.dir)?,
             -1 => self.may_add_subdirectory(old.dir)?,
@@ -238,7 +325,11 @@ impl Fs {
             self.moved(h, from, across.then_some(new.dir))?;
             self.moved(h, onto, across.then_some(old.dir))?;
             self.dir_changed(h, old.dir, -gains)?;
-            if across { self.dir_changed(h, new.dir, gains) } else { Ok(()) }
+            if across {
+                self.dir_changed(h, new.dir, gains)
+            } else {
+                Ok(())
+            }
         })
     }
 

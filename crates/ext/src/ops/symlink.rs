@@ -25,7 +25,12 @@ pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
 
 impl Fs {
     /// Puts the target into a fresh inode. The caller stores it.
-    pub(super) fn fill_symlink(&self, h: &mut Handle<'_>, inode: &Inode, target: &[u8]) -> Result<()> {
+    pub(super) fn fill_symlink(
+        &self,
+        h: &mut Handle<'_>,
+        inode: &Inode,
+        target: &[u8],
+    ) -> Result<()> {
         {
             let mut raw = inode.raw.write();
             raw.set_size_bytes(target.len() as u64);
@@ -58,9 +63,14 @@ impl Fs {
             return Ok(target.to_vec());
         }
         let corrupt = |what: &str| Error::corrupt(what).in_inode(inode.ino);
-        let size = raw.size_bytes(&self.geo).map_err(|e| Error::from(e).in_inode(inode.ino))?;
-        let len = usize::try_from(size).ok().filter(|&len| len < self.geo.block_bytes as usize);
-        let len = len.ok_or_else(|| corrupt("the target of a symbolic link is longer than a block"))?;
+        let size = raw
+            .size_bytes(&self.geo)
+            .map_err(|e| Error::from(e).in_inode(inode.ino))?;
+        let len = usize::try_from(size)
+            .ok()
+            .filter(|&len| len < self.geo.block_bytes as usize);
+        let len =
+            len.ok_or_else(|| corrupt("the target of a symbolic link is longer than a block"))?;
         if raw.flags().contains(InodeFlags::INLINE_DATA) {
             let mut target = vec![0; len];
             inline::read(self, inode, 0, &mut target)?;

@@ -12,7 +12,9 @@ use crate::map;
 /// Ends what the orphans in the file were in the middle of, and empties it.
 pub(super) fn recover(fs: &Fs) -> Result<()> {
     let sb = fs.superblock();
-    if !sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT) || !sb.compat().contains(Compat::ORPHAN_FILE) {
+    if !sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
+        || !sb.compat().contains(Compat::ORPHAN_FILE)
+    {
         return Ok(());
     }
     let file = fs.inode(InodeNumber(sb.s_orphan_file_inum.get()))?;
@@ -20,14 +22,16 @@ pub(super) fn recover(fs: &Fs) -> Result<()> {
     let blocks = u32::try_from(size >> fs.geo.block_log).unwrap_or(u32::MAX);
     for at in (0..blocks).map(FileBlock) {
         let found = map::lookup_block_run(fs, &file, at, 1)?;
-        let (block, _) =
-            found.ok_or_else(|| Error::corrupt(format!("block {at} of the orphan file is a hole")).in_inode(file.ino))?;
+        let (block, _) = found.ok_or_else(|| {
+            Error::corrupt(format!("block {at} of the orphan file is a hole")).in_inode(file.ino)
+        })?;
         recover_block(fs, &file, block).map_err(|e| e.in_inode(file.ino).in_block(block))?;
     }
     let mut h = fs.begin(1)?;
     fs.update_super(&mut h, |sb| {
         let present = RoCompat::ORPHAN_PRESENT.bits();
-        sb.s_feature_ro_compat.set(sb.s_feature_ro_compat.get() & !present);
+        sb.s_feature_ro_compat
+            .set(sb.s_feature_ro_compat.get() & !present);
     })?;
     h.stop()
 }
@@ -40,7 +44,9 @@ fn recover_block(fs: &Fs, file: &Inode, block: FsBlock) -> Result<()> {
         // On the list first: at no moment is it in neither place.
         let mut h = fs.begin(4)?;
         super::add(fs, &mut h, &inode)?;
-        h.modify(block, |bytes| format::set_slot(bytes, slot, InodeNumber::NONE, block, file.csum_seed))??;
+        h.modify(block, |bytes| {
+            format::set_slot(bytes, slot, InodeNumber::NONE, block, file.csum_seed)
+        })??;
         h.stop()?;
         settle(fs, &inode)?;
     }

@@ -10,14 +10,19 @@ use throughline_block::Disk;
 use throughline_ext::{Fs, OpenOptions};
 
 /// An image in a directory of its own, removed at the end.
-pub struct Image {
+pub(crate) struct Image {
     _dir: TempDir,
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 fn run(program: &str, args: &[&str]) -> Option<Output> {
-    match Command::new(program).args(args).env("LC_ALL", "C").env("PAGER", "cat").output() {
+    match Command::new(program)
+        .args(args)
+        .env("LC_ALL", "C")
+        .env("PAGER", "cat")
+        .output()
+    {
         Ok(output) => Some(output),
         Err(error) => {
             eprintln!("skipped: {program} does not run here: {error}");
@@ -28,14 +33,18 @@ fn run(program: &str, args: &[&str]) -> Option<Output> {
 
 impl Image {
     /// Makes one; `None`, and a word on stderr, where there is no `mke2fs`.
-    pub fn make(args: &[&str], size: &str) -> Option<Self> {
+    pub(crate) fn make(args: &[&str], size: &str) -> Option<Self> {
         let dir = TempDir::new().expect("a place for temporary files");
         let path = dir.path().join("image");
         let mut all = vec!["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
         all.extend(args);
         all.extend([path.to_str().expect("UTF-8"), size]);
         let made = run("mke2fs", &all)?;
-        assert!(made.status.success(), "mke2fs {all:?}: {}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "mke2fs {all:?}: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         Some(Self { _dir: dir, path })
     }
 
@@ -44,8 +53,11 @@ impl Image {
     }
 
     /// Opens it with options.
-    pub fn open_with(&self, edit: impl FnOnce(&mut OpenOptions)) -> throughline_ext::Result<Fs> {
-        let device = throughline_device::OpenOptions::new().write(true).direct(false).open(&self.path);
+    pub(crate) fn open_with(&self, edit: impl FnOnce(&mut OpenOptions)) -> throughline_ext::Result<Fs> {
+        let device = throughline_device::OpenOptions::new()
+            .write(true)
+            .direct(false)
+            .open(&self.path);
         let disk = Disk::new(device.expect("the image opens")).expect("a disk");
         let mut options = OpenOptions::default();
         options.write = true;
@@ -55,41 +67,49 @@ impl Image {
     }
 
     /// Opens it for writing.
-    pub fn open(&self) -> Fs {
+    pub(crate) fn open(&self) -> Fs {
         self.open_with(|_| ()).expect("the volume opens")
     }
 
     /// `e2fsck -fn` must find nothing.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let checked = run("e2fsck", &["-fn", self.name()]).expect("e2fsck, since there is mke2fs");
         let told = String::from_utf8_lossy(&checked.stdout);
         assert!(checked.status.success(), "e2fsck -fn: {told}");
     }
 
     /// `e2fsck -fy` repairs what there is; its output.
-    pub fn repair(&self) -> String {
+    pub(crate) fn repair(&self) -> String {
         let checked = run("e2fsck", &["-fy", self.name()]).expect("e2fsck, since there is mke2fs");
-        assert!(checked.status.code().is_some_and(|code| code < 4), "e2fsck -fy failed");
+        assert!(
+            checked.status.code().is_some_and(|code| code < 4),
+            "e2fsck -fy failed"
+        );
         String::from_utf8_lossy(&checked.stdout).into_owned()
     }
 
     /// What `debugfs` answers to a request.
-    pub fn debugfs(&self, request: &str) -> String {
-        let answered = run("debugfs", &["-R", request, self.name()]).expect("debugfs, since there is mke2fs");
+    pub(crate) fn debugfs(&self, request: &str) -> String {
+        let answered =
+            run("debugfs", &["-R", request, self.name()]).expect("debugfs, since there is mke2fs");
         String::from_utf8_lossy(&answered.stdout).into_owned()
     }
 
     /// Lets `debugfs` change something, one request a line.
-    pub fn debugfs_write(&self, requests: &str) {
+    pub(crate) fn debugfs_write(&self, requests: &str) {
         let script = self.path.with_extension("script");
         std::fs::write(&script, requests).expect("a script");
         let args = ["-w", "-f", script.to_str().expect("UTF-8"), self.name()];
         let done = run("debugfs", &args).expect("debugfs, since there is mke2fs");
-        assert!(done.status.success(), "{requests}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(
+            done.status.success(),
+            "{requests}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
 
     /// The names that `debugfs` sees in a directory, with their inodes; `.` and `..` too.
-    pub fn names(&self, path: &str) -> BTreeMap<String, u32> {
+    pub(crate) fn names(&self, path: &str) -> BTreeMap<String, u32> {
         let listed = self.debugfs(&format!("ls -p \"{path}\""));
         let mut names = BTreeMap::new();
         for line in listed.lines() {
@@ -101,7 +121,10 @@ impl Image {
                     // A free record at the start of a block.
                     continue;
                 }
-                assert!(names.insert((*name).to_owned(), ino).is_none(), "{name} twice in {path}");
+                assert!(
+                    names.insert((*name).to_owned(), ino).is_none(),
+                    "{name} twice in {path}"
+                );
             }
         }
         names
@@ -109,11 +132,11 @@ impl Image {
 }
 
 /// A small generator of random numbers (splitmix64).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -122,7 +145,7 @@ impl Random {
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 }

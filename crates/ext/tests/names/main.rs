@@ -1,7 +1,12 @@
 //! Names on real images: what `mke2fs` makes, changed by us, judged by `e2fsck` and `debugfs`.
 
+mod growth;
 mod image;
+mod listing;
 mod model;
+mod orphans;
+mod paths;
+mod rules;
 
 use image::{Image, Random};
 use model::Model;
@@ -9,17 +14,76 @@ use model::Model;
 /// Volumes that keep names in all the ways there are: what `mke2fs` is told, the size, and what `debugfs` changes then.
 const VOLUMES: [(&str, &[&str], &str, &str); 12] = [
     ("linear", &["-t", "ext2", "-O", "^dir_index"], "32M", ""),
-    ("linear, 1 KiB", &["-t", "ext2", "-b", "1024", "-O", "^dir_index"], "32M", ""),
-    ("no types", &["-t", "ext2", "-b", "1024", "-O", "^filetype"], "32M", ""),
-    ("revision 0", &["-t", "ext2", "-r", "0", "-b", "1024"], "32M", ""),
+    (
+        "linear, 1 KiB",
+        &["-t", "ext2", "-b", "1024", "-O", "^dir_index"],
+        "32M",
+        "",
+    ),
+    (
+        "no types",
+        &["-t", "ext2", "-b", "1024", "-O", "^filetype"],
+        "32M",
+        "",
+    ),
+    (
+        "revision 0",
+        &["-t", "ext2", "-r", "0", "-b", "1024"],
+        "32M",
+        "",
+    ),
     ("half MD4", &["-t", "ext3", "-b", "1024"], "32M", ""),
-    ("half MD4 unsigned", &["-t", "ext3", "-b", "1024"], "32M", "ssv flags 2"),
-    ("legacy", &["-t", "ext3", "-b", "1024"], "32M", "ssv def_hash_version legacy"),
-    ("legacy unsigned", &["-t", "ext4", "-b", "1024"], "32M", "ssv def_hash_version legacy\nssv flags 2"),
-    ("TEA", &["-t", "ext4", "-b", "1024"], "32M", "ssv def_hash_version tea"),
-    ("checksums", &["-t", "ext4", "-b", "1024", "-O", "metadata_csum,64bit"], "32M", ""),
-    ("inline", &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "inline_data,metadata_csum"], "32M", ""),
-    ("64 KiB", &["-t", "ext4", "-b", "65536", "-O", "metadata_csum"], "512M", ""),
+    (
+        "half MD4 unsigned",
+        &["-t", "ext3", "-b", "1024"],
+        "32M",
+        "ssv flags 2",
+    ),
+    (
+        "legacy",
+        &["-t", "ext3", "-b", "1024"],
+        "32M",
+        "ssv def_hash_version legacy",
+    ),
+    (
+        "legacy unsigned",
+        &["-t", "ext4", "-b", "1024"],
+        "32M",
+        "ssv def_hash_version legacy\nssv flags 2",
+    ),
+    (
+        "TEA",
+        &["-t", "ext4", "-b", "1024"],
+        "32M",
+        "ssv def_hash_version tea",
+    ),
+    (
+        "checksums",
+        &["-t", "ext4", "-b", "1024", "-O", "metadata_csum,64bit"],
+        "32M",
+        "",
+    ),
+    (
+        "inline",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-I",
+            "256",
+            "-O",
+            "inline_data,metadata_csum",
+        ],
+        "32M",
+        "",
+    ),
+    (
+        "64 KiB",
+        &["-t", "ext4", "-b", "65536", "-O", "metadata_csum"],
+        "512M",
+        "",
+    ),
 ];
 
 /// Names of many lengths, some of bytes that signed and unsigned hashes treat differently.
@@ -44,7 +108,9 @@ fn pool(random: &mut Random, count: usize) -> Vec<String> {
 #[test]
 fn random_names_against_a_model() {
     for (at, (what, args, size, prepare)) in VOLUMES.into_iter().enumerate() {
-        let Some(image) = Image::make(args, size) else { return };
+        let Some(image) = Image::make(args, size) else {
+            return;
+        };
         if !prepare.is_empty() {
             image.debugfs_write(prepare);
         }
@@ -69,7 +135,12 @@ fn random_names_against_a_model() {
         let end = free(&fs);
         assert_eq!(end.1, start.1, "free inodes");
         // The root keeps the blocks that it grew.
-        assert!(end.0 <= start.0 && start.0 - end.0 < 200, "free blocks: {} of {}", end.0, start.0);
+        assert!(
+            end.0 <= start.0 && start.0 - end.0 < 200,
+            "free blocks: {} of {}",
+            end.0,
+            start.0
+        );
         fs.close().expect("closed");
         image.check();
     }

@@ -9,7 +9,7 @@ use crate::image::{Image, Random};
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A directory: parent and names.
     Dir(usize, BTreeMap<String, usize>),
     /// A file.
@@ -29,11 +29,15 @@ struct Node {
 }
 
 /// The tree; node 0 is the root.
-pub struct Model {
+pub(crate) struct Model {
     nodes: Vec<Option<Node>>,
 }
 
-const OWNER: NewInode = NewInode { permissions: 0o755, uid: 1000, gid: 1000 };
+const OWNER: NewInode = NewInode {
+    permissions: 0o755,
+    uid: 1000,
+    gid: 1000,
+};
 
 /// A random operation.
 #[derive(Debug)]
@@ -47,8 +51,13 @@ enum Op {
 
 impl Model {
     /// An empty volume; `names`: what is in its root already.
-    pub fn new() -> Self {
-        Self { nodes: vec![Some(Node { kind: Kind::Dir(0, BTreeMap::new()), links: 1 })] }
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: vec![Some(Node {
+                kind: Kind::Dir(0, BTreeMap::new()),
+                links: 1,
+            })],
+        }
     }
 
     fn node(&self, id: usize) -> &Node {
@@ -78,8 +87,9 @@ impl Model {
     }
 
     fn pick(&self, random: &mut Random, want: impl Fn(&Node) -> bool) -> Option<usize> {
-        let all: Vec<_> =
-            (0..self.nodes.len()).filter(|&id| self.nodes[id].as_ref().is_some_and(&want)).collect();
+        let all: Vec<_> = (0..self.nodes.len())
+            .filter(|&id| self.nodes[id].as_ref().is_some_and(&want))
+            .collect();
         (!all.is_empty()).then(|| all[random.below(all.len())])
     }
 
@@ -88,8 +98,14 @@ impl Model {
         if dir == 0 {
             return String::new();
         }
-        let Kind::Dir(parent, _) = self.node(dir).kind else { panic!("no directory") };
-        let (name, _) = self.names(parent).iter().find(|(_, id)| **id == dir).expect("a name");
+        let Kind::Dir(parent, _) = self.node(dir).kind else {
+            panic!("no directory")
+        };
+        let (name, _) = self
+            .names(parent)
+            .iter()
+            .find(|(_, id)| **id == dir)
+            .expect("a name");
         format!("{}/{name}", self.path(parent))
     }
 
@@ -121,7 +137,10 @@ impl Model {
                     return false;
                 }
                 let id = self.nodes.len();
-                self.nodes.push(Some(Node { kind: kind.clone(), links: 1 }));
+                self.nodes.push(Some(Node {
+                    kind: kind.clone(),
+                    links: 1,
+                }));
                 self.names_mut(*dir).insert(name.clone(), id);
                 true
             }
@@ -153,8 +172,15 @@ impl Model {
         }
     }
 
-    fn rename(&mut self, (old, from): (usize, &String), (new, to): (usize, &String), mode: RenameMode) -> bool {
-        let Some(source) = self.names(old).get(from).copied() else { return false };
+    fn rename(
+        &mut self,
+        (old, from): (usize, &String),
+        (new, to): (usize, &String),
+        mode: RenameMode,
+    ) -> bool {
+        let Some(source) = self.names(old).get(from).copied() else {
+            return false;
+        };
         let target = self.names(new).get(to).copied();
         if self.is_dir(source) && self.is_inside(new, source) {
             // Onto itself nothing happens.
@@ -196,13 +222,20 @@ impl Model {
     }
 
     fn random_op(&self, random: &mut Random, names: &[String]) -> Op {
-        let dir = |random: &mut Random| self.pick(random, |node| matches!(node.kind, Kind::Dir(..))).expect("the root");
+        let dir = |random: &mut Random| {
+            self.pick(random, |node| matches!(node.kind, Kind::Dir(..)))
+                .expect("the root")
+        };
         let at = dir(random);
         // Half of the time a name that is there.
         let name = |random: &mut Random, at: usize| {
             let there = self.names(at);
             match random.below(2) {
-                0 if !there.is_empty() => there.keys().nth(random.below(there.len())).expect("a name").clone(),
+                0 if !there.is_empty() => there
+                    .keys()
+                    .nth(random.below(there.len()))
+                    .expect("a name")
+                    .clone(),
                 _ => names[random.below(names.len())].clone(),
             }
         };
@@ -210,7 +243,11 @@ impl Model {
         match random.below(20) {
             0..8 => Op::Create(at, fresh(random), Kind::File),
             8 => Op::Create(at, fresh(random), Kind::Fifo),
-            9 => Op::Create(at, fresh(random), Kind::Link("t".repeat(1 + random.below(200)))),
+            9 => Op::Create(
+                at,
+                fresh(random),
+                Kind::Link("t".repeat(1 + random.below(200))),
+            ),
             10 => Op::Create(at, fresh(random), Kind::Dir(at, BTreeMap::new())),
             11..14 => Op::Remove(at, name(random, at)),
             14 => Op::RemoveDir(at, name(random, at)),
@@ -219,7 +256,11 @@ impl Model {
                 None => Op::Create(at, fresh(random), Kind::File),
             },
             _ => {
-                let new = if random.below(2) == 0 { at } else { dir(random) };
+                let new = if random.below(2) == 0 {
+                    at
+                } else {
+                    dir(random)
+                };
                 let mode = match random.below(4) {
                     0 => RenameMode::NoReplace,
                     1 => RenameMode::Exchange,
@@ -236,12 +277,17 @@ impl Model {
             format!("/{}", self.path(id))
         } else {
             let (dir, name) = (0..self.nodes.len())
-                .filter(|&dir| self.nodes[dir].as_ref().is_some_and(|n| matches!(n.kind, Kind::Dir(..))))
+                .filter(|&dir| {
+                    self.nodes[dir]
+                        .as_ref()
+                        .is_some_and(|n| matches!(n.kind, Kind::Dir(..)))
+                })
                 .find_map(|dir| Some((dir, self.names(dir).iter().find(|(_, of)| **of == id)?.0)))
                 .expect("a name");
             format!("{}/{name}", self.path(dir))
         };
-        fs.resolve(path.as_bytes(), Last::NoFollow).unwrap_or_else(|e| panic!("{path}: {e}"))
+        fs.resolve(path.as_bytes(), Last::NoFollow)
+            .unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
     fn apply_to(&self, fs: &Fs, op: &Op) -> throughline_ext::Result<()> {
@@ -253,11 +299,14 @@ impl Model {
                     Kind::Fifo => NewKind::Fifo,
                     Kind::Link(target) => NewKind::Symlink(target.as_bytes()),
                 };
-                fs.create(&self.inode(fs, *dir), name.as_bytes(), kind, OWNER).map(drop)
+                fs.create(&self.inode(fs, *dir), name.as_bytes(), kind, OWNER)
+                    .map(drop)
             }
             Op::Remove(dir, name) => fs.unlink(&self.inode(fs, *dir), name.as_bytes()),
             Op::RemoveDir(dir, name) => fs.rmdir(&self.inode(fs, *dir), name.as_bytes()),
-            Op::Link(id, dir, name) => fs.link(&self.inode(fs, *id), &self.inode(fs, *dir), name.as_bytes()),
+            Op::Link(id, dir, name) => {
+                fs.link(&self.inode(fs, *id), &self.inode(fs, *dir), name.as_bytes())
+            }
             Op::Rename(old, from, new, to, mode) => {
                 let (old, new) = (self.inode(fs, *old), self.inode(fs, *new));
                 fs.rename(&old, from.as_bytes(), &new, to.as_bytes(), *mode)
@@ -266,13 +315,14 @@ impl Model {
     }
 
     /// Does random operations on both, and compares what comes of each.
-    pub fn play(&mut self, fs: &Fs, random: &mut Random, names: &[String], count: usize) {
+    pub(crate) fn play(&mut self, fs: &Fs, random: &mut Random, names: &[String], count: usize) {
         for step in 0..count {
             let op = self.random_op(random, names);
             let done = self.apply_to(fs, &op);
             let expected = self.apply(&op);
             assert!(
-                matches!(done, Ok(()) | Err(throughline_ext::Error::Caller(_))) && done.is_ok() == expected,
+                matches!(done, Ok(()) | Err(throughline_ext::Error::Caller(_)))
+                    && done.is_ok() == expected,
                 "step {step}: {op:?} should {}, but {done:?}",
                 if expected { "be done" } else { "be refused" }
             );
@@ -280,13 +330,22 @@ impl Model {
     }
 
     /// Compares every directory of the volume with the model.
-    pub fn compare(&self, fs: &Fs) {
+    pub(crate) fn compare(&self, fs: &Fs) {
         let mut inodes = BTreeMap::new();
         for dir in 0..self.nodes.len() {
-            let Some(Node { kind: Kind::Dir(parent, names), .. }) = &self.nodes[dir] else { continue };
+            let Some(Node {
+                kind: Kind::Dir(parent, names),
+                ..
+            }) = &self.nodes[dir]
+            else {
+                continue;
+            };
             let inode = self.inode(fs, dir);
             let path = self.path(dir);
-            let listed: Vec<_> = fs.read_dir(&inode).collect::<Result<_, _>>().expect("a sound directory");
+            let listed: Vec<_> = fs
+                .read_dir(&inode)
+                .collect::<Result<_, _>>()
+                .expect("a sound directory");
             let mut seen: Vec<_> = listed.iter().map(|entry| entry.name.as_slice()).collect();
             seen.sort_unstable();
             let own = |name: &&[u8]| !(dir == 0 && *name == b"lost+found");
@@ -296,32 +355,55 @@ impl Model {
             for entry in listed.iter().filter(|entry| own(&entry.name.as_slice())) {
                 let name = String::from_utf8(entry.name.clone()).expect("UTF-8");
                 let id = names[&name];
-                assert_eq!(*inodes.entry(id).or_insert(entry.ino), entry.ino, "inode of {path}/{name}");
+                assert_eq!(
+                    *inodes.entry(id).or_insert(entry.ino),
+                    entry.ino,
+                    "inode of {path}/{name}"
+                );
                 self.compare_inode(fs, &inode, &name, id);
             }
-            let subdirs = names.values().filter(|&&id| self.is_dir(id)).count() + usize::from(dir == 0);
-            assert_eq!(usize::from(links(&inode.image())), 2 + subdirs, "links of {path}");
-            assert_eq!(fs.parent(&inode).expect("..").ino, self.inode(fs, *parent).ino, ".. of {path}");
+            let subdirs =
+                names.values().filter(|&&id| self.is_dir(id)).count() + usize::from(dir == 0);
+            assert_eq!(
+                usize::from(links(&inode.image())),
+                2 + subdirs,
+                "links of {path}"
+            );
+            assert_eq!(
+                fs.parent(&inode).expect("..").ino,
+                self.inode(fs, *parent).ino,
+                ".. of {path}"
+            );
         }
     }
 
     fn compare_inode(&self, fs: &Fs, dir: &Arc<Inode>, name: &str, id: usize) {
-        let inode = fs.lookup(dir, name.as_bytes()).expect("a name that was listed");
+        let inode = fs
+            .lookup(dir, name.as_bytes())
+            .expect("a name that was listed");
         let node = self.node(id);
         if !self.is_dir(id) {
             assert_eq!(links(&inode.image()), node.links, "links of {name}");
         }
         match &node.kind {
-            Kind::Link(target) => assert_eq!(fs.read_link(&inode).expect("a link"), target.as_bytes()),
+            Kind::Link(target) => {
+                assert_eq!(fs.read_link(&inode).expect("a link"), target.as_bytes())
+            }
             Kind::Dir(..) => assert!(inode.is_dir()),
             _ => assert!(!inode.is_dir() && !inode.is_symlink()),
         }
     }
 
     /// Compares with what `debugfs` sees.
-    pub fn compare_with_debugfs(&self, image: &Image) {
+    pub(crate) fn compare_with_debugfs(&self, image: &Image) {
         for dir in 0..self.nodes.len().min(2000) {
-            let Some(Node { kind: Kind::Dir(_, names), .. }) = &self.nodes[dir] else { continue };
+            let Some(Node {
+                kind: Kind::Dir(_, names),
+                ..
+            }) = &self.nodes[dir]
+            else {
+                continue;
+            };
             let path = self.path(dir);
             let mut seen = image.names(if dir == 0 { "/" } else { path.as_str() });
             for extra in [".", ".."] {
@@ -336,7 +418,7 @@ impl Model {
     }
 
     /// Removes everything, deepest first.
-    pub fn clear(&mut self, fs: &Fs) {
+    pub(crate) fn clear(&mut self, fs: &Fs) {
         self.clear_dir(fs, 0);
     }
 
@@ -345,7 +427,8 @@ impl Model {
         for (name, id) in self.names(dir).clone() {
             if self.is_dir(id) {
                 self.clear_dir(fs, id);
-                fs.rmdir(&inode, name.as_bytes()).expect("an empty directory");
+                fs.rmdir(&inode, name.as_bytes())
+                    .expect("an empty directory");
             } else {
                 fs.unlink(&inode, name.as_bytes()).expect("a file");
             }
