@@ -105,7 +105,7 @@ impl Balloc {
 
     /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found. Where all that is left is
     /// promised to searches under way, which may need less, it waits for them; they wait for nobody.
-    fn promise(&self, want: u32, purpose: Purpose) -> Result<u32> {
+    fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
         let untouchable = match purpose {
             Purpose::Data => self.reserved.saturating_add(self.kept_for_maps),
             Purpose::Metadata => 0,
@@ -120,22 +120,17 @@ impl Balloc {
             let promised = u64::from(want).min(left);
             if promised != 0 {
                 counts.promised += promised;
-                return Ok(promised as u32);
+                return Ok(Promise {
+                    balloc: self,
+                    blocks: promised as u32,
+                    claimed: 0,
+                });
             }
             if counts.promised == 0 {
                 return Err(Reason::NoSpace.into());
             }
             self.search_ended.wait(&mut counts);
         }
-    }
-
-    /// A search ends: of the blocks promised to it, it claimed some.
-    fn settle(&self, promised: u32, claimed: u32) {
-        let mut counts = self.counts.lock();
-        counts.promised = counts.promised.saturating_sub(promised.into());
-        counts.claimed = counts.claimed.saturating_add(claimed.into());
-        drop(counts);
-        self.search_ended.notify_all();
     }
 
     fn released(&self, blocks: u32) {
@@ -156,6 +151,24 @@ impl Balloc {
     fn freed(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.free = counts.free.saturating_add(blocks.into());
+    }
+}
+
+/// Blocks promised to a search. When it ends, however it ends, those that it claimed count as claimed and the rest is free
+/// for others again.
+struct Promise<'b> {
+    balloc: &'b Balloc,
+    blocks: u32,
+    claimed: u32,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.balloc.counts.lock();
+        counts.promised = counts.promised.saturating_sub(self.blocks.into());
+        counts.claimed = counts.claimed.saturating_add(self.claimed.into());
+        drop(counts);
+        self.balloc.search_ended.notify_all();
     }
 }
 
@@ -189,10 +202,10 @@ impl Fs {
 
     fn claim_for(&self, purpose: Purpose, goal: FsBlock, want: u32) -> Result<Run> {
         self.check_writable()?;
-        let promised = self.balloc.promise(want.max(1), purpose)?;
-        let found = self.find_run(goal, promised);
-        let kept = found.as_ref().map_or(0, |run| run.len);
-        self.balloc.settle(promised, kept);
+        let mut promise = self.balloc.promise(want.max(1), purpose)?;
+        let found = self.find_run(goal, promise.blocks);
+        promise.claimed = found.as_ref().map_or(0, |run| run.len);
+        drop(promise);
         self.note_damage(found)
     }
 

@@ -190,3 +190,42 @@ fn an_inode_is_freed_once() {
     );
     h.stop().expect("nothing was changed");
 }
+
+#[test]
+fn threads_never_get_one_inode_twice() {
+    let Some(image) = Image::make("32M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let before = image.free_counts();
+    let fs = image.open();
+    let root = fs.inode(InodeNumber::ROOT).expect("root");
+    let all = parking_lot::Mutex::new(BTreeSet::new());
+    std::thread::scope(|scope| {
+        for seed in 1..=4 {
+            let (fs, root, all) = (&fs, &root, &all);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for _ in 0..200 {
+                    let inode = make(fs, root, 0o100644).expect("a file");
+                    assert!(
+                        all.lock().insert(inode.ino.0),
+                        "{} was given out twice",
+                        inode.ino
+                    );
+                    if rng.below(2) == 0 {
+                        // Before it is freed: from then on another thread may have it.
+                        all.lock().remove(&inode.ino.0);
+                        free(fs, &inode);
+                    }
+                }
+            });
+        }
+    });
+    fs.check_counts().expect("counts");
+    for ino in all.into_inner() {
+        free(&fs, &fs.inode(InodeNumber(ino)).expect("the inode"));
+    }
+    fs.close().expect("close");
+    image.check("threads");
+    assert_eq!(image.free_counts(), before);
+}
