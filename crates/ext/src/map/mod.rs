@@ -91,38 +91,40 @@ impl Mapping {
 /// Those of reading the mapping; `Corrupt` where it cannot be.
 pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
     let _map = inode.map_shared();
-    lookup_locked(fs, inode, block, max)
+    look(&View::new(fs, inode), block, max)
 }
 
-/// As [`lookup`], with the mapping lock held.
-pub(crate) fn lookup_locked(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
-    let view = View::new(fs, inode);
+fn look(view: &View<'_>, block: FileBlock, max: u32) -> Result<Mapping> {
     let max = max.max(1);
     let found = match view.format {
-        Format::Extents => extents::lookup(&view, block.0, max),
-        Format::Indirect => indirect::lookup(&view, block.0, max, fs.geo.block_bytes),
-        Format::None => Ok(Mapping {
-            kind: Kind::Hole,
-            len_blocks: max,
-        }),
+        Format::Extents => extents::lookup(view, block.0, max),
+        Format::Indirect => indirect::lookup(view, block.0, max, view.fs.geo.block_bytes),
+        Format::None => Ok(Mapping { kind: Kind::Hole, len_blocks: max }),
     };
-    found.map_err(|e| e.in_inode(inode.ino))
+    found.map_err(|e| e.in_inode(view.inode.ino))
 }
 
 /// As [`lookup`], through what this thread remembers of the file. Only for callers that hold the inode's I/O lock, which
 /// keeps remembered blocks from being taken away.
+///
+/// # Errors
+/// As [`lookup`].
 pub(crate) fn lookup_cached(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
+    let max = max.max(1);
     if let Some(known) = inode.mapping.recall(block.0.into()) {
-        return Ok(known.first(max.max(1)));
+        return Ok(known.first(max));
     }
     let epoch = inode.mapping.epoch();
-    // Somewhat more than asked, so that the next calls need not look; a table's pointers have to be compared one by one.
-    let found = lookup(fs, inode, block, max.max(LOOK_AHEAD_BLOCKS))?;
+    let _map = inode.map_shared();
+    let view = View::new(fs, inode);
+    // More than was asked, so that the next calls need not look: an extent costs nothing, pointers are compared one by one.
+    let ahead = if view.format == Format::Indirect { max.max(LOOK_AHEAD_BLOCKS) } else { u32::MAX - block.0 };
+    let found = look(&view, block, ahead)?;
     State::remember(epoch, block.0.into(), found);
-    Ok(found.first(max.max(1)))
+    Ok(found.first(max))
 }
 
-/// Blocks that a lookup for I/O looks at, at least.
+/// Pointers that a lookup for I/O compares, at least.
 const LOOK_AHEAD_BLOCKS: u32 = 1024;
 
 /// Up to `max` adjacent blocks from `block` on: the first, and how many; `None` where there is a hole.

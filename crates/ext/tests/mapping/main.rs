@@ -1,5 +1,7 @@
 //! Mappings on real images: random changes against a model, deep trees, the triple level, full volumes, many threads.
 
+mod faults;
+mod hostile;
 mod support;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -10,26 +12,74 @@ use throughline_ext::{Error, Fallocate, Reason};
 /// Name, size, arguments of `mke2fs`, whether files have extents.
 const SHAPES: &[(&str, &str, &[&str], bool)] = &[
     ("ext2-1k", "48M", &["-t", "ext2", "-b", "1024"], false),
-    ("ext2-rev0", "48M", &["-t", "ext2", "-r", "0", "-b", "1024"], false),
+    (
+        "ext2-rev0",
+        "48M",
+        &["-t", "ext2", "-r", "0", "-b", "1024"],
+        false,
+    ),
     ("ext3-4k", "64M", &["-t", "ext3", "-b", "4096"], false),
     ("ext4-1k", "48M", &["-t", "ext4", "-b", "1024"], true),
     ("ext4-4k", "64M", &["-t", "ext4", "-b", "4096"], true),
     ("ext4-64k", "128M", &["-t", "ext4", "-b", "65536"], true),
-    ("ext4-nocsum", "48M", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^huge_file"], true),
-    ("ext4-inline", "64M", &["-t", "ext4", "-b", "4096", "-O", "inline_data"], true),
-    ("ext2-inline", "64M", &["-t", "ext2", "-b", "1024", "-I", "256", "-O", "inline_data,ext_attr"], false),
-    ("ext4-small-groups", "48M", &["-t", "ext4", "-b", "1024", "-g", "1024"], true),
+    (
+        "ext4-nocsum",
+        "48M",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^metadata_csum,^huge_file",
+        ],
+        true,
+    ),
+    (
+        "ext4-inline",
+        "64M",
+        &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+        true,
+    ),
+    (
+        "ext2-inline",
+        "64M",
+        &[
+            "-t",
+            "ext2",
+            "-b",
+            "1024",
+            "-I",
+            "256",
+            "-O",
+            "inline_data,ext_attr",
+        ],
+        false,
+    ),
+    (
+        "ext4-small-groups",
+        "48M",
+        &["-t", "ext4", "-b", "1024", "-g", "1024"],
+        true,
+    ),
 ];
 
 #[test]
 fn random_changes_agree_with_the_model() {
     for (shape, (name, size, args, extents)) in SHAPES.iter().enumerate() {
-        let Some(image) = Image::make(size, args) else { continue };
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
         let free_before = image.free_blocks();
         let seed = 1000 + shape as u64;
         println!("{name}: seed {seed}");
         let mut random = Random::new(seed);
-        let block: usize = args.windows(2).find(|w| w[0] == "-b").expect("a block size")[1].parse().expect("a number");
+        let block: usize = args
+            .windows(2)
+            .find(|w| w[0] == "-b")
+            .expect("a block size")[1]
+            .parse()
+            .expect("a number");
         for round in 0..2 {
             let fs = image.open();
             let mut files: Vec<Modelled> = (0..3)
@@ -37,8 +87,19 @@ fn random_changes_agree_with_the_model() {
                     let name = format!("file{round}{n}");
                     let inode = create(&fs, &name);
                     // The first stays small: it may live in its inode.
-                    let limit = if n == 0 { 3 * block } else { 800 * block.min(8192) };
-                    Modelled { name, inode, model: Vec::new(), limit, block, extents: *extents }
+                    let limit = if n == 0 {
+                        3 * block
+                    } else {
+                        800 * block.min(8192)
+                    };
+                    Modelled {
+                        name,
+                        inode,
+                        model: Vec::new(),
+                        limit,
+                        block,
+                        extents: *extents,
+                    }
                 })
                 .collect();
             for step in 0..500 {
@@ -53,26 +114,39 @@ fn random_changes_agree_with_the_model() {
             fs.close().expect("closing");
             image.check(name);
             for (file, model) in &expected {
-                assert!(image.dump(file) == *model, "{name}: debugfs reads {file} otherwise");
+                assert!(
+                    image.dump(file) == *model,
+                    "{name}: debugfs reads {file} otherwise"
+                );
             }
             let fs = image.open();
             let root = fs.root().expect("the root");
             for (file, model) in &expected {
                 let inode = fs.lookup(&root, file.as_bytes()).expect("the file");
-                assert!(read_all(&fs, &inode, model.len()) == *model, "{name}: {file} after opening again");
+                assert!(
+                    read_all(&fs, &inode, model.len()) == *model,
+                    "{name}: {file} after opening again"
+                );
                 drop(inode);
                 fs.unlink(&root, file.as_bytes()).expect("unlink");
             }
             fs.close().expect("closing");
             image.check(name);
-            assert_eq!(image.free_blocks(), free_before, "{name}: all blocks come back");
+            assert_eq!(
+                image.free_blocks(),
+                free_before,
+                "{name}: all blocks come back"
+            );
         }
     }
 }
 
 #[test]
 fn deep_extent_trees() {
-    let Some(image) = Image::make("96M", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]) else { return };
+    let Some(image) = Image::make("96M", &["-t", "ext4", "-b", "1024", "-O", "^has_journal"])
+    else {
+        return;
+    };
     let free_before = image.free_blocks();
     let fs = image.open();
     let inode = create(&fs, "deep");
@@ -81,8 +155,14 @@ fn deep_extent_trees() {
     fs.truncate(&inode, count * 2048).expect("a size");
     // From both ends, so that leaves split in the middle as well.
     for i in 0..count {
-        let at = if i % 3 == 0 { count - 1 - i / 3 } else { i - i / 3 - 1 };
-        let done = fs.write_at(&inode, at * 2048, &[IoSlice::new(&block(at))]).expect("a write");
+        let at = if i % 3 == 0 {
+            count - 1 - i / 3
+        } else {
+            i - i / 3 - 1
+        };
+        let done = fs
+            .write_at(&inode, at * 2048, &[IoSlice::new(&block(at))])
+            .expect("a write");
         assert_eq!(done, 1024);
     }
     fs.sync().expect("sync");
@@ -93,21 +173,36 @@ fn deep_extent_trees() {
     for i in 0..count {
         let at = (i * 2048) as usize;
         assert!(all[at..at + 1024] == block(i), "block {i}");
-        assert!(all[at + 1024..at + 2048].iter().all(|b| *b == 0), "hole {i}");
+        assert!(
+            all[at + 1024..at + 2048].iter().all(|b| *b == 0),
+            "hole {i}"
+        );
     }
     // Every third goes, then the middle, then most of the rest.
     for i in (0..count).step_by(3) {
-        fs.fallocate(&inode, Fallocate::PunchHole, i * 2048, 1024).expect("a hole");
+        fs.fallocate(&inode, Fallocate::PunchHole, i * 2048, 1024)
+            .expect("a hole");
     }
-    fs.fallocate(&inode, Fallocate::PunchHole, count / 3 * 2048, count / 3 * 2048).expect("a hole");
-    fs.fallocate(&inode, Fallocate::Collapse, 2048 * 100, 2048 * 1000).expect("collapse");
-    fs.fallocate(&inode, Fallocate::Insert, 2048 * 50, 2048 * 500).expect("insert");
+    fs.fallocate(
+        &inode,
+        Fallocate::PunchHole,
+        count / 3 * 2048,
+        count / 3 * 2048,
+    )
+    .expect("a hole");
+    fs.fallocate(&inode, Fallocate::Collapse, 2048 * 100, 2048 * 1000)
+        .expect("collapse");
+    fs.fallocate(&inode, Fallocate::Insert, 2048 * 50, 2048 * 500)
+        .expect("insert");
     fs.sync().expect("sync");
     image.check("a deep tree with holes");
     fs.truncate(&inode, 2048 * 20).expect("a truncation");
     fs.sync().expect("sync");
     image.check("a tree cut down");
-    assert!(image.debugfs("extents deep").contains(" 0/ 1 "), "the tree shrinks with the file");
+    assert!(
+        image.debugfs("extents deep").contains(" 0/ 1 "),
+        "the tree shrinks with the file"
+    );
     let root = fs.root().expect("the root");
     drop(inode);
     fs.unlink(&root, b"deep").expect("unlink");
@@ -118,7 +213,9 @@ fn deep_extent_trees() {
 
 #[test]
 fn indirect_maps_to_the_triple_level() {
-    let Some(image) = Image::make("32M", &["-t", "ext2", "-b", "1024"]) else { return };
+    let Some(image) = Image::make("32M", &["-t", "ext2", "-b", "1024"]) else {
+        return;
+    };
     let free_before = image.free_blocks();
     let fs = image.open();
     let inode = create(&fs, "sparse");
@@ -126,32 +223,68 @@ fn indirect_maps_to_the_triple_level() {
     let (single, double, triple) = (12u64, 12 + per, 12 + per + per * per);
     let last = fs.max_file_size(&inode) / 1024 - 1;
     assert_eq!(last + 1, 12 + per + per * per + per * per * per);
-    let places = [0, 11, single, double - 1, double, triple - 1, triple, triple + per, triple + per * per - 1, last];
+    let places = [
+        0,
+        11,
+        single,
+        double - 1,
+        double,
+        triple - 1,
+        triple,
+        triple + per,
+        triple + per * per - 1,
+        last,
+    ];
     for at in places {
         // Over the border where there is one.
         let start = (at * 1024).saturating_sub(700);
-        let bytes: Vec<u8> = (0..1724).map(|i| (at as u8).wrapping_add(i as u8) | 1).collect();
+        let bytes: Vec<u8> = (0..1724)
+            .map(|i| (at as u8).wrapping_add(i as u8) | 1)
+            .collect();
         let len = bytes.len().min((fs.max_file_size(&inode) - start) as usize);
-        assert_eq!(fs.write_at(&inode, start, &[IoSlice::new(&bytes[..len])]).expect("a write"), len);
+        assert_eq!(
+            fs.write_at(&inode, start, &[IoSlice::new(&bytes[..len])])
+                .expect("a write"),
+            len
+        );
     }
     let behind = fs.write_at(&inode, fs.max_file_size(&inode), &[IoSlice::new(&[1])]);
-    assert!(matches!(behind, Err(Error::Caller(Reason::TooLarge))), "{behind:?}");
-    assert_eq!(fs.write_at(&inode, fs.max_file_size(&inode) - 1, &[IoSlice::new(&[7; 9])]).expect("a short write"), 1);
+    assert!(
+        matches!(behind, Err(Error::Caller(Reason::TooLarge))),
+        "{behind:?}"
+    );
+    assert_eq!(
+        fs.write_at(
+            &inode,
+            fs.max_file_size(&inode) - 1,
+            &[IoSlice::new(&[7; 9])]
+        )
+        .expect("a short write"),
+        1
+    );
     fs.sync().expect("sync");
     image.check("a sparse file");
     let mut data = Vec::new();
     let mut at = 0;
     while let Some(start) = fs.seek_data(&inode, at).expect("a seek") {
-        at = fs.seek_hole(&inode, start).expect("a seek").expect("a hole");
+        at = fs
+            .seek_hole(&inode, start)
+            .expect("a seek")
+            .expect("a hole");
         data.push(start / 1024..at / 1024);
     }
     for place in places {
-        assert!(data.iter().any(|r| r.contains(&place)), "block {place} in {data:?}");
+        assert!(
+            data.iter().any(|r| r.contains(&place)),
+            "block {place} in {data:?}"
+        );
     }
     let mut two = [0; 2];
-    fs.read_at(&inode, triple * 1024 - 1, &mut [IoSliceMut::new(&mut two)]).expect("a read");
+    fs.read_at(&inode, triple * 1024 - 1, &mut [IoSliceMut::new(&mut two)])
+        .expect("a read");
     assert!(two.iter().all(|b| *b != 0), "both sides of the border");
-    fs.fallocate(&inode, Fallocate::PunchHole, 1024, (last - 2) * 1024).expect("a hole");
+    fs.fallocate(&inode, Fallocate::PunchHole, 1024, (last - 2) * 1024)
+        .expect("a hole");
     fs.sync().expect("sync");
     image.check("a hole over all levels");
     fs.truncate(&inode, 0).expect("truncation");
@@ -163,7 +296,9 @@ fn indirect_maps_to_the_triple_level() {
 #[test]
 fn a_full_volume_says_so_and_recovers() {
     for args in [&["-t", "ext4", "-b", "1024"], &["-t", "ext2", "-b", "1024"]] {
-        let Some(image) = Image::make("8M", args) else { continue };
+        let Some(image) = Image::make("8M", args) else {
+            continue;
+        };
         let free_before = image.free_blocks();
         let fs = image.open();
         let inode = create(&fs, "full");
@@ -179,9 +314,13 @@ fn a_full_volume_says_so_and_recovers() {
         assert!(size > 4 << 20, "{size} bytes fitted");
         // Holes between single blocks, until nothing goes any more: the tables run out as well.
         let sparse = create(&fs, "sparse");
-        fs.truncate(&inode, size - 300 * 1024).expect("a truncation");
+        fs.truncate(&inode, size - 300 * 1024)
+            .expect("a truncation");
         let mut holes = 0u64;
-        while fs.write_at(&sparse, holes * 300 * 1024, &[IoSlice::new(&chunk[..1024])]).is_ok() {
+        while fs
+            .write_at(&sparse, holes * 300 * 1024, &[IoSlice::new(&chunk[..1024])])
+            .is_ok()
+        {
             holes += 1;
         }
         assert!(holes > 10, "{holes}");
@@ -201,7 +340,9 @@ fn a_full_volume_says_so_and_recovers() {
 #[test]
 fn threads_fill_one_file() {
     for args in [&["-t", "ext4", "-b", "1024"], &["-t", "ext3", "-b", "1024"]] {
-        let Some(image) = Image::make("64M", args) else { continue };
+        let Some(image) = Image::make("64M", args) else {
+            continue;
+        };
         let fs = image.open();
         let inode = create(&fs, "shared");
         let size = 4096 * 1024u64;
@@ -224,7 +365,11 @@ fn threads_fill_one_file() {
                             _ => continue,
                         };
                         let bytes = vec![thread + 1; len];
-                        assert_eq!(fs.write_at(inode, at, &[IoSlice::new(&bytes)]).expect("a write"), len);
+                        assert_eq!(
+                            fs.write_at(inode, at, &[IoSlice::new(&bytes)])
+                                .expect("a write"),
+                            len
+                        );
                     }
                 });
             }
@@ -232,9 +377,17 @@ fn threads_fill_one_file() {
         let all = read_all(&fs, &inode, size as usize);
         for (block, bytes) in all.chunks(1024).enumerate() {
             match block % 16 {
-                0 => assert!((1..=4).contains(&bytes[0]) && bytes.iter().all(|b| *b == bytes[0]), "block {block}"),
-                1 => (0..4).for_each(|t| assert!(bytes[t * 256..][..256].iter().all(|b| *b == t as u8 + 1))),
-                _ => assert!(bytes.iter().all(|b| u64::from(*b) == block as u64 % 4 + 1), "block {block}"),
+                0 => assert!(
+                    (1..=4).contains(&bytes[0]) && bytes.iter().all(|b| *b == bytes[0]),
+                    "block {block}"
+                ),
+                1 => (0..4).for_each(|t| {
+                    assert!(bytes[t * 256..][..256].iter().all(|b| *b == t as u8 + 1))
+                }),
+                _ => assert!(
+                    bytes.iter().all(|b| u64::from(*b) == block as u64 % 4 + 1),
+                    "block {block}"
+                ),
             }
         }
         fs.close().expect("closing");
@@ -245,11 +398,14 @@ fn threads_fill_one_file() {
 
 #[test]
 fn what_lies_behind_the_end_never_shows() {
-    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "4096"]) else { return };
+    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "4096"]) else {
+        return;
+    };
     let fs = image.open();
     let inode = create(&fs, "tail");
     let secret = [0xAA; 4096];
-    fs.write_at(&inode, 0, &[IoSlice::new(&secret)]).expect("a write");
+    fs.write_at(&inode, 0, &[IoSlice::new(&secret)])
+        .expect("a write");
     fs.truncate(&inode, 100).expect("a truncation");
     fs.truncate(&inode, 3000).expect("growing");
     let all = read_all(&fs, &inode, 3000);
@@ -260,23 +416,37 @@ fn what_lies_behind_the_end_never_shows() {
     fs.truncate(&inode, 100).expect("a truncation");
     fs.close().expect("closing");
     assert!(block > 0);
-    let file = std::fs::OpenOptions::new().write(true).open(image.path()).expect("the image");
-    std::os::unix::fs::FileExt::write_all_at(&file, &[0xBB; 3996], block * 4096 + 100).expect("written");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(image.path())
+        .expect("the image");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xBB; 3996], block * 4096 + 100)
+        .expect("written");
     for grow in 0..3 {
         let fs = image.open();
         let root = fs.root().expect("the root");
         let inode = fs.lookup(&root, b"tail").expect("the file");
         match grow {
             0 => fs.truncate(&inode, 900).expect("growing"),
-            1 => drop(fs.write_at(&inode, 2000, &[IoSlice::new(b"x")]).expect("a write")),
-            _ => fs.fallocate(&inode, Fallocate::Allocate, 9000, 10).expect("allocating"),
+            1 => drop(
+                fs.write_at(&inode, 2000, &[IoSlice::new(b"x")])
+                    .expect("a write"),
+            ),
+            _ => fs
+                .fallocate(&inode, Fallocate::Allocate, 9000, 10)
+                .expect("allocating"),
         }
         let all = read_all(&fs, &inode, 10_000);
         assert!(all[..100].iter().all(|b| *b == 0xAA));
-        assert!(all[100..].iter().all(|b| *b == 0 || *b == b'x'), "grown by way {grow}: {:?}", all[100]);
+        assert!(
+            all[100..].iter().all(|b| *b == 0 || *b == b'x'),
+            "grown by way {grow}: {:?}",
+            all[100]
+        );
         fs.truncate(&inode, 100).expect("a truncation");
         fs.close().expect("closing");
         image.check("tail");
-        std::os::unix::fs::FileExt::write_all_at(&file, &[0xBB; 3996], block * 4096 + 100).expect("written");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xBB; 3996], block * 4096 + 100)
+            .expect("written");
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use throughline_block::Disk;
+use throughline_device::BlockDevice;
 use throughline_ext::{Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions};
 
 /// An image in a directory that goes with it.
@@ -19,10 +20,19 @@ impl Image {
     pub fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
-        match Command::new("mke2fs").args(["-q", "-F"]).args(args).arg(&path).arg(size).output() {
+        match Command::new("mke2fs")
+            .args(["-q", "-F"])
+            .args(args)
+            .arg(&path)
+            .arg(size)
+            .output()
+        {
             Ok(made) if made.status.success() => Some(Self { path, dir }),
             Ok(made) => {
-                eprintln!("skipped: mke2fs {args:?}: {}", String::from_utf8_lossy(&made.stderr));
+                eprintln!(
+                    "skipped: mke2fs {args:?}: {}",
+                    String::from_utf8_lossy(&made.stderr)
+                );
                 None
             }
             Err(error) => {
@@ -36,20 +46,59 @@ impl Image {
         &self.path
     }
 
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        let device = throughline_device::OpenOptions::new()
+            .write(true)
+            .direct(false)
+            .open(&self.path);
+        device.expect("the image opens")
+    }
+
     pub fn open(&self) -> Fs {
-        let device = throughline_device::OpenOptions::new().write(true).direct(false).open(&self.path);
-        let disk = Arc::new(Disk::new(device.expect("the image opens")).expect("a disk"));
-        let mut options = OpenOptions::default();
-        options.write = true;
-        options.use_reserved = Some(true);
-        Fs::open(disk, &options).expect("the volume opens")
+        open(self.device()).expect("the volume opens")
+    }
+
+    /// A copy of the image as it is now.
+    pub fn copy(&self) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("image");
+        std::fs::copy(&self.path, &path).expect("a copy");
+        Self { path, dir }
+    }
+
+    /// `e2fsck -fy` can put it right; a tree with a torn node takes it two runs.
+    pub fn repair(&self, what: &str) {
+        for _ in 0..3 {
+            let done = Command::new("e2fsck")
+                .arg("-fy")
+                .arg(&self.path)
+                .output()
+                .expect("e2fsck runs");
+            let text = String::from_utf8_lossy(&done.stdout);
+            assert!(
+                done.status.code().is_some_and(|c| c & !3 == 0),
+                "{what}: {text}"
+            );
+            if done.status.success() {
+                break;
+            }
+        }
+        self.check(what);
     }
 
     /// `e2fsck -fn` finds nothing.
     pub fn check(&self, what: &str) {
-        let done = Command::new("e2fsck").arg("-fn").arg(&self.path).output().expect("e2fsck runs");
+        let done = Command::new("e2fsck")
+            .arg("-fn")
+            .arg(&self.path)
+            .output()
+            .expect("e2fsck runs");
         let text = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "{what}: {text}{}", String::from_utf8_lossy(&done.stderr));
+        assert!(
+            done.status.success(),
+            "{what}: {text}{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
 
     /// A file's bytes as `debugfs` sees them.
@@ -62,28 +111,50 @@ impl Image {
 
     /// What `debugfs` answers to a request.
     pub fn debugfs(&self, request: &str) -> String {
-        let done = Command::new("debugfs").args(["-R", request]).arg(&self.path).output().expect("debugfs runs");
+        let done = Command::new("debugfs")
+            .args(["-R", request])
+            .arg(&self.path)
+            .output()
+            .expect("debugfs runs");
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
     pub fn free_blocks(&self) -> u64 {
         let text = self.debugfs("stats -h");
-        let line = text.lines().find_map(|l| l.strip_prefix("Free blocks:")).expect("a count");
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("Free blocks:"))
+            .expect("a count");
         line.trim().parse().expect("a number")
     }
+}
+
+/// Opens a volume for writing.
+pub fn open(device: Arc<dyn BlockDevice>) -> throughline_ext::Result<Fs> {
+    let mut options = OpenOptions::default();
+    options.write = true;
+    options.use_reserved = Some(true);
+    Fs::open(Arc::new(Disk::new(device).expect("a disk")), &options)
 }
 
 /// Creates a file in the root.
 pub fn create(fs: &Fs, name: &str) -> Arc<Inode> {
     let root = fs.root().expect("the root");
-    let new = NewInode { permissions: 0o644, uid: 0, gid: 0 };
-    fs.create(&root, name.as_bytes(), NewKind::File, new).expect("a new file")
+    let new = NewInode {
+        permissions: 0o644,
+        uid: 0,
+        gid: 0,
+    };
+    fs.create(&root, name.as_bytes(), NewKind::File, new)
+        .expect("a new file")
 }
 
 /// Reads a whole file.
 pub fn read_all(fs: &Fs, inode: &Inode, len: usize) -> Vec<u8> {
     let mut out = vec![0xEE; len + 7];
-    let done = fs.read_at(inode, 0, &mut [IoSliceMut::new(&mut out)]).expect("a read");
+    let done = fs
+        .read_at(inode, 0, &mut [IoSliceMut::new(&mut out)])
+        .expect("a read");
     out.truncate(done);
     out
 }
@@ -133,10 +204,22 @@ impl Modelled {
     /// One random operation on file and model.
     pub fn step(&mut self, fs: &Fs, random: &mut Random) {
         let aligned = random.chance(50);
-        let round = |at: usize| if aligned { at / self.block * self.block } else { at };
+        let round = |at: usize| {
+            if aligned {
+                at / self.block * self.block
+            } else {
+                at
+            }
+        };
         let offset = round(random.below(self.limit as u64) as usize);
-        let most = if random.chance(20) { self.limit / 3 } else { 4 * self.block };
-        let len = round(1 + random.below(most as u64) as usize).max(1).min(self.limit - offset);
+        let most = if random.chance(20) {
+            self.limit / 3
+        } else {
+            4 * self.block
+        };
+        let len = round(1 + random.below(most as u64) as usize)
+            .max(1)
+            .min(self.limit - offset);
         match random.below(100) {
             0..35 => self.write(fs, random, offset, len),
             35..42 => self.append(fs, random, len),
@@ -156,7 +239,9 @@ impl Modelled {
         let bytes = random.bytes(len);
         let cut = random.below(len as u64 + 1) as usize;
         let bufs = [IoSlice::new(&bytes[..cut]), IoSlice::new(&bytes[cut..])];
-        let done = fs.write_at(&self.inode, offset as u64, &bufs).expect("a write");
+        let done = fs
+            .write_at(&self.inode, offset as u64, &bufs)
+            .expect("a write");
         assert_eq!(done, len);
         self.model.resize(self.model.len().max(offset + len), 0);
         self.model[offset..offset + len].copy_from_slice(&bytes);
@@ -167,7 +252,9 @@ impl Modelled {
             return;
         }
         let bytes = random.bytes(len);
-        let (at, done) = fs.append(&self.inode, &[IoSlice::new(&bytes)]).expect("an append");
+        let (at, done) = fs
+            .append(&self.inode, &[IoSlice::new(&bytes)])
+            .expect("an append");
         assert_eq!((at, done), (self.model.len() as u64, len));
         self.model.extend_from_slice(&bytes);
     }
@@ -182,10 +269,17 @@ impl Modelled {
         let cut = len / 3;
         let (a, b) = out.split_at_mut(cut);
         let mut bufs = [IoSliceMut::new(a), IoSliceMut::new(b)];
-        let done = fs.read_at(&self.inode, offset as u64, &mut bufs).expect("a read");
-        let expected = &self.model[offset.min(self.model.len())..(offset + len).min(self.model.len())];
+        let done = fs
+            .read_at(&self.inode, offset as u64, &mut bufs)
+            .expect("a read");
+        let expected =
+            &self.model[offset.min(self.model.len())..(offset + len).min(self.model.len())];
         assert_eq!(done, expected.len());
-        assert!(out[..done] == *expected, "{} differs within {offset}+{len}", self.name);
+        assert!(
+            out[..done] == *expected,
+            "{} differs within {offset}+{len}",
+            self.name
+        );
     }
 
     fn fallocate(&mut self, fs: &Fs, mode: Fallocate, offset: usize, len: usize) {
@@ -203,11 +297,17 @@ impl Modelled {
         }
         let result = fs.fallocate(&self.inode, mode, offset as u64, len as u64);
         if !self.extents && mode != Fallocate::PunchHole {
-            assert!(matches!(result, Err(Error::Unsupported(_))), "{mode:?}: {result:?}");
+            assert!(
+                matches!(result, Err(Error::Unsupported(_))),
+                "{mode:?}: {result:?}"
+            );
             return;
         }
         if moves == Some(false) {
-            assert!(matches!(result, Err(Error::Caller(Reason::Invalid(_)))), "{mode:?}: {result:?}");
+            assert!(
+                matches!(result, Err(Error::Caller(Reason::Invalid(_)))),
+                "{mode:?}: {result:?}"
+            );
             return;
         }
         result.unwrap_or_else(|e| panic!("{mode:?} {offset}+{len} of {size}: {e}"));
@@ -234,7 +334,13 @@ impl Modelled {
         let all = read_all(fs, &self.inode, self.model.len());
         assert_eq!(all.len(), self.model.len(), "{}: size", self.name);
         if let Some(at) = (0..all.len()).find(|i| all[*i] != self.model[*i]) {
-            panic!("{} differs at {at} (block {}): {} is not {}", self.name, at / self.block, all[at], self.model[at]);
+            panic!(
+                "{} differs at {at} (block {}): {} is not {}",
+                self.name,
+                at / self.block,
+                all[at],
+                self.model[at]
+            );
         }
         self.verify_seek(fs);
     }
@@ -244,12 +350,23 @@ impl Modelled {
         let size = self.model.len() as u64;
         let mut at = 0;
         while at < size {
-            let data = fs.seek_data(&self.inode, at).expect("a seek").unwrap_or(size);
-            assert!(self.model[at as usize..data as usize].iter().all(|b| *b == 0), "data in a hole");
+            let data = fs
+                .seek_data(&self.inode, at)
+                .expect("a seek")
+                .unwrap_or(size);
+            assert!(
+                self.model[at as usize..data as usize]
+                    .iter()
+                    .all(|b| *b == 0),
+                "data in a hole"
+            );
             if data == size {
                 break;
             }
-            at = fs.seek_hole(&self.inode, data).expect("a seek").expect("a hole");
+            at = fs
+                .seek_hole(&self.inode, data)
+                .expect("a seek")
+                .expect("a hole");
             assert!(at > data && at <= size);
         }
         assert_eq!(fs.seek_data(&self.inode, size).expect("a seek"), None);
