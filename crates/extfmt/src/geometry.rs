@@ -1,5 +1,7 @@
 //! The shape of a volume: numbers of the superblock once they are known to agree.
 
+use std::ops::RangeInclusive;
+
 use crate::checksum::{CRC32C_INIT, crc32c};
 use crate::error::ensure;
 use crate::features::{Compat, Incompat, RoCompat};
@@ -100,33 +102,13 @@ impl Geometry {
         let block_bytes = 1u32 << block_log;
         let cluster_ratio_log = cluster_ratio_log(sb, block_log)?;
         let bits = block_bytes.saturating_mul(8);
+        let clusters_per_group = clusters_per_group(sb, bits, cluster_ratio_log)?;
         let per_group = sb.s_blocks_per_group.get();
-        let clusters_per_group = if ro_compat.contains(RoCompat::BIGALLOC) {
-            sb.s_clusters_per_group.get()
-        } else {
-            per_group
-        };
-        ensure!(
-            (1..=bits).contains(&clusters_per_group),
-            "{clusters_per_group} clusters per group, a bitmap block holds {bits}"
-        );
-        ensure!(
-            u64::from(clusters_per_group) << cluster_ratio_log == u64::from(per_group),
-            "{per_group} blocks per group are not {clusters_per_group} clusters"
-        );
         let (desc_bytes, inode_bytes) = (desc_bytes(sb)?, inode_bytes(sb, block_bytes)?);
         let (groups, first_data_block) = groups(sb, block_bytes, cluster_ratio_log)?;
-        let inodes_per_group = sb.s_inodes_per_group.get();
         let inodes_per_block = block_bytes.checked_div(u32::from(inode_bytes)).unwrap_or(1);
-        ensure!(
-            (inodes_per_block..=bits).contains(&inodes_per_group),
-            "{inodes_per_group} inodes per group, allowed are {inodes_per_block} to {bits}"
-        );
+        let inodes_per_group = inodes_per_group(sb, groups, inodes_per_block..=bits)?;
         let inodes = sb.s_inodes_count.get();
-        ensure!(
-            u64::from(groups).checked_mul(u64::from(inodes_per_group)) == Some(u64::from(inodes)),
-            "{inodes} inodes are not {groups} groups of {inodes_per_group}"
-        );
         let inode_table_blocks = inodes_per_group.div_ceil(inodes_per_block);
         ensure!(
             inode_table_blocks < per_group,
@@ -299,6 +281,41 @@ fn cluster_ratio_log(sb: &Superblock, block_log: u32) -> Result<u32> {
             "cluster size is 1024 << {cluster_log}"
         ))),
     }
+}
+
+/// Clusters of a group: at most the `bits` of its bitmap, and as many blocks as it claims.
+fn clusters_per_group(sb: &Superblock, bits: u32, ratio_log: u32) -> Result<u32> {
+    let per_group = sb.s_blocks_per_group.get();
+    let clusters = if sb.ro_compat().contains(RoCompat::BIGALLOC) {
+        sb.s_clusters_per_group.get()
+    } else {
+        per_group
+    };
+    ensure!(
+        (1..=bits).contains(&clusters),
+        "{clusters} clusters per group, a bitmap block holds {bits}"
+    );
+    ensure!(
+        u64::from(clusters) << ratio_log == u64::from(per_group),
+        "{per_group} blocks per group are not {clusters} clusters"
+    );
+    Ok(clusters)
+}
+
+/// Inodes of a group: within `allowed`, and all groups have as many as the volume claims.
+fn inodes_per_group(sb: &Superblock, groups: u32, allowed: RangeInclusive<u32>) -> Result<u32> {
+    let (per_group, inodes) = (sb.s_inodes_per_group.get(), sb.s_inodes_count.get());
+    ensure!(
+        allowed.contains(&per_group),
+        "{per_group} inodes per group, allowed are {} to {}",
+        allowed.start(),
+        allowed.end()
+    );
+    ensure!(
+        u64::from(groups).checked_mul(u64::from(per_group)) == Some(u64::from(inodes)),
+        "{inodes} inodes are not {groups} groups of {per_group}"
+    );
+    Ok(per_group)
 }
 
 fn desc_bytes(sb: &Superblock) -> Result<u16> {

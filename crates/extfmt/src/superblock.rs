@@ -1,7 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the volume, and at the start of backup groups.
 //!
 //! [`Superblock`] is the bytes, field by field; [`Superblock::validate`] turns them into a
-//! [`Geometry`](crate::Geometry) whose numbers agree with each other.
+//! [`Geometry`] whose numbers agree with each other.
 
 use std::mem::{offset_of, size_of};
 

@@ -94,8 +94,8 @@ impl InodeImage {
             .0
     }
 
-    /// The bytes behind the first 128 as fields; `None` in inodes of 128 bytes. Which of them
-    /// are meant as fields, [`Self::has`] tells.
+    /// The bytes behind the first 128 as fields; `None` in inodes of 128 bytes. Those past
+    /// [`Self::extra_isize`] are not fields, but part of the extended attributes.
     pub fn extra(&self) -> Option<&InodeExtra> {
         Some(
             InodeExtra::ref_from_prefix(self.bytes.get(BASE_BYTES..)?)
