@@ -38,9 +38,6 @@ pub(crate) use tree::{Format, Spare, Tree, add_blocks};
 /// each with a block of its own and its bits, and the inode.
 pub(crate) const INSERT_CREDITS: u32 = 6 + 6 * (1 + GROUP_CREDITS) + 1;
 
-/// Blocks that [`add_block`] may touch: as for an extent, the block and its bits.
-pub(crate) const BLOCK_CREDITS: u32 = INSERT_CREDITS + 1 + GROUP_CREDITS;
-
 /// A run of a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
@@ -258,7 +255,7 @@ pub(crate) fn with_extents<'a, 'h, R>(
 }
 
 /// Gives a directory one more block, behind the last one that its size says. The size grows by a block and the block is
-/// counted; the caller fills it ([`Handle::create`]) and stores the inode. Credits: [`BLOCK_CREDITS`].
+/// counted; the caller fills it ([`Handle::create`]) and stores the inode. Credits: [`INSERT_CREDITS`], the block and its bits.
 ///
 /// # Errors
 /// No space, `TooLarge`: nothing has changed then.
@@ -282,7 +279,7 @@ pub(crate) fn append_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result
 }
 
 /// Gives an inode a block of metadata (a directory's, a symlink's) at `at`, which is a hole. The mapping lock is held
-/// exclusively. The block is counted; size and filling are the caller's matter. Credits: [`BLOCK_CREDITS`].
+/// exclusively. The block is counted; size and filling are the caller's matter. Credits: [`INSERT_CREDITS`], the block and its bits.
 ///
 /// # Errors
 /// No space, `TooLarge`: nothing has changed then.

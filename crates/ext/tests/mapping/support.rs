@@ -10,14 +10,14 @@ use throughline_device::BlockDevice;
 use throughline_ext::{Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions};
 
 /// An image in a directory that goes with it.
-pub struct Image {
+pub(crate) struct Image {
     path: PathBuf,
     dir: tempfile::TempDir,
 }
 
 impl Image {
     /// Makes an image; `None`, said on stderr, where there is no `mke2fs` or this one does not know the options.
-    pub fn make(size: &str, args: &[&str]) -> Option<Self> {
+    pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
         match Command::new("mke2fs")
@@ -42,11 +42,11 @@ impl Image {
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn device(&self) -> Arc<dyn BlockDevice> {
+    pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
         let device = throughline_device::OpenOptions::new()
             .write(true)
             .direct(false)
@@ -54,12 +54,12 @@ impl Image {
         device.expect("the image opens")
     }
 
-    pub fn open(&self) -> Fs {
+    pub(crate) fn open(&self) -> Fs {
         open(self.device()).expect("the volume opens")
     }
 
     /// A copy of the image as it is now.
-    pub fn copy(&self) -> Self {
+    pub(crate) fn copy(&self) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
         std::fs::copy(&self.path, &path).expect("a copy");
@@ -67,7 +67,7 @@ impl Image {
     }
 
     /// `e2fsck -fy` can put it right; a tree with a torn node takes it two runs.
-    pub fn repair(&self, what: &str) {
+    pub(crate) fn repair(&self, what: &str) {
         for _ in 0..3 {
             let done = Command::new("e2fsck")
                 .arg("-fy")
@@ -87,7 +87,7 @@ impl Image {
     }
 
     /// `e2fsck -fn` finds nothing.
-    pub fn check(&self, what: &str) {
+    pub(crate) fn check(&self, what: &str) {
         let done = Command::new("e2fsck")
             .arg("-fn")
             .arg(&self.path)
@@ -102,7 +102,7 @@ impl Image {
     }
 
     /// A file's bytes as `debugfs` sees them.
-    pub fn dump(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn dump(&self, name: &str) -> Vec<u8> {
         let out = self.dir.path().join("dump");
         let request = format!("dump {name} {}", out.display());
         self.debugfs(&request);
@@ -110,7 +110,7 @@ impl Image {
     }
 
     /// What `debugfs` answers to a request.
-    pub fn debugfs(&self, request: &str) -> String {
+    pub(crate) fn debugfs(&self, request: &str) -> String {
         let done = Command::new("debugfs")
             .args(["-R", request])
             .arg(&self.path)
@@ -119,7 +119,7 @@ impl Image {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    pub fn free_blocks(&self) -> u64 {
+    pub(crate) fn free_blocks(&self) -> u64 {
         let text = self.debugfs("stats -h");
         let line = text
             .lines()
@@ -130,7 +130,7 @@ impl Image {
 }
 
 /// Opens a volume for writing.
-pub fn open(device: Arc<dyn BlockDevice>) -> throughline_ext::Result<Fs> {
+pub(crate) fn open(device: Arc<dyn BlockDevice>) -> throughline_ext::Result<Fs> {
     let mut options = OpenOptions::default();
     options.write = true;
     options.use_reserved = Some(true);
@@ -138,7 +138,7 @@ pub fn open(device: Arc<dyn BlockDevice>) -> throughline_ext::Result<Fs> {
 }
 
 /// Creates a file in the root.
-pub fn create(fs: &Fs, name: &str) -> Arc<Inode> {
+pub(crate) fn create(fs: &Fs, name: &str) -> Arc<Inode> {
     let root = fs.root().expect("the root");
     let new = NewInode {
         permissions: 0o644,
@@ -150,7 +150,7 @@ pub fn create(fs: &Fs, name: &str) -> Arc<Inode> {
 }
 
 /// Reads a whole file.
-pub fn read_all(fs: &Fs, inode: &Inode, len: usize) -> Vec<u8> {
+pub(crate) fn read_all(fs: &Fs, inode: &Inode, len: usize) -> Vec<u8> {
     let mut out = vec![0xEE; len + 7];
     let done = fs
         .read_at(inode, 0, &mut [IoSliceMut::new(&mut out)])
@@ -160,25 +160,25 @@ pub fn read_all(fs: &Fs, inode: &Inode, len: usize) -> Vec<u8> {
 }
 
 /// A small generator of random numbers (xorshift), so that a failing seed can be repeated.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % limit.max(1)
     }
 
-    pub fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(len + 8);
         while out.len() < len {
             let word = self.below(u64::MAX) | 0x0101_0101_0101_0101;
@@ -190,19 +190,19 @@ impl Random {
 }
 
 /// A file and what it must hold.
-pub struct Modelled {
-    pub name: String,
-    pub inode: Arc<Inode>,
-    pub model: Vec<u8>,
+pub(crate) struct Modelled {
+    pub(crate) name: String,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) model: Vec<u8>,
     /// The size is kept below.
-    pub limit: usize,
-    pub block: usize,
-    pub extents: bool,
+    pub(crate) limit: usize,
+    pub(crate) block: usize,
+    pub(crate) extents: bool,
 }
 
 impl Modelled {
     /// One random operation on file and model.
-    pub fn step(&mut self, fs: &Fs, random: &mut Random) {
+    pub(crate) fn step(&mut self, fs: &Fs, random: &mut Random) {
         let aligned = random.chance(50);
         let round = |at: usize| {
             if aligned {
@@ -285,7 +285,7 @@ impl Modelled {
     fn fallocate(&mut self, fs: &Fs, mode: Fallocate, offset: usize, len: usize) {
         use throughline_ext::{Error, Reason};
         let size = self.model.len();
-        let aligned = offset % self.block == 0 && len % self.block == 0;
+        let aligned = offset.is_multiple_of(self.block) && len.is_multiple_of(self.block);
         let end = offset + len;
         let moves = match mode {
             Fallocate::Collapse => Some(aligned && end < size),
@@ -330,7 +330,7 @@ impl Modelled {
     }
 
     /// The whole file as it is read now.
-    pub fn verify(&self, fs: &Fs) {
+    pub(crate) fn verify(&self, fs: &Fs) {
         let all = read_all(fs, &self.inode, self.model.len());
         assert_eq!(all.len(), self.model.len(), "{}: size", self.name);
         if let Some(at) = (0..all.len()).find(|i| all[*i] != self.model[*i]) {
