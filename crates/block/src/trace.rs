@@ -44,6 +44,11 @@ impl Trace {
         }))
     }
 
+    /// Whether anybody listens.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn now(&self) -> Option<Instant> {
         self.0.as_ref().map(|_| Instant::now())
     }

@@ -59,7 +59,7 @@ pub trait Queue: Send {
     /// Takes a request. Whatever goes wrong comes back as its completion.
     ///
     /// The device may start at once or at the next [`kick`](Queue::kick) or [`reap`](Queue::reap). With
-    /// [`depth`](Queue::depth) requests already on the device this first waits for one of them.
+    /// [`depth`](Queue::depth) requests already there this first waits for one of them.
     fn submit(&mut self, request: Request);
 
     /// Pushes what was submitted to the device, without waiting.
@@ -74,6 +74,6 @@ pub trait Queue: Send {
     /// Requests submitted and not yet reaped.
     fn in_flight(&self) -> usize;
 
-    /// How many requests the queue keeps on the device at once; at least 1.
+    /// How many requests the queue keeps on the device, or in line for it, at once; at least 1.
     fn depth(&self) -> usize;
 }

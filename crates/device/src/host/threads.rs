@@ -1,95 +1,118 @@
 //! The thread engine: `preadv2` and `pwritev2`, for where io_uring is forbidden.
 //!
 //! A request that is alone runs on the thread that waits for it, and costs no hand-over. With several in
-//! flight the others go to workers of the queue's own, started when first needed, at most [`MAX_DEPTH`].
+//! flight the others go to workers of the queue's own, started when first needed, at most [`MAX_WORKERS`].
+//!
+//! ```text
+//!  owner:  pending ──(all at once)──► jobs ─► worker: carry_out ─► done ──(all at once)──► ready
+//!                                     └───────────── Desk ───────────┘
+//! ```
+//!
+//! Who sleeps is woken only for something to do: workers for jobs that no one is awake for, the owner when
+//! as much is done as it waits for. The line of jobs is longer than the crew, so that a worker goes on to
+//! the next one without a switch of threads while the owner sleeps. Waiting is the standard library's, on
+//! a futex: what yields or spins for a while first loses its turn on a busy machine, each time.
+//!
 //! A worker that panicked could not give its request back: that aborts, as [`crate::scope`] would.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::fs::fdatasync;
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use super::file::HostFile;
 use super::transfer::{Step, Transfer};
-use crate::scope::{AbortOnUnwind, abort};
+use crate::scope::AbortOnUnwind;
 use crate::{Completion, Op, Queue, Request};
 
-/// The most requests of one queue at once: each takes a thread.
-const MAX_DEPTH: usize = 16;
+/// The most workers of one queue.
+const MAX_WORKERS: usize = 16;
+
+/// Requests in line for each worker, the one at hand included.
+const LINE: usize = 4;
 
 pub(super) struct ThreadsQueue {
     file: Arc<HostFile>,
+    max_workers: usize,
     depth: usize,
-    /// Submitted, and with no worker yet.
+    /// Submitted, and not handed to the workers.
     pending: VecDeque<Request>,
     /// Finished, and not reaped.
     ready: Vec<Completion>,
-    /// With the workers.
-    running: usize,
+    /// Handed to the workers, and not taken back.
+    handed: usize,
     crew: Option<Crew>,
 }
 
-/// The workers and the way to them and back.
+/// The workers, and the desk between them and the owner.
 struct Crew {
-    jobs: Sender<Request>,
-    job_source: Receiver<Request>,
-    done: Receiver<Completion>,
-    done_sink: Sender<Completion>,
+    desk: Arc<Desk>,
     workers: Vec<JoinHandle<()>>,
+}
+
+struct Desk {
+    state: Mutex<State>,
+    /// For workers: there are jobs, or the desk closes.
+    jobs_there: Condvar,
+    /// For the owner: as much is done as it waits for.
+    enough_done: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Request>,
+    done: Vec<Completion>,
+    /// Workers that sleep.
+    idle: usize,
+    /// With how many in `done` the owner is to be woken; none is enough while it is awake.
+    wanted: usize,
+    closed: bool,
 }
 
 impl ThreadsQueue {
     pub(super) fn new(file: Arc<HostFile>) -> ThreadsQueue {
-        let depth = (file.info.limits.queue_depth as usize).clamp(1, MAX_DEPTH);
+        let device_depth = (file.info.limits.queue_depth as usize).max(1);
+        let max_workers = device_depth.min(MAX_WORKERS);
         ThreadsQueue {
             file,
-            depth,
+            max_workers,
+            depth: device_depth.min(max_workers * LINE),
             pending: VecDeque::new(),
             ready: Vec::new(),
-            running: 0,
+            handed: 0,
             crew: None,
         }
     }
 
     /// Hands pending requests to workers until `keep` are left.
     fn dispatch(&mut self, keep: usize) {
-        while self.pending.len() > keep {
-            let Some(request) = self.pending.pop_front() else {
-                return;
-            };
-            let crew = self.crew.get_or_insert_with(|| Crew::new(self.depth));
-            if crew.workers.len() <= self.running && crew.workers.len() < self.depth {
-                crew.hire(&self.file);
-            }
-            if crew.workers.is_empty() {
-                // No threads to be had at all.
-                self.ready.push(carry_out(&self.file, request));
-                continue;
-            }
-            crew.jobs
-                .send(request)
-                .unwrap_or_else(|_| abort("the workers are gone"));
-            self.running += 1;
+        let count = self.pending.len().saturating_sub(keep);
+        if count == 0 {
+            return;
         }
+        let crew = self.crew.get_or_insert_with(Crew::new);
+        crew.hire(&self.file, (self.handed + count).min(self.max_workers));
+        if crew.workers.is_empty() {
+            // No threads to be had at all.
+            for request in self.pending.drain(..count) {
+                self.ready.push(carry_out(&self.file, request));
+            }
+            return;
+        }
+        crew.desk.take_jobs(self.pending.drain(..count));
+        self.handed += count;
     }
 
-    /// Takes what the workers have finished; waits for one if `wait`.
-    fn collect(&mut self, wait: bool) {
-        let Some(crew) = self.crew.as_ref().filter(|_| self.running > 0) else {
+    /// Takes what the workers have finished; waits for `wanted` of it, or all that was handed to them.
+    fn collect(&mut self, wanted: usize) {
+        let Some(crew) = self.crew.as_ref().filter(|_| self.handed > 0) else {
             return;
         };
-        let first = wait.then(|| {
-            crew.done
-                .recv()
-                .unwrap_or_else(|_| abort("the workers are gone"))
-        });
         let before = self.ready.len();
-        self.ready
-            .extend(first.into_iter().chain(crew.done.try_iter()));
-        self.running -= self.ready.len() - before;
+        crew.desk
+            .give_done(wanted.min(self.handed), &mut self.ready);
+        self.handed -= self.ready.len() - before;
     }
 }
 
@@ -102,9 +125,9 @@ impl Queue for ThreadsQueue {
             });
             return;
         }
-        if self.pending.len() + self.running >= self.depth {
+        if self.pending.len() + self.handed >= self.depth {
             self.dispatch(0);
-            self.collect(self.running >= self.depth);
+            self.collect(usize::from(self.handed >= self.depth));
         }
         self.pending.push_back(request);
     }
@@ -115,13 +138,13 @@ impl Queue for ThreadsQueue {
 
     fn reap(&mut self, wait_for: usize, done: &mut Vec<Completion>) {
         let wait_for = wait_for.min(self.in_flight());
-        self.collect(false);
+        self.collect(0);
         // One is left for this thread, if it is going to wait anyway.
         self.dispatch(usize::from(self.ready.len() < wait_for));
         while self.ready.len() < wait_for {
             match self.pending.pop_front() {
                 Some(request) => self.ready.push(carry_out(&self.file, request)),
-                None => self.collect(true),
+                None => self.collect(wait_for - self.ready.len()),
             }
         }
         self.dispatch(0);
@@ -129,7 +152,7 @@ impl Queue for ThreadsQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.pending.len() + self.running + self.ready.len()
+        self.pending.len() + self.handed + self.ready.len()
     }
 
     fn depth(&self) -> usize {
@@ -139,18 +162,11 @@ impl Queue for ThreadsQueue {
 
 impl Drop for ThreadsQueue {
     fn drop(&mut self) {
-        while self.running > 0 {
-            self.collect(true);
-        }
-        if let Some(Crew {
-            jobs,
-            job_source,
-            workers,
-            ..
-        }) = self.crew.take()
-        {
-            drop((jobs, job_source));
-            for worker in workers {
+        self.collect(self.handed);
+        if let Some(crew) = self.crew.take() {
+            crew.desk.lock().closed = true;
+            crew.desk.jobs_there.notify_all();
+            for worker in crew.workers {
                 let _ = worker.join(); // it aborts rather than panic
             }
         }
@@ -158,39 +174,99 @@ impl Drop for ThreadsQueue {
 }
 
 impl Crew {
-    fn new(depth: usize) -> Crew {
-        let (jobs, job_source) = bounded(depth);
-        let (done_sink, done) = bounded(depth);
+    fn new() -> Crew {
+        let state = State {
+            jobs: VecDeque::new(),
+            done: Vec::new(),
+            idle: 0,
+            wanted: usize::MAX,
+            closed: false,
+        };
+        let desk = Arc::new(Desk {
+            state: Mutex::new(state),
+            jobs_there: Condvar::new(),
+            enough_done: Condvar::new(),
+        });
         Crew {
-            jobs,
-            job_source,
-            done,
-            done_sink,
+            desk,
             workers: Vec::new(),
         }
     }
 
-    /// One worker more, if the system has a thread for us.
-    fn hire(&mut self, file: &Arc<HostFile>) {
-        let (file, jobs, done) = (
-            Arc::clone(file),
-            self.job_source.clone(),
-            self.done_sink.clone(),
-        );
-        let work = move || {
-            let bomb = AbortOnUnwind("an I/O worker panicked");
-            for request in &jobs {
-                let sent = done.send(carry_out(&file, request));
-                sent.unwrap_or_else(|_| abort("a queue is gone before its requests"));
-            }
-            std::mem::forget(bomb);
-        };
-        self.workers.extend(
-            thread::Builder::new()
+    /// Makes the crew `count` strong, or as strong as the system has threads for us.
+    fn hire(&mut self, file: &Arc<HostFile>, count: usize) {
+        while self.workers.len() < count {
+            let (file, desk) = (Arc::clone(file), Arc::clone(&self.desk));
+            let worker = thread::Builder::new()
                 .name("throughline-io".into())
-                .spawn(work),
-        );
+                .spawn(move || desk.work(&file));
+            match worker {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) => return,
+            }
+        }
     }
+}
+
+impl Desk {
+    /// Nobody panics while holding it without the process being aborted, so it is never poisoned for us.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds jobs, and wakes as many workers as there are jobs or sleepers.
+    fn take_jobs(&self, jobs: impl ExactSizeIterator<Item = Request>) {
+        let count = jobs.len();
+        let mut state = self.lock();
+        state.jobs.extend(jobs);
+        let wake = count.min(state.idle);
+        drop(state);
+        for _ in 0..wake {
+            self.jobs_there.notify_one();
+        }
+    }
+
+    /// Moves what is done to `to`, once there are `wanted`.
+    fn give_done(&self, wanted: usize, to: &mut Vec<Completion>) {
+        let mut state = self.lock();
+        while state.done.len() < wanted {
+            state.wanted = wanted;
+            state = sleep(&self.enough_done, state);
+        }
+        state.wanted = usize::MAX;
+        to.append(&mut state.done);
+    }
+
+    /// A worker's life.
+    fn work(&self, file: &HostFile) {
+        let bomb = AbortOnUnwind("an I/O worker panicked");
+        let mut state = self.lock();
+        loop {
+            while state.jobs.is_empty() && !state.closed {
+                state.idle += 1;
+                state = sleep(&self.jobs_there, state);
+                state.idle -= 1;
+            }
+            let Some(request) = state.jobs.pop_front() else {
+                break; // closed
+            };
+            drop(state);
+            let completion = carry_out(file, request);
+            state = self.lock();
+            state.done.push(completion);
+            if state.done.len() >= state.wanted {
+                state.wanted = usize::MAX;
+                drop(state);
+                self.enough_done.notify_one();
+                state = self.lock();
+            }
+        }
+        std::mem::forget(bomb);
+    }
+}
+
+fn sleep<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Does a request from beginning to end on this thread.
