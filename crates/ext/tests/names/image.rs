@@ -53,7 +53,10 @@ impl Image {
     }
 
     /// Opens it with options.
-    pub(crate) fn open_with(&self, edit: impl FnOnce(&mut OpenOptions)) -> throughline_ext::Result<Fs> {
+    pub(crate) fn open_with(
+        &self,
+        edit: impl FnOnce(&mut OpenOptions),
+    ) -> throughline_ext::Result<Fs> {
         let device = throughline_device::OpenOptions::new()
             .write(true)
             .direct(false)

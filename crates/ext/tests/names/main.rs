@@ -2,6 +2,7 @@
 
 mod growth;
 mod image;
+mod kernel;
 mod listing;
 mod model;
 mod orphans;
