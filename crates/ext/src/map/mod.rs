@@ -96,7 +96,10 @@ fn look(view: &View<'_>, block: FileBlock, max: u32) -> Result<Mapping> {
     let found = match view.format {
         Format::Extents => extents::lookup(view, block.0, max),
         Format::Indirect => indirect::lookup(view, block.0, max, view.fs.geo.block_bytes),
-        Format::None => Ok(Mapping { kind: Kind::Hole, len_blocks: max }),
+        Format::None => Ok(Mapping {
+            kind: Kind::Hole,
+            len_blocks: max,
+        }),
     };
     found.map_err(|e| e.in_inode(view.inode.ino))
 }
@@ -115,7 +118,11 @@ pub(crate) fn lookup_cached(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) 
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
     // More than was asked, so that the next calls need not look: an extent costs nothing, pointers are compared one by one.
-    let ahead = if view.format == Format::Indirect { max.max(LOOK_AHEAD_BLOCKS) } else { u32::MAX - block.0 };
+    let ahead = if view.format == Format::Indirect {
+        max.max(LOOK_AHEAD_BLOCKS)
+    } else {
+        u32::MAX - block.0
+    };
     let found = look(&view, block, ahead)?;
     State::remember(epoch, block.0.into(), found);
     Ok(found.first(max))
@@ -212,7 +219,9 @@ pub(crate) fn take(
     };
     let left = match tree.format() {
         Format::Extents => extents::remove(&mut tree, from, to, budget, count),
-        Format::Indirect => indirect::remove(&mut tree, from, to, budget, fs.geo.block_bytes, count),
+        Format::Indirect => {
+            indirect::remove(&mut tree, from, to, budget, fs.geo.block_bytes, count)
+        }
         Format::None => Ok(None),
     };
     let left = left.map_err(|e| e.in_inode(inode.ino))?;

@@ -2,10 +2,11 @@
 
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::features::{Incompat, RoCompat};
+use throughline_extfmt::indirect::IndirectGeometry;
 use throughline_extfmt::inode::{FileType, InodeFlags};
 
+use super::extents;
 use super::tree::Format;
-use super::{extents, indirect};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -49,41 +50,20 @@ pub(crate) fn set_size(inode: &Inode, size: u64) {
 /// The largest size in bytes that the file's format can have.
 pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
     let format = Format::of(&inode.raw.read());
+    // A file in the inode turns into what the volume has.
+    let extents = format == Format::Extents
+        || format == Format::None && fs.geo.incompat.contains(Incompat::EXTENTS);
     let block_bytes = fs.geo.block_bytes;
-    let blocks = match format {
-        Format::Extents => extents::END,
-        // A file in the inode turns into one of these.
-        Format::None if fs.geo.incompat.contains(Incompat::EXTENTS) => extents::END,
-        Format::Indirect | Format::None => indirect_blocks(fs),
+    let most = if extents {
+        extents::END.saturating_mul(block_bytes.into())
+    } else {
+        let huge_file = fs.geo.ro_compat.contains(RoCompat::HUGE_FILE);
+        IndirectGeometry::new(block_bytes).max_file_bytes(block_bytes, huge_file)
     };
-    let most = blocks
-        .saturating_mul(block_bytes.into())
-        .min(i64::MAX.unsigned_abs());
     // Revision 0 has no features, so nothing could say that a size has a high word.
     if fs.superblock.lock().is_rev0() {
         most.min(i32::MAX.unsigned_abs().into())
     } else {
         most
     }
-}
-
-/// Blocks that an indirect map can hold, its tables counted into `i_blocks`, which has 32 bits without `huge_file`.
-fn indirect_blocks(fs: &Fs) -> u64 {
-    let block_bytes = fs.geo.block_bytes;
-    let most = indirect::capacity(block_bytes);
-    if fs.geo.ro_compat.contains(RoCompat::HUGE_FILE) {
-        return most;
-    }
-    let countable = u64::from(u32::MAX) / u64::from(block_bytes / 512);
-    let fits = |blocks: u64| blocks + indirect::tables_of(blocks, block_bytes) <= countable;
-    let (mut low, mut high) = (0, most);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if fits(middle) {
-            low = middle
-        } else {
-            high = middle - 1
-        }
-    }
-    low
 }

@@ -28,7 +28,10 @@ pub(crate) struct Budget {
 impl Budget {
     /// Whatever there is.
     #[cfg(test)]
-    pub(crate) const ALL: Self = Self { runs: usize::MAX, blocks: u32::MAX };
+    pub(crate) const ALL: Self = Self {
+        runs: usize::MAX,
+        blocks: u32::MAX,
+    };
 
     pub(super) fn is_spent(&self) -> bool {
         self.runs == 0 || self.blocks == 0

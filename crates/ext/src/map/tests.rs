@@ -16,8 +16,13 @@ const SHAPES: &[&[&str]] = &[
 
 fn create(fs: &Fs, name: &str) -> Arc<Inode> {
     let root = fs.root().expect("the root");
-    let new = NewInode { permissions: 0o600, uid: 0, gid: 0 };
-    fs.create(&root, name.as_bytes(), NewKind::File, new).expect("a file")
+    let new = NewInode {
+        permissions: 0o600,
+        uid: 0,
+        gid: 0,
+    };
+    fs.create(&root, name.as_bytes(), NewKind::File, new)
+        .expect("a file")
 }
 
 fn step(fs: &Fs, inode: &Inode, rng: &mut Rng, unit: u64) -> String {
@@ -46,7 +51,9 @@ fn step(fs: &Fs, inode: &Inode, rng: &mut Rng, unit: u64) -> String {
 #[test]
 fn credits_cover_what_is_touched() {
     for (seed, args) in SHAPES.iter().enumerate() {
-        let Some(image) = Image::make("24M", args) else { continue };
+        let Some(image) = Image::make("24M", args) else {
+            continue;
+        };
         println!("{args:?}: seed {seed}");
         let fs = image.open();
         let mut rng = Rng::new(seed as u64);
@@ -55,8 +62,15 @@ fn credits_cover_what_is_touched() {
         for round in 0..800 {
             let inode = &inodes[rng.below(2) as usize];
             let done = step(&fs, inode, &mut rng, unit);
-            assert_eq!(fs.journal.status().credit_overruns, 0, "{done}, step {round} of {args:?}");
-            assert!(fs.journal.status().aborted.is_none(), "{done}, step {round} of {args:?}");
+            assert_eq!(
+                fs.journal.status().credit_overruns,
+                0,
+                "{done}, step {round} of {args:?}"
+            );
+            assert!(
+                fs.journal.status().aborted.is_none(),
+                "{done}, step {round} of {args:?}"
+            );
         }
         fs.close().expect("closing");
         image.check("after all");

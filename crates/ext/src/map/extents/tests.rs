@@ -283,7 +283,10 @@ impl World {
     fn remove(&mut self) {
         let (from, to) = self.range();
         let mut freed = Vec::new();
-        let budget = Budget { runs: 2, blocks: 1 + self.random.below(30) as u32 };
+        let budget = Budget {
+            runs: 2,
+            blocks: 1 + self.random.below(30) as u32,
+        };
         let mut end = Some(u64::from(to));
         while let Some(e) = end {
             match remove(&mut self.store, from.into(), e, budget, |x| freed.push(x)) {
@@ -334,7 +337,17 @@ impl World {
         let room = std::mem::replace(&mut self.store.room, usize::MAX);
         let mut end = Some(u64::from(to));
         while let Some(e) = end {
-            end = remove(&mut self.store, from.into(), e, Budget { runs: 3, blocks: 20 }, drop).expect("remove");
+            end = remove(
+                &mut self.store,
+                from.into(),
+                e,
+                Budget {
+                    runs: 3,
+                    blocks: 20,
+                },
+                drop,
+            )
+            .expect("remove");
         }
         let mut cursor = Some(u64::from(to));
         while let Some(c) = cursor {

@@ -100,12 +100,7 @@ fn pieces(
             return None;
         }
         let route = Route::new(start + done, block_bytes)?;
-        let slots = if route.levels == 0 {
-            super::DIRECT as usize
-        } else {
-            route.per as usize
-        };
-        let count = (slots - route.slots[route.levels]).min((len - done) as usize);
+        let count = (route.last_slots() - route.slots[route.levels]).min((len - done) as usize);
         let skipped = done;
         done += count as u32;
         Some((route, skipped, count))

@@ -15,7 +15,8 @@ mod remove;
 #[cfg(test)]
 mod tests;
 
-use throughline_extfmt::FsBlock;
+use throughline_extfmt::indirect::{DIRECT, IndirectGeometry, MAX_LEVELS};
+use throughline_extfmt::{FileBlock, FsBlock};
 
 use super::store::Nodes;
 use super::{Kind, Mapping};
@@ -24,9 +25,7 @@ use crate::error::Result;
 pub(crate) use insert::{insert, missing_tables};
 pub(crate) use remove::remove;
 
-/// Pointers to data in the inode.
-const DIRECT: u32 = 12;
-const POINTER_BYTES: usize = 4;
+const POINTER_BYTES: usize = throughline_extfmt::indirect::POINTER_BYTES as usize;
 
 /// The way to a block: the slot in the inode, then the slots in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,70 +33,45 @@ struct Route {
     /// Tables on the way, 0 to 3.
     levels: usize,
     /// Slot in the inode, then in each table.
-    slots: [usize; 4],
+    slots: [usize; MAX_LEVELS + 1],
     /// The block, counted from the first one with as many levels.
     within: u64,
-    /// Pointers of a table.
-    per: u64,
+    geometry: IndirectGeometry,
 }
 
 impl Route {
     /// The way to `block`; `None` behind the last block that can be mapped.
     fn new(block: u32, block_bytes: u32) -> Option<Self> {
-        let per = u64::from(block_bytes) / POINTER_BYTES as u64;
-        if block < DIRECT {
-            return Some(Self {
-                levels: 0,
-                slots: [block as usize, 0, 0, 0],
-                within: block.into(),
-                per,
-            });
+        let geometry = IndirectGeometry::new(block_bytes);
+        let path = geometry.path(FileBlock(block))?;
+        let levels = path.levels();
+        let mut slots = [0; MAX_LEVELS + 1];
+        for (slot, index) in slots.iter_mut().zip(path.indexes()) {
+            *slot = *index as usize;
         }
-        let mut within = u64::from(block - DIRECT);
-        let mut span = per;
-        for levels in 1..=3 {
-            if within < span {
-                let mut slots = [DIRECT as usize - 1 + levels, 0, 0, 0];
-                for (level, slot) in slots.iter_mut().enumerate().skip(1).take(levels) {
-                    *slot = (within / per.pow((levels - level) as u32) % per) as usize;
-                }
-                return Some(Self {
-                    levels,
-                    slots,
-                    within,
-                    per,
-                });
-            }
-            within -= span;
-            span *= per;
-        }
-        None
+        let within = u64::from(block).saturating_sub(geometry.first_of(levels));
+        Some(Self {
+            levels,
+            slots,
+            within,
+            geometry,
+        })
     }
 
     /// How far the block is into what the slot of that level covers, and how many blocks that is.
     fn place(&self, level: usize) -> (u64, u64) {
-        let span = self.per.pow((self.levels - level) as u32);
+        let span = self.geometry.span(self.levels - level);
         (self.within % span, span)
     }
-}
 
-/// Blocks of data that a map can hold: 2^32 - 1 at most.
-pub(crate) fn capacity(block_bytes: u32) -> u64 {
-    let per = u64::from(block_bytes) / POINTER_BYTES as u64;
-    (u64::from(DIRECT) + per + per.pow(2) + per.pow(3)).min(u32::MAX.into())
-}
-
-/// Tables that a file of `blocks` blocks without holes has.
-pub(crate) fn tables_of(blocks: u64, block_bytes: u32) -> u64 {
-    let per = u64::from(block_bytes) / POINTER_BYTES as u64;
-    let mut rest = blocks.saturating_sub(DIRECT.into());
-    let mut tables = 0;
-    for levels in 1..=3u32 {
-        let here = rest.min(per.pow(levels));
-        tables += (1..=levels).map(|l| here.div_ceil(per.pow(l))).sum::<u64>();
-        rest -= here;
+    /// Slots of the last table, or of the inode those for data.
+    fn last_slots(&self) -> usize {
+        if self.levels == 0 {
+            DIRECT as usize
+        } else {
+            self.geometry.per_block() as usize
+        }
     }
-    tables
 }
 
 /// A pointer out of `i_block` or a table.

@@ -1,11 +1,12 @@
 //! Taking blocks out of an indirect map, from the end of a range to its beginning.
 
 use smallvec::SmallVec;
+use throughline_extfmt::indirect::IndirectGeometry;
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use super::super::extents::Extent;
 use super::super::store::{Budget, NodesMut};
-use super::{POINTER_BYTES, Route, capacity, pointer, set_pointer};
+use super::{POINTER_BYTES, Route, pointer, set_pointer};
 use crate::error::Result;
 
 /// Takes mapped blocks out of `from..to`, the last ones first, as many as `budget` says, and hands each run to `freed`; tables
@@ -18,7 +19,7 @@ pub(crate) fn remove<S: NodesMut>(
     block_bytes: u32,
     mut freed: impl FnMut(Extent),
 ) -> Result<Option<u64>> {
-    let mut to = to.min(capacity(block_bytes));
+    let mut to = to.min(IndirectGeometry::new(block_bytes).max_blocks());
     while from < to && !budget.is_spent() {
         let last = to - 1;
         let Some(route) = Route::new(last as u32, block_bytes) else {
@@ -38,7 +39,14 @@ pub(crate) fn remove<S: NodesMut>(
         let mut runs: SmallVec<[Extent; 8]> = SmallVec::new();
         let stop = match way.last() {
             Some((_, table)) => collect(table, lowest, slot, last as u32, budget.runs, &mut runs),
-            None => collect(&store.root(), lowest, slot, last as u32, budget.runs, &mut runs),
+            None => collect(
+                &store.root(),
+                lowest,
+                slot,
+                last as u32,
+                budget.runs,
+                &mut runs,
+            ),
         };
         for run in &runs {
             store
@@ -120,7 +128,12 @@ fn collect(
 
 /// Clears the slots from `stop` to the route's own in the last table, and frees the tables that this empties. Answers
 /// whether there were any.
-fn clear<S: NodesMut>(store: &mut S, route: &Route, way: &Way<S::Node>, stop: usize) -> Result<bool> {
+fn clear<S: NodesMut>(
+    store: &mut S,
+    route: &Route,
+    way: &Way<S::Node>,
+    stop: usize,
+) -> Result<bool> {
     let mut stop = stop;
     for (level, (at, table)) in way.iter().enumerate().rev() {
         let cleared = stop * POINTER_BYTES..(route.slots[level + 1] + 1) * POINTER_BYTES;
