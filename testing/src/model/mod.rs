@@ -1,0 +1,28 @@
+//! A reference model of a file system, and a driver that runs random operations on it and on a file system under
+//! test side by side.
+//!
+//! ```text
+//!  Generator ── Op ──► Driver ──► Subject (the file system under test)
+//!     (seed)             │           │ answer
+//!                        ▼           ▼
+//!                      Tree ◄── compared: answers, attributes, names, contents
+//! ```
+//!
+//! Invariants:
+//! - The same seed and [`Bounds`] give the same operations, as long as the answers are the same.
+//! - Every answer is compared; "no space" alone is the subject's to say, and has to be true.
+
+mod compare;
+mod content;
+mod drive;
+mod generate;
+mod op;
+mod subject;
+mod tree;
+
+pub use content::Content;
+pub use drive::Driver;
+pub use generate::{Bounds, Profile};
+pub use op::Op;
+pub use subject::{Answer, FallocateMode, FileKind, Refusal, RenameMode, Space, Stat, Subject};
+pub use tree::{Body, Expected, Id, Node, ROOT, Tree};

@@ -1,0 +1,67 @@
+//! One operation of the driver.
+
+use std::fmt;
+
+use super::subject::{FallocateMode, FileKind, RenameMode};
+
+/// A path, shown as text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Path(pub Vec<u8>);
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.escape_ascii().to_string();
+        match text.char_indices().nth(60) {
+            Some((at, _)) => write!(f, "{}...({} bytes)", &text[..at], self.0.len()),
+            None => f.write_str(&text),
+        }
+    }
+}
+
+/// Data of a write, told by its length and the seed of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Bytes.
+    pub len: usize,
+    /// What decides them.
+    pub seed: u64,
+}
+
+impl Data {
+    /// The bytes.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        fastrand::Rng::with_seed(self.seed).fill(&mut bytes);
+        bytes
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the calls of `Subject`
+pub enum Op {
+    Create(Path, u32),
+    Mkdir(Path, u32),
+    Symlink(Path, Path),
+    Mknod(Path, FileKind, u32, (u32, u32)),
+    Link(Path, Path),
+    Unlink(Path),
+    Rmdir(Path),
+    Rename(Path, Path, RenameMode),
+    Write(Path, u64, Data),
+    Read(Path, u64, usize),
+    Truncate(Path, u64),
+    Fallocate(Path, FallocateMode, u64, u64),
+    Seek(Path, u64),
+    Stat(Path),
+    ReadLink(Path),
+    ReadDir(Path),
+    SetAttributes(Path, Option<u32>, Option<(u32, u32)>),
+    SetModified(Path, (i64, u32)),
+    Keep(Path),
+    WriteKept(u64, Data),
+    ReadKept(u64, usize),
+    CloseKept,
+    Sync,
+    Reopen,
+}

@@ -1,0 +1,139 @@
+//! Many threads on one volume: names, data and space of the same groups change at once; `e2fsck` judges what is left.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Barrier;
+
+use throughline::{Attributes, OpenOptions, RenameMode, Volume};
+
+const THREADS: u64 = 4;
+const STEPS: u64 = 400;
+
+fn run(program: &str, arguments: &[&str]) -> std::process::Output {
+    Command::new(program)
+        .args(arguments)
+        .env(
+            "PATH",
+            format!(
+                "{}:/usr/sbin:/sbin",
+                std::env::var("PATH").unwrap_or_default()
+            ),
+        )
+        .output()
+        .unwrap_or_else(|e| panic!("{program} is needed for this test: {e}"))
+}
+
+/// One thread's work in a folder of its own and in the one that all share. What a file holds says whose it is.
+fn work(volume: &Volume, thread: u64, seed: u64) -> throughline::Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed ^ thread);
+    let own = format!("/own{thread}");
+    volume.create_dir(&own, &Attributes::new())?;
+    for step in 0..STEPS {
+        let path = if step % 3 == 0 {
+            format!("/shared/t{thread}-{step}")
+        } else {
+            format!("{own}/{step}")
+        };
+        if step % 5 == 0 {
+            volume.create_dir(&path, &Attributes::new())?;
+            volume
+                .create_file(format!("{path}/inside"), &Attributes::new())?
+                .write_at(0, &[thread as u8; 100])?;
+            continue;
+        }
+        let content = vec![thread as u8; random.usize(1..40_000)];
+        let file = volume.create_file(&path, &Attributes::new())?;
+        file.write_at(random.u64(0..3) * 4096, &content)?;
+        drop(file);
+        match random.u32(0..4) {
+            0 => volume.remove_file(&path)?,
+            1 => volume.rename(
+                &path,
+                format!("/shared/moved-{thread}-{step}"),
+                RenameMode::Replace,
+            )?,
+            2 => volume.open_file(&path)?.set_len(10)?,
+            _ => volume.hard_link(&path, format!("{own}/link-{step}"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Every byte of every file in a folder is 0 or its writer's.
+fn check_owners(volume: &Volume, folder: &Path) {
+    for entry in volume.read_dir(folder).expect("a folder can be read") {
+        let entry = entry.expect("an entry can be read");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(writer) = name
+            .strip_prefix("moved-")
+            .or_else(|| name.strip_prefix('t'))
+            .and_then(|n| n.split('-').next()?.parse::<u8>().ok())
+        else {
+            continue;
+        };
+        let path = folder.join(&name);
+        if volume.metadata(&path).expect("metadata").file_type() != throughline::FileType::File {
+            continue;
+        }
+        let mut content = vec![0; 64 << 10];
+        let len = volume
+            .open_file(&path)
+            .expect("opens")
+            .read_at(0, &mut content)
+            .expect("reads");
+        assert!(
+            content[..len].iter().all(|b| *b == 0 || *b == writer),
+            "{name} holds another's bytes"
+        );
+    }
+}
+
+#[test]
+fn threads_on_one_volume_leave_it_clean() {
+    let seed = std::env::var("THROUGHLINE_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(0x5eed);
+    for arguments in [
+        &["-t", "ext4"][..],
+        &["-t", "ext3", "-b", "1024"],
+        &["-t", "ext2"],
+        &["-t", "ext4", "-O", "inline_data,^metadata_csum,uninit_bg"],
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let image = folder.path().join("image").to_string_lossy().into_owned();
+        let made = run(
+            "mke2fs",
+            &[&["-q", "-F"], arguments, &[&image, "160M"]].concat(),
+        );
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let volume = OpenOptions::new().open(&image).expect("opens");
+        volume
+            .create_dir("/shared", &Attributes::new())
+            .expect("mkdir");
+        let start = Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (volume, start) = (&volume, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    work(volume, thread, seed).unwrap_or_else(|e| {
+                        panic!("thread {thread}, THROUGHLINE_SEED={seed}: {e}")
+                    });
+                });
+            }
+        });
+        check_owners(&volume, Path::new("/shared"));
+        volume.close().expect("closes");
+        let checked = run("e2fsck", &["-fn", &image]);
+        assert!(
+            checked.status.success(),
+            "{arguments:?}, THROUGHLINE_SEED={seed}:\n{}",
+            String::from_utf8_lossy(&checked.stdout)
+        );
+    }
+}

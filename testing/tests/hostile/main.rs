@@ -1,0 +1,119 @@
+//! Images that nobody should trust: structures changed one by one and sealed again, random bytes, images cut short. All
+//! of it is read and changed; errors are fine, a panic, a hang or memory without bound is not.
+//!
+//! `THROUGHLINE_HOSTILE='ext4 rich:17'` runs one image again, `THROUGHLINE_SOAK=1` many more.
+
+mod base;
+mod exercise;
+mod mutate;
+mod survey;
+mod watch;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::RECIPES;
+use survey::Base;
+use watch::Watch;
+
+/// Two threads, as many as the machine that is spoken of.
+const THREADS: usize = 2;
+
+fn per_recipe() -> u64 {
+    if std::env::var_os("THROUGHLINE_SOAK").is_some() {
+        20_000
+    } else {
+        300
+    }
+}
+
+/// All base images, or nothing where the tools are missing.
+fn bases() -> Vec<(&'static str, Base)> {
+    let made = RECIPES
+        .iter()
+        .map(|recipe| Some((recipe.name, Base::new(base::make(recipe)?))));
+    made.collect::<Option<_>>().unwrap_or_else(|| {
+        eprintln!("skipped: mke2fs, debugfs or e2fsck is missing or does not know a feature");
+        Vec::new()
+    })
+}
+
+/// Runs images of all recipes over threads.
+fn run_all(watch: &Watch, bases: &[(&str, Base)], seeds: std::ops::Range<u64>) {
+    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (opened, writable, changed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let (seed, recipe) = (
+                seeds.start + n / bases.len() as u64,
+                n as usize % bases.len(),
+            );
+            if seed >= seeds.end {
+                return;
+            }
+            let (name, base) = &bases[recipe];
+            let what = format!("THROUGHLINE_HOSTILE='{name}:{seed}'");
+            match watch.over(&what, || exercise::exercise(&mutate::mutate(base, seed))) {
+                Some(reached) => {
+                    opened.fetch_add(reached.opened.into(), Ordering::Relaxed);
+                    writable.fetch_add(reached.writable.into(), Ordering::Relaxed);
+                    changed.fetch_add((reached.changes > 20).into(), Ordering::Relaxed);
+                }
+                None => {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let all = (seeds.end - seeds.start) * bases.len() as u64;
+    eprintln!(
+        "{all} images: {} could be read, {} opened for writing, {} changed",
+        count(&opened),
+        count(&writable),
+        count(&changed)
+    );
+    assert_eq!(
+        count(&failed),
+        0,
+        "images with a panic; they are named above"
+    );
+    // Damage that is refused at the door tests the door only.
+    assert!(count(&opened) * 2 > all && count(&changed) * 4 > all);
+}
+
+#[test]
+fn damaged_images() {
+    let bases = bases();
+    let watch = Watch::start();
+    for (name, base) in &bases {
+        let reached = watch
+            .over(name, || exercise::exercise(&base.bytes))
+            .expect("a sound image");
+        assert!(reached.opened && reached.names > 200, "{name}: {reached:?}");
+        assert!(
+            reached.writable != name.ends_with("recover"),
+            "{name}: {reached:?}"
+        );
+    }
+    if let Ok(one) = std::env::var("THROUGHLINE_HOSTILE") {
+        let (name, seed) = one.rsplit_once(':').expect("NAME:SEED");
+        let base = &bases
+            .iter()
+            .find(|(found, _)| *found == name)
+            .expect("a recipe's name")
+            .1;
+        let bytes = mutate::mutate(base, seed.parse().expect("a number"));
+        if let Some(path) = std::env::var_os("THROUGHLINE_HOSTILE_IMAGE") {
+            std::fs::write(path, &bytes).expect("a place for the image");
+        }
+        assert!(watch.over(&one, || exercise::exercise(&bytes)).is_some());
+    } else if !bases.is_empty() {
+        run_all(&watch, &bases, 0..per_recipe());
+    }
+}

@@ -1,0 +1,82 @@
+//! Bounds: what takes too long or too much memory ends the process, and says at which image.
+
+use std::collections::HashMap;
+use std::panic;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// An image takes milliseconds. This is no measurement: it is for those that would take for ever.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Memory that is touched, over what there was before.
+const MOST_RESIDENT_KIB: u64 = 256 << 10;
+/// Addresses: also what was asked for and never touched. Stacks and the allocator's arenas are among them.
+const MOST_ADDRESSES_KIB: u64 = 2 << 20;
+
+type Running = Arc<Mutex<HashMap<ThreadId, (String, Instant)>>>;
+
+/// Watches all threads that work on images.
+pub struct Watch {
+    running: Running,
+    resident_kib: u64,
+    addresses_kib: u64,
+}
+
+impl Watch {
+    /// Starts watching; panics say which image was at work.
+    pub fn start() -> Watch {
+        let running = Running::default();
+        let (all, shown) = (Arc::clone(&running), Arc::clone(&running));
+        std::thread::spawn(move || {
+            loop {
+                std::thread::park_timeout(Duration::from_secs(1));
+                for (what, since) in all.lock().unwrap_or_else(PoisonError::into_inner).values() {
+                    if since.elapsed() > DEADLINE {
+                        eprintln!("hostile: {what} does not end");
+                        std::process::abort();
+                    }
+                }
+            }
+        });
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let running = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((what, _)) = running.get(&std::thread::current().id()) {
+                eprintln!("hostile: a panic at {what}");
+            }
+            drop(running);
+            before(info);
+        }));
+        Watch {
+            running,
+            resident_kib: status_kib("VmHWM:"),
+            addresses_kib: status_kib("VmPeak:"),
+        }
+    }
+
+    /// Runs `work` on the image `what`; whether it ended without a panic.
+    pub fn over<R>(&self, what: &str, work: impl FnOnce() -> R) -> Option<R> {
+        let me = std::thread::current().id();
+        let lock = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        lock().insert(me, (what.to_owned(), Instant::now()));
+        let result = panic::catch_unwind(panic::AssertUnwindSafe(work)).ok();
+        let resident = status_kib("VmHWM:").saturating_sub(self.resident_kib);
+        let addresses = status_kib("VmPeak:").saturating_sub(self.addresses_kib);
+        let running = lock();
+        assert!(
+            resident < MOST_RESIDENT_KIB && addresses < MOST_ADDRESSES_KIB,
+            "{resident} KiB of memory and {addresses} KiB of addresses more, at one of {running:?}",
+        );
+        drop(running);
+        lock().remove(&me);
+        result
+    }
+}
+
+/// A line of `/proc/self/status`; 0 where there is none.
+fn status_kib(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,182 @@
+//! What becomes of one volume: filled and changed by us, judged by e2fsck, debugfs and the kernel; changed and filled by
+//! the kernel, read and changed by us.
+
+use throughline::Volume;
+
+use crate::attributes::Attributes;
+use crate::expected::Expected;
+use crate::fs::{Step, compare};
+use crate::kernel::{self, Mount};
+use crate::tool::{self, Image};
+use crate::tree::{Pair, Shape};
+use crate::{attributes, debugfs};
+
+/// How much a volume is filled with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// 3000 names in one directory, files up to 5 MiB.
+    Full,
+    /// For volumes with room for few.
+    Small,
+}
+
+/// Makes the volume and leads it through its life.
+pub(crate) fn run(args: &[&str], size: &str, load: Load) {
+    if !tool::has_tools() {
+        return;
+    }
+    let Some(image) = Image::make(args, size) else {
+        return;
+    };
+    image.check("as mke2fs made it");
+    let mut volume = image
+        .open_writable()
+        .expect("the new volume opens for writing");
+    let info = volume.info().expect("what the volume is");
+    let shape = shape(&info.features, info.block_bytes, load);
+    let owner = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let mut expected = Expected::new(info.inode_bytes, owner);
+
+    Pair {
+        fs: &mut volume,
+        expected: &mut expected,
+    }
+    .build("/a", &shape);
+    close(volume, "after it was filled");
+    image.check("after we filled it");
+    let mut volume = image.open_writable().expect("it opens again");
+    compare("read again by us", &mut expected, &mut volume);
+    Pair {
+        fs: &mut volume,
+        expected: &mut expected,
+    }
+    .change("/a", 0, &shape);
+    compare("before it is closed", &mut expected, &mut volume);
+    close(volume, "after it was changed");
+    image.check("after we changed it");
+    debugfs::compare("changed by us", &image, &mut expected);
+    with_kernel(&image, &mut expected, &shape, &info.features);
+}
+
+/// The kernel's part, where it takes this volume at all.
+fn with_kernel(image: &Image, expected: &mut Expected, shape: &Shape, features: &[String]) {
+    if !kernel::may_mount() {
+        return;
+    }
+    let page_bytes = rustix::param::page_size() as u64;
+    let mut mount = match Mount::new(image, false) {
+        Ok(mount) => mount,
+        Err(why) if shape.block_bytes > page_bytes => {
+            eprintln!("skipped: this kernel takes no blocks larger than its pages: {why}");
+            return;
+        }
+        Err(why) => panic!("the kernel does not mount what we changed: {why}"),
+    };
+    compare("changed by us, read by the kernel", expected, &mut mount);
+    mount.close();
+    if features.iter().any(|name| name == "mmp") && !tool::soak() {
+        eprintln!(
+            "skipped: the kernel's writing with mmp, which waits for long (THROUGHLINE_SOAK=1 does it)"
+        );
+        return;
+    }
+
+    let mut mount = Mount::new(image, true).expect("the kernel mounts for writing");
+    Pair {
+        fs: &mut mount,
+        expected,
+    }
+    .build("/b", shape);
+    Pair {
+        fs: &mut mount,
+        expected,
+    }
+    .change("/a", 1, shape);
+    let mut attributes = attributes::set(&mount, shape, features);
+    Pair {
+        fs: &mut mount,
+        expected,
+    }
+    .settle();
+    mount.close();
+    image.check("after the kernel wrote it");
+    let mut volume = image
+        .open_read_only()
+        .expect("we open what the kernel wrote");
+    compare("written by the kernel, read by us", expected, &mut volume);
+    close(volume, "after it was read");
+
+    let mut volume = image
+        .open_writable()
+        .expect("we open what the kernel wrote for writing");
+    Pair {
+        fs: &mut volume,
+        expected,
+    }
+    .change("/b", 0, shape);
+    Pair {
+        fs: &mut volume,
+        expected,
+    }
+    .change("/a", 2, shape);
+    remove(
+        &mut Pair {
+            fs: &mut volume,
+            expected,
+        },
+        "/b/many",
+        &mut attributes,
+    );
+    Pair {
+        fs: &mut volume,
+        expected,
+    }
+    .settle();
+    close(volume, "after the kernel's tree was changed");
+    image.check("after we changed what the kernel wrote");
+    let mut mount = Mount::new(image, false).expect("the kernel mounts it again");
+    compare(
+        "the kernel's tree, changed by us, read by the kernel",
+        expected,
+        &mut mount,
+    );
+    attributes::compare(&mount, &attributes);
+}
+
+/// Removes a directory and all that is in it.
+fn remove(pair: &mut Pair<'_>, dir: &str, attributes: &mut Attributes) {
+    for path in pair.expected.under(dir).into_iter().rev() {
+        let directory = pair.expected.stat_kind(&path).is_dir();
+        pair.step(if directory {
+            Step::Rmdir(path)
+        } else {
+            Step::Unlink(path)
+        });
+    }
+    pair.step(Step::Rmdir(dir.into()));
+    attributes.retain(|(path, _), _| pair.expected.exists(path));
+}
+
+pub(crate) fn close(volume: Volume, when: &str) {
+    volume
+        .close()
+        .unwrap_or_else(|e| panic!("closing {when}: {e}"));
+}
+
+fn shape(features: &[String], block_bytes: u32, load: Load) -> Shape {
+    let has = |name: &str| features.iter().any(|feature| feature == name);
+    let (names, big_bytes) = match load {
+        Load::Full => (3000, 5 << 20),
+        Load::Small => (300, 1 << 20),
+    };
+    Shape {
+        block_bytes: block_bytes.into(),
+        extents: has("extent"),
+        names,
+        large_file: has("large_file"),
+        big_bytes,
+    }
+}

@@ -1,0 +1,151 @@
+//! e2fsprogs and the system's tools, and an image that is removed at the end.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use throughline::{OpenOptions, Volume};
+
+/// Runs a program to its end.
+pub(crate) fn output(program: &str, args: &[&str]) -> Output {
+    let path = format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env("PATH", path)
+        .env("LC_ALL", "C")
+        .env("PAGER", "cat")
+        .env("DEBUGFS_PAGER", "cat");
+    command
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"))
+}
+
+/// Whether e2fsprogs is there; what is missing goes to stderr.
+pub(crate) fn has_tools() -> bool {
+    let path = format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    );
+    ["mke2fs", "e2fsck", "debugfs"].into_iter().all(|tool| {
+        let there = Command::new(tool)
+            .arg("-V")
+            .env("PATH", &path)
+            .output()
+            .is_ok();
+        if !there {
+            eprintln!("skipped: {tool} is not installed");
+        }
+        there
+    })
+}
+
+/// Whether the long version of the tests was asked for.
+pub(crate) fn soak() -> bool {
+    std::env::var_os("THROUGHLINE_SOAK").is_some_and(|value| value == "1")
+}
+
+/// An image in a directory of its own.
+pub(crate) struct Image {
+    dir: TempDir,
+    path: PathBuf,
+}
+
+impl Image {
+    /// Makes one with `mke2fs`; `None`, and a word on stderr, where it does not know the options.
+    pub(crate) fn make(args: &[&str], size: &str) -> Option<Self> {
+        let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");
+        let path = dir.path().join("image");
+        let image = Self { dir, path };
+        let mut all = vec!["-q", "-F"];
+        all.extend(args);
+        all.extend([image.name(), size]);
+        let output = output("mke2fs", &all);
+        let told = String::from_utf8_lossy(&output.stderr);
+        if told.contains("Invalid filesystem option") || told.contains("invalid option") {
+            eprintln!("skipped: mke2fs {args:?}: {}", told.trim());
+            return None;
+        }
+        assert!(output.status.success(), "mke2fs {all:?}: {told}");
+        Some(image)
+    }
+
+    /// A copy in a directory of its own, holes kept.
+    pub(crate) fn copy(&self) -> Self {
+        let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");
+        let path = dir.path().join("image");
+        let copied = output(
+            "cp",
+            &[
+                "--sparse=always",
+                self.name(),
+                path.to_str().expect("UTF-8"),
+            ],
+        );
+        assert!(
+            copied.status.success(),
+            "cp: {}",
+            String::from_utf8_lossy(&copied.stderr)
+        );
+        Self { dir, path }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.path.to_str().expect("UTF-8")
+    }
+
+    /// A path beside the image.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// All its bytes as a number, to see whether any changed.
+    pub(crate) fn digest(&self) -> u64 {
+        use std::hash::Hasher;
+        use std::io::Read;
+        let mut file = std::fs::File::open(&self.path).expect("the image opens");
+        let (mut hasher, mut piece) = (std::hash::DefaultHasher::new(), vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut piece).expect("the image can be read") {
+                0 => return hasher.finish(),
+                n => hasher.write(&piece[..n]),
+            }
+        }
+    }
+
+    pub(crate) fn open_writable(&self) -> throughline::Result<Volume> {
+        OpenOptions::new().open(&self.path)
+    }
+
+    pub(crate) fn open_read_only(&self) -> throughline::Result<Volume> {
+        OpenOptions::new().read_only(true).open(&self.path)
+    }
+
+    /// `e2fsck -fn` must find nothing.
+    pub(crate) fn check(&self, when: &str) {
+        let checked = output("e2fsck", &["-fn", self.name()]);
+        let told = String::from_utf8_lossy(&checked.stdout);
+        assert!(
+            checked.status.success(),
+            "{when}: e2fsck -fn: {told}{}",
+            String::from_utf8_lossy(&checked.stderr)
+        );
+    }
+
+    /// `debugfs` does what a script says, one request a line; its output.
+    pub(crate) fn debugfs(&self, writing: bool, requests: &str) -> String {
+        let script = self.beside("requests");
+        std::fs::write(&script, requests).expect("a script");
+        let mut args = vec!["-f", script.to_str().expect("UTF-8"), self.name()];
+        if writing {
+            args.insert(0, "-w");
+        }
+        let done = output("debugfs", &args);
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "debugfs {requests}: {told}");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+}

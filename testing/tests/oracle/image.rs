@@ -1,0 +1,325 @@
+//! Images as `mke2fs` makes them, over the features of the format.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
+use throughline_testing::model::Bounds;
+
+/// One shape of a volume.
+pub struct Shape {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// Arguments of `mke2fs`.
+    pub mke2fs: &'static str,
+    /// Size in MiB.
+    pub mib: u64,
+    /// Arguments of a `tune2fs` afterwards; none if empty.
+    pub tune2fs: &'static str,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Whether files have extents.
+    pub extents: bool,
+    /// Whether inodes keep nanoseconds.
+    pub nanoseconds: bool,
+    /// Highest offset in a file that is written to.
+    pub far_bytes: u64,
+}
+
+const fn shape(name: &'static str, block_bytes: u64, extents: bool, mke2fs: &'static str) -> Shape {
+    let mib = if block_bytes > 4096 { 96 } else { 24 };
+    Shape {
+        name,
+        mke2fs,
+        mib,
+        tune2fs: "",
+        block_bytes,
+        extents,
+        nanoseconds: true,
+        far_bytes: 3 << 30,
+    }
+}
+
+impl Shape {
+    const fn small_inodes(mut self) -> Self {
+        self.nanoseconds = false;
+        self
+    }
+
+    const fn near(mut self) -> Self {
+        self.far_bytes = (2 << 30) - 65536;
+        self
+    }
+
+    const fn mib(mut self, mib: u64) -> Self {
+        self.mib = mib;
+        self
+    }
+
+    const fn tuned(mut self, tune2fs: &'static str) -> Self {
+        self.tune2fs = tune2fs;
+        self
+    }
+
+    /// What the driver may do to it.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            block_bytes: self.block_bytes,
+            far_bytes: self.far_bytes,
+            long_bytes: 700 << 10,
+            extents: self.extents,
+            nanoseconds: self.nanoseconds,
+        }
+    }
+}
+
+/// The features of the format, each at least once, and the defaults of each generation.
+pub const SHAPES: &[Shape] = &[
+    shape("ext4 4k", 4096, true, "-t ext4"),
+    shape("ext4 1k", 1024, true, "-t ext4"),
+    shape("ext4 2k", 2048, true, "-t ext4"),
+    shape("ext3 1k", 1024, false, "-t ext3 -I 256"),
+    shape("ext3 4k", 4096, false, "-t ext3 -I 128").small_inodes(),
+    shape("ext2 revision 0", 1024, false, "-t ext2 -r 0")
+        .small_inodes()
+        .near(),
+    shape("ext2 1k", 1024, false, "-t ext2 -I 128").small_inodes(),
+    shape("ext2 4k", 4096, false, "-t ext2"),
+    shape("bare ext2", 1024, false, "-t ext2 -O none -I 128")
+        .small_inodes()
+        .near(),
+    shape(
+        "ext2 no filetype",
+        2048,
+        false,
+        "-t ext2 -O ^filetype,^dir_index",
+    ),
+    shape("ext2 64k", 65536, false, "-t ext2"),
+    shape("inline_data 1k", 1024, true, "-t ext4 -O inline_data"),
+    shape(
+        "inline_data 4k",
+        4096,
+        true,
+        "-t ext4 -O inline_data -I 512",
+    ),
+    shape(
+        "inline_data without extents",
+        1024,
+        false,
+        "-t ext4 -O inline_data,^extent,^64bit",
+    ),
+    shape(
+        "no checksums",
+        1024,
+        true,
+        "-t ext4 -O ^metadata_csum,^uninit_bg",
+    ),
+    shape(
+        "uninit_bg",
+        1024,
+        true,
+        "-t ext4 -O ^metadata_csum,uninit_bg",
+    ),
+    shape(
+        "uninit_bg 4k 64bit",
+        4096,
+        true,
+        "-t ext4 -O ^metadata_csum,uninit_bg,64bit",
+    ),
+    shape(
+        "metadata_csum without extents",
+        1024,
+        false,
+        "-t ext4 -O ^extent,^64bit,metadata_csum",
+    ),
+    shape("not 64bit", 4096, true, "-t ext4 -O ^64bit"),
+    shape(
+        "meta_bg",
+        1024,
+        true,
+        "-t ext4 -O meta_bg,^resize_inode -g 1024",
+    ),
+    shape("no flex_bg", 1024, true, "-t ext4 -O ^flex_bg -g 2048"),
+    shape("flex groups of 4", 1024, true, "-t ext4 -G 4 -g 2048"),
+    shape(
+        "sparse_super2",
+        1024,
+        true,
+        "-t ext4 -O sparse_super2,^resize_inode -g 4096",
+    ),
+    shape(
+        "no sparse_super",
+        1024,
+        true,
+        "-t ext4 -O ^sparse_super,^resize_inode -g 4096",
+    ),
+    shape("large_dir", 1024, true, "-t ext4 -O large_dir"),
+    shape("no dir_index", 1024, true, "-t ext4 -O ^dir_index"),
+    shape("no dir_nlink", 1024, true, "-t ext4 -O ^dir_nlink"),
+    shape("hash tea", 1024, true, "-t ext4").tuned("-E hash_alg=tea"),
+    shape("hash legacy", 1024, true, "-t ext4").tuned("-E hash_alg=legacy"),
+    shape("inodes of 128", 4096, true, "-t ext4 -I 128").small_inodes(),
+    shape("inodes of 1024", 4096, true, "-t ext4 -I 1024"),
+    shape(
+        "no huge_file, no large_file",
+        1024,
+        true,
+        "-t ext4 -O ^huge_file,^large_file",
+    )
+    .near(),
+    shape("orphan_file", 1024, true, "-t ext4 -O orphan_file"),
+    shape(
+        "csum_seed, project, stable",
+        1024,
+        true,
+        "-t ext4 -O metadata_csum_seed,project,stable_inodes,ea_inode",
+    ),
+    shape("mmp", 1024, true, "-t ext4 -O mmp -E mmp_update_interval=1"),
+    shape("fast_commit", 1024, true, "-t ext4 -O fast_commit").mib(32),
+    shape("no journal", 4096, true, "-t ext4 -O ^has_journal"),
+    shape("ext4 64k", 65536, true, "-t ext4").mib(160),
+    shape("few inodes", 1024, true, "-t ext4 -N 64"),
+    shape("tiny", 1024, true, "-t ext4 -O ^has_journal").mib(2),
+    shape("tiny ext2", 1024, false, "-t ext2").mib(2),
+];
+
+/// Whether the tools are there; says so if not.
+pub fn tools() -> bool {
+    let there = |tool: &str| {
+        Command::new(tool)
+            .arg("-V")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok()
+    };
+    let all = ["mke2fs", "tune2fs", "debugfs", "e2fsck"]
+        .into_iter()
+        .all(there);
+    if !all {
+        eprintln!("skipped: mke2fs, tune2fs, debugfs or e2fsck is missing");
+    }
+    all
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A scratch file that images pass through on the way to and from the tools.
+pub struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// An image of a shape, in a file.
+    pub fn make(&self, shape: &Shape) -> PathBuf {
+        let path = self.path();
+        let _ = std::fs::remove_file(&path);
+        let output = Command::new("mke2fs")
+            .args(["-q", "-F", "-m", "0", "-b", &shape.block_bytes.to_string()])
+            .args(shape.mke2fs.split(' '))
+            .arg(&path)
+            .arg(format!("{}m", shape.mib))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}: {}", shape.name, text(&output));
+        if !shape.tune2fs.is_empty() {
+            let output = Command::new("tune2fs")
+                .args(shape.tune2fs.split(' '))
+                .arg(&path)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{}: {}", shape.name, text(&output));
+        }
+        path
+    }
+
+    /// The same, on a device in memory.
+    pub fn device(&self, shape: &Shape) -> Arc<dyn BlockDevice> {
+        load(&std::fs::read(self.make(shape)).unwrap())
+    }
+
+    /// `e2fsck` with `arguments` on what `device` holds: its exit code and what it said.
+    pub fn e2fsck(&self, device: &dyn BlockDevice, arguments: &[&str]) -> (i32, String) {
+        let path = self.path();
+        save(device, &path);
+        let output = Command::new("e2fsck")
+            .args(arguments)
+            .arg(&path)
+            .output()
+            .unwrap();
+        (output.status.code().unwrap_or(-1), text(&output))
+    }
+
+    /// `e2fsck -fn` must find nothing.
+    pub fn check(&self, device: &dyn BlockDevice) -> Result<(), String> {
+        match self.e2fsck(device, &["-fn"]) {
+            (0, _) => Ok(()),
+            (code, said) => Err(format!("e2fsck -fn says {code}: {said}")),
+        }
+    }
+}
+
+const PIECE: usize = 256 << 10;
+
+/// A device in memory with `bytes`. Zeroes take no memory.
+pub fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
+    let device = MemoryDevice::new(bytes.len() as u64);
+    let mut queue = device.open_queue().unwrap();
+    let zeroes = vec![0; PIECE];
+    let mut done = Vec::new();
+    scope(&mut *queue, |scope| {
+        for (index, piece) in bytes.chunks(PIECE).enumerate() {
+            if piece != &zeroes[..piece.len()] {
+                scope.submit(
+                    0,
+                    Op::Write,
+                    (index * PIECE) as u64,
+                    [Segment::Write(piece)],
+                    false,
+                );
+                scope.reap(1, &mut done);
+            }
+        }
+    });
+    assert!(done.iter().all(|one| one.result.is_ok()));
+    Arc::new(device)
+}
+
+/// Everything on `device`.
+pub fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.len_bytes() as usize];
+    let mut queue = device.open_queue().unwrap();
+    let mut done = Vec::new();
+    scope(&mut *queue, |scope| {
+        for (index, piece) in bytes.chunks_mut(PIECE).enumerate() {
+            scope.submit(
+                0,
+                Op::Read,
+                (index * PIECE) as u64,
+                [Segment::Read(piece)],
+                false,
+            );
+            scope.reap(1, &mut done);
+        }
+    });
+    assert!(done.iter().all(|one| one.result.is_ok()));
+    bytes
+}
+
+/// Writes what `device` holds into a file.
+pub fn save(device: &dyn BlockDevice, path: &Path) {
+    std::fs::write(path, bytes_of(device)).unwrap();
+}
