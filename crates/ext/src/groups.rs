@@ -66,25 +66,28 @@ impl Fs {
             .map_err(|e| Error::from(e).in_block(block))
     }
 
-    /// Changes the descriptor of a group (1 credit). The group's lock is held, so that no other change comes between what
-    /// was read and what is written.
+    /// Changes the descriptor of a group (1 credit), under the lock of its buffer. Blocks and inodes of a group are
+    /// allocated under different locks, so a change sets its own fields and leaves the others as they are by then.
     ///
     /// # Errors
     /// Those of the journal; `Corrupt`.
-    pub(crate) fn put_group_desc(
+    pub(crate) fn change_group_desc(
         &self,
         h: &mut Handle<'_>,
         group: GroupNumber,
-        desc: &GroupDesc,
+        change: impl FnOnce(&mut GroupDesc),
     ) -> Result<()> {
         let (block, offset) = self.desc_place(group)?;
         let end = offset.saturating_add(self.geo.desc_bytes.into());
-        let mut desc = *desc;
         h.modify(block, |bytes| {
+            let mut desc = group_desc::read_checked(&self.geo, group, bytes, offset)?;
+            change(&mut desc);
             if let Some(place) = bytes.get_mut(offset..end) {
                 group_desc::write_with_checksum(&self.geo, group, &mut desc, place);
             }
-        })
+            Ok(())
+        })?
+        .map_err(|e: Corrupt| Error::from(e).in_block(block))
     }
 
     /// The block that holds a group's descriptor, and where in it.

@@ -25,19 +25,18 @@ pub(super) struct Change<'c, 'h> {
 impl Change<'_, '_> {
     /// Sets the bits of a claimed range.
     pub(super) fn allocate(&mut self, first: u32, len: u32) -> Result<()> {
-        let mut desc = self.fs.group_desc(self.group)?;
+        let desc = self.fs.group_desc(self.group)?;
         let range = first..first.saturating_add(len);
         if desc.free_blocks() < len {
             return Err(self.corrupt("its free count is too small", &desc));
         }
-        if self.fs.block_uninit(&desc) {
+        let csum = if self.fs.block_uninit(&desc) {
             let bits = self.fs.initial_bitmap(self.group)?;
             self.h.create(desc.block_bitmap(), |bytes| {
                 bytes.copy_from_slice(&bits);
                 bitmap::set_range(bytes, range.clone());
-                self.fs.seal_bitmap(&mut desc, bytes);
-            })?;
-            desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT);
+                self.fs.block_bitmap_csum(bytes)
+            })?
         } else {
             let bits = self.fs.read(desc.block_bitmap())?;
             if bitmap::count_clear(&bits, range.clone()) != len {
@@ -46,27 +45,40 @@ impl Change<'_, '_> {
             drop(bits);
             self.h.modify(desc.block_bitmap(), |bytes| {
                 bitmap::set_range(bytes, range.clone());
-                self.fs.seal_bitmap(&mut desc, bytes);
-            })?;
-        }
-        desc.set_free_blocks(desc.free_blocks().saturating_sub(len));
-        self.fs.put_group_desc(self.h, self.group, &desc)?;
+                self.fs.block_bitmap_csum(bytes)
+            })?
+        };
+        self.seal(csum, |desc| {
+            desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT);
+            desc.set_free_blocks(desc.free_blocks().saturating_sub(len));
+        })?;
         self.map.confirmed(len);
         Ok(())
     }
 
     /// Clears the bits of an allocated range.
     pub(super) fn free(&mut self, first: u32, len: u32) -> Result<()> {
-        let mut desc = self.fs.group_desc(self.group)?;
+        let desc = self.fs.group_desc(self.group)?;
         self.fs.check_bits_set(self.group, &desc, first, len)?;
-        self.h.modify(desc.block_bitmap(), |bytes| {
+        let csum = self.h.modify(desc.block_bitmap(), |bytes| {
             bitmap::clear_range(bytes, first..first.saturating_add(len));
-            self.fs.seal_bitmap(&mut desc, bytes);
+            self.fs.block_bitmap_csum(bytes)
         })?;
-        desc.set_free_blocks(desc.free_blocks().saturating_add(len));
-        self.fs.put_group_desc(self.h, self.group, &desc)?;
+        self.seal(csum, |desc| {
+            desc.set_free_blocks(desc.free_blocks().saturating_add(len));
+        })?;
         self.map.freed(first, len);
         Ok(())
+    }
+
+    /// Puts the checksum of the changed bitmap and the change of its counts into the descriptor.
+    fn seal(&mut self, csum: Option<u32>, change: impl FnOnce(&mut GroupDesc)) -> Result<()> {
+        self.fs.change_group_desc(self.h, self.group, |desc| {
+            if let Some(csum) = csum {
+                desc.set_block_bitmap_csum(csum);
+            }
+            change(desc);
+        })
     }
 
     fn corrupt(&self, what: &str, desc: &GroupDesc) -> Error {
@@ -226,9 +238,8 @@ impl Fs {
     }
 
     /// Puts a changed bitmap's checksum into its descriptor.
-    fn seal_bitmap(&self, desc: &mut GroupDesc, bits: &[u8]) {
-        if let Some(seed) = self.geo.csum_seed {
-            desc.set_block_bitmap_csum(bitmap::checksum(bits, self.geo.clusters_per_group, seed));
-        }
+    fn block_bitmap_csum(&self, bits: &[u8]) -> Option<u32> {
+        let seed = self.geo.csum_seed?;
+        Some(bitmap::checksum(bits, self.geo.clusters_per_group, seed))
     }
 }

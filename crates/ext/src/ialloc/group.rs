@@ -18,7 +18,7 @@ impl Fs {
         is_dir: bool,
     ) -> Result<Option<InodeNumber>> {
         let mut hints = self.ialloc.lock(group);
-        let mut desc = self.group_desc(group)?;
+        let desc = self.group_desc(group)?;
         if desc.free_inodes() == 0 {
             return Ok(None);
         }
@@ -40,23 +40,21 @@ impl Fs {
             // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
             self.read(self.inode_block(&desc, index))?;
         }
-        self.change_inode_bits(h, &mut desc, &bits, |bits| bitmap::set(bits, index))?;
+        let csum = self.change_inode_bits(h, &desc, &bits, |bits| bitmap::set(bits, index))?;
         if let Some(block) = fresh_block {
             h.create(block, |_| ())?;
         }
-        desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
-        if is_dir {
-            desc.set_used_dirs(desc.used_dirs().saturating_add(1));
-        }
-        if self.geo.has_group_csum() {
-            let behind = self
-                .geo
-                .inodes_per_group
-                .saturating_sub(index)
-                .saturating_sub(1);
-            desc.set_itable_unused(desc.itable_unused().min(behind));
-        }
-        self.put_group_desc(h, group, &desc)?;
+        let behind = self.geo.inodes_per_group.saturating_sub(index).saturating_sub(1);
+        self.change_group_desc(h, group, |desc| {
+            self.seal_inode_bitmap(desc, csum);
+            desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
+            if is_dir {
+                desc.set_used_dirs(desc.used_dirs().saturating_add(1));
+            }
+            if self.geo.has_group_csum() {
+                desc.set_itable_unused(desc.itable_unused().min(behind));
+            }
+        })?;
         hints.insert(group.0, index.saturating_add(1));
         Ok(Some(self.geo.inode_at(group, index)))
     }
@@ -70,7 +68,7 @@ impl Fs {
         is_dir: bool,
     ) -> Result<()> {
         let mut hints = self.ialloc.lock(group);
-        let mut desc = self.group_desc(group)?;
+        let desc = self.group_desc(group)?;
         let bits = self.inode_bits(group, &desc)?;
         if !bitmap::is_set(&bits, index) {
             return Err(self.bad_inode_bitmap(
@@ -79,12 +77,14 @@ impl Fs {
                 "an inode to be freed is free already",
             ));
         }
-        self.change_inode_bits(h, &mut desc, &bits, |bits| bitmap::clear(bits, index))?;
-        desc.set_free_inodes(desc.free_inodes().saturating_add(1));
-        if is_dir {
-            desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
-        }
-        self.put_group_desc(h, group, &desc)?;
+        let csum = self.change_inode_bits(h, &desc, &bits, |bits| bitmap::clear(bits, index))?;
+        self.change_group_desc(h, group, |desc| {
+            self.seal_inode_bitmap(desc, csum);
+            desc.set_free_inodes(desc.free_inodes().saturating_add(1));
+            if is_dir {
+                desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
+            }
+        })?;
         if let Some(hint) = hints.get_mut(&group.0) {
             *hint = index.min(*hint);
         }
@@ -137,37 +137,38 @@ impl Fs {
         check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
     }
 
-    /// Changes one bit on disk, and puts the checksum into the descriptor.
+    /// Changes one bit on disk. Answers the bitmap's checksum, for the descriptor.
     fn change_inode_bits(
         &self,
         h: &mut Handle<'_>,
-        desc: &mut GroupDesc,
+        desc: &GroupDesc,
         bits: &InodeBits,
         flip: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let csum = |bytes: &[u8]| {
             self.geo.csum_seed.map_or(0, |seed| {
                 bitmap::checksum(bytes, self.geo.inodes_per_group, seed)
             })
         };
-        let sum = match bits {
+        match bits {
             InodeBits::Read(_) => h.modify(desc.inode_bitmap(), |bytes| {
                 flip(bytes);
                 csum(bytes)
-            })?,
-            InodeBits::Made(made) => {
-                desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
-                h.create(desc.inode_bitmap(), |bytes| {
-                    bytes.copy_from_slice(made);
-                    flip(bytes);
-                    csum(bytes)
-                })?
-            }
-        };
-        if self.geo.has_metadata_csum() {
-            desc.set_inode_bitmap_csum(sum);
+            }),
+            InodeBits::Made(made) => h.create(desc.inode_bitmap(), |bytes| {
+                bytes.copy_from_slice(made);
+                flip(bytes);
+                csum(bytes)
+            }),
         }
-        Ok(())
+    }
+
+    /// The bitmap is on disk now, with this checksum.
+    fn seal_inode_bitmap(&self, desc: &mut GroupDesc, csum: u32) {
+        desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
+        if self.geo.has_metadata_csum() {
+            desc.set_inode_bitmap_csum(csum);
+        }
     }
 
     /// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
