@@ -2,6 +2,7 @@
 
 mod faults;
 mod hostile;
+mod kernel;
 mod support;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -449,4 +450,99 @@ fn what_lies_behind_the_end_never_shows() {
         std::os::unix::fs::FileExt::write_all_at(&file, &[0xBB; 3996], block * 4096 + 100)
             .expect("written");
     }
+}
+
+#[test]
+fn the_first_large_file_is_noted() {
+    for args in [
+        &[
+            "-t",
+            "ext2",
+            "-b",
+            "4096",
+            "-O",
+            "^large_file,^resize_inode",
+        ],
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "^large_file,^resize_inode",
+        ],
+    ] {
+        let Some(image) = Image::make("16M", args) else {
+            continue;
+        };
+        let fs = image.open();
+        let inode = create(&fs, "large");
+        assert!(!image.debugfs("features").contains("large_file"));
+        let at = (3 << 30) + 17;
+        assert_eq!(
+            fs.write_at(&inode, at, &[IoSlice::new(b"far")])
+                .expect("a write"),
+            3
+        );
+        fs.close().expect("closing");
+        assert!(image.debugfs("features").contains("large_file"));
+        image.check("a large file");
+        let fs = image.open();
+        let inode = fs
+            .lookup(&fs.root().expect("the root"), b"large")
+            .expect("the file");
+        let mut out = [0; 5];
+        assert_eq!(
+            fs.read_at(&inode, at - 1, &mut [IoSliceMut::new(&mut out)])
+                .expect("a read"),
+            4
+        );
+        assert_eq!(&out[..4], b"\0far");
+    }
+}
+
+#[test]
+fn threads_append_whole_records() {
+    let Some(image) = Image::make("32M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = image.open();
+    let inode = create(&fs, "log");
+    let record = |thread: u8, number: u16| {
+        let mut out = vec![thread; 100 + usize::from(number % 50)];
+        out[0] = b'[';
+        out.push(b']');
+        out
+    };
+    std::thread::scope(|scope| {
+        for thread in 1..=4u8 {
+            let (fs, inode) = (&fs, &inode);
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let bytes = record(thread, number);
+                    let (_, done) = fs
+                        .append(inode, &[IoSlice::new(&bytes)])
+                        .expect("an append");
+                    assert_eq!(done, bytes.len());
+                }
+            });
+        }
+    });
+    let len: usize = 4 * (0..200).map(|n| record(1, n).len()).sum::<usize>();
+    let all = read_all(&fs, &inode, len);
+    assert_eq!(all.len(), len);
+    let mut next = [0u16; 5];
+    let mut at = 0;
+    while at < len {
+        let thread = all[at + 1];
+        let expected = record(thread, next[usize::from(thread)]);
+        assert!(
+            all[at..at + expected.len()] == expected,
+            "a torn record at {at}"
+        );
+        next[usize::from(thread)] += 1;
+        at += expected.len();
+    }
+    fs.close().expect("closing");
+    image.check("a log");
 }

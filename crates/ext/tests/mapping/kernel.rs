@@ -1,0 +1,186 @@
+//! The kernel's own ext4 as the judge: it reads what we wrote, and we read what it wrote. Needs root and loop devices.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::fs::FallocateFlags;
+
+use crate::support::{Image, Modelled, Random, create, read_all};
+
+/// An image mounted on a loop device; unmounted when dropped.
+struct Mount {
+    dir: tempfile::TempDir,
+}
+
+impl Mount {
+    /// `None`, said on stderr, where this cannot be done.
+    fn new(image: &Image) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let done = Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(image.path())
+            .arg(dir.path())
+            .output();
+        match done {
+            Ok(done) if done.status.success() => Some(Self { dir }),
+            Ok(done) => {
+                eprintln!(
+                    "skipped: no mount: {}",
+                    String::from_utf8_lossy(&done.stderr)
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: no mount: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(self.dir.path()).status();
+        assert!(
+            done.is_ok_and(|s| s.success()) || std::thread::panicking(),
+            "umount"
+        );
+    }
+}
+
+/// Arguments of `mke2fs`, and whether files have extents.
+const SHAPES: &[(&[&str], bool)] = &[
+    (&["-t", "ext2", "-b", "1024"], false),
+    (&["-t", "ext3", "-b", "4096"], false),
+    (&["-t", "ext4", "-b", "1024"], true),
+    (&["-t", "ext4", "-b", "4096", "-O", "inline_data"], true),
+];
+
+fn ours(image: &Image, seed: u64, block: usize, extents: bool) -> Vec<(String, Vec<u8>)> {
+    let fs = image.open();
+    let mut random = Random::new(seed);
+    let mut files: Vec<Modelled> = (0..3)
+        .map(|n| {
+            let name = format!("ours{n}");
+            let inode = create(&fs, &name);
+            let limit = if n == 0 { 200 } else { 600 * block };
+            Modelled {
+                name,
+                inode,
+                model: Vec::new(),
+                limit,
+                block,
+                extents,
+            }
+        })
+        .collect();
+    for _ in 0..200 {
+        let n = random.below(3) as usize;
+        files[n].step(&fs, &mut random);
+    }
+    let files = files.into_iter().map(|f| (f.name, f.model)).collect();
+    fs.close().expect("closing");
+    files
+}
+
+/// Files as the kernel writes them: sparse, with unwritten ranges and holes; and a small one.
+fn the_kernels(mount: &Mount, seed: u64, block: usize, extents: bool) -> Vec<(String, Vec<u8>)> {
+    let mut random = Random::new(seed);
+    let mut files = vec![("small".to_owned(), random.bytes(100))];
+    std::fs::write(mount.path("small"), &files[0].1).expect("a small file");
+    let file = std::fs::File::options()
+        .create_new(true)
+        .write(true)
+        .open(mount.path("large"))
+        .expect("a file");
+    let mut model = vec![0; 700 * block];
+    file.set_len(model.len() as u64).expect("a size");
+    for step in 0..300 {
+        let offset = random.below(690 * block as u64) as usize;
+        let len = 1 + random.below((model.len() - offset).min(20 * block) as u64) as usize;
+        let (from, size) = (offset as u64, len as u64);
+        let keep = FallocateFlags::KEEP_SIZE;
+        match random.below(10) {
+            0 => {
+                rustix::fs::fallocate(&file, FallocateFlags::PUNCH_HOLE | keep, from, size)
+                    .expect("punch");
+                model[offset..offset + len].fill(0);
+            }
+            1 if extents => {
+                rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE | keep, from, size)
+                    .expect("zero");
+                model[offset..offset + len].fill(0);
+            }
+            2 if extents => rustix::fs::fallocate(&file, keep, from, size).expect("allocate"),
+            _ => {
+                let bytes = random.bytes(len);
+                file.write_all_at(&bytes, from).expect("a write");
+                model[offset..offset + len].copy_from_slice(&bytes);
+            }
+        }
+        if step % 40 == 0 {
+            file.sync_all().expect("fsync");
+        }
+    }
+    files.push(("large".to_owned(), model));
+    files
+}
+
+#[test]
+fn the_kernel_and_we_read_each_other() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    for (shape, (args, extents)) in SHAPES.iter().enumerate() {
+        let Some(image) = Image::make("32M", args) else {
+            continue;
+        };
+        let block: usize = args[3].parse().expect("a block size");
+        let seed = 77 + shape as u64;
+        println!("{args:?}: seed {seed}");
+        let written = ours(&image, seed, block, *extents);
+        image.check("ours");
+        let Some(mount) = Mount::new(&image) else {
+            return;
+        };
+        for (name, model) in &written {
+            assert!(
+                std::fs::read(mount.path(name)).expect("a file") == *model,
+                "{args:?}: the kernel reads {name}"
+            );
+        }
+        let written = the_kernels(&mount, seed, block, *extents);
+        drop(mount);
+        image.check("the kernel's");
+        let fs = image.open();
+        let root = fs.root().expect("the root");
+        for (name, model) in &written {
+            let inode = fs.lookup(&root, name.as_bytes()).expect("the file");
+            assert!(
+                read_all(&fs, &inode, model.len()) == *model,
+                "{args:?}: we read {name}"
+            );
+            let limit = model.len();
+            let mut file = Modelled {
+                name: name.clone(),
+                inode,
+                model: model.clone(),
+                limit,
+                block,
+                extents: *extents,
+            };
+            // And change what the kernel made.
+            let mut random = Random::new(seed + 1);
+            (0..60).for_each(|_| file.step(&fs, &mut random));
+            file.verify(&fs);
+        }
+        fs.close().expect("closing");
+        image.check("the kernel's, changed by us");
+    }
+}
