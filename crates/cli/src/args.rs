@@ -11,7 +11,12 @@ use crate::context::Globals;
 /// is a path on the host. IMAGE:/path is read as a host path only where IMAGE does not exist and the folder 'IMAGE:'
 /// does.
 #[derive(Debug, Parser)]
-#[command(name = "throughline", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    name = "throughline",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]

@@ -20,7 +20,14 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size, help_heading = "Global options")]
     pub(crate) offset: u64,
     /// How the device is driven; auto takes io_uring where the kernel allows it
-    #[arg(long, global = true, value_name = "ENGINE", default_value = "auto", hide_default_value = true, help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "ENGINE",
+        default_value = "auto",
+        hide_default_value = true,
+        help_heading = "Global options"
+    )]
     pub(crate) engine: Engine,
     /// Go through the host's page cache instead of O_DIRECT
     #[arg(long, global = true, help_heading = "Global options")]
@@ -106,14 +113,21 @@ impl Images {
             return Err(not_in_an_image(place));
         };
         let (number, volume) = self.open_image(image, access)?;
-        Ok(Opened { volume, image: number, path: path.clone(), place: place.clone() })
+        Ok(Opened {
+            volume,
+            image: number,
+            path: path.clone(),
+            place: place.clone(),
+        })
     }
 
     fn open_image(&mut self, image: &Path, access: Access) -> Result<(usize, Volume), Failure> {
         let cannot = || format!("cannot open {}", quote(image));
         let host = std::fs::metadata(image).doing(cannot)?;
         if host.is_dir() {
-            return Err(Problem::new("Is a directory").with_next("name an image file or a block device").met(cannot()));
+            return Err(Problem::new("Is a directory")
+                .with_next("name an image file or a block device")
+                .met(cannot()));
         }
         let id = (host.dev(), host.ino());
         if let Some(number) = self.open.iter().position(|open| open.id == id) {
@@ -130,8 +144,15 @@ impl Images {
             .read_only(access == Access::Read)
             .offset(self.globals.offset)
             .bio_target(self.globals.bio_target);
-        let volume = options.open(image).map_err(|error| opening_hint(error.into(), &self.globals).met(cannot()))?;
-        self.open.push(OpenImage { id, path: image.to_owned(), volume: volume.clone(), access });
+        let volume = options
+            .open(image)
+            .map_err(|error| opening_hint(error.into(), &self.globals).met(cannot()))?;
+        self.open.push(OpenImage {
+            id,
+            path: image.to_owned(),
+            volume: volume.clone(),
+            access,
+        });
         Ok((self.open.len() - 1, volume))
     }
 
@@ -148,7 +169,9 @@ impl Images {
     /// Puts everything on the disks.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         for open in &self.open {
-            open.volume.sync().doing(|| format!("cannot write back {}", quote(&open.path)))?;
+            open.volume
+                .sync()
+                .doing(|| format!("cannot write back {}", quote(&open.path)))?;
         }
         Ok(())
     }
@@ -186,8 +209,18 @@ pub(crate) struct Context {
 impl Context {
     /// A fresh one.
     pub(crate) fn new(globals: Globals, json: bool) -> Context {
-        let images = Images { globals: globals.clone(), open: Vec::new() };
-        Context { globals, json, out: Output::new(), complaints: Complaints::default(), umask: umask(), images }
+        let images = Images {
+            globals: globals.clone(),
+            open: Vec::new(),
+        };
+        Context {
+            globals,
+            json,
+            out: Output::new(),
+            complaints: Complaints::default(),
+            umask: umask(),
+            images,
+        }
     }
 
     /// As [`Images::open`].
@@ -241,10 +274,13 @@ fn umask() -> u32 {
 /// The usage error for a place that had to be in an image.
 pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     match place {
-        Place::Host(path) if path.is_file() => {
-            Failure::Usage(format!("{place} is not a place in an image: write {} for its root", quote(format!("{}:/", path.display()))))
-        }
-        _ => Failure::Usage(format!("{place} is not a place in an image: write IMAGE:/path")),
+        Place::Host(path) if path.is_file() => Failure::Usage(format!(
+            "{place} is not a place in an image: write {} for its root",
+            quote(format!("{}:/", path.display()))
+        )),
+        _ => Failure::Usage(format!(
+            "{place} is not a place in an image: write IMAGE:/path"
+        )),
     }
 }
 
@@ -260,7 +296,8 @@ fn opening_hint(problem: Problem, globals: &Globals) -> Problem {
         return problem.with_next(next);
     }
     if reason.contains("journal") && reason.contains("recover") {
-        return problem.with_next("replay the journal with 'e2fsck -fy IMAGE', or read without writing");
+        return problem
+            .with_next("replay the journal with 'e2fsck -fy IMAGE', or read without writing");
     }
     problem
 }

@@ -34,7 +34,10 @@ const STACK_BYTES: usize = 64 << 20;
 const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
-    let work = std::thread::Builder::new().name("throughline".into()).stack_size(STACK_BYTES).spawn(run);
+    let work = std::thread::Builder::new()
+        .name("throughline".into())
+        .stack_size(STACK_BYTES)
+        .spawn(run);
     match work.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         Ok(Err(panic)) => std::panic::resume_unwind(panic),
@@ -46,7 +49,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    let args::Cli { globals, json, command } = args::Cli::parse();
+    let args::Cli {
+        globals,
+        json,
+        command,
+    } = args::Cli::parse();
     let json = json || command.json();
     let mut context = Context::new(globals, json);
     let result = commands::run(command, &mut context);

@@ -35,13 +35,21 @@ enum What {
 impl ModeChange {
     /// Reads `0755`, `u+x,g-w`, `a=rX`, `g=u`…
     pub(crate) fn parse(text: &str) -> Result<ModeChange, String> {
-        let bad = || format!("invalid mode '{text}': write octal digits as 0644 or clauses as u+x,g-w");
-        if text.bytes().next().is_some_and(|byte| byte.is_ascii_digit()) {
+        let bad =
+            || format!("invalid mode '{text}': write octal digits as 0644 or clauses as u+x,g-w");
+        if text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_digit())
+        {
             let mode = u32::from_str_radix(text, 8).map_err(|_| bad())?;
             if mode > ALL {
                 return Err(bad());
             }
-            return Ok(ModeChange::Octal { mode, keep_directory_ids: text.len() < 5 });
+            return Ok(ModeChange::Octal {
+                mode,
+                keep_directory_ids: text.len() < 5,
+            });
         }
         let mut clauses = Vec::new();
         for part in text.split(',') {
@@ -53,12 +61,19 @@ impl ModeChange {
     /// The mode after the change. `umask` counts where a clause names nobody.
     pub(crate) fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         match self {
-            ModeChange::Octal { mode: new, keep_directory_ids } => {
-                if is_dir && *keep_directory_ids { new | (mode & 0o6000) } else { *new }
+            ModeChange::Octal {
+                mode: new,
+                keep_directory_ids,
+            } => {
+                if is_dir && *keep_directory_ids {
+                    new | (mode & 0o6000)
+                } else {
+                    *new
+                }
             }
-            ModeChange::Symbolic(clauses) => {
-                clauses.iter().fold(mode & ALL, |mode, clause| clause.apply(mode, is_dir, umask))
-            }
+            ModeChange::Symbolic(clauses) => clauses
+                .iter()
+                .fold(mode & ALL, |mode, clause| clause.apply(mode, is_dir, umask)),
         }
     }
 }
@@ -87,7 +102,12 @@ fn parse_part(part: &[u8], clauses: &mut Vec<Clause>) -> Option<()> {
             Some(b'o') => copy(0, &mut at),
             _ => bits(part, &mut at),
         };
-        clauses.push(Clause { who, umasked, op, what });
+        clauses.push(Clause {
+            who,
+            umasked,
+            op,
+            what,
+        });
     }
     (at == part.len()).then_some(())
 }

@@ -1,7 +1,9 @@
 //! Standard output, and the messages on standard error.
 
+use std::collections::HashSet;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::problem::Failure;
 
@@ -16,7 +18,10 @@ impl Output {
     /// This process's standard output.
     pub(crate) fn new() -> Output {
         let stdout = io::stdout();
-        Output { terminal: stdout.is_terminal(), inner: BufWriter::with_capacity(64 << 10, stdout) }
+        Output {
+            terminal: stdout.is_terminal(),
+            inner: BufWriter::with_capacity(64 << 10, stdout),
+        }
     }
 
     /// Writes bytes as they are.
@@ -32,7 +37,8 @@ impl Output {
 
     /// Writes a value as pretty JSON and a line end.
     pub(crate) fn json(&mut self, value: &serde_json::Value) -> Result<(), Failure> {
-        serde_json::to_writer_pretty(&mut self.inner, value).map_err(|error| Failure::output(error.into()))?;
+        serde_json::to_writer_pretty(&mut self.inner, value)
+            .map_err(|error| Failure::output(error.into()))?;
         self.line("")
     }
 
@@ -48,16 +54,26 @@ impl Output {
 }
 
 /// Messages on standard error, from any thread, and whether there was one.
+///
+/// What to do next is said once for each advice, however many files need it.
 #[derive(Default)]
 pub(crate) struct Complaints {
     any: AtomicBool,
+    advised: Mutex<HashSet<String>>,
 }
 
 impl Complaints {
     /// Says a failure and remembers that there was one.
     pub(crate) fn say(&self, failure: &Failure) {
         self.any.store(true, Ordering::Relaxed);
-        self.note(&failure.to_string());
+        let mut message = failure.to_string();
+        if let Some(next) = failure.next() {
+            let mut advised = self.advised.lock().unwrap_or_else(PoisonError::into_inner);
+            if advised.insert(next.to_owned()) {
+                message = format!("{message}\n  next: {next}");
+            }
+        }
+        self.note(&message);
     }
 
     /// Says something that is no failure.

@@ -28,13 +28,20 @@ impl Names {
     }
 
     fn read(passwd: &Path, group: &Path) -> Names {
-        let text = |path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let text = |path| {
+            std::fs::read(path)
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                .unwrap_or_default()
+        };
         let mut names = Names::default();
         for line in text(passwd).lines() {
             let mut fields = line.split(':');
-            let (Some(name), _, Some(Ok(uid)), Some(Ok(gid))) =
-                (fields.next(), fields.next(), fields.next().map(str::parse), fields.next().map(str::parse))
-            else {
+            let (Some(name), _, Some(Ok(uid)), Some(Ok(gid))) = (
+                fields.next(),
+                fields.next(),
+                fields.next().map(str::parse),
+                fields.next().map(str::parse),
+            ) else {
                 continue;
             };
             names.users.entry(uid).or_insert_with(|| name.to_owned());
@@ -42,7 +49,9 @@ impl Names {
         }
         for line in text(group).lines() {
             let mut fields = line.split(':');
-            let (Some(name), _, Some(Ok(gid))) = (fields.next(), fields.next(), fields.next().map(str::parse)) else {
+            let (Some(name), _, Some(Ok(gid))) =
+                (fields.next(), fields.next(), fields.next().map(str::parse))
+            else {
                 continue;
             };
             names.groups.entry(gid).or_insert_with(|| name.to_owned());
@@ -68,38 +77,58 @@ impl Names {
             None => (text, None),
         };
         if user.is_empty() && group.is_none_or(str::is_empty) {
-            return Err(format!("invalid owner '{text}': write USER, USER:GROUP or :GROUP"));
+            return Err(format!(
+                "invalid owner '{text}': write USER, USER:GROUP or :GROUP"
+            ));
         }
-        let known = if user.is_empty() { None } else { Some(self.parse_user(user)?) };
+        let known = if user.is_empty() {
+            None
+        } else {
+            Some(self.parse_user(user)?)
+        };
         let group = match group {
             None => None,
             Some("") => match known {
                 Some((_, Some(login))) => Some(login),
-                _ => return Err(format!("user '{user}' has no login group here: write USER:GROUP")),
+                _ => {
+                    return Err(format!(
+                        "user '{user}' has no login group here: write USER:GROUP"
+                    ));
+                }
             },
             Some(group) => Some(self.parse_group(group)?),
         };
-        Ok(Owner { user: known.map(|(uid, _)| uid), group })
+        Ok(Owner {
+            user: known.map(|(uid, _)| uid),
+            group,
+        })
     }
 
     fn parse_user(&self, text: &str) -> Result<(u32, Option<u32>), String> {
         if let Some((uid, gid)) = self.user_ids.get(text) {
             return Ok((*uid, Some(*gid)));
         }
-        id(text).map(|uid| (uid, None)).ok_or_else(|| format!("invalid user '{text}': not a number, and not in /etc/passwd"))
+        id(text)
+            .map(|uid| (uid, None))
+            .ok_or_else(|| format!("invalid user '{text}': not a number, and not in /etc/passwd"))
     }
 
     fn parse_group(&self, text: &str) -> Result<u32, String> {
         if let Some(gid) = self.group_ids.get(text) {
             return Ok(*gid);
         }
-        id(text).ok_or_else(|| format!("invalid group '{text}': not a number, and not in /etc/group"))
+        id(text)
+            .ok_or_else(|| format!("invalid group '{text}': not a number, and not in /etc/group"))
     }
 }
 
 /// A number that can be an owner: `u32::MAX` means "unchanged" to the kernel and is none.
 fn id(text: &str) -> Option<u32> {
-    text.strip_prefix('+').unwrap_or(text).parse().ok().filter(|id| *id != u32::MAX)
+    text.strip_prefix('+')
+        .unwrap_or(text)
+        .parse()
+        .ok()
+        .filter(|id| *id != u32::MAX)
 }
 
 #[cfg(test)]
@@ -110,7 +139,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let passwd = dir.path().join("passwd");
         let group = dir.path().join("group");
-        std::fs::write(&passwd, "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:1001::/:\n").unwrap();
+        std::fs::write(
+            &passwd,
+            "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:1001::/:\n",
+        )
+        .unwrap();
         std::fs::write(&group, "root:x:0:\nstaff:x:50:ann\n").unwrap();
         Names::read(&passwd, &group)
     }

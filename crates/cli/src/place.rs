@@ -39,14 +39,22 @@ impl Place {
             return Place::Stream;
         }
         let bytes = argument.as_bytes();
-        let splits = || bytes.windows(2).enumerate().filter(|(at, two)| *at > 0 && *two == b":/");
+        let splits = || {
+            bytes
+                .windows(2)
+                .enumerate()
+                .filter(|(at, two)| *at > 0 && *two == b":/")
+        };
         let left = |at: usize| Path::new(OsStr::from_bytes(&bytes[..at]));
         let is_dir = |path: &Path| std::fs::metadata(path).map(|meta| meta.is_dir());
-        let image = splits().map(|(at, _)| at).find(|at| matches!(is_dir(left(*at)), Ok(false)));
+        let image = splits()
+            .map(|(at, _)| at)
+            .find(|at| matches!(is_dir(left(*at)), Ok(false)));
         if let Some(at) = image {
             return Place::split(bytes, at);
         }
-        let literal = splits().any(|(at, _)| matches!(is_dir(left(at.saturating_add(1))), Ok(true)));
+        let literal =
+            splits().any(|(at, _)| matches!(is_dir(left(at.saturating_add(1))), Ok(true)));
         match splits().next() {
             Some((at, _)) if !literal => Place::split(bytes, at),
             _ => Place::Host(PathBuf::from(argument)),
@@ -64,7 +72,10 @@ impl Place {
     /// The same place with `name` below it; a stream has nothing below it and stays as it is.
     pub(crate) fn join(&self, name: &OsStr) -> Place {
         match self {
-            Place::Image { image, path } => Place::Image { image: image.clone(), path: path.join(name) },
+            Place::Image { image, path } => Place::Image {
+                image: image.clone(),
+                path: path.join(name),
+            },
             Place::Host(path) => Place::Host(path.join(name)),
             Place::Stream => Place::Stream,
         }
@@ -88,7 +99,7 @@ impl Place {
 /// Quoted, for messages.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quote(&self.to_argument()))
+        f.write_str(&quote(self.to_argument()))
     }
 }
 
@@ -101,7 +112,10 @@ mod tests {
     }
 
     fn image(image: &str, path: &str) -> Place {
-        Place::Image { image: image.into(), path: path.into() }
+        Place::Image {
+            image: image.into(),
+            path: path.into(),
+        }
     }
 
     #[test]
@@ -126,13 +140,19 @@ mod tests {
         std::fs::write(odd.join("disk"), b"").unwrap();
         let base = dir.path().to_str().unwrap();
         // `odd:` is a directory and `odd` is nothing: a host path.
-        assert_eq!(parse(&format!("{base}/odd:/plain")), Place::Host(odd.join("plain")));
+        assert_eq!(
+            parse(&format!("{base}/odd:/plain")),
+            Place::Host(odd.join("plain"))
+        );
         // but the file below it is an image.
         assert_eq!(
             parse(&format!("{base}/odd:/disk:/etc")),
             image(&format!("{base}/odd:/disk"), "/etc")
         );
         std::fs::write(dir.path().join("odd"), b"").unwrap();
-        assert_eq!(parse(&format!("{base}/odd:/plain")), image(&format!("{base}/odd"), "/plain"));
+        assert_eq!(
+            parse(&format!("{base}/odd:/plain")),
+            image(&format!("{base}/odd"), "/plain")
+        );
     }
 }

@@ -37,7 +37,11 @@ pub(crate) enum Kind {
 impl Problem {
     /// A problem of no particular kind.
     pub(crate) fn new(reason: impl Into<String>) -> Problem {
-        Problem { reason: reason.into(), next: None, kind: Kind::Other }
+        Problem {
+            reason: reason.into(),
+            next: None,
+            kind: Kind::Other,
+        }
     }
 
     /// The same, with what to do next.
@@ -48,7 +52,10 @@ impl Problem {
 
     /// Says where it was met.
     pub(crate) fn met(self, doing: impl Into<String>) -> Failure {
-        Failure::Failed { doing: doing.into(), problem: self }
+        Failure::Failed {
+            doing: doing.into(),
+            problem: self,
+        }
     }
 }
 
@@ -64,7 +71,11 @@ impl From<io::Error> for Problem {
         // "No such file or directory (os error 2)": the number helps nobody.
         let text = error.to_string();
         let reason = text.split(" (os error").next().unwrap_or(&text).to_owned();
-        Problem { reason, next: None, kind }
+        Problem {
+            reason,
+            next: None,
+            kind,
+        }
     }
 }
 
@@ -113,11 +124,19 @@ impl From<Reason> for Problem {
                  'throughline df' and 'df -i' show what is left",
             ),
             Reason::NameTooLong => Some("a name has at most 255 bytes"),
-            Reason::TooLarge => Some("'throughline info' shows the image's block size, which bounds its files"),
-            Reason::Permission => Some("the file may be immutable or append-only: 'lsattr' on a mount, or 'debugfs -R \"stat …\"'"),
+            Reason::TooLarge => {
+                Some("'throughline info' shows the image's block size, which bounds its files")
+            }
+            Reason::Permission => Some(
+                "the file may be immutable or append-only: 'lsattr' on a mount, or 'debugfs -R \"stat …\"'",
+            ),
             _ => None,
         };
-        Problem { reason: text.to_owned(), next: next.map(str::to_owned), kind }
+        Problem {
+            reason: text.to_owned(),
+            next: next.map(str::to_owned),
+            kind,
+        }
     }
 }
 
@@ -146,8 +165,19 @@ impl Failure {
     /// Standard output failed.
     pub(crate) fn output(error: io::Error) -> Failure {
         match Problem::from(error) {
-            Problem { kind: Kind::PipeClosed, .. } => Failure::PipeClosed,
+            Problem {
+                kind: Kind::PipeClosed,
+                ..
+            } => Failure::PipeClosed,
             problem => problem.met("cannot write to standard output"),
+        }
+    }
+
+    /// What the user can do next, if we know.
+    pub(crate) fn next(&self) -> Option<&str> {
+        match self {
+            Failure::Failed { problem, .. } => problem.next.as_deref(),
+            _ => None,
         }
     }
 
@@ -160,7 +190,7 @@ impl Failure {
     }
 }
 
-/// `cannot open 'x': No such file or directory`, and on a second line what to do next.
+/// `cannot open 'x': No such file or directory`.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -168,10 +198,11 @@ impl fmt::Display for Failure {
             Failure::PipeClosed => f.write_str("broken pipe"),
             Failure::Failed { doing, problem } => {
                 f.write_str(doing)?;
-                if !problem.reason.is_empty() {
-                    write!(f, ": {}", problem.reason)?;
+                if problem.reason.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, ": {}", problem.reason)
                 }
-                problem.next.as_ref().map_or(Ok(()), |next| write!(f, "\n  next: {next}"))
             }
         }
     }

@@ -13,7 +13,9 @@ pub(crate) struct Progress {
 impl Progress {
     /// One that shows nothing.
     pub(crate) fn hidden() -> Progress {
-        Progress { bar: ProgressBar::hidden() }
+        Progress {
+            bar: ProgressBar::hidden(),
+        }
     }
 
     /// Counts bytes; `total_bytes` makes a bar of it. Shown where standard error is a terminal and `quiet` is not asked.
@@ -26,7 +28,10 @@ impl Progress {
                 ProgressBar::new(total),
                 "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
             ),
-            None => (ProgressBar::new_spinner(), "{spinner} {msg} {binary_bytes} {binary_bytes_per_sec}"),
+            None => (
+                ProgressBar::new_spinner(),
+                "{spinner} {msg} {binary_bytes} {binary_bytes_per_sec}",
+            ),
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

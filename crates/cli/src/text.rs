@@ -10,7 +10,11 @@ pub(crate) fn quote(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref();
     match name.to_str() {
         Some(text) if !text.chars().any(is_unsafe) => {
-            if text.contains('\'') && !text.contains('"') { format!("\"{text}\"") } else { format!("'{text}'") }
+            if text.contains('\'') && !text.contains('"') {
+                format!("\"{text}\"")
+            } else {
+                format!("'{text}'")
+            }
         }
         _ => {
             let mut out = String::from("$'");
@@ -44,7 +48,8 @@ fn push_octal(out: &mut String, bytes: &[u8]) {
 
 /// What must not reach a terminal as it is: control characters, and those that reorder a line.
 fn is_unsafe(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A name as it goes to standard output: its own bytes into a pipe or file, `?` for each unsafe
@@ -53,8 +58,11 @@ pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
     if !terminal {
         return Cow::Borrowed(name.as_bytes());
     }
-    let text: String =
-        name.to_string_lossy().chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect();
+    let text: String = name
+        .to_string_lossy()
+        .chars()
+        .map(|c| if is_unsafe(c) { '?' } else { c })
+        .collect();
     Cow::Owned(text.into_bytes())
 }
 
@@ -63,7 +71,12 @@ pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let bad = || format!("invalid size {}: write a number of bytes with a unit such as K, M, G or s (sectors)", quote(text));
+    let bad = || {
+        format!(
+            "invalid size {}: write a number of bytes with a unit such as K, M, G or s (sectors)",
+            quote(text)
+        )
+    };
     let number: u64 = number.parse().map_err(|_| bad())?;
     let (letter, rest) = unit.split_at(unit.chars().next().map_or(0, char::len_utf8));
     let base: u64 = match rest {
@@ -138,7 +151,16 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for bad in ["", "k", "-1", "1x", "1KiBs", "99999999999999999999", "99999999P", "1sB"] {
+        for bad in [
+            "",
+            "k",
+            "-1",
+            "1x",
+            "1KiBs",
+            "99999999999999999999",
+            "99999999P",
+            "1sB",
+        ] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }
     }

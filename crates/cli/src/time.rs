@@ -12,7 +12,9 @@ fn zone() -> TimeZone {
 }
 
 fn zoned(time: SystemTime) -> Option<Zoned> {
-    Timestamp::try_from(time).ok().map(|stamp| stamp.to_zoned(zone()))
+    Timestamp::try_from(time)
+        .ok()
+        .map(|stamp| stamp.to_zoned(zone()))
 }
 
 /// As `ls -l`: hour and minute within the last half year, else the year.
@@ -28,19 +30,28 @@ pub(crate) fn short(time: SystemTime, now: SystemTime) -> String {
 
 /// As `stat`: `2024-05-06 07:08:09.123456789 +0000`.
 pub(crate) fn full(time: SystemTime) -> String {
-    zoned(time).map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string())
+    zoned(time).map_or_else(
+        || "?".to_owned(),
+        |time| time.strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string(),
+    )
 }
 
 /// RFC 3339 in UTC, for JSON.
 pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
-    Timestamp::try_from(time).ok().map(|stamp| stamp.to_string())
+    Timestamp::try_from(time)
+        .ok()
+        .map(|stamp| stamp.to_string())
 }
 
 /// Reads `now`, `@SECONDS[.FRACTION]`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, the same with a zone or `Z`.
 /// Without a zone, the time is local.
 pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
     let text = text.trim();
-    let bad = || format!("invalid date '{text}': write YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS or now");
+    let bad = || {
+        format!(
+            "invalid date '{text}': write YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS or now"
+        )
+    };
     if text == "now" {
         return Ok(SystemTime::now());
     }
@@ -50,8 +61,14 @@ pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
     if let Ok(stamp) = text.parse::<Timestamp>() {
         return Ok(stamp.into());
     }
-    let local = |when: DateTime| when.to_zoned(zone()).map(|when| SystemTime::from(when.timestamp())).map_err(|_| bad());
-    if let Ok(when) = jiff::fmt::strtime::parse("%Y-%m-%d %H:%M:%S%.f %z", text).and_then(|parts| parts.to_timestamp()) {
+    let local = |when: DateTime| {
+        when.to_zoned(zone())
+            .map(|when| SystemTime::from(when.timestamp()))
+            .map_err(|_| bad())
+    };
+    if let Ok(when) = jiff::fmt::strtime::parse("%Y-%m-%d %H:%M:%S%.f %z", text)
+        .and_then(|parts| parts.to_timestamp())
+    {
         return Ok(when.into());
     }
     if let Ok(when) = text.parse::<DateTime>() {
@@ -70,7 +87,11 @@ fn parse_seconds(text: &str) -> Option<SystemTime> {
         return None;
     }
     let nanos: i32 = format!("{fraction:0<9}").parse().ok()?;
-    let nanos = if whole.starts_with('-') { -nanos } else { nanos };
+    let nanos = if whole.starts_with('-') {
+        -nanos
+    } else {
+        nanos
+    };
     Timestamp::new(seconds, nanos).ok().map(SystemTime::from)
 }
 
@@ -78,7 +99,12 @@ fn parse_seconds(text: &str) -> Option<SystemTime> {
 pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
     let bad = || format!("invalid time '{text}': write [[CC]YY]MMDDhhmm[.ss]");
     let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
-    if seconds.len() != 2 || !digits.bytes().chain(seconds.bytes()).all(|byte| byte.is_ascii_digit()) {
+    if seconds.len() != 2
+        || !digits
+            .bytes()
+            .chain(seconds.bytes())
+            .all(|byte| byte.is_ascii_digit())
+    {
         return Err(bad());
     }
     let full = match digits.len() {
@@ -95,10 +121,18 @@ pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
         "60" => (59, 1),
         _ => (seconds.parse::<i8>().map_err(|_| bad())?, 0),
     };
-    let when = DateTime::new(year, field(4..6)?, field(6..8)?, field(8..10)?, field(10..12)?, second, 0)
-        .and_then(|when| when.checked_add(leap.seconds()))
-        .and_then(|when| when.to_zoned(zone()))
-        .map_err(|_| bad())?;
+    let when = DateTime::new(
+        year,
+        field(4..6)?,
+        field(6..8)?,
+        field(8..10)?,
+        field(10..12)?,
+        second,
+        0,
+    )
+    .and_then(|when| when.checked_add(leap.seconds()))
+    .and_then(|when| when.to_zoned(zone()))
+    .map_err(|_| bad())?;
     Ok(when.timestamp().into())
 }
 
@@ -134,10 +168,26 @@ mod tests {
 
     #[test]
     fn rubbish_is_refused() {
-        for text in ["", "yesterday-ish", "@", "@x", "@1.x", "2001-13-01", "2001-02-30"] {
+        for text in [
+            "",
+            "yesterday-ish",
+            "@",
+            "@x",
+            "@1.x",
+            "2001-13-01",
+            "2001-02-30",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
-        for text in ["", "1", "20010203040", "200113030405", "200102030405.6", "200102030405.61", "ab0203040506"] {
+        for text in [
+            "",
+            "1",
+            "20010203040",
+            "200113030405",
+            "200102030405.6",
+            "200102030405.61",
+            "ab0203040506",
+        ] {
             assert!(parse_posix(text).is_err(), "{text}");
         }
     }

@@ -22,12 +22,16 @@ impl Guard {
     /// Call before a directory's entries are read; `ino` is its inode. Every `Ok` is followed by [`Guard::leave`].
     pub(crate) fn enter(&mut self, ino: u64) -> Result<()> {
         if self.depth >= MAX_DEPTH {
-            return Err(Problem::new(format!("more than {MAX_DEPTH} directories inside each other"))
-                .with_next("give a directory further down as the start"));
+            return Err(Problem::new(format!(
+                "more than {MAX_DEPTH} directories inside each other"
+            ))
+            .with_next("give a directory further down as the start"));
         }
         if !self.seen.insert(ino) {
-            return Err(Problem::new(format!("corrupt: directory inode {ino} is met a second time"))
-                .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"));
+            return Err(Problem::new(format!(
+                "corrupt: directory inode {ino} is met a second time"
+            ))
+            .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"));
         }
         self.depth += 1;
         Ok(())

@@ -24,15 +24,23 @@ impl Dir {
         if !inode.is_dir() {
             return Err(Reason::NotDir.into());
         }
-        Ok(Dir { held: Held::new(volume, inode)? })
+        Ok(Dir {
+            held: Held::new(volume, inode)?,
+        })
     }
 
     fn place(&self, path: impl AsRef<Path>, last: Last) -> Result<Place> {
-        Ok(self.held.fs().place_from(&self.held.inode, path.as_ref().as_os_str().as_bytes(), last)?)
+        Ok(self.held.fs().place_from(
+            &self.held.inode,
+            path.as_ref().as_os_str().as_bytes(),
+            last,
+        )?)
     }
 
     fn resolve(&self, path: impl AsRef<Path>, last: Last) -> Result<Arc<Inode>> {
-        self.place(path, last)?.inode.ok_or_else(|| Reason::NotFound.into())
+        self.place(path, last)?
+            .inode
+            .ok_or_else(|| Reason::NotFound.into())
     }
 
     /// The names in it, without `.` and `..`, read as they are asked for.
@@ -41,7 +49,11 @@ impl Dir {
     /// None at first; each entry may bring one.
     pub fn entries(&self) -> Result<ReadDir> {
         let held = Held::new(&self.held.volume, Arc::clone(&self.held.inode))?;
-        Ok(ReadDir { held, batch: Vec::new().into_iter(), next: Some(0) })
+        Ok(ReadDir {
+            held,
+            batch: Vec::new().into_iter(),
+            next: Some(0),
+        })
     }
 
     /// Of the directory itself.
@@ -88,7 +100,11 @@ impl Dir {
     ///
     /// # Errors
     /// As [`Volume::set_attributes`].
-    pub fn set_symlink_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+    pub fn set_symlink_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &Attributes,
+    ) -> Result<()> {
         let inode = self.resolve(path, Last::NoFollow)?;
         let mut attributes = attributes.clone();
         if inode.is_symlink() {
@@ -135,7 +151,10 @@ impl Dir {
                 file.set_len(0)?;
                 Ok(file)
             }
-            None => File::new(&self.held.volume, self.create_at(&place, NewKind::File, 0o666, attributes)?),
+            None => File::new(
+                &self.held.volume,
+                self.create_at(&place, NewKind::File, 0o666, attributes)?,
+            ),
         }
     }
 
@@ -145,7 +164,10 @@ impl Dir {
     /// [`Reason::Exists`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
     pub fn create_new(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
         let place = self.place(path, Last::NoFollow)?;
-        File::new(&self.held.volume, self.create_at(&place, NewKind::File, 0o666, attributes)?)
+        File::new(
+            &self.held.volume,
+            self.create_at(&place, NewKind::File, 0o666, attributes)?,
+        )
     }
 
     /// Makes a directory.
@@ -154,7 +176,10 @@ impl Dir {
     /// [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
     pub fn create_dir(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
         let place = self.place(path, Last::NoFollow)?;
-        Dir::new(&self.held.volume, self.create_at(&place, NewKind::Dir, 0o777, attributes)?)
+        Dir::new(
+            &self.held.volume,
+            self.create_at(&place, NewKind::Dir, 0o777, attributes)?,
+        )
     }
 
     /// Makes a symbolic link at `link` that points to `target`: any text of 1 byte to less than a block.
@@ -162,7 +187,12 @@ impl Dir {
     /// # Errors
     /// [`Reason::Exists`], [`Reason::NotFound`] (an empty target), [`Reason::NameTooLong`] (too long a target),
     /// [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
-    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+    pub fn symlink(
+        &self,
+        target: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+        attributes: &Attributes,
+    ) -> Result<()> {
         let place = self.place(link, Last::NoFollow)?;
         let target = target.as_ref().as_os_str().as_bytes();
         self.create_at(&place, NewKind::Symlink(target), 0o777, attributes)?;
@@ -183,16 +213,31 @@ impl Dir {
         let kind = match (kind, device) {
             (FileType::Fifo, _) => NewKind::Fifo,
             (FileType::Socket, _) => NewKind::Socket,
-            (FileType::CharDevice, Some(DeviceNumber { major, minor })) => NewKind::CharDevice { major, minor },
-            (FileType::BlockDevice, Some(DeviceNumber { major, minor })) => NewKind::BlockDevice { major, minor },
-            _ => return Err(Reason::Invalid("a node is a fifo, a socket, or a device with its numbers").into()),
+            (FileType::CharDevice, Some(DeviceNumber { major, minor })) => {
+                NewKind::CharDevice { major, minor }
+            }
+            (FileType::BlockDevice, Some(DeviceNumber { major, minor })) => {
+                NewKind::BlockDevice { major, minor }
+            }
+            _ => {
+                return Err(Reason::Invalid(
+                    "a node is a fifo, a socket, or a device with its numbers",
+                )
+                .into());
+            }
         };
         let place = self.place(path, Last::NoFollow)?;
         self.create_at(&place, kind, 0o666, attributes)?;
         Ok(())
     }
 
-    fn create_at(&self, place: &Place, kind: NewKind<'_>, mode: u32, attributes: &Attributes) -> Result<Arc<Inode>> {
+    fn create_at(
+        &self,
+        place: &Place,
+        kind: NewKind<'_>,
+        mode: u32,
+        attributes: &Attributes,
+    ) -> Result<Arc<Inode>> {
         if place.inode.is_some() || place.name.is_empty() {
             return Err(Reason::Exists.into());
         }
@@ -201,11 +246,19 @@ impl Dir {
         }
         let new = NewInode {
             permissions: attributes.mode.unwrap_or(mode) as u16 & 0o7777,
-            uid: attributes.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-            gid: attributes.gid.unwrap_or_else(|| rustix::process::getegid().as_raw()),
+            uid: attributes
+                .uid
+                .unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+            gid: attributes
+                .gid
+                .unwrap_or_else(|| rustix::process::getegid().as_raw()),
         };
         let inode = self.held.fs().create(&place.dir, &place.name, kind, new)?;
-        let times = Attributes { accessed: attributes.accessed, modified: attributes.modified, ..Attributes::default() };
+        let times = Attributes {
+            accessed: attributes.accessed,
+            modified: attributes.modified,
+            ..Attributes::default()
+        };
         if !times.is_empty() {
             times.set(&self.held.volume, &inode)?;
         }
@@ -252,12 +305,20 @@ impl Dir {
     ///
     /// # Errors
     /// As there.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
+    pub fn rename(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        mode: RenameMode,
+    ) -> Result<()> {
         let (from, to) = (self.named(from)?, self.named(to)?);
         if (from.slash || to.slash) && from.inode.as_ref().is_some_and(|inode| !inode.is_dir()) {
             return Err(Reason::NotDir.into());
         }
-        Ok(self.held.fs().rename(&from.dir, &from.name, &to.dir, &to.name, mode)?)
+        Ok(self
+            .held
+            .fs()
+            .rename(&from.dir, &from.name, &to.dir, &to.name, mode)?)
     }
 
     /// A place whose last name can be taken away.
@@ -308,7 +369,10 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
-            if let Some(entry) = self.batch.find(|entry| !matches!(entry.name.as_slice(), b"." | b"..")) {
+            if let Some(entry) = self
+                .batch
+                .find(|entry| !matches!(entry.name.as_slice(), b"." | b".."))
+            {
                 return Some(self.checked(entry));
             }
             match self.held.fs().list_dir(&self.held.inode, self.next?) {
@@ -329,8 +393,15 @@ impl ReadDir {
     /// A name that could be taken for a path must not leave the directory: whoever joins it to one would be led astray.
     fn checked(&self, entry: throughline_ext::DirEntry) -> Result<DirEntry> {
         if !is_name(&entry.name) {
-            let what = format!("the directory holds the impossible name \"{}\"", entry.name.escape_ascii());
-            return Err(Error::Corrupt(Corrupt { inode: Some(self.held.inode.ino), block: None, what }));
+            let what = format!(
+                "the directory holds the impossible name \"{}\"",
+                entry.name.escape_ascii()
+            );
+            return Err(Error::Corrupt(Corrupt {
+                inode: Some(self.held.inode.ino),
+                block: None,
+                what,
+            }));
         }
         Ok(DirEntry {
             name: OsString::from_vec(entry.name),

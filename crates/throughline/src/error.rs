@@ -37,7 +37,10 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn open(path: &Path, source: io::Error) -> Error {
-        Error::Open { path: path.to_owned(), source: Arc::new(source) }
+        Error::Open {
+            path: path.to_owned(),
+            source: Arc::new(source),
+        }
     }
 }
 

@@ -17,7 +17,9 @@ pub struct File {
 impl File {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<File> {
         match Metadata::of(volume, &inode)?.file_type() {
-            FileType::File => Ok(File { held: Held::new(volume, inode)? }),
+            FileType::File => Ok(File {
+                held: Held::new(volume, inode)?,
+            }),
             FileType::Directory => Err(Reason::IsDir.into()),
             _ => Err(Reason::Invalid("not a regular file").into()),
         }
@@ -88,7 +90,10 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
-        Ok(self.held.fs().append(&self.held.inode, &[IoSlice::new(buf)])?)
+        Ok(self
+            .held
+            .fs()
+            .append(&self.held.inode, &[IoSlice::new(buf)])?)
     }
 
     /// Changes how `len` bytes from `offset` on are allocated.
@@ -96,7 +101,10 @@ impl File {
     /// # Errors
     /// [`Reason::Invalid`] for an empty range, or one that is not whole blocks where it must be; as [`File::write_at`].
     pub fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        Ok(self.held.fs().fallocate(&self.held.inode, mode, offset, len)?)
+        Ok(self
+            .held
+            .fs()
+            .fallocate(&self.held.inode, mode, offset, len)?)
     }
 
     /// Makes it `bytes` long: what is behind goes, what is new is a hole.

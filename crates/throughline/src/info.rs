@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline_device::{DeviceKind, Limits, Op};
-use throughline_ext::{Compat, Fs, Incompat, RoCompat, State, StatFs, Superblock};
+use throughline_ext::{Compat, Fs, Incompat, RoCompat, StatFs, State, Superblock};
 
 use crate::error::Result;
 
@@ -171,7 +171,8 @@ fn device_of(fs: &Fs) -> DeviceState {
 
 /// As `blkid` tells them apart: what only ext4 knows makes ext4, else a journal makes ext3.
 fn format_of(sb: &Superblock) -> &'static str {
-    let ext3_incompat = Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG | Incompat::JOURNAL_DEV;
+    let ext3_incompat =
+        Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG | Incompat::JOURNAL_DEV;
     let ext3_ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
     if !ext3_incompat.contains(sb.incompat()) || !ext3_ro_compat.contains(sb.ro_compat()) {
         "ext4"
@@ -196,7 +197,9 @@ fn journal_of(sb: &Superblock) -> JournalState {
 
 /// Zero means that it never happened.
 fn moment(seconds: u64) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).filter(|_| seconds != 0)
+    UNIX_EPOCH
+        .checked_add(Duration::from_secs(seconds))
+        .filter(|_| seconds != 0)
 }
 
 fn uuid_text(uuid: &[u8; 16]) -> String {
@@ -215,6 +218,9 @@ mod tests {
     #[test]
     fn uuids_look_as_everywhere() {
         let uuid: [u8; 16] = core::array::from_fn(|at| at as u8 * 0x11);
-        assert_eq!(super::uuid_text(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(
+            super::uuid_text(&uuid),
+            "00112233-4455-6677-8899-aabbccddeeff"
+        );
     }
 }

@@ -103,7 +103,9 @@ impl Metadata {
             links: meta.links.into(),
             len_bytes: meta.size_bytes,
             blocks_512: meta.blocks_512,
-            device: meta.device.map(|(major, minor)| DeviceNumber { major, minor }),
+            device: meta
+                .device
+                .map(|(major, minor)| DeviceNumber { major, minor }),
             flags: meta.flags.bits(),
             accessed: system_time(meta.accessed),
             modified: system_time(meta.modified),

@@ -95,7 +95,10 @@ impl OpenOptions {
     /// # Errors
     /// As [`OpenOptions::open`].
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
-        self.open_on(self.disk_on(device).map_err(|source| Error::open(Path::new("(device)"), source))?)
+        self.open_on(
+            self.disk_on(device)
+                .map_err(|source| Error::open(Path::new("(device)"), source))?,
+        )
     }
 
     fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
@@ -122,7 +125,11 @@ impl OpenOptions {
             io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
             _ => Error::open(path, source),
         };
-        let lock = if self.read_only { LockMode::Shared } else { LockMode::Exclusive };
+        let lock = if self.read_only {
+            LockMode::Shared
+        } else {
+            LockMode::Exclusive
+        };
         let device: Arc<dyn BlockDevice> = throughline_device::OpenOptions::new()
             .engine(self.engine)
             .direct(self.direct)
@@ -134,7 +141,11 @@ impl OpenOptions {
     }
 
     fn disk_on(&self, device: Arc<dyn BlockDevice>) -> io::Result<Arc<Disk>> {
-        let device = if self.offset_bytes == 0 { device } else { Arc::new(OffsetDevice::new(device, self.offset_bytes, None)?) };
+        let device = if self.offset_bytes == 0 {
+            device
+        } else {
+            Arc::new(OffsetDevice::new(device, self.offset_bytes, None)?)
+        };
         let disk = Disk::new(device).map_err(io::Error::other)?;
         disk.set_bio_target_bytes(self.bio_target_bytes);
         Ok(Arc::new(disk))

@@ -7,9 +7,15 @@ use throughline_ext::Timestamp;
 /// Nothing is lost: a `SystemTime` holds more than an inode.
 pub(crate) fn system_time(time: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
+    let whole = if time.seconds < 0 {
+        UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        UNIX_EPOCH.checked_add(seconds)
+    };
     let nanos = Duration::from_nanos(time.nanoseconds.into());
-    whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+    whole
+        .and_then(|whole| whole.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
 }
 
 /// What is out of range ends up at the nearest end that an inode can hold.
@@ -21,10 +27,18 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
         },
         Err(before) => {
             let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX).saturating_neg();
+            let seconds = i64::try_from(before.as_secs())
+                .unwrap_or(i64::MAX)
+                .saturating_neg();
             match before.subsec_nanos() {
-                0 => Timestamp { seconds, nanoseconds: 0 },
-                nanos => Timestamp { seconds: seconds.saturating_sub(1), nanoseconds: 1_000_000_000 - nanos },
+                0 => Timestamp {
+                    seconds,
+                    nanoseconds: 0,
+                },
+                nanos => Timestamp {
+                    seconds: seconds.saturating_sub(1),
+                    nanoseconds: 1_000_000_000 - nanos,
+                },
             }
         }
     }
@@ -36,8 +50,18 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        for (seconds, nanoseconds) in [(0, 0), (1, 999_999_999), (-1, 0), (-1, 1), (-2_147_483_648, 5), (15_032_385_535, 7)] {
-            let time = Timestamp { seconds, nanoseconds };
+        for (seconds, nanoseconds) in [
+            (0, 0),
+            (1, 999_999_999),
+            (-1, 0),
+            (-1, 1),
+            (-2_147_483_648, 5),
+            (15_032_385_535, 7),
+        ] {
+            let time = Timestamp {
+                seconds,
+                nanoseconds,
+            };
             assert_eq!(timestamp(system_time(time)), time);
         }
     }

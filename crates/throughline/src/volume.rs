@@ -31,7 +31,10 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<Held> {
         volume.fs.open_inode(&inode)?;
-        Ok(Held { volume: volume.clone(), inode })
+        Ok(Held {
+            volume: volume.clone(),
+            inode,
+        })
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -115,7 +118,10 @@ impl Volume {
             Ok(fs) => Ok(fs.close()?),
             Err(fs) => {
                 fs.sync()?;
-                Err(Reason::Busy("files or directories of the volume are still in use".into()).into())
+                Err(
+                    Reason::Busy("files or directories of the volume are still in use".into())
+                        .into(),
+                )
             }
         }
     }
@@ -196,7 +202,11 @@ impl Volume {
     ///
     /// # Errors
     /// As there.
-    pub fn set_symlink_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+    pub fn set_symlink_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &Attributes,
+    ) -> Result<()> {
         self.root()?.set_symlink_attributes(path, attributes)
     }
 
@@ -212,7 +222,12 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Dir::symlink`].
-    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
+    pub fn symlink(
+        &self,
+        target: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+        attributes: &Attributes,
+    ) -> Result<()> {
         self.root()?.symlink(target, link, attributes)
     }
 
@@ -262,7 +277,12 @@ impl Volume {
     /// [`Reason::NotFound`], [`Reason::Exists`] (with [`RenameMode::NoReplace`]), [`Reason::NotEmpty`],
     /// [`Reason::NotDir`], [`Reason::IsDir`], [`Reason::Invalid`] (a directory into itself), [`Reason::Busy`] (the root),
     /// [`Reason::NoSpace`], [`Reason::ReadOnly`].
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
+    pub fn rename(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        mode: RenameMode,
+    ) -> Result<()> {
         self.root()?.rename(from, to, mode)
     }
 

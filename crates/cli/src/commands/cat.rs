@@ -30,10 +30,15 @@ pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> 
         }
         Place::Image { .. } => {
             let opened = context.open(place, Access::Read)?;
-            let file = opened.volume.open_file(&opened.path).doing(|| format!("cannot open {place}"))?;
+            let file = opened
+                .volume
+                .open_file(&opened.path)
+                .doing(|| format!("cannot open {place}"))?;
             let mut offset = 0;
             loop {
-                let got = file.read_at(offset, &mut buffer).doing(|| format!("cannot read {place}"))?;
+                let got = file
+                    .read_at(offset, &mut buffer)
+                    .doing(|| format!("cannot read {place}"))?;
                 if got == 0 {
                     return Ok(());
                 }
@@ -44,7 +49,12 @@ pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> 
     })
 }
 
-fn copy(from: &mut dyn Read, buffer: &mut [u8], place: &Place, context: &mut Context) -> Result<(), Failure> {
+fn copy(
+    from: &mut dyn Read,
+    buffer: &mut [u8],
+    place: &Place,
+    context: &mut Context,
+) -> Result<(), Failure> {
     loop {
         match from.read(buffer) {
             Ok(0) => return Ok(()),

@@ -33,7 +33,10 @@ pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure
         let cannot = || format!("cannot change the mode of {place}");
         let meta = opened.volume.metadata(&opened.path).doing(cannot)?;
         let after = args.mode.apply(meta.mode(), meta.is_dir(), context.umask);
-        opened.volume.set_attributes(&opened.path, &Attributes::new().mode(after)).doing(cannot)?;
+        opened
+            .volume
+            .set_attributes(&opened.path, &Attributes::new().mode(after))
+            .doing(cannot)?;
         said(args, context, place, &meta, after)?;
         if args.recursive && meta.is_dir() {
             let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
@@ -43,9 +46,17 @@ pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure
     })
 }
 
-fn below(args: &ChmodArgs, context: &mut Context, dir: &Dir, place: &Place, guard: &mut Guard) -> Result<(), Failure> {
+fn below(
+    args: &ChmodArgs,
+    context: &mut Context,
+    dir: &Dir,
+    place: &Place,
+    guard: &mut Guard,
+) -> Result<(), Failure> {
     let reading = || format!("cannot read directory {place}");
-    guard.enter(dir.own_metadata().doing(reading)?.ino()).doing(reading)?;
+    guard
+        .enter(dir.own_metadata().doing(reading)?.ino())
+        .doing(reading)?;
     for entry in dir.entries().doing(reading)? {
         let name = entry.doing(reading)?.file_name().to_owned();
         let place = place.join(&name);
@@ -71,7 +82,8 @@ fn one(
         return Ok(());
     }
     let after = args.mode.apply(meta.mode(), meta.is_dir(), context.umask);
-    dir.set_symlink_attributes(name, &Attributes::new().mode(after)).doing(cannot)?;
+    dir.set_symlink_attributes(name, &Attributes::new().mode(after))
+        .doing(cannot)?;
     said(args, context, place, &meta, after)?;
     if meta.is_dir() {
         let inner = dir.open_dir(name).doing(cannot)?;
@@ -80,11 +92,21 @@ fn one(
     Ok(())
 }
 
-fn said(args: &ChmodArgs, context: &mut Context, place: &Place, meta: &Metadata, after: u32) -> Result<(), Failure> {
+fn said(
+    args: &ChmodArgs,
+    context: &mut Context,
+    place: &Place,
+    meta: &Metadata,
+    after: u32,
+) -> Result<(), Failure> {
     if !args.verbose {
         return Ok(());
     }
     let letter = super::describe::letter(meta.file_type());
     let text = |mode: u32| format!("{mode:04o} ({})", show(letter, mode).split_off(1));
-    context.out.line(format!("mode of {place} changed from {} to {}", text(meta.mode()), text(after)))
+    context.out.line(format!(
+        "mode of {place} changed from {} to {}",
+        text(meta.mode()),
+        text(after)
+    ))
 }

@@ -35,17 +35,25 @@ pub(crate) struct ChownArgs {
 
 /// Changes each place's owner.
 pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure> {
-    let owner = Names::of_host().parse_owner(&args.owner).map_err(Failure::Usage)?;
+    let owner = Names::of_host()
+        .parse_owner(&args.owner)
+        .map_err(Failure::Usage)?;
     context.each(&args.places, |context, place| {
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot change the owner of {place}");
         let meta = if args.no_dereference {
             let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
-            opened.volume.set_symlink_attributes(&opened.path, &change(owner, &meta)).doing(cannot)?;
+            opened
+                .volume
+                .set_symlink_attributes(&opened.path, &change(owner, &meta))
+                .doing(cannot)?;
             meta
         } else {
             let meta = opened.volume.metadata(&opened.path).doing(cannot)?;
-            opened.volume.set_attributes(&opened.path, &change(owner, &meta)).doing(cannot)?;
+            opened
+                .volume
+                .set_attributes(&opened.path, &change(owner, &meta))
+                .doing(cannot)?;
             meta
         };
         said(args, context, place, owner)?;
@@ -69,7 +77,11 @@ fn change(owner: Owner, meta: &Metadata) -> Attributes {
     let mode = meta.mode();
     let keep_group_id = mode & 0o010 == 0; // set-gid without group execution once meant mandatory locking
     let dropped = mode & !(0o4000 | if keep_group_id { 0 } else { 0o2000 });
-    if meta.is_file() && dropped != mode { attributes.mode(dropped) } else { attributes }
+    if meta.is_file() && dropped != mode {
+        attributes.mode(dropped)
+    } else {
+        attributes
+    }
 }
 
 fn below(
@@ -81,7 +93,9 @@ fn below(
     guard: &mut Guard,
 ) -> Result<(), Failure> {
     let reading = || format!("cannot read directory {place}");
-    guard.enter(dir.own_metadata().doing(reading)?.ino()).doing(reading)?;
+    guard
+        .enter(dir.own_metadata().doing(reading)?.ino())
+        .doing(reading)?;
     for entry in dir.entries().doing(reading)? {
         let name = entry.doing(reading)?.file_name().to_owned();
         let place = place.join(&name);
@@ -104,7 +118,8 @@ fn one(
 ) -> Result<(), Failure> {
     let cannot = || format!("cannot change the owner of {place}");
     let meta = dir.symlink_metadata(name).doing(cannot)?;
-    dir.set_symlink_attributes(name, &change(owner, &meta)).doing(cannot)?;
+    dir.set_symlink_attributes(name, &change(owner, &meta))
+        .doing(cannot)?;
     said(args, context, place, owner)?;
     if meta.is_dir() {
         let inner = dir.open_dir(name).doing(cannot)?;
@@ -113,11 +128,22 @@ fn one(
     Ok(())
 }
 
-fn said(args: &ChownArgs, context: &mut Context, place: &Place, owner: Owner) -> Result<(), Failure> {
+fn said(
+    args: &ChownArgs,
+    context: &mut Context,
+    place: &Place,
+    owner: Owner,
+) -> Result<(), Failure> {
     if !args.verbose {
         return Ok(());
     }
     let number = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
-    let group = owner.group.map(|group| format!(":{group}")).unwrap_or_default();
-    context.out.line(format!("changed ownership of {place} to {}{group}", number(owner.user)))
+    let group = owner
+        .group
+        .map(|group| format!(":{group}"))
+        .unwrap_or_default();
+    context.out.line(format!(
+        "changed ownership of {place} to {}{group}",
+        number(owner.user)
+    ))
 }

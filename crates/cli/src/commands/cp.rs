@@ -90,11 +90,22 @@ impl CpArgs {
 pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
     let (sources, target) = sources_and_target(&args.places, args.target_directory.as_ref())?;
     let start = Instant::now();
-    let totals = copy(context, sources, target, args.target_directory.is_some(), &args.options())?;
+    let totals = copy(
+        context,
+        sources,
+        target,
+        args.target_directory.is_some(),
+        &args.options(),
+    )?;
     if args.stats {
         // What is not on the disk yet is not copied yet.
         context.images.sync()?;
-        say(context, totals, start.elapsed().as_secs_f64(), *target == Place::Stream)?;
+        say(
+            context,
+            totals,
+            start.elapsed().as_secs_f64(),
+            *target == Place::Stream,
+        )?;
     }
     Ok(())
 }
@@ -102,8 +113,18 @@ pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
 const MIB: f64 = (1 << 20) as f64;
 
 /// The figures, for a person or as one line of JSON; on standard error where standard output is the copy.
-fn say(context: &mut Context, totals: Totals, seconds: f64, on_stderr: bool) -> Result<(), Failure> {
-    let bios: u64 = context.images.volumes().map(|volume| volume.io_counts()).map(|io| io.reads + io.writes).sum();
+fn say(
+    context: &mut Context,
+    totals: Totals,
+    seconds: f64,
+    on_stderr: bool,
+) -> Result<(), Failure> {
+    let bios: u64 = context
+        .images
+        .volumes()
+        .map(|volume| volume.io_counts())
+        .map(|io| io.reads + io.writes)
+        .sum();
     let mib = totals.bytes as f64 / MIB;
     let per = |what: f64, unit: f64| if unit > 0.0 { what / unit } else { 0.0 };
     let bios_per_mib = per(bios as f64, mib);
@@ -138,6 +159,13 @@ fn say(context: &mut Context, totals: Totals, seconds: f64, on_stderr: bool) -> 
 /// The most memory this process has held, as the kernel counts it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }

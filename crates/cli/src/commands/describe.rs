@@ -39,7 +39,11 @@ pub(crate) fn words(meta: &Metadata) -> &'static str {
 pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
     object.insert(key.to_owned(), json!(name.to_string_lossy()));
     if name.to_str().is_none() {
-        let hex: String = name.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = name
+            .as_bytes()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         object.insert(format!("{key}_hex"), json!(hex));
     }
 }
@@ -63,9 +67,15 @@ pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
     put("gid", json!(meta.gid()));
     put("links", json!(meta.links()));
     put("size_bytes", json!(meta.len()));
-    put("allocated_bytes", json!(meta.blocks_512().saturating_mul(512)));
+    put(
+        "allocated_bytes",
+        json!(meta.blocks_512().saturating_mul(512)),
+    );
     if let Some(device) = meta.device() {
-        put("device", json!({ "major": device.major, "minor": device.minor }));
+        put(
+            "device",
+            json!({ "major": device.major, "minor": device.minor }),
+        );
     }
     put("accessed", json!(rfc3339(meta.accessed())));
     put("modified", json!(rfc3339(meta.modified())));

@@ -37,7 +37,9 @@ pub(crate) fn image_of(place: &Place) -> Result<PathBuf, Failure> {
     match place {
         Place::Image { image, .. } => Ok(image.clone()),
         Place::Host(path) => Ok(path.clone()),
-        Place::Stream => Err(Failure::Usage("an image cannot be read from a stream: write its path".into())),
+        Place::Stream => Err(Failure::Usage(
+            "an image cannot be read from a stream: write its path".into(),
+        )),
     }
 }
 
@@ -48,7 +50,9 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = context.open_image(&image)?;
-        let stat = volume.stat_fs().doing(|| format!("cannot read the counters of {}", quote(&image)))?;
+        let stat = volume
+            .stat_fs()
+            .doing(|| format!("cannot read the counters of {}", quote(&image)))?;
         if context.json {
             found.push(value(&image.to_string_lossy(), &stat));
         } else {
@@ -62,7 +66,14 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     if rows.len() == 1 {
         return Ok(());
     }
-    let widths: Vec<usize> = (0..5).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..5)
+        .map(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     for row in rows {
         let text = format!(
             "{:<w0$} {:>w1$} {:>w2$} {:>w3$} {:>w4$}",
@@ -95,21 +106,47 @@ fn row(args: &DfArgs, image: &str, stat: &StatFs) -> [String; 5] {
     if args.inodes {
         let (all, free) = (u64::from(stat.inodes), u64::from(stat.free_inodes));
         let used = all.saturating_sub(free);
-        let count = |number: u64| if args.human_readable { human(number) } else { number.to_string() };
-        return [image.to_owned(), count(all), count(used), count(free), percent(used, free)];
+        let count = |number: u64| {
+            if args.human_readable {
+                human(number)
+            } else {
+                number.to_string()
+            }
+        };
+        return [
+            image.to_owned(),
+            count(all),
+            count(used),
+            count(free),
+            percent(used, free),
+        ];
     }
     let used = stat.blocks.saturating_sub(stat.free_blocks);
     let size = |blocks: u64| {
         let bytes = blocks.saturating_mul(stat.block_bytes.into());
-        if args.human_readable { human(bytes) } else { bytes.div_ceil(1024).to_string() }
+        if args.human_readable {
+            human(bytes)
+        } else {
+            bytes.div_ceil(1024).to_string()
+        }
     };
-    [image.to_owned(), size(stat.blocks), size(used), size(stat.available_blocks), percent(used, stat.available_blocks)]
+    [
+        image.to_owned(),
+        size(stat.blocks),
+        size(used),
+        size(stat.available_blocks),
+        percent(used, stat.available_blocks),
+    ]
 }
 
 /// Rounded up, as `df` does; `-` of nothing.
 fn percent(used: u64, available: u64) -> String {
     let whole = u128::from(used) + u128::from(available);
-    if whole == 0 { "-".to_owned() } else { format!("{}%", (u128::from(used) * 100).div_ceil(whole)) }
+    if whole == 0 {
+        "-".to_owned()
+    } else {
+        format!("{}%", (u128::from(used) * 100).div_ceil(whole))
+    }
 }
 
 fn value(image: &str, stat: &StatFs) -> Value {

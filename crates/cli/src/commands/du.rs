@@ -56,7 +56,12 @@ struct Count<'a> {
 
 /// Adds up each place.
 pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
-    let mut count = Count { args, guard: Guard::default(), linked: HashSet::new(), found: Vec::new() };
+    let mut count = Count {
+        args,
+        guard: Guard::default(),
+        linked: HashSet::new(),
+        found: Vec::new(),
+    };
     context.each(&args.places, |context, place| {
         let opened = context.open(place, Access::Read)?;
         let cannot = || format!("cannot access {place}");
@@ -82,13 +87,23 @@ pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
 impl Count<'_> {
     fn of(&self, meta: &Metadata) -> u64 {
         if self.args.apparent_size || self.args.bytes {
-            if meta.is_dir() || meta.is_file() || meta.is_symlink() { meta.len() } else { 0 }
+            if meta.is_dir() || meta.is_file() || meta.is_symlink() {
+                meta.len()
+            } else {
+                0
+            }
         } else {
             meta.blocks_512().saturating_mul(512)
         }
     }
 
-    fn directory(&mut self, context: &mut Context, place: &Place, dir: &Dir, depth: usize) -> Result<u64, Failure> {
+    fn directory(
+        &mut self,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        depth: usize,
+    ) -> Result<u64, Failure> {
         let reading = || format!("cannot read directory {place}");
         let own = dir.own_metadata().doing(reading)?;
         self.guard.enter(own.ino()).doing(reading)?;
@@ -108,7 +123,14 @@ impl Count<'_> {
         Ok(total)
     }
 
-    fn entry(&mut self, context: &mut Context, place: &Place, dir: &Dir, name: &std::ffi::OsStr, depth: usize) -> Result<u64, Failure> {
+    fn entry(
+        &mut self,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        name: &std::ffi::OsStr,
+        depth: usize,
+    ) -> Result<u64, Failure> {
         let cannot = || format!("cannot access {place}");
         let meta = dir.symlink_metadata(name).doing(cannot)?;
         if meta.is_dir() {

@@ -35,7 +35,9 @@ pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Resu
 pub(crate) fn man(args: &ManArgs, context: &mut Context) -> Result<(), Failure> {
     let Some(dir) = &args.dir else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command()).render(&mut page).doing(|| "cannot make the page")?;
+        clap_mangen::Man::new(Cli::command())
+            .render(&mut page)
+            .doing(|| "cannot make the page")?;
         return context.out.bytes(&page);
     };
     let cannot = || format!("cannot write manual pages to {}", quote(dir));

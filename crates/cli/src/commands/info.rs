@@ -31,7 +31,9 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = context.open_image(&image)?;
-        let info = volume.info().doing(|| format!("cannot read {}", quote(&image)))?;
+        let info = volume
+            .info()
+            .doing(|| format!("cannot read {}", quote(&image)))?;
         if context.json {
             found.push(value(&image.to_string_lossy(), &info));
             return Ok(());
@@ -41,7 +43,9 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
         }
         first = false;
         for (title, text) in lines(&image.to_string_lossy(), &info) {
-            context.out.line(format!("{:<14} {text}", format!("{title}:")))?;
+            context
+                .out
+                .line(format!("{:<14} {text}", format!("{title}:")))?;
         }
         Ok(())
     })?;
@@ -64,7 +68,10 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
         (true, false) => "clean",
         (false, false) => "not cleanly closed: run e2fsck -f",
     };
-    let mut lines = vec![("Image", image.to_owned()), ("Format", info.format.to_owned())];
+    let mut lines = vec![
+        ("Image", image.to_owned()),
+        ("Format", info.format.to_owned()),
+    ];
     if !info.label.is_empty() {
         lines.push(("Label", info.label.escape_debug().to_string()));
     }
@@ -74,9 +81,28 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
         ("State", state.to_owned()),
         ("Journal", info.journal.as_str().to_owned()),
         ("Size", size(bytes(info.blocks))),
-        ("Free", format!("{}, {} of them for everybody", size(bytes(space.free_blocks)), human(bytes(space.available_blocks)))),
-        ("Inodes", format!("{} of {} bytes, {} free", space.inodes, info.inode_bytes, space.free_inodes)),
-        ("Blocks", format!("{} of {} bytes, in {} groups", info.blocks, info.block_bytes, info.groups)),
+        (
+            "Free",
+            format!(
+                "{}, {} of them for everybody",
+                size(bytes(space.free_blocks)),
+                human(bytes(space.available_blocks))
+            ),
+        ),
+        (
+            "Inodes",
+            format!(
+                "{} of {} bytes, {} free",
+                space.inodes, info.inode_bytes, space.free_inodes
+            ),
+        ),
+        (
+            "Blocks",
+            format!(
+                "{} of {} bytes, in {} groups",
+                info.blocks, info.block_bytes, info.groups
+            ),
+        ),
         ("Made", date(info.made)),
         ("Last written", date(info.written)),
         ("Last checked", date(info.checked)),
@@ -90,12 +116,31 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
 
 fn device_lines(device: &DeviceState) -> Vec<(&'static str, String)> {
     let limits = &device.limits;
-    let yes = |what: &str, has: bool| if has { format!(", {what}") } else { String::new() };
-    let way = if device.direct { "direct (O_DIRECT)" } else { "buffered by the host" };
+    let yes = |what: &str, has: bool| {
+        if has {
+            format!(", {what}")
+        } else {
+            String::new()
+        }
+    };
+    let way = if device.direct {
+        "direct (O_DIRECT)"
+    } else {
+        "buffered by the host"
+    };
     vec![
-        ("Device", format!("{}, {}", device.kind, size(device.len_bytes))),
+        (
+            "Device",
+            format!("{}, {}", device.kind, size(device.len_bytes)),
+        ),
         ("I/O", format!("engine {}, {way}", device.engine)),
-        ("I/O size", format!("{} built up to (--bio-target changes it)", human(device.bio_target_bytes.into()))),
+        (
+            "I/O size",
+            format!(
+                "{} built up to (--bio-target changes it)",
+                human(device.bio_target_bytes.into())
+            ),
+        ),
         (
             "Limits",
             format!(

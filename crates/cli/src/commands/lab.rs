@@ -50,9 +50,15 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
     match &args.command {
         LabCommand::Run(run) => run_one(run, context),
         LabCommand::List => {
-            let width = EXPERIMENTS.iter().map(|experiment| experiment.name.len()).max().unwrap_or(0);
+            let width = EXPERIMENTS
+                .iter()
+                .map(|experiment| experiment.name.len())
+                .max()
+                .unwrap_or(0);
             for experiment in EXPERIMENTS {
-                context.out.line(format!("{:<width$}  {}", experiment.name, experiment.about))?;
+                context
+                    .out
+                    .line(format!("{:<width$}  {}", experiment.name, experiment.about))?;
             }
             Ok(())
         }
@@ -71,17 +77,23 @@ fn run_one(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     };
     let outcome = (experiment.run)(&settings);
     progress.clear();
-    let outcome = outcome.map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {}", experiment.name)))?;
+    let outcome = outcome.map_err(|error| {
+        Problem::new(error.to_string()).met(format!("cannot run {}", experiment.name))
+    })?;
     let Some(path) = &args.json else {
         return context.out.line(outcome.to_string().trim_end());
     };
-    let value = serde_json::to_value(&outcome).map_err(std::io::Error::from).doing(|| "cannot show the figures")?;
+    let value = serde_json::to_value(&outcome)
+        .map_err(std::io::Error::from)
+        .doing(|| "cannot show the figures")?;
     if path.as_os_str() == "-" {
         return context.out.json(&value);
     }
     context.out.line(outcome.to_string().trim_end())?;
     let cannot = || format!("cannot write {}", quote(path));
     let mut file = std::fs::File::create(path).doing(cannot)?;
-    serde_json::to_writer_pretty(&mut file, &value).map_err(std::io::Error::from).doing(cannot)?;
+    serde_json::to_writer_pretty(&mut file, &value)
+        .map_err(std::io::Error::from)
+        .doing(cannot)?;
     writeln!(file).doing(cannot)
 }

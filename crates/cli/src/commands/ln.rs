@@ -43,7 +43,11 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         return Err(not_in_an_image(last));
     };
     let opened = context.open(last, Access::Write)?;
-    let into = !args.no_dereference && opened.volume.metadata(&opened.path).is_ok_and(|meta| meta.is_dir());
+    let into = !args.no_dereference
+        && opened
+            .volume
+            .metadata(&opened.path)
+            .is_ok_and(|meta| meta.is_dir());
     if !into && (targets.len() > 1 || args.target_directory.is_some()) {
         return Err(Problem::new("Not a directory").met(format!("target {last}")));
     }
@@ -51,12 +55,20 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         let stored: PathBuf = match target {
             Place::Image { image: other, path } if other == image => path.clone(),
             Place::Host(text) if args.symbolic => text.clone(),
-            _ => return Err(Failure::Usage(format!("{target} is not in the link's image: a link stays inside one image"))),
+            _ => {
+                return Err(Failure::Usage(format!(
+                    "{target} is not in the link's image: a link stays inside one image"
+                )));
+            }
         };
         let link = match (into, stored.file_name()) {
             (false, _) => last.clone(),
             (true, Some(name)) => last.join(name),
-            (true, None) => return Err(Failure::Usage(format!("{target} has no name to give to the link: write the link's name"))),
+            (true, None) => {
+                return Err(Failure::Usage(format!(
+                    "{target} has no name to give to the link: write the link's name"
+                )));
+            }
         };
         let Place::Image { path, .. } = &link else {
             return Err(not_in_an_image(&link));
@@ -64,7 +76,11 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         let kind = if args.symbolic { "symbolic" } else { "hard" };
         let cannot = || format!("cannot create {kind} link {link} to {target}");
         let make = |volume: &Volume| {
-            if args.symbolic { volume.symlink(&stored, path, &Attributes::new()) } else { volume.hard_link(&stored, path) }
+            if args.symbolic {
+                volume.symlink(&stored, path, &Attributes::new())
+            } else {
+                volume.hard_link(&stored, path)
+            }
         };
         let made = match make(&opened.volume).doing(cannot) {
             Err(failure) if args.force && failure.kind() == Some(Kind::Exists) => {
@@ -83,7 +99,12 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
 }
 
 /// Makes room for a link; the target of a hard link must stay.
-fn replace(volume: &Volume, stored: &std::path::Path, link: &std::path::Path, symbolic: bool) -> crate::problem::Result<()> {
+fn replace(
+    volume: &Volume,
+    stored: &std::path::Path,
+    link: &std::path::Path,
+    symbolic: bool,
+) -> crate::problem::Result<()> {
     if !symbolic && volume.symlink_metadata(stored)?.ino() == volume.symlink_metadata(link)?.ino() {
         return Err(Problem::new("they are the same file"));
     }

@@ -108,8 +108,16 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
         if meta.is_dir() && !args.directory {
             dirs.push(opened);
         } else {
-            let target = meta.is_symlink().then(|| opened.volume.read_link(&opened.path)).transpose().doing(cannot)?;
-            files.push(Line { name: place.to_argument(), meta, target: target.map(Into::into) });
+            let target = meta
+                .is_symlink()
+                .then(|| opened.volume.read_link(&opened.path))
+                .transpose()
+                .doing(cannot)?;
+            files.push(Line {
+                name: place.to_argument(),
+                meta,
+                target: target.map(Into::into),
+            });
         }
         Ok(())
     })?;
@@ -119,8 +127,12 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
     }
     for opened in dirs {
         let mut guard = Guard::default();
-        let dir = opened.volume.open_dir(&opened.path).doing(|| format!("cannot open directory {}", opened.place));
-        let listed = dir.and_then(|dir| listing.directory(context, &opened, &opened.place, &dir, &mut guard));
+        let dir = opened
+            .volume
+            .open_dir(&opened.path)
+            .doing(|| format!("cannot open directory {}", opened.place));
+        let listed = dir
+            .and_then(|dir| listing.directory(context, &opened, &opened.place, &dir, &mut guard));
         if let Err(failure) = listed {
             context.complain(failure)?;
         }
@@ -146,12 +158,20 @@ impl Listing<'_> {
         guard.enter(own.ino()).doing(reading)?;
         let mut lines = Vec::new();
         for Entry { name, meta } in sorted(dir).doing(reading)? {
-            if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".") {
+            if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".")
+            {
                 continue;
             }
             let line = meta.and_then(|meta| {
-                let target = meta.is_symlink().then(|| dir.read_link(&name)).transpose()?;
-                Ok(Line { target: target.map(Into::into), meta, name: name.clone() })
+                let target = meta
+                    .is_symlink()
+                    .then(|| dir.read_link(&name))
+                    .transpose()?;
+                Ok(Line {
+                    target: target.map(Into::into),
+                    meta,
+                    name: name.clone(),
+                })
             });
             match line.doing(|| format!("cannot access {}", place.join(&name))) {
                 Ok(line) => lines.push(line),
@@ -159,18 +179,27 @@ impl Listing<'_> {
             }
         }
         let below: Vec<OsString> = if self.args.recursive {
-            lines.iter().filter(|line| line.meta.is_dir()).map(|line| line.name.clone()).collect()
+            lines
+                .iter()
+                .filter(|line| line.meta.is_dir())
+                .map(|line| line.name.clone())
+                .collect()
         } else {
             Vec::new()
         };
         if self.args.all && !context.json {
-            self.add_dots(&opened.volume, place, own, &mut lines).doing(reading)?;
+            self.add_dots(&opened.volume, place, own, &mut lines)
+                .doing(reading)?;
         }
         self.lines(context, Some(place), lines)?;
         for name in below {
             let place = place.join(&name);
-            let inner = dir.open_dir(&name).doing(|| format!("cannot open directory {place}"));
-            if let Err(failure) = inner.and_then(|inner| self.directory(context, opened, &place, &inner, guard)) {
+            let inner = dir
+                .open_dir(&name)
+                .doing(|| format!("cannot open directory {place}"));
+            if let Err(failure) =
+                inner.and_then(|inner| self.directory(context, opened, &place, &inner, guard))
+            {
                 context.complain(failure)?;
             }
         }
@@ -178,19 +207,38 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn add_dots(&self, volume: &Volume, place: &Place, own: Metadata, lines: &mut Vec<Line>) -> crate::problem::Result<()> {
+    fn add_dots(
+        &self,
+        volume: &Volume,
+        place: &Place,
+        own: Metadata,
+        lines: &mut Vec<Line>,
+    ) -> crate::problem::Result<()> {
         let Place::Image { path, .. } = place else {
             return Err(Problem::new("not in an image"));
         };
         let parent = volume.metadata(path.join(".."))?;
-        lines.push(Line { name: ".".into(), meta: own, target: None });
-        lines.push(Line { name: "..".into(), meta: parent, target: None });
+        lines.push(Line {
+            name: ".".into(),
+            meta: own,
+            target: None,
+        });
+        lines.push(Line {
+            name: "..".into(),
+            meta: parent,
+            target: None,
+        });
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(())
     }
 
     /// Shows lines, which come sorted by name.
-    fn lines(&mut self, context: &mut Context, header: Option<&Place>, mut lines: Vec<Line>) -> Result<(), Failure> {
+    fn lines(
+        &mut self,
+        context: &mut Context,
+        header: Option<&Place>,
+        mut lines: Vec<Line>,
+    ) -> Result<(), Failure> {
         if self.args.by_size {
             lines.sort_by_key(|line| std::cmp::Reverse(line.meta.len()));
         } else if self.args.by_time {
@@ -213,7 +261,10 @@ impl Listing<'_> {
         }
         self.first = false;
         if (self.args.long || self.args.numeric_uid_gid || self.args.size) && header.is_some() {
-            let blocks = lines.iter().map(|line| line.meta.blocks_512()).fold(0u64, u64::saturating_add);
+            let blocks = lines
+                .iter()
+                .map(|line| line.meta.blocks_512())
+                .fold(0u64, u64::saturating_add);
             context.out.line(format!("total {}", self.kib(blocks)))?;
         }
         self.rows(context, &lines)
@@ -230,10 +281,17 @@ impl Listing<'_> {
 
     fn rows(&self, context: &mut Context, lines: &[Line]) -> Result<(), Failure> {
         // Columns: each as wide as its widest, numbers to the right.
-        let rows: Vec<Vec<(String, bool)>> = lines.iter().map(|line| self.columns(&line.meta)).collect();
+        let rows: Vec<Vec<(String, bool)>> =
+            lines.iter().map(|line| self.columns(&line.meta)).collect();
         let count = rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> =
-            (0..count).map(|column| rows.iter().map(|row| row[column].0.chars().count()).max().unwrap_or(0)).collect();
+        let widths: Vec<usize> = (0..count)
+            .map(|column| {
+                rows.iter()
+                    .map(|row| row[column].0.chars().count())
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
         for (row, line) in rows.iter().zip(lines) {
             let mut text = String::new();
             for ((cell, right), width) in row.iter().zip(&widths) {
@@ -251,7 +309,11 @@ impl Listing<'_> {
             } else {
                 context.out.bytes(&name)?;
             }
-            if let Some(target) = line.target.as_ref().filter(|_| self.args.long || self.args.numeric_uid_gid) {
+            if let Some(target) = line
+                .target
+                .as_ref()
+                .filter(|_| self.args.long || self.args.numeric_uid_gid)
+            {
                 context.out.bytes(b" -> ")?;
                 context.out.bytes(&printable(target, terminal))?;
             }

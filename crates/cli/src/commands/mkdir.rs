@@ -42,13 +42,22 @@ pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure
         if args.parents {
             parents(args, context, &opened, &between, &last)
         } else {
-            opened.volume.create_dir(&opened.path, &last).doing(|| format!("cannot create directory {place}"))?;
+            opened
+                .volume
+                .create_dir(&opened.path, &last)
+                .doing(|| format!("cannot create directory {place}"))?;
             said(args, context, place)
         }
     })
 }
 
-fn parents(args: &MkdirArgs, context: &mut Context, opened: &Opened, between: &Attributes, last: &Attributes) -> Result<(), Failure> {
+fn parents(
+    args: &MkdirArgs,
+    context: &mut Context,
+    opened: &Opened,
+    between: &Attributes,
+    last: &Attributes,
+) -> Result<(), Failure> {
     let Place::Image { image, .. } = &opened.place else {
         return Ok(());
     };
@@ -59,7 +68,10 @@ fn parents(args: &MkdirArgs, context: &mut Context, opened: &Opened, between: &A
         if !matches!(component, Component::Normal(_)) {
             continue;
         }
-        let place = Place::Image { image: image.clone(), path: done.clone() };
+        let place = Place::Image {
+            image: image.clone(),
+            path: done.clone(),
+        };
         let cannot = || format!("cannot create directory {place}");
         let attributes = if rest.peek().is_none() { last } else { between };
         match opened.volume.create_dir(&done, attributes).doing(cannot) {
@@ -76,5 +88,9 @@ fn parents(args: &MkdirArgs, context: &mut Context, opened: &Opened, between: &A
 }
 
 fn said(args: &MkdirArgs, context: &mut Context, place: &Place) -> Result<(), Failure> {
-    if args.verbose { context.out.line(format!("created directory {place}")) } else { Ok(()) }
+    if args.verbose {
+        context.out.line(format!("created directory {place}"))
+    } else {
+        Ok(())
+    }
 }

@@ -59,7 +59,11 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         }
     }
     let opened = context.open(target, Access::Write)?;
-    let is_dir = !args.no_target_directory && opened.volume.metadata(&opened.path).is_ok_and(|meta| meta.is_dir());
+    let is_dir = !args.no_target_directory
+        && opened
+            .volume
+            .metadata(&opened.path)
+            .is_ok_and(|meta| meta.is_dir());
     let into = is_dir && !(args.exchange && sources.len() == 1 && args.target_directory.is_none());
     if !into && (sources.len() > 1 || args.target_directory.is_some()) {
         return Err(Problem::new("Not a directory").met(format!("target {target}")));
@@ -77,13 +81,21 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         let to = match (into, path.file_name()) {
             (false, _) => target.clone(),
             (true, Some(name)) => target.join(name),
-            (true, None) => return Err(Problem::new("it has no name that could be moved").met(cannot(target))),
+            (true, None) => {
+                return Err(Problem::new("it has no name that could be moved").met(cannot(target)));
+            }
         };
         let Place::Image { path: to_path, .. } = &to else {
             return Err(not_in_an_image(&to));
         };
-        match opened.volume.rename(path, to_path, mode).doing(|| cannot(&to)) {
-            Err(failure) if args.no_clobber && failure.kind() == Some(Kind::Exists) => return Ok(()),
+        match opened
+            .volume
+            .rename(path, to_path, mode)
+            .doing(|| cannot(&to))
+        {
+            Err(failure) if args.no_clobber && failure.kind() == Some(Kind::Exists) => {
+                return Ok(());
+            }
             other => other?,
         }
         if args.verbose {

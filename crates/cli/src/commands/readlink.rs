@@ -22,8 +22,15 @@ pub(crate) struct ReadlinkArgs {
 pub(crate) fn run(args: &ReadlinkArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.places, |context, place| {
         let opened = context.open(place, Access::Read)?;
-        let target = opened.volume.read_link(&opened.path).doing(|| format!("cannot read link {place}"))?;
+        let target = opened
+            .volume
+            .read_link(&opened.path)
+            .doing(|| format!("cannot read link {place}"))?;
         let shown = printable(target.as_os_str(), context.out.terminal).into_owned();
-        if args.no_newline { context.out.bytes(&shown) } else { context.out.line(shown) }
+        if args.no_newline {
+            context.out.bytes(&shown)
+        } else {
+            context.out.line(shown)
+        }
     })
 }

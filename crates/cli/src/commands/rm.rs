@@ -52,8 +52,10 @@ fn remove_place(
     place: &Place,
 ) -> Result<(), Failure> {
     let cannot = || format!("cannot remove {place}");
-    if matches!(path.components().next_back(), Some(std::path::Component::RootDir | std::path::Component::ParentDir))
-        || path.as_os_str().as_encoded_bytes().ends_with(b"/.")
+    if matches!(
+        path.components().next_back(),
+        Some(std::path::Component::RootDir | std::path::Component::ParentDir)
+    ) || path.as_os_str().as_encoded_bytes().ends_with(b"/.")
     {
         return Err(Problem::new("refusing to remove the root, '.' or '..'")
             .with_next("name the entries to remove, or make the image anew with mke2fs")
@@ -87,20 +89,32 @@ fn remove(
             return Ok(());
         }
     } else if !args.dir {
-        return Err(Problem::new("Is a directory").with_next("-r removes it with all that is in it, -d if it is empty").met(cannot()));
+        return Err(Problem::new("Is a directory")
+            .with_next("-r removes it with all that is in it, -d if it is empty")
+            .met(cannot()));
     }
     dir.remove_dir(name).doing(cannot)?;
     said(args, context, "removed directory", place)
 }
 
 /// Removes all that is in a directory; `false` if something had to stay.
-fn empty(args: &RmArgs, context: &mut Context, dir: &Dir, place: &Place, guard: &mut Guard) -> Result<bool, Failure> {
+fn empty(
+    args: &RmArgs,
+    context: &mut Context,
+    dir: &Dir,
+    place: &Place,
+    guard: &mut Guard,
+) -> Result<bool, Failure> {
     let reading = || format!("cannot read directory {place}");
     let mut stayed = 0usize;
     loop {
         // What stayed is met again first or last; looking that much further keeps the batch moving.
         let mut names: Vec<OsString> = Vec::new();
-        for entry in dir.entries().doing(reading)?.take(BATCH.saturating_add(stayed)) {
+        for entry in dir
+            .entries()
+            .doing(reading)?
+            .take(BATCH.saturating_add(stayed))
+        {
             names.push(entry.doing(reading)?.file_name().to_owned());
         }
         let full = names.len() >= BATCH.saturating_add(stayed);
@@ -120,5 +134,9 @@ fn empty(args: &RmArgs, context: &mut Context, dir: &Dir, place: &Place, guard: 
 }
 
 fn said(args: &RmArgs, context: &mut Context, what: &str, place: &Place) -> Result<(), Failure> {
-    if args.verbose { context.out.line(format!("{what} {place}")) } else { Ok(()) }
+    if args.verbose {
+        context.out.line(format!("{what} {place}"))
+    } else {
+        Ok(())
+    }
 }

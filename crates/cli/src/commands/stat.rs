@@ -39,7 +39,11 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
         } else {
             opened.volume.symlink_metadata(&opened.path).doing(cannot)?
         };
-        let target = meta.is_symlink().then(|| opened.volume.read_link(&opened.path)).transpose().doing(cannot)?;
+        let target = meta
+            .is_symlink()
+            .then(|| opened.volume.read_link(&opened.path))
+            .transpose()
+            .doing(cannot)?;
         if context.json {
             let mut object = Map::new();
             name_into(&mut object, "name", &place.to_argument());
@@ -51,11 +55,17 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
             return Ok(());
         }
         let block_bytes = opened.volume.stat_fs().doing(cannot)?.block_bytes;
-        let arrow = target.map(|target| format!(" -> {}", quote(target))).unwrap_or_default();
+        let arrow = target
+            .map(|target| format!(" -> {}", quote(target)))
+            .unwrap_or_default();
         // A name that is safe on a terminal is shown bare, as coreutils does.
         let name = place.to_argument();
         let quoted = quote(&name);
-        let shown = if quoted.starts_with('$') { quoted } else { name.to_string_lossy().into_owned() };
+        let shown = if quoted.starts_with('$') {
+            quoted
+        } else {
+            name.to_string_lossy().into_owned()
+        };
         context.out.line(format!("  File: {shown}{arrow}"))?;
         context.out.line(layout(&meta, block_bytes, &names))
     })?;
@@ -66,7 +76,10 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
 }
 
 fn layout(meta: &Metadata, block_bytes: u32, names: &Names) -> String {
-    let device = meta.device().map(|device| format!("     Device type: {},{}", device.major, device.minor)).unwrap_or_default();
+    let device = meta
+        .device()
+        .map(|device| format!("     Device type: {},{}", device.major, device.minor))
+        .unwrap_or_default();
     format!(
         "  Size: {:<15} Blocks: {:<10} IO Block: {:<6} {}\n\
          Inode: {:<11} Links: {}{device}\n\

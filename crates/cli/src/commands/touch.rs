@@ -58,7 +58,9 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot touch {place}");
         let set = if args.no_dereference {
-            opened.volume.set_symlink_attributes(&opened.path, &attributes)
+            opened
+                .volume
+                .set_symlink_attributes(&opened.path, &attributes)
         } else {
             opened.volume.set_attributes(&opened.path, &attributes)
         };
@@ -66,7 +68,10 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
             Err(failure) if failure.kind() == Some(Kind::NotFound) && args.no_create => Ok(()),
             Err(failure) if failure.kind() == Some(Kind::NotFound) && !args.no_dereference => {
                 let made = attributes.clone().mode(0o666 & !context.umask);
-                opened.volume.create_file(&opened.path, &made).doing(cannot)?;
+                opened
+                    .volume
+                    .create_file(&opened.path, &made)
+                    .doing(cannot)?;
                 Ok(())
             }
             other => other,
@@ -78,7 +83,10 @@ fn times(args: &TouchArgs) -> Result<(SystemTime, SystemTime), Failure> {
     if let Some(reference) = &args.reference {
         let cannot = || format!("cannot read the times of {}", crate::text::quote(reference));
         let meta = std::fs::metadata(reference).doing(cannot)?;
-        return Ok((meta.accessed().doing(cannot)?, meta.modified().doing(cannot)?));
+        return Ok((
+            meta.accessed().doing(cannot)?,
+            meta.modified().doing(cannot)?,
+        ));
     }
     let time = args.date.or(args.stamp).unwrap_or_else(SystemTime::now);
     Ok((time, time))

@@ -43,13 +43,23 @@ pub(crate) fn run(args: &TreeArgs, context: &mut Context) -> Result<(), Failure>
     let mut roots = Vec::new();
     context.each(&args.places, |context, place| {
         let opened = context.open(place, Access::Read)?;
-        let dir = opened.volume.open_dir(&opened.path).doing(|| format!("cannot open directory {place}"))?;
+        let dir = opened
+            .volume
+            .open_dir(&opened.path)
+            .doing(|| format!("cannot open directory {place}"))?;
         let mut tree = Tree::default();
         if context.json {
             let mut root = Map::new();
             name_into(&mut root, "name", &place.to_argument());
-            metadata_into(&mut root, &dir.own_metadata().doing(|| format!("cannot access {place}"))?);
-            root.insert("contents".into(), tree.values(args, context, place, &dir, 0)?);
+            metadata_into(
+                &mut root,
+                &dir.own_metadata()
+                    .doing(|| format!("cannot access {place}"))?,
+            );
+            root.insert(
+                "contents".into(),
+                tree.values(args, context, place, &dir, 0)?,
+            );
             roots.push(json!(root));
             return Ok(());
         }
@@ -57,7 +67,9 @@ pub(crate) fn run(args: &TreeArgs, context: &mut Context) -> Result<(), Failure>
         let shown = printable(&name, context.out.terminal).into_owned();
         context.out.line(shown)?;
         tree.lines(args, context, place, &dir, "")?;
-        let plural = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+        let plural = |count: u64, one: &str, many: &str| {
+            format!("{count} {}", if count == 1 { one } else { many })
+        };
         context.out.line("")?;
         let mut summary = plural(tree.directories, "directory", "directories");
         if !args.directories {
@@ -102,40 +114,69 @@ impl Tree {
     }
 
     /// May this directory be gone into?
-    fn enter(&mut self, args: &TreeArgs, place: &Place, dir: &Dir, depth: usize) -> Result<bool, Failure> {
+    fn enter(
+        &mut self,
+        args: &TreeArgs,
+        place: &Place,
+        dir: &Dir,
+        depth: usize,
+    ) -> Result<bool, Failure> {
         if args.level.is_some_and(|level| depth >= level) {
             return Ok(false);
         }
         let cannot = || format!("reading directory {place}");
-        self.guard.enter(dir.own_metadata().doing(cannot)?.ino()).doing(cannot)?;
+        self.guard
+            .enter(dir.own_metadata().doing(cannot)?.ino())
+            .doing(cannot)?;
         Ok(true)
     }
 
-    fn lines(&mut self, args: &TreeArgs, context: &mut Context, place: &Place, dir: &Dir, indent: &str) -> Result<(), Failure> {
+    fn lines(
+        &mut self,
+        args: &TreeArgs,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        indent: &str,
+    ) -> Result<(), Failure> {
         if !self.enter(args, place, dir, indent.chars().count() / 4)? {
             return Ok(());
         }
         let entries = self.entries(args, context, place, dir)?;
         let last = entries.len().saturating_sub(1);
         for (index, (name, meta)) in entries.iter().enumerate() {
-            let (branch, below) = if index == last { ("└── ", "    ") } else { ("├── ", "│   ") };
+            let (branch, below) = if index == last {
+                ("└── ", "    ")
+            } else {
+                ("├── ", "│   ")
+            };
             let terminal = context.out.terminal;
             let shown = printable(name, terminal);
-            let shown = if context.out.colours() { coloured(&shown, meta) } else { shown.into_owned() };
+            let shown = if context.out.colours() {
+                coloured(&shown, meta)
+            } else {
+                shown.into_owned()
+            };
             context.out.bytes(indent.as_bytes())?;
             context.out.bytes(branch.as_bytes())?;
             context.out.bytes(&shown)?;
-            if meta.is_symlink() {
-                if let Ok(target) = dir.read_link(name) {
-                    context.out.bytes(b" -> ")?;
-                    context.out.bytes(&printable(target.as_os_str(), terminal))?;
-                }
+            if meta.is_symlink()
+                && let Ok(target) = dir.read_link(name)
+            {
+                context.out.bytes(b" -> ")?;
+                context
+                    .out
+                    .bytes(&printable(target.as_os_str(), terminal))?;
             }
             context.out.line("")?;
             if meta.is_dir() {
                 let place = place.join(name);
-                let inner = dir.open_dir(name).doing(|| format!("cannot open directory {place}"));
-                let shown = inner.and_then(|inner| self.lines(args, context, &place, &inner, &format!("{indent}{below}")));
+                let inner = dir
+                    .open_dir(name)
+                    .doing(|| format!("cannot open directory {place}"));
+                let shown = inner.and_then(|inner| {
+                    self.lines(args, context, &place, &inner, &format!("{indent}{below}"))
+                });
                 if let Err(failure) = shown {
                     context.complain(failure)?;
                 }
@@ -145,7 +186,14 @@ impl Tree {
         Ok(())
     }
 
-    fn values(&mut self, args: &TreeArgs, context: &mut Context, place: &Place, dir: &Dir, depth: usize) -> Result<Value, Failure> {
+    fn values(
+        &mut self,
+        args: &TreeArgs,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        depth: usize,
+    ) -> Result<Value, Failure> {
         if !self.enter(args, place, dir, depth)? {
             return Ok(json!([]));
         }
@@ -154,15 +202,18 @@ impl Tree {
             let mut object = Map::new();
             name_into(&mut object, "name", &name);
             metadata_into(&mut object, &meta);
-            if meta.is_symlink() {
-                if let Ok(target) = dir.read_link(&name) {
-                    name_into(&mut object, "target", target.as_os_str());
-                }
+            if meta.is_symlink()
+                && let Ok(target) = dir.read_link(&name)
+            {
+                name_into(&mut object, "target", target.as_os_str());
             }
             if meta.is_dir() {
                 let place = place.join(&name);
-                let inner = dir.open_dir(&name).doing(|| format!("cannot open directory {place}"));
-                match inner.and_then(|inner| self.values(args, context, &place, &inner, depth + 1)) {
+                let inner = dir
+                    .open_dir(&name)
+                    .doing(|| format!("cannot open directory {place}"));
+                match inner.and_then(|inner| self.values(args, context, &place, &inner, depth + 1))
+                {
                     Ok(contents) => drop(object.insert("contents".into(), contents)),
                     Err(failure) => context.complain(failure)?,
                 }

@@ -78,12 +78,18 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
                     return Ok(());
                 }
                 let made = Attributes::new().mode(0o666 & !context.umask);
-                opened.volume.create_file(&opened.path, &made).doing(cannot)?
+                opened
+                    .volume
+                    .create_file(&opened.path, &made)
+                    .doing(cannot)?
             }
             other => other?,
         };
         let len = file.metadata().doing(cannot)?.len();
-        let size = args.size.apply(len).ok_or_else(|| Problem::new("File too large").met(cannot()))?;
+        let size = args
+            .size
+            .apply(len)
+            .ok_or_else(|| Problem::new("File too large").met(cannot()))?;
         file.set_len(size).doing(cannot)
     })
 }
@@ -107,7 +113,11 @@ mod tests {
             ("%4", 9, Some(12)),
             ("+1", u64::MAX, None),
         ] {
-            assert_eq!(Change::parse(text).unwrap().apply(before), after, "{text} of {before}");
+            assert_eq!(
+                Change::parse(text).unwrap().apply(before),
+                after,
+                "{text} of {before}"
+            );
         }
         for text in ["", "+", "/0", "%0", "x", "--1"] {
             assert!(Change::parse(text).is_err(), "{text}");

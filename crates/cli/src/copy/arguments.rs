@@ -13,7 +13,7 @@ use super::workers::{Shared, beside};
 use super::{Follow, Options};
 use crate::context::{Access, Context, Images};
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem, Result};
+use crate::problem::{Doing, Failure, Kind, Problem};
 use crate::progress::Progress;
 
 /// What a copy did.
@@ -34,7 +34,11 @@ struct Located {
 
 impl Located {
     fn at(&self) -> At<'_> {
-        At { folder: self.folder.as_ref(), name: &self.name, place: &self.place }
+        At {
+            folder: self.folder.as_ref(),
+            name: &self.name,
+            place: &self.place,
+        }
     }
 }
 
@@ -57,8 +61,15 @@ pub(crate) fn copy(
     target: &Place,
     must_be_dir: bool,
     options: &Options,
-) -> std::result::Result<Totals, Failure> {
-    let Context { images, out, complaints, umask, globals, .. } = context;
+) -> Result<Totals, Failure> {
+    let Context {
+        images,
+        out,
+        complaints,
+        umask,
+        globals,
+        ..
+    } = context;
     // The target first: its image is opened for writing, and a source in the same image uses it as it is.
     let target = find_target(images, sources, target, must_be_dir, options)?;
     for source in sources {
@@ -68,8 +79,16 @@ pub(crate) fn copy(
         }
     }
     let progress = Progress::bytes(single_len(images, sources, options), globals.quiet);
-    let ids = images.host_ids().map(|(dev, ino)| Id::Host(dev, ino)).collect();
-    let shared = Shared { complaints, progress: &progress, sparse: options.sparse, bytes: AtomicU64::new(0) };
+    let ids = images
+        .host_ids()
+        .map(|(dev, ino)| Id::Host(dev, ino))
+        .collect();
+    let shared = Shared {
+        complaints,
+        progress: &progress,
+        sparse: options.sparse,
+        bytes: AtomicU64::new(0),
+    };
     let mut names = 0;
     let copied = beside(&shared, |queue| {
         let mut walker = Walker::new(options, *umask, out, &shared, queue, ids);
@@ -84,7 +103,10 @@ pub(crate) fn copy(
         Ok(())
     });
     progress.clear();
-    copied.map(|()| Totals { names, bytes: shared.bytes.load(Ordering::Relaxed) })
+    copied.map(|()| Totals {
+        names,
+        bytes: shared.bytes.load(Ordering::Relaxed),
+    })
 }
 
 /// The length of the only file that is copied, for the progress display.
@@ -92,7 +114,11 @@ fn single_len(images: &mut Images, sources: &[Place], options: &Options) -> Opti
     match sources {
         [only @ (Place::Host(_) | Place::Image { .. })] if !options.recursive => {
             let located = locate(images, only, Access::Read).ok()?;
-            located.folder.meta(&located.name, true).ok().map(|meta| meta.len_bytes)
+            located
+                .folder
+                .meta(&located.name, true)
+                .ok()
+                .map(|meta| meta.len_bytes)
         }
         _ => None,
     }
@@ -104,7 +130,7 @@ fn find_target(
     target: &Place,
     must_be_dir: bool,
     options: &Options,
-) -> std::result::Result<Target, Failure> {
+) -> Result<Target, Failure> {
     let many = sources.len() > 1 || must_be_dir;
     if *target == Place::Stream {
         if many || options.recursive {
@@ -115,11 +141,14 @@ fn find_target(
     let located = locate(images, target, Access::Write)?;
     let found = located.folder.meta(&located.name, true);
     match found {
-        Ok(meta) if meta.is_dir() && !options.exact_target => return Ok(Target::Into(target.clone())),
+        Ok(meta) if meta.is_dir() && !options.exact_target => {
+            return Ok(Target::Into(target.clone()));
+        }
         Ok(_) => {}
         Err(problem) if problem.kind == Kind::NotFound => {
             if is_folder_name(target) && !options.recursive && !many {
-                return Err(Problem::new("Not a directory").met(format!("cannot create regular file {target}")));
+                return Err(Problem::new("Not a directory")
+                    .met(format!("cannot create regular file {target}")));
             }
         }
         Err(problem) => return Err(problem.met(format!("cannot access {target}"))),
@@ -137,7 +166,12 @@ fn is_folder_name(place: &Place) -> bool {
     place.to_argument().as_bytes().ends_with(b"/")
 }
 
-fn one(images: &mut Images, walker: &mut Walker<'_>, source: &Place, target: &Target) -> std::result::Result<(), Failure> {
+fn one(
+    images: &mut Images,
+    walker: &mut Walker<'_>,
+    source: &Place,
+    target: &Target,
+) -> Result<(), Failure> {
     if *source == Place::Stream {
         let from = HostContent::stdin().doing(|| "cannot read standard input")?;
         return stream_in(walker, &from, target);
@@ -147,24 +181,32 @@ fn one(images: &mut Images, walker: &mut Walker<'_>, source: &Place, target: &Ta
         Target::Stream => stream_out(walker, &from),
         Target::Name(to) => walker.source(from.at(), to.at()),
         Target::Into(dir) => {
-            let folder = open_folder(images, dir, Access::Write).doing(|| format!("cannot open directory {dir}"))?;
+            let folder = open_folder(images, dir, Access::Write, dir)?;
             let is_name = !matches!(from.name.as_bytes(), b"." | b"..");
-            let (name, place) =
-                if is_name { (from.name.clone(), dir.join(&from.name)) } else { (OsString::from("."), dir.clone()) };
-            walker.source(from.at(), At { folder: folder.as_ref(), name: &name, place: &place })
+            let (name, place) = if is_name {
+                (from.name.clone(), dir.join(&from.name))
+            } else {
+                (OsString::from("."), dir.clone())
+            };
+            walker.source(
+                from.at(),
+                At {
+                    folder: folder.as_ref(),
+                    name: &name,
+                    place: &place,
+                },
+            )
         }
     }
 }
 
-fn stream_in(
-    walker: &mut Walker<'_>,
-    from: &dyn Content,
-    target: &Target,
-) -> std::result::Result<(), Failure> {
+fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Result<(), Failure> {
     let to = match target {
         Target::Name(to) => to,
         Target::Into(dir) => {
-            return Err(Failure::Usage(format!("standard input has no name to be called by in {dir}: write the file's name too")));
+            return Err(Failure::Usage(format!(
+                "standard input has no name to be called by in {dir}: write the file's name too"
+            )));
         }
         Target::Stream => {
             let to = HostContent::stdout().doing(|| "cannot write to standard output")?;
@@ -182,7 +224,7 @@ fn stream_in(
     walker.bytes(from, file.as_ref(), &Place::Stream, &to.place)
 }
 
-fn stream_out(walker: &mut Walker<'_>, from: &Located) -> std::result::Result<(), Failure> {
+fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {
     let cannot = || format!("cannot open {} for reading", from.place);
     let follow = walker.options.follow != Follow::Never;
     let meta = from.folder.meta(&from.name, follow).doing(cannot)?;
@@ -195,7 +237,7 @@ fn stream_out(walker: &mut Walker<'_>, from: &Located) -> std::result::Result<()
 }
 
 /// The folder that holds the last name of a place, and that name; `.` in the folder itself where there is none.
-fn locate(images: &mut Images, place: &Place, access: Access) -> std::result::Result<Located, Failure> {
+fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located, Failure> {
     let path: &Path = match place {
         Place::Image { path, .. } => path,
         Place::Host(path) => path,
@@ -203,44 +245,50 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> std::result::Re
     };
     let names_itself = path.as_os_str().as_bytes().ends_with(b"/.") || path == Path::new(".");
     let (parent, name) = match (path.components().next_back(), path.parent()) {
-        (Some(Component::Normal(name)), Some(parent)) if !names_itself => (parent.to_owned(), name.to_owned()),
+        (Some(Component::Normal(name)), Some(parent)) if !names_itself => {
+            (parent.to_owned(), name.to_owned())
+        }
         _ => (path.to_owned(), OsString::from(".")),
     };
-    let parent = if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent };
+    let parent = if parent.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        parent
+    };
     let folder_place = match place {
-        Place::Image { image, .. } => Place::Image { image: image.clone(), path: parent },
+        Place::Image { image, .. } => Place::Image {
+            image: image.clone(),
+            path: parent,
+        },
         _ => Place::Host(parent),
     };
-    let folder = open_folder_failing(images, &folder_place, access, place)?;
-    Ok(Located { folder, name, place: place.clone() })
+    let folder = open_folder(images, &folder_place, access, place)?;
+    Ok(Located {
+        folder,
+        name,
+        place: place.clone(),
+    })
 }
 
-fn open_folder_failing(
+/// Opens a directory for what happens to `wanted`.
+fn open_folder(
     images: &mut Images,
     folder: &Place,
     access: Access,
     wanted: &Place,
-) -> std::result::Result<Box<dyn Folder>, Failure> {
-    if matches!(folder, Place::Image { .. }) {
-        // What keeps the image from opening is said as such.
-        images.open(folder, access)?;
-    }
-    let doing = match access {
-        Access::Read => "cannot stat",
-        Access::Write => "cannot create",
+) -> Result<Box<dyn Folder>, Failure> {
+    let cannot = || match access {
+        Access::Read => format!("cannot stat {wanted}"),
+        Access::Write => format!("cannot create {wanted}"),
     };
-    open_folder(images, folder, access).doing(|| format!("{doing} {wanted}"))
-}
-
-/// Opens a directory; its image is open already.
-fn open_folder(images: &mut Images, place: &Place, access: Access) -> Result<Box<dyn Folder>> {
-    match place {
-        Place::Host(path) => Ok(Box::new(HostFolder::open(path)?)),
+    match folder {
+        Place::Host(path) => Ok(Box::new(HostFolder::open(path).doing(cannot)?)),
         Place::Image { .. } => {
-            let opened = images.open(place, access).map_err(|failure| Problem::new(failure.to_string()))?;
-            Ok(Box::new(ImageFolder::new(opened.volume.open_dir(&opened.path)?, opened.image)))
+            let opened = images.open(folder, access)?;
+            let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
+            Ok(Box::new(ImageFolder::new(dir, opened.image)))
         }
-        Place::Stream => Err(Problem::new("a stream is no directory")),
+        Place::Stream => Err(Failure::Usage("a stream is no directory".into())),
     }
 }
 

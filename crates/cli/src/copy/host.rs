@@ -26,13 +26,25 @@ pub(crate) struct HostFolder {
 impl HostFolder {
     /// Opens a directory by its path, links followed.
     pub(crate) fn open(path: &Path) -> Result<HostFolder> {
-        let fd = fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(HostFolder { fd, path: path.to_owned() })
+        let fd = fs::openat(
+            CWD,
+            path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(HostFolder {
+            fd,
+            path: path.to_owned(),
+        })
     }
 }
 
 fn no_follow(follow: bool) -> OFlags {
-    if follow { OFlags::empty() } else { OFlags::NOFOLLOW }
+    if follow {
+        OFlags::empty()
+    } else {
+        OFlags::NOFOLLOW
+    }
 }
 
 impl Folder for HostFolder {
@@ -52,14 +64,21 @@ impl Folder for HostFolder {
     }
 
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta> {
-        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let flags = if follow {
+            AtFlags::empty()
+        } else {
+            AtFlags::SYMLINK_NOFOLLOW
+        };
         meta_of(&fs::statat(&self.fd, name, flags)?)
     }
 
     fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | no_follow(follow);
         let fd = fs::openat(&self.fd, name, flags, Mode::empty())?;
-        Ok(Box::new(HostFolder { fd, path: self.path.join(name) }))
+        Ok(Box::new(HostFolder {
+            fd,
+            path: self.path.join(name),
+        }))
     }
 
     fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>> {
@@ -84,7 +103,12 @@ impl Folder for HostFolder {
             Create::Existing => OFlags::TRUNC | OFlags::NOFOLLOW,
             Create::Through => OFlags::TRUNC,
         };
-        let fd = fs::openat(&self.fd, name, OFlags::WRONLY | OFlags::CLOEXEC | flags, Mode::from_raw_mode(mode))?;
+        let fd = fs::openat(
+            &self.fd,
+            name,
+            OFlags::WRONLY | OFlags::CLOEXEC | flags,
+            Mode::from_raw_mode(mode),
+        )?;
         Ok(Box::new(HostContent::new(File::from(fd))?))
     }
 
@@ -96,7 +120,13 @@ impl Folder for HostFolder {
         Ok(fs::symlinkat(target, &self.fd, name)?)
     }
 
-    fn make_node(&self, name: &OsStr, kind: FileType, device: Option<DeviceNumber>, mode: u32) -> Result<()> {
+    fn make_node(
+        &self,
+        name: &OsStr,
+        kind: FileType,
+        device: Option<DeviceNumber>,
+        mode: u32,
+    ) -> Result<()> {
         let kind = match kind {
             FileType::Fifo => fs::FileType::Fifo,
             FileType::Socket => fs::FileType::Socket,
@@ -109,7 +139,11 @@ impl Folder for HostFolder {
         let device = device.map_or(0, |device| fs::makedev(device.major, device.minor));
         fs::mknodat(&self.fd, name, kind, Mode::from_raw_mode(mode), device).map_err(|errno| {
             let problem = Problem::from(errno);
-            if errno == Errno::PERM { problem.with_next("only root makes device nodes on the host") } else { problem }
+            if errno == Errno::PERM {
+                problem.with_next("only root makes device nodes on the host")
+            } else {
+                problem
+            }
         })
     }
 
@@ -134,7 +168,13 @@ impl Folder for HostFolder {
             change,
             |uid, gid| fs::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
             // The mode of a link means nothing and cannot be set.
-            |mode| if is_link { Ok(()) } else { fs::chmodat(&self.fd, name, mode, AtFlags::empty()) },
+            |mode| {
+                if is_link {
+                    Ok(())
+                } else {
+                    fs::chmodat(&self.fd, name, mode, AtFlags::empty())
+                }
+            },
             |times| fs::utimensat(&self.fd, name, times, AtFlags::SYMLINK_NOFOLLOW),
         )
     }
@@ -160,13 +200,19 @@ impl HostContent {
     /// Standard input.
     pub(crate) fn stdin() -> Result<HostContent> {
         let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-        Ok(HostContent { file: File::from(fd), stream: true })
+        Ok(HostContent {
+            file: File::from(fd),
+            stream: true,
+        })
     }
 
     /// Standard output.
     pub(crate) fn stdout() -> Result<HostContent> {
         let fd = std::io::stdout().as_fd().try_clone_to_owned()?;
-        Ok(HostContent { file: File::from(fd), stream: true })
+        Ok(HostContent {
+            file: File::from(fd),
+            stream: true,
+        })
     }
 }
 
@@ -183,7 +229,11 @@ impl Content for HostContent {
         let mut filled = 0;
         while filled < buffer.len() {
             let rest = &mut buffer[filled..];
-            let got = if self.stream { (&self.file).read(rest) } else { self.file.read_at(rest, offset_bytes + filled as u64) };
+            let got = if self.stream {
+                (&self.file).read(rest)
+            } else {
+                self.file.read_at(rest, offset_bytes + filled as u64)
+            };
             match got {
                 Ok(0) => break,
                 Ok(got) => filled += got,
@@ -195,7 +245,11 @@ impl Content for HostContent {
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        if self.stream { (&self.file).write_all(bytes)? } else { self.file.write_all_at(bytes, offset_bytes)? }
+        if self.stream {
+            (&self.file).write_all(bytes)?
+        } else {
+            self.file.write_all_at(bytes, offset_bytes)?
+        }
         Ok(())
     }
 
@@ -204,7 +258,9 @@ impl Content for HostContent {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
             // No holes are known here: everything is data.
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => return Ok(Some(offset_bytes..u64::MAX)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => {
+                return Ok(Some(offset_bytes..u64::MAX));
+            }
             Err(errno) => return Err(errno.into()),
         };
         let end = fs::seek(&self.file, SeekFrom::Hole(start))?;
@@ -222,7 +278,12 @@ impl Content for HostContent {
 
 fn apply_to(fd: impl AsFd, change: &Change) -> Result<()> {
     let fd = fd.as_fd();
-    apply(change, |uid, gid| fs::fchown(fd, uid, gid), |mode| fs::fchmod(fd, mode), |times| fs::futimens(fd, times))
+    apply(
+        change,
+        |uid, gid| fs::fchown(fd, uid, gid),
+        |mode| fs::fchmod(fd, mode),
+        |times| fs::futimens(fd, times),
+    )
 }
 
 /// Owner, mode, times, in this order: a change of owner takes set-id bits away.
@@ -239,7 +300,11 @@ fn apply(
             Ok(()) => {}
             // Whoever is not root keeps the group if it can be, and gives nobody else's rights away: as cp -p.
             Err(Errno::PERM | Errno::INVAL) => {
-                let kept = if chown(None, gid).is_ok() { 0o4000 } else { 0o6000 };
+                let kept = if chown(None, gid).is_ok() {
+                    0o4000
+                } else {
+                    0o6000
+                };
                 mode = mode.map(|mode| mode & !kept);
             }
             Err(errno) => return Err(errno.into()),
@@ -249,24 +314,35 @@ fn apply(
         chmod(Mode::from_raw_mode(mode))?;
     }
     if let Some((accessed, modified)) = change.times {
-        utimens(&Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) })?;
+        utimens(&Timestamps {
+            last_access: timespec(accessed),
+            last_modification: timespec(modified),
+        })?;
     }
     Ok(())
 }
 
 fn timespec(time: SystemTime) -> Timespec {
     let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
+        Ok(after) => (
+            i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            after.subsec_nanos(),
+        ),
         Err(before) => {
             let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX).saturating_neg();
+            let seconds = i64::try_from(before.as_secs())
+                .unwrap_or(i64::MAX)
+                .saturating_neg();
             match before.subsec_nanos() {
                 0 => (seconds, 0),
                 nanos => (seconds.saturating_sub(1), 1_000_000_000 - nanos),
             }
         }
     };
-    Timespec { tv_sec: seconds, tv_nsec: nanos.into() }
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanos.into(),
+    }
 }
 
 fn system_time(seconds: i64, nanos: u64) -> SystemTime {
@@ -275,9 +351,15 @@ fn system_time(seconds: i64, nanos: u64) -> SystemTime {
     } else {
         UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs()))
     };
-    whole.and_then(|time| time.checked_add(Duration::from_nanos(nanos))).unwrap_or(UNIX_EPOCH)
+    whole
+        .and_then(|time| time.checked_add(Duration::from_nanos(nanos)))
+        .unwrap_or(UNIX_EPOCH)
 }
 
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the count of links has 32 bits on some architectures"
+)]
 fn meta_of(stat: &fs::Stat) -> Result<Meta> {
     let kind = match fs::FileType::from_raw_mode(stat.st_mode) {
         fs::FileType::RegularFile => FileType::File,
@@ -287,9 +369,17 @@ fn meta_of(stat: &fs::Stat) -> Result<Meta> {
         fs::FileType::Socket => FileType::Socket,
         fs::FileType::CharacterDevice => FileType::CharDevice,
         fs::FileType::BlockDevice => FileType::BlockDevice,
-        fs::FileType::Unknown => return Err(Problem::new(format!("unknown kind of file, mode {:o}", stat.st_mode))),
+        fs::FileType::Unknown => {
+            return Err(Problem::new(format!(
+                "unknown kind of file, mode {:o}",
+                stat.st_mode
+            )));
+        }
     };
-    let device = kind.is_device().then(|| DeviceNumber { major: fs::major(stat.st_rdev), minor: fs::minor(stat.st_rdev) });
+    let device = kind.is_device().then(|| DeviceNumber {
+        major: fs::major(stat.st_rdev),
+        minor: fs::minor(stat.st_rdev),
+    });
     Ok(Meta {
         id: Id::Host(stat.st_dev, stat.st_ino),
         kind,
@@ -323,7 +413,10 @@ mod tests {
         std::os::unix::fs::symlink("outside", dir.path().join("link")).unwrap();
         let folder = HostFolder::open(dir.path()).unwrap();
         for how in [Create::New, Create::Existing] {
-            assert!(folder.create(OsStr::new("link"), 0o644, how).is_err(), "{how:?}");
+            assert!(
+                folder.create(OsStr::new("link"), 0o644, how).is_err(),
+                "{how:?}"
+            );
         }
         assert_eq!(std::fs::read(dir.path().join("outside")).unwrap(), b"dear");
     }

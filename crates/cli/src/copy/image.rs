@@ -27,14 +27,21 @@ impl ImageFolder {
     }
 
     fn content(&self, file: File) -> Box<dyn Content> {
-        Box::new(ImageContent { file, image: self.image })
+        Box::new(ImageContent {
+            file,
+            image: self.image,
+        })
     }
 }
 
 impl Folder for ImageFolder {
     fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>> {
         // Names that lead out of the directory are refused below.
-        Ok(Box::new(self.dir.entries()?.map(|entry| Ok(entry?.file_name().to_owned()))))
+        Ok(Box::new(
+            self.dir
+                .entries()?
+                .map(|entry| Ok(entry?.file_name().to_owned())),
+        ))
     }
 
     fn own(&self) -> Result<Meta> {
@@ -42,7 +49,11 @@ impl Folder for ImageFolder {
     }
 
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta> {
-        let meta = if follow { self.dir.metadata(name)? } else { self.dir.symlink_metadata(name)? };
+        let meta = if follow {
+            self.dir.metadata(name)?
+        } else {
+            self.dir.symlink_metadata(name)?
+        };
         Ok(self.meta_of(&meta))
     }
 
@@ -50,7 +61,10 @@ impl Folder for ImageFolder {
         if !follow && self.dir.symlink_metadata(name)?.is_symlink() {
             return Err(Problem::new("Not a directory"));
         }
-        Ok(Box::new(ImageFolder { dir: self.dir.open_dir(name)?, image: self.image }))
+        Ok(Box::new(ImageFolder {
+            dir: self.dir.open_dir(name)?,
+            image: self.image,
+        }))
     }
 
     fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>> {
@@ -89,8 +103,16 @@ impl Folder for ImageFolder {
         Ok(self.dir.symlink(target, name, &Attributes::new())?)
     }
 
-    fn make_node(&self, name: &OsStr, kind: FileType, device: Option<DeviceNumber>, mode: u32) -> Result<()> {
-        Ok(self.dir.make_node(name, kind, device, &Attributes::new().mode(mode))?)
+    fn make_node(
+        &self,
+        name: &OsStr,
+        kind: FileType,
+        device: Option<DeviceNumber>,
+        mode: u32,
+    ) -> Result<()> {
+        Ok(self
+            .dir
+            .make_node(name, kind, device, &Attributes::new().mode(mode))?)
     }
 
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()> {

@@ -55,7 +55,11 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(transfer: &'a Transfer<'a>) -> Reader<'a> {
         let whole = transfer.from.is_stream() || transfer.sparse == Sparse::Never;
-        Reader { transfer, offset_bytes: 0, data_end: if whole { u64::MAX } else { 0 } }
+        Reader {
+            transfer,
+            offset_bytes: 0,
+            data_end: if whole { u64::MAX } else { 0 },
+        }
     }
 
     /// Fills a buffer; offset and length of what was read, `None` at the end.
@@ -70,13 +74,19 @@ impl<'a> Reader<'a> {
             self.offset_bytes = data.start.max(self.offset_bytes);
             self.data_end = data.end.max(self.offset_bytes.saturating_add(1));
         }
-        let room = usize::try_from(self.data_end - self.offset_bytes).unwrap_or(usize::MAX).min(buffer.len());
-        let got = from.read_at(self.offset_bytes, &mut buffer[..room]).doing(reading)?;
+        let room = usize::try_from(self.data_end - self.offset_bytes)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let got = from
+            .read_at(self.offset_bytes, &mut buffer[..room])
+            .doing(reading)?;
         if got == 0 {
             return Ok(None);
         }
         let start = self.offset_bytes;
-        self.offset_bytes = start.checked_add(got as u64).ok_or_else(|| Problem::new("File too large").met(reading()))?;
+        self.offset_bytes = start
+            .checked_add(got as u64)
+            .ok_or_else(|| Problem::new("File too large").met(reading()))?;
         Ok(Some((start, got)))
     }
 
@@ -86,7 +96,10 @@ impl<'a> Reader<'a> {
         if from.is_stream() {
             return Ok(self.offset_bytes);
         }
-        let len = from.meta().doing(|| format!("error reading {source}"))?.len_bytes;
+        let len = from
+            .meta()
+            .doing(|| format!("error reading {source}"))?
+            .len_bytes;
         Ok(len.max(self.offset_bytes))
     }
 }
@@ -114,7 +127,9 @@ impl Writer<'_> {
 
     fn put(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Failure> {
         let Transfer { to, target, .. } = self.transfer;
-        let written = to.write_at(offset_bytes, bytes).doing(|| format!("error writing {target}"));
+        let written = to
+            .write_at(offset_bytes, bytes)
+            .doing(|| format!("error writing {target}"));
         // A pipe on our standard output that nobody reads any more is no error to talk about.
         written.map_err(|failure| match (target, failure.kind()) {
             (Place::Stream, Some(crate::problem::Kind::PipeClosed)) => Failure::PipeClosed,
@@ -144,9 +159,11 @@ impl Writer<'_> {
 
     /// A stream has no holes.
     fn zeroes_up_to(&mut self, offset_bytes: u64) -> Result<(), Failure> {
-        const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
         while self.end_bytes < offset_bytes {
-            let len = usize::try_from(offset_bytes - self.end_bytes).unwrap_or(usize::MAX).min(ZEROES.len());
+            let len = usize::try_from(offset_bytes - self.end_bytes)
+                .unwrap_or(usize::MAX)
+                .min(ZEROES.len());
             self.put(self.end_bytes, &ZEROES[..len])?;
         }
         Ok(())
@@ -158,7 +175,8 @@ impl Writer<'_> {
             return self.zeroes_up_to(len_bytes);
         }
         if len_bytes > self.end_bytes {
-            to.set_len(len_bytes).doing(|| format!("error writing {target}"))?;
+            to.set_len(len_bytes)
+                .doing(|| format!("error writing {target}"))?;
         }
         Ok(())
     }
@@ -167,7 +185,10 @@ impl Writer<'_> {
 /// Copies through one buffer; the bytes copied.
 pub(crate) fn copy_small(transfer: &Transfer<'_>, buffer: &mut [u8]) -> Result<u64, Failure> {
     let mut reader = Reader::new(transfer);
-    let mut writer = Writer { transfer, end_bytes: 0 };
+    let mut writer = Writer {
+        transfer,
+        end_bytes: 0,
+    };
     let mut copied = 0u64;
     while let Some((offset_bytes, filled)) = reader.fill(buffer)? {
         writer.write(offset_bytes, &buffer[..filled])?;
@@ -181,19 +202,29 @@ pub(crate) fn copy_small(transfer: &Transfer<'_>, buffer: &mut [u8]) -> Result<u
 pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Result<u64, Failure> {
     let (full_in, full_out) = bounded::<Piece>(BUFFERS);
     let (empty_in, empty_out) = bounded::<AlignedBuf>(BUFFERS);
-    buffers.0.resize_with(BUFFERS, || AlignedBuf::zeroed(CHUNK_BYTES, ALIGN_BYTES));
+    buffers
+        .0
+        .resize_with(BUFFERS, || AlignedBuf::zeroed(CHUNK_BYTES, ALIGN_BYTES));
     for buffer in buffers.0.drain(..) {
         // There is room for all of them, and the other end is here.
         let _ = empty_in.send(buffer);
     }
-    let mut writer = Writer { transfer, end_bytes: 0 };
+    let mut writer = Writer {
+        transfer,
+        end_bytes: 0,
+    };
     let (len_bytes, written) = std::thread::scope(|scope| {
         let empty_out = &empty_out;
         let reader = scope.spawn(move || read_all(transfer, empty_out, &full_in));
         let written = write_all(&mut writer, full_out, &empty_in);
         drop(empty_in);
         // The reader ends by itself: at the end of the file, on an error, or when nobody takes what it read.
-        (reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), written)
+        (
+            reader
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            written,
+        )
     });
     buffers.0.extend(empty_out.try_iter());
     let copied = written?;
@@ -202,13 +233,24 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
 }
 
 /// Reads into each empty buffer and hands it on; the length that the copy must have.
-fn read_all(transfer: &Transfer<'_>, empty: &Receiver<AlignedBuf>, full: &Sender<Piece>) -> Result<u64, Failure> {
+fn read_all(
+    transfer: &Transfer<'_>,
+    empty: &Receiver<AlignedBuf>,
+    full: &Sender<Piece>,
+) -> Result<u64, Failure> {
     let mut reader = Reader::new(transfer);
     while let Ok(mut buffer) = empty.recv() {
         let Some((offset_bytes, filled)) = reader.fill(&mut buffer)? else {
             return reader.len_bytes();
         };
-        if full.send(Piece { offset_bytes, filled, buffer }).is_err() {
+        if full
+            .send(Piece {
+                offset_bytes,
+                filled,
+                buffer,
+            })
+            .is_err()
+        {
             break;
         }
     }
@@ -217,9 +259,18 @@ fn read_all(transfer: &Transfer<'_>, empty: &Receiver<AlignedBuf>, full: &Sender
 }
 
 /// Writes each full buffer and gives it back; the bytes written.
-fn write_all(writer: &mut Writer<'_>, full: Receiver<Piece>, empty: &Sender<AlignedBuf>) -> Result<u64, Failure> {
+fn write_all(
+    writer: &mut Writer<'_>,
+    full: Receiver<Piece>,
+    empty: &Sender<AlignedBuf>,
+) -> Result<u64, Failure> {
     let mut copied = 0u64;
-    for Piece { offset_bytes, filled, buffer } in full {
+    for Piece {
+        offset_bytes,
+        filled,
+        buffer,
+    } in full
+    {
         writer.write(offset_bytes, &buffer[..filled])?;
         copied = copied.saturating_add(filled as u64);
         // The reader may have ended already; then nobody needs it before the next file.

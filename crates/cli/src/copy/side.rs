@@ -52,7 +52,11 @@ pub(crate) struct Change {
 impl Change {
     /// Everything of the source.
     pub(crate) fn all_of(meta: &Meta) -> Change {
-        Change { owner: Some((meta.uid, meta.gid)), mode: Some(meta.mode), times: Some((meta.accessed, meta.modified)) }
+        Change {
+            owner: Some((meta.uid, meta.gid)),
+            mode: Some(meta.mode),
+            times: Some((meta.accessed, meta.modified)),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -102,7 +106,13 @@ pub(crate) trait Folder {
     /// Makes a symbolic link.
     fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()>;
     /// Makes a device, a fifo or a socket.
-    fn make_node(&self, name: &OsStr, kind: FileType, device: Option<DeviceNumber>, mode: u32) -> Result<()>;
+    fn make_node(
+        &self,
+        name: &OsStr,
+        kind: FileType,
+        device: Option<DeviceNumber>,
+        mode: u32,
+    ) -> Result<()>;
     /// Gives a file that was made another name.
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()>;
     /// The file just made under that name.

@@ -92,13 +92,22 @@ impl<'a> Walker<'a> {
     }
 
     fn entry(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
-        let meta = from.folder.meta(from.name, self.follows()).doing(|| format!("cannot stat {}", from.place))?;
+        let meta = from
+            .folder
+            .meta(from.name, self.follows())
+            .doing(|| format!("cannot stat {}", from.place))?;
         if self.images.contains(&meta.id) {
-            return Err(Failure::plain(format!("not copying {}: it is the image that is open", from.place)));
+            return Err(Failure::plain(format!(
+                "not copying {}: it is the image that is open",
+                from.place
+            )));
         }
         if meta.is_dir() {
             if !self.options.recursive {
-                return Err(Failure::plain(format!("-r not specified; omitting directory {}", from.place)));
+                return Err(Failure::plain(format!(
+                    "-r not specified; omitting directory {}",
+                    from.place
+                )));
             }
             return self.folder(from, to, &meta);
         }
@@ -112,7 +121,9 @@ impl<'a> Walker<'a> {
             FileType::Symlink => self.symlink(from, to, &meta, existing.as_ref())?,
             FileType::File => self.file(from, to, &meta, existing.as_ref())?,
             _ if self.options.recursive => self.node(from, to, &meta, existing.as_ref())?,
-            _ if matches!(meta.id, Id::Host(..)) => self.file(from, to, &meta, existing.as_ref())?,
+            _ if matches!(meta.id, Id::Host(..)) => {
+                self.file(from, to, &meta, existing.as_ref())?
+            }
             _ => {
                 return Err(Problem::new("it is a special file")
                     .with_next("-r or -a copies devices, fifos and sockets as what they are")
@@ -120,8 +131,17 @@ impl<'a> Walker<'a> {
             }
         }
         if meta.links > 1 {
-            let first = to.folder.landed(to.name).doing(|| format!("cannot stat {}", to.place))?;
-            self.linked.insert(meta.id, Linked { first, to_come: meta.links - 1 });
+            let first = to
+                .folder
+                .landed(to.name)
+                .doing(|| format!("cannot stat {}", to.place))?;
+            self.linked.insert(
+                meta.id,
+                Linked {
+                    first,
+                    to_come: meta.links - 1,
+                },
+            );
         }
         self.made(from, to)
     }
@@ -143,18 +163,31 @@ impl<'a> Walker<'a> {
             Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
         };
         if existing.is_dir() {
-            return Err(Failure::plain(format!("cannot overwrite directory {} with non-directory {}", to.place, from.place)));
+            return Err(Failure::plain(format!(
+                "cannot overwrite directory {} with non-directory {}",
+                to.place, from.place
+            )));
         }
         if self.options.no_clobber {
             return Ok(None);
         }
         // What would be written to: for what was named on the command line, links are followed.
-        let written = if self.depth == 0 { to.folder.meta(to.name, true).unwrap_or(existing.clone()) } else { existing.clone() };
+        let written = if self.depth == 0 {
+            to.folder.meta(to.name, true).unwrap_or(existing.clone())
+        } else {
+            existing.clone()
+        };
         if meta.id == existing.id || meta.id == written.id {
-            return Err(Failure::plain(format!("{} and {} are the same file", from.place, to.place)));
+            return Err(Failure::plain(format!(
+                "{} and {} are the same file",
+                from.place, to.place
+            )));
         }
         if self.images.contains(&written.id) {
-            return Err(Failure::plain(format!("not writing to {}: it is the image that is open", to.place)));
+            return Err(Failure::plain(format!(
+                "not writing to {}: it is the image that is open",
+                to.place
+            )));
         }
         Ok(Some(Some(existing)))
     }
@@ -176,22 +209,50 @@ impl<'a> Walker<'a> {
         Ok(true)
     }
 
-    fn symlink(&self, from: At<'_>, to: At<'_>, meta: &Meta, existing: Option<&Meta>) -> Result<(), Failure> {
-        let target = from.folder.link_target(from.name).doing(|| format!("cannot read symbolic link {}", from.place))?;
+    fn symlink(
+        &self,
+        from: At<'_>,
+        to: At<'_>,
+        meta: &Meta,
+        existing: Option<&Meta>,
+    ) -> Result<(), Failure> {
+        let target = from
+            .folder
+            .link_target(from.name)
+            .doing(|| format!("cannot read symbolic link {}", from.place))?;
         let cannot = || format!("cannot create symbolic link {}", to.place);
         if existing.is_some() {
             to.folder.remove(to.name).doing(cannot)?;
         }
         to.folder.make_symlink(to.name, &target).doing(cannot)?;
-        self.preserve(to, Change { mode: None, ..Change::all_of(meta) })
+        self.preserve(
+            to,
+            Change {
+                mode: None,
+                ..Change::all_of(meta)
+            },
+        )
     }
 
-    fn node(&self, from: At<'_>, to: At<'_>, meta: &Meta, existing: Option<&Meta>) -> Result<(), Failure> {
-        let cannot = || format!("cannot create special file {} (from {})", to.place, from.place);
+    fn node(
+        &self,
+        from: At<'_>,
+        to: At<'_>,
+        meta: &Meta,
+        existing: Option<&Meta>,
+    ) -> Result<(), Failure> {
+        let cannot = || {
+            format!(
+                "cannot create special file {} (from {})",
+                to.place, from.place
+            )
+        };
         if existing.is_some() {
             to.folder.remove(to.name).doing(cannot)?;
         }
-        to.folder.make_node(to.name, meta.kind, meta.device, self.new_mode(meta)).doing(cannot)?;
+        to.folder
+            .make_node(to.name, meta.kind, meta.device, self.new_mode(meta))
+            .doing(cannot)?;
         self.preserve(to, Change::all_of(meta))
     }
 
@@ -199,45 +260,92 @@ impl<'a> Walker<'a> {
         if !self.options.preserve {
             return Ok(());
         }
-        to.folder.set(to.name, &change).doing(|| format!("cannot preserve the attributes of {}", to.place))
+        to.folder
+            .set(to.name, &change)
+            .doing(|| format!("cannot preserve the attributes of {}", to.place))
     }
 
     /// The mode that something new begins with; with -p nobody else gets in before it has its owner.
     fn new_mode(&self, meta: &Meta) -> u32 {
-        if self.options.preserve { meta.mode & 0o700 } else { meta.mode & 0o777 & !self.umask }
+        if self.options.preserve {
+            meta.mode & 0o700
+        } else {
+            meta.mode & 0o777 & !self.umask
+        }
     }
 
-    fn file(&mut self, from: At<'_>, to: At<'_>, meta: &Meta, existing: Option<&Meta>) -> Result<(), Failure> {
-        let source = from.folder.open(from.name, self.follows()).doing(|| format!("cannot open {} for reading", from.place))?;
+    fn file(
+        &mut self,
+        from: At<'_>,
+        to: At<'_>,
+        meta: &Meta,
+        existing: Option<&Meta>,
+    ) -> Result<(), Failure> {
+        let source = from
+            .folder
+            .open(from.name, self.follows())
+            .doing(|| format!("cannot open {} for reading", from.place))?;
         let target = self.open_target(to, self.new_mode(meta), existing)?;
-        let change = if self.options.preserve { Change::all_of(meta) } else { Change::default() };
+        let change = if self.options.preserve {
+            Change::all_of(meta)
+        } else {
+            Change::default()
+        };
         if !source.is_stream() && meta.len_bytes <= SMALL_BYTES {
             let (source_place, target_place) = (from.place.clone(), to.place.clone());
-            self.queue.push(Job { from: source, to: target, source: source_place, target: target_place, change });
+            self.queue.push(Job {
+                from: source,
+                to: target,
+                source: source_place,
+                target: target_place,
+                change,
+            });
             return Ok(());
         }
         self.bytes(source.as_ref(), target.as_ref(), from.place, to.place)?;
         if change.is_empty() {
             return Ok(());
         }
-        target.set(&change).doing(|| format!("cannot preserve the attributes of {}", to.place))
+        target
+            .set(&change)
+            .doing(|| format!("cannot preserve the attributes of {}", to.place))
     }
 
     /// Moves the bytes of one file, with this thread writing.
-    pub(crate) fn bytes(&mut self, from: &dyn Content, to: &dyn Content, source: &Place, target: &Place) -> Result<(), Failure> {
+    pub(crate) fn bytes(
+        &mut self,
+        from: &dyn Content,
+        to: &dyn Content,
+        source: &Place,
+        target: &Place,
+    ) -> Result<(), Failure> {
         let shared = self.shared;
         shared.progress.name(&source.to_string());
-        let transfer = Transfer { from, to, source, target, sparse: self.options.sparse, progress: shared.progress };
+        let transfer = Transfer {
+            from,
+            to,
+            source,
+            target,
+            sparse: self.options.sparse,
+            progress: shared.progress,
+        };
         let copied = copy_large(&transfer, &mut self.buffers)?;
         shared.bytes.fetch_add(copied, Ordering::Relaxed);
         Ok(())
     }
 
     /// Opens what is to be written: new, or in the place of what exists.
-    pub(crate) fn open_target(&self, to: At<'_>, mode: u32, existing: Option<&Meta>) -> Result<Box<dyn Content>, Failure> {
+    pub(crate) fn open_target(
+        &self,
+        to: At<'_>,
+        mode: u32,
+        existing: Option<&Meta>,
+    ) -> Result<Box<dyn Content>, Failure> {
         let cannot = || format!("cannot create regular file {}", to.place);
         let anew = || {
-            to.folder.remove(to.name).doing(|| format!("cannot remove {}", to.place))?;
+            to.folder
+                .remove(to.name)
+                .doing(|| format!("cannot remove {}", to.place))?;
             to.folder.create(to.name, mode, Create::New).doing(cannot)
         };
         let how = match existing {
@@ -264,24 +372,35 @@ impl<'a> Walker<'a> {
         let created = match to.folder.meta(to.name, top) {
             Ok(existing) if existing.is_dir() => false,
             Ok(_) => {
-                return Err(Failure::plain(format!("cannot overwrite non-directory {} with directory {}", to.place, from.place)));
+                return Err(Failure::plain(format!(
+                    "cannot overwrite non-directory {} with directory {}",
+                    to.place, from.place
+                )));
             }
             Err(problem) if problem.kind == Kind::NotFound => {
                 // We must get in, whatever mode it will have.
                 let mode = self.new_mode(meta) | 0o700;
-                to.folder.make_folder(to.name, mode).doing(|| format!("cannot create directory {}", to.place))?;
+                to.folder
+                    .make_folder(to.name, mode)
+                    .doing(|| format!("cannot create directory {}", to.place))?;
                 self.made(from, to)?;
                 true
             }
             Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
         };
-        let target = to.folder.folder(to.name, top && !created).doing(|| format!("cannot open directory {}", to.place))?;
+        let target = to
+            .folder
+            .folder(to.name, top && !created)
+            .doing(|| format!("cannot open directory {}", to.place))?;
         let target_id = target.own().doing(cannot)?.id;
         let root = *self.root.get_or_insert(target_id);
         if meta.id == root {
             return Err(into_itself(from, to));
         }
-        let source = from.folder.folder(from.name, self.follows()).doing(cannot)?;
+        let source = from
+            .folder
+            .folder(from.name, self.follows())
+            .doing(cannot)?;
         self.depth += 1;
         let walked = self.entries(source.as_ref(), target.as_ref(), from.place, to.place);
         self.depth -= 1;
@@ -290,12 +409,17 @@ impl<'a> Walker<'a> {
         }
         let change = match (self.options.preserve, created) {
             (true, _) => Change::all_of(meta),
-            (false, true) => Change { mode: Some(self.new_mode(meta)), ..Change::default() },
+            (false, true) => Change {
+                mode: Some(self.new_mode(meta)),
+                ..Change::default()
+            },
             (false, false) => Change::default(),
         };
         let unchanged = !self.options.preserve && self.new_mode(meta) & 0o700 == 0o700;
         if !change.is_empty() && !unchanged {
-            target.set_own(&change).doing(|| format!("cannot preserve the attributes of {}", to.place))?;
+            target
+                .set_own(&change)
+                .doing(|| format!("cannot preserve the attributes of {}", to.place))?;
         }
         walked
     }
@@ -308,29 +432,57 @@ impl<'a> Walker<'a> {
             return Err(into_itself(from, to));
         }
         if self.depth >= MAX_DEPTH {
-            return Err(Problem::new(format!("more than {MAX_DEPTH} directories inside each other"))
-                .with_next("copy what is further down by itself")
-                .met(cannot()));
+            return Err(Problem::new(format!(
+                "more than {MAX_DEPTH} directories inside each other"
+            ))
+            .with_next("copy what is further down by itself")
+            .met(cannot()));
         }
         if !self.seen.insert(meta.id) {
             let problem = match (self.options.follow, meta.id) {
-                (Follow::Always, _) => Problem::new("a symbolic link leads back to it").with_next("copy without -L"),
+                (Follow::Always, _) => {
+                    Problem::new("a symbolic link leads back to it").with_next("copy without -L")
+                }
                 (_, Id::Host(..)) => Problem::new("it is met a second time inside the source"),
-                (_, Id::Image(_, ino)) => Problem::new(format!("corrupt: directory inode {ino} is met a second time"))
-                    .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"),
+                (_, Id::Image(_, ino)) => Problem::new(format!(
+                    "corrupt: directory inode {ino} is met a second time"
+                ))
+                .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"),
             };
             return Err(problem.met(cannot()));
         }
         Ok(())
     }
 
-    fn entries(&mut self, from: &dyn Folder, to: &dyn Folder, source: &Place, target: &Place) -> Result<(), Failure> {
-        for name in from.names().doing(|| format!("cannot read directory {source}"))? {
-            let copied = name.doing(|| format!("cannot read directory {source}")).and_then(|name| {
-                let (source, target) = (source.join(&name), target.join(&name));
-                let from = At { folder: from, name: &name, place: &source };
-                self.entry(from, At { folder: to, name: &name, place: &target })
-            });
+    fn entries(
+        &mut self,
+        from: &dyn Folder,
+        to: &dyn Folder,
+        source: &Place,
+        target: &Place,
+    ) -> Result<(), Failure> {
+        for name in from
+            .names()
+            .doing(|| format!("cannot read directory {source}"))?
+        {
+            let copied = name
+                .doing(|| format!("cannot read directory {source}"))
+                .and_then(|name| {
+                    let (source, target) = (source.join(&name), target.join(&name));
+                    let from = At {
+                        folder: from,
+                        name: &name,
+                        place: &source,
+                    };
+                    self.entry(
+                        from,
+                        At {
+                            folder: to,
+                            name: &name,
+                            place: &target,
+                        },
+                    )
+                });
             match copied {
                 Ok(()) => {}
                 Err(failure @ Failure::PipeClosed) => return Err(failure),
@@ -342,5 +494,8 @@ impl<'a> Walker<'a> {
 }
 
 fn into_itself(from: At<'_>, to: At<'_>) -> Failure {
-    Failure::plain(format!("cannot copy a directory, {}, into itself, {}", from.place, to.place))
+    Failure::plain(format!(
+        "cannot copy a directory, {}, into itself, {}",
+        from.place, to.place
+    ))
 }

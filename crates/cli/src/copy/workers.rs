@@ -46,15 +46,28 @@ impl Shared<'_> {
     }
 
     fn run(&self, job: &Job, buffer: &mut [u8]) -> Result<(), Failure> {
-        let Job { from, to, source, target, change } = job;
-        let transfer =
-            Transfer { from: from.as_ref(), to: to.as_ref(), source, target, sparse: self.sparse, progress: self.progress };
+        let Job {
+            from,
+            to,
+            source,
+            target,
+            change,
+        } = job;
+        let transfer = Transfer {
+            from: from.as_ref(),
+            to: to.as_ref(),
+            source,
+            target,
+            sparse: self.sparse,
+            progress: self.progress,
+        };
         let copied = copy_small(&transfer, buffer)?;
         self.bytes.fetch_add(copied, Ordering::Relaxed);
         if change.is_empty() {
             return Ok(());
         }
-        to.set(change).doing(|| format!("cannot preserve the attributes of {target}"))
+        to.set(change)
+            .doing(|| format!("cannot preserve the attributes of {target}"))
     }
 }
 
@@ -78,7 +91,9 @@ pub(crate) fn beside<R>(shared: &Shared<'_>, body: impl FnOnce(&Queue) -> R) -> 
             scope.spawn(move || {
                 let mut buffer: Option<AlignedBuf> = None;
                 for job in jobs {
-                    let buffer = buffer.get_or_insert_with(|| AlignedBuf::zeroed(SMALL_BYTES as usize, ALIGN_BYTES));
+                    let buffer = buffer.get_or_insert_with(|| {
+                        AlignedBuf::zeroed(SMALL_BYTES as usize, ALIGN_BYTES)
+                    });
                     if let Err(failure) = shared.run(&job, buffer) {
                         shared.complain(&failure);
                     }

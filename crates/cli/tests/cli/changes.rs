@@ -5,7 +5,10 @@ use crate::common::{Image, fails, ok, run, tools_are_missing};
 fn type_and_mode(image: &Image, path: &str) -> String {
     let stat = image.debugfs(&format!("stat {path}"));
     let field = |name: &str| {
-        let rest = &stat[stat.find(name).unwrap_or_else(|| panic!("no {name} in {stat}")) + name.len()..];
+        let rest = &stat[stat
+            .find(name)
+            .unwrap_or_else(|| panic!("no {name} in {stat}"))
+            + name.len()..];
         rest.split_whitespace().next().unwrap().to_owned()
     };
     format!("{} {}", field("Type:"), field("Mode:"))
@@ -25,9 +28,17 @@ fn mkdir_makes_directories() {
     let said = ok(["mkdir", "-pv", &image.at("/a/new/er")]);
     assert_eq!(said.lines().count(), 2, "{said}");
     fails(["mkdir", &image.at("/a")], 1, "File exists");
-    fails(["mkdir", &image.at("/none/x")], 1, "No such file or directory");
+    fails(
+        ["mkdir", &image.at("/none/x")],
+        1,
+        "No such file or directory",
+    );
     // One that fails does not keep the others from being made.
-    fails(["mkdir", &image.at("/a"), &image.at("/d")], 1, "cannot create directory");
+    fails(
+        ["mkdir", &image.at("/a"), &image.at("/d")],
+        1,
+        "cannot create directory",
+    );
     ok(["stat", &image.at("/d")]);
     ok(["touch", &image.at("/file")]);
     fails(["mkdir", "-p", &image.at("/file/x")], 1, "Not a directory");
@@ -42,7 +53,12 @@ fn rm_removes_what_it_is_told_to() {
     }
     let image = Image::ext4();
     ok(["mkdir", "-p", &image.at("/d/e/f"), &image.at("/empty")]);
-    ok(["touch", &image.at("/d/one"), &image.at("/d/e/two"), &image.at("/three")]);
+    ok([
+        "touch",
+        &image.at("/d/one"),
+        &image.at("/d/e/two"),
+        &image.at("/three"),
+    ]);
     fails(["rm", &image.at("/d")], 1, "Is a directory");
     fails(["rm", &image.at("/none")], 1, "No such file or directory");
     ok(["rm", "-f", &image.at("/none"), &image.at("/three")]);
@@ -82,22 +98,61 @@ fn mv_renames_replaces_and_exchanges() {
     }
     let image = Image::ext4();
     ok(["mkdir", &image.at("/dir"), &image.at("/other")]);
-    ok(["touch", &image.at("/a"), &image.at("/b"), &image.at("/dir/inside")]);
+    ok([
+        "touch",
+        &image.at("/a"),
+        &image.at("/b"),
+        &image.at("/dir/inside"),
+    ]);
     ok(["truncate", "-s", "7", &image.at("/a")]);
     ok(["mv", &image.at("/a"), &image.at("/c")]);
     ok(["mv", "-n", &image.at("/c"), &image.at("/b")]);
     assert_eq!(ok(["ls", &image.at("/")]), "b\nc\ndir\nlost+found\nother\n");
     ok(["mv", &image.at("/c"), &image.at("/b")]);
-    ok(["mv", &image.at("/b"), &image.at("/dir"), &image.at("/other")]);
-    assert_eq!(ok(["ls", "-R", &image.at("/other/dir")]).lines().last(), Some("inside"));
-    assert_eq!(ok(["--json", "stat", &image.at("/other/b")]).matches("\"size_bytes\": 7").count(), 1);
+    ok([
+        "mv",
+        &image.at("/b"),
+        &image.at("/dir"),
+        &image.at("/other"),
+    ]);
+    assert_eq!(
+        ok(["ls", "-R", &image.at("/other/dir")]).lines().last(),
+        Some("inside")
+    );
+    assert_eq!(
+        ok(["--json", "stat", &image.at("/other/b")])
+            .matches("\"size_bytes\": 7")
+            .count(),
+        1
+    );
     ok(["touch", &image.at("/x")]);
     ok(["mv", "--exchange", &image.at("/x"), &image.at("/other/b")]);
     assert!(ok(["--json", "stat", &image.at("/x")]).contains("\"size_bytes\": 7"));
-    fails(["mv", &image.at("/other"), &image.at("/other/dir")], 1, "cannot move");
-    fails(["mv", "-T", &image.at("/x"), &image.at("/other")], 1, "cannot move");
-    fails(["mv", &image.at("/none"), &image.at("/y")], 1, "No such file or directory");
-    fails(["mv", &image.at("/x"), &image.at("/lost+found"), &image.at("/none")], 1, "Not a directory");
+    fails(
+        ["mv", &image.at("/other"), &image.at("/other/dir")],
+        1,
+        "cannot move",
+    );
+    fails(
+        ["mv", "-T", &image.at("/x"), &image.at("/other")],
+        1,
+        "cannot move",
+    );
+    fails(
+        ["mv", &image.at("/none"), &image.at("/y")],
+        1,
+        "No such file or directory",
+    );
+    fails(
+        [
+            "mv",
+            &image.at("/x"),
+            &image.at("/lost+found"),
+            &image.at("/none"),
+        ],
+        1,
+        "Not a directory",
+    );
     image.assert_clean();
 }
 
@@ -128,15 +183,30 @@ fn ln_and_readlink() {
     ok(["ln", "-s", &image.at("/d"), &image.at("/to-d")]);
     let long = format!("/{}", "x/".repeat(400));
     ok(["ln", "-s", &long, &image.at("/long")]);
-    assert_eq!(ok(["readlink", &image.at("/d/soft"), &image.at("/to-d")]), "../file\n/d\n");
+    assert_eq!(
+        ok(["readlink", &image.at("/d/soft"), &image.at("/to-d")]),
+        "../file\n/d\n"
+    );
     assert_eq!(ok(["readlink", "-n", &image.at("/long")]), long);
     assert!(ok(["ls", "-l", &image.at("/d")]).contains("soft -> ../file"));
     assert!(ok(["stat", &image.at("/to-d/hard")]).contains("Links: 2"));
-    fails(["ln", &image.at("/file"), &image.at("/d/hard")], 1, "File exists");
+    fails(
+        ["ln", &image.at("/file"), &image.at("/d/hard")],
+        1,
+        "File exists",
+    );
     ok(["ln", "-sf", "elsewhere", &image.at("/d/hard")]);
     assert_eq!(ok(["readlink", &image.at("/d/hard")]), "elsewhere\n");
-    fails(["ln", &image.at("/d"), &image.at("/d2")], 1, "Operation not permitted");
-    fails(["ln", "-f", &image.at("/file"), &image.at("/file")], 1, "same file");
+    fails(
+        ["ln", &image.at("/d"), &image.at("/d2")],
+        1,
+        "Operation not permitted",
+    );
+    fails(
+        ["ln", "-f", &image.at("/file"), &image.at("/file")],
+        1,
+        "same file",
+    );
     fails(["readlink", &image.at("/file")], 1, "cannot read link");
     fails(["ln", "host-file", &image.at("/x")], 2, "inside one image");
     image.assert_clean();
@@ -162,7 +232,11 @@ fn chmod_octal_symbolic_recursive() {
     ok(["chmod", "-w", &image.at("/d/e/prog")]);
     assert_eq!(type_and_mode(&image, "/d/e/prog"), "regular 0444");
     fails(["chmod", "u+q", &image.at("/d")], 2, "invalid mode");
-    fails(["chmod", "644", &image.at("/none")], 1, "No such file or directory");
+    fails(
+        ["chmod", "644", &image.at("/none")],
+        1,
+        "No such file or directory",
+    );
     image.assert_clean();
 }
 
@@ -178,7 +252,10 @@ fn chown_by_number_and_name() {
     ok(["chown", "100000:200000", &image.at("/d/file")]);
     let owner = |path: &str| {
         let found = run(["--json", "stat", &image.at(path)]).json();
-        (found[0]["uid"].as_u64().unwrap(), found[0]["gid"].as_u64().unwrap())
+        (
+            found[0]["uid"].as_u64().unwrap(),
+            found[0]["gid"].as_u64().unwrap(),
+        )
     };
     assert_eq!(owner("/d/file"), (100_000, 200_000));
     ok(["chown", "root:", &image.at("/d/file")]);
@@ -188,11 +265,18 @@ fn chown_by_number_and_name() {
     ok(["chown", "-h", "9", &image.at("/d/link")]);
     assert_eq!(owner("/d/link").0, 9);
     ok(["chown", "-R", "5:6", &image.at("/d")]);
-    assert_eq!((owner("/d"), owner("/d/file"), owner("/d/link")), ((5, 6), (5, 6), (5, 6)));
+    assert_eq!(
+        (owner("/d"), owner("/d/file"), owner("/d/link")),
+        ((5, 6), (5, 6), (5, 6))
+    );
     ok(["chmod", "6755", &image.at("/d/file")]);
     ok(["chown", "8", &image.at("/d/file")]);
     assert_eq!(type_and_mode(&image, "/d/file"), "regular 0755");
-    fails(["chown", "no-such-user-here", &image.at("/d")], 2, "invalid user");
+    fails(
+        ["chown", "no-such-user-here", &image.at("/d")],
+        2,
+        "invalid user",
+    );
     image.assert_clean();
 }
 
@@ -216,9 +300,21 @@ fn touch_sets_times_and_makes_files() {
     assert_eq!(times(), ("1970-01-01T00:00:00Z".to_owned(), set));
     ok(["touch", "-m", "-t", "203902030405.06", &image.at("/f")]);
     assert_eq!(times().1, "2039-02-03T04:05:06Z");
-    assert!(image.debugfs("stat /f").contains("2039"), "{}", image.debugfs("stat /f"));
-    fails(["touch", "-d", "some day", &image.at("/f")], 2, "invalid date");
-    fails(["touch", &image.at("/none/f")], 1, "No such file or directory");
+    assert!(
+        image.debugfs("stat /f").contains("2039"),
+        "{}",
+        image.debugfs("stat /f")
+    );
+    fails(
+        ["touch", "-d", "some day", &image.at("/f")],
+        2,
+        "invalid date",
+    );
+    fails(
+        ["touch", &image.at("/none/f")],
+        1,
+        "No such file or directory",
+    );
     image.assert_clean();
 }
 
@@ -228,15 +324,35 @@ fn truncate_sets_sizes() {
         return;
     }
     let image = Image::ext4();
-    let size = || run(["--json", "stat", &image.at("/f")]).json()[0]["size_bytes"].as_u64().unwrap();
+    let size = || {
+        run(["--json", "stat", &image.at("/f")]).json()[0]["size_bytes"]
+            .as_u64()
+            .unwrap()
+    };
     ok(["truncate", "-s", "10", &image.at("/f")]);
-    for (change, after) in [("+5", 15), ("%4K", 4096), ("-96", 4000), ("/1000", 4000), ("<100", 100), (">1M", 1 << 20), ("0", 0)] {
+    for (change, after) in [
+        ("+5", 15),
+        ("%4K", 4096),
+        ("-96", 4000),
+        ("/1000", 4000),
+        ("<100", 100),
+        (">1M", 1 << 20),
+        ("0", 0),
+    ] {
         ok(["truncate", &format!("--size={change}"), &image.at("/f")]);
         assert_eq!(size(), after, "{change}");
     }
     ok(["truncate", "-c", "-s", "1", &image.at("/none")]);
     fails(["stat", &image.at("/none")], 1, "No such file or directory");
-    fails(["truncate", "-s", "1", &image.at("/lost+found")], 1, "Is a directory");
-    fails(["truncate", "-s", "huge", &image.at("/f")], 2, "invalid size");
+    fails(
+        ["truncate", "-s", "1", &image.at("/lost+found")],
+        1,
+        "Is a directory",
+    );
+    fails(
+        ["truncate", "-s", "huge", &image.at("/f")],
+        2,
+        "invalid size",
+    );
     image.assert_clean();
 }

@@ -35,9 +35,21 @@ pub(crate) fn is_root() -> bool {
 impl Image {
     /// `size` as `mke2fs` takes it, such as `64M`; `options` too.
     pub(crate) fn new(size: &str, options: &[&str]) -> Image {
-        let image = Image { dir: tempfile::tempdir().unwrap() };
-        let output = tool("mke2fs").args(["-q", "-F"]).args(options).arg(image.path()).arg(size).output().unwrap();
-        assert!(output.status.success(), "mke2fs: {}", String::from_utf8_lossy(&output.stderr));
+        let image = Image {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        let output = tool("mke2fs")
+            .args(["-q", "-F"])
+            .args(options)
+            .arg(image.path())
+            .arg(size)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "mke2fs: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         image
     }
 
@@ -69,7 +81,11 @@ impl Image {
     /// What `debugfs` prints for a request.
     #[track_caller]
     pub(crate) fn debugfs(&self, request: &str) -> String {
-        let output = tool("debugfs").args(["-R", request]).arg(self.path()).output().unwrap();
+        let output = tool("debugfs")
+            .args(["-R", request])
+            .arg(self.path())
+            .output()
+            .unwrap();
         assert!(output.status.success(), "debugfs {request}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -77,9 +93,16 @@ impl Image {
     /// Changes the image by a `debugfs` request.
     #[track_caller]
     pub(crate) fn debugfs_write(&self, request: &str) {
-        let output = tool("debugfs").args(["-w", "-R", request]).arg(self.path()).output().unwrap();
+        let output = tool("debugfs")
+            .args(["-w", "-R", request])
+            .arg(self.path())
+            .output()
+            .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && errors.lines().count() <= 1, "debugfs {request}: {errors}");
+        assert!(
+            output.status.success() && errors.lines().count() <= 1,
+            "debugfs {request}: {errors}"
+        );
     }
 
     /// The bytes that `debugfs` finds in a file.
@@ -134,7 +157,8 @@ impl Ran {
 
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+        serde_json::from_slice(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 }
 
@@ -153,7 +177,10 @@ pub(crate) fn throughline() -> Command {
     // Modes in the tests are those of the usual umask, whatever the caller's is.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-    command.stdin(Stdio::null()).env("TZ", "UTC").env_remove("NO_COLOR");
+    command
+        .stdin(Stdio::null())
+        .env("TZ", "UTC")
+        .env_remove("NO_COLOR");
     command
 }
 
@@ -166,22 +193,38 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ra
 #[track_caller]
 pub(crate) fn ok<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     let ran = run(arguments);
-    assert!(ran.code == Some(0) && ran.stderr.is_empty(), "exit {:?}: {}", ran.code, ran.stderr);
+    assert!(
+        ran.code == Some(0) && ran.stderr.is_empty(),
+        "exit {:?}: {}",
+        ran.code,
+        ran.stderr
+    );
     ran.text()
 }
 
 /// Runs the binary, which has to fail with this exit code and, somewhere, with this text.
 #[track_caller]
-pub(crate) fn fails<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, code: i32, text: &str) -> Ran {
+pub(crate) fn fails<S: AsRef<OsStr>>(
+    arguments: impl IntoIterator<Item = S>,
+    code: i32,
+    text: &str,
+) -> Ran {
     let ran = run(arguments);
     assert_eq!(ran.code, Some(code), "{}", ran.stderr);
-    assert!(ran.stderr.contains(text), "stderr has no {text:?}: {}", ran.stderr);
+    assert!(
+        ran.stderr.contains(text),
+        "stderr has no {text:?}: {}",
+        ran.stderr
+    );
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     ran
 }
 
 /// Runs the binary with this on its standard input.
-pub(crate) fn run_with_input<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: &[u8]) -> Ran {
+pub(crate) fn run_with_input<S: AsRef<OsStr>>(
+    arguments: impl IntoIterator<Item = S>,
+    input: &[u8],
+) -> Ran {
     let mut child = throughline()
         .args(arguments)
         .stdin(Stdio::piped())

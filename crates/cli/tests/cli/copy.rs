@@ -6,7 +6,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symli
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::common::{Image, fails, is_root, noise, ok, run, run_with_input, throughline, tools_are_missing};
+use crate::common::{
+    Image, fails, is_root, noise, ok, run, run_with_input, throughline, tools_are_missing,
+};
 
 /// What matters of a file, for comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +35,14 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
                 folders.push(path.clone());
                 ("directory", String::new())
             } else if kind.is_symlink() {
-                ("link", fs::read_link(&path).unwrap().to_string_lossy().into_owned())
+                (
+                    "link",
+                    fs::read_link(&path).unwrap().to_string_lossy().into_owned(),
+                )
             } else if kind.is_file() {
-                let sum = fs::read(&path).unwrap().iter().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add((*byte).into()));
+                let sum = fs::read(&path).unwrap().iter().fold(7u64, |sum, byte| {
+                    sum.wrapping_mul(31).wrapping_add((*byte).into())
+                });
                 ("file", format!("{} bytes, sum {sum:x}", meta.len()))
             } else if kind.is_fifo() {
                 ("fifo", String::new())
@@ -45,9 +52,20 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
                 ("device", meta.rdev().to_string())
             };
             let links = if kind == "directory" { 0 } else { meta.nlink() };
-            let mode = if kind == "link" { 0 } else { meta.mode() & 0o7777 };
+            let mode = if kind == "link" {
+                0
+            } else {
+                meta.mode() & 0o7777
+            };
             let owner = (meta.uid(), meta.gid());
-            let seen = Seen { kind, what, mode, owner, modified: (meta.mtime(), meta.mtime_nsec()), links };
+            let seen = Seen {
+                kind,
+                what,
+                mode,
+                owner,
+                modified: (meta.mtime(), meta.mtime_nsec()),
+                links,
+            };
             found.insert(path.strip_prefix(root).unwrap().to_owned(), seen);
         }
     }
@@ -68,29 +86,54 @@ fn make_tree(root: &Path) {
     holes.write_all_at(b"begin", 0).unwrap();
     holes.write_all_at(b"middle", 5 << 20).unwrap();
     holes.set_len(9 << 20).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, root.join("pipe"), rustix::fs::FileType::Fifo, 0o640.into(), 0).unwrap();
-    for (path, mode) in [("a/small", 0o4711), ("a/nothing", 0o400), ("empty", 0o700), ("a/b", 0o2755)] {
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        0o640.into(),
+        0,
+    )
+    .unwrap();
+    for (path, mode) in [
+        ("a/small", 0o4711),
+        ("a/nothing", 0o400),
+        ("empty", 0o700),
+        ("a/b", 0o2755),
+    ] {
         fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
     }
     if is_root() {
         std::os::unix::fs::chown(root.join("a/b/large"), Some(1234), Some(70_000)).unwrap();
         let device = rustix::fs::makedev(7, 300);
         let kind = rustix::fs::FileType::BlockDevice;
-        rustix::fs::mknodat(rustix::fs::CWD, root.join("device"), kind, 0o600.into(), device).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            root.join("device"),
+            kind,
+            0o600.into(),
+            device,
+        )
+        .unwrap();
     } else {
         eprintln!("owners and devices are left out: not root");
     }
     let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
     for path in ["a/small", "a/b/large", "a/b"] {
         let times = fs::FileTimes::new().set_accessed(time).set_modified(time);
-        fs::File::open(root.join(path)).unwrap().set_times(times).unwrap();
+        fs::File::open(root.join(path))
+            .unwrap()
+            .set_times(times)
+            .unwrap();
     }
 }
 
 #[track_caller]
 fn assert_same_trees(one: &Path, other: &Path) {
     let (one, other) = (seen(one), seen(other));
-    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    assert_eq!(
+        one.keys().collect::<Vec<_>>(),
+        other.keys().collect::<Vec<_>>()
+    );
     for (path, seen) in &one {
         assert_eq!(seen, &other[path], "{}", path.display());
     }
@@ -105,7 +148,11 @@ fn an_archive_copy_comes_back_as_it_went() {
     if tools_are_missing() {
         return;
     }
-    for options in [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext2", "-b", "1024"]] {
+    for options in [
+        &["-t", "ext4"][..],
+        &["-t", "ext3"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
         let image = Image::new("128M", options);
         let tree = image.beside("tree");
         make_tree(&tree);
@@ -121,9 +168,18 @@ fn an_archive_copy_comes_back_as_it_went() {
             }
         }
         assert_eq!(went, came, "{options:?}");
-        assert_eq!(fs::metadata(tree.join("a/small")).unwrap().ino(), fs::metadata(tree.join("a/b/c/again")).unwrap().ino());
-        assert_eq!(fs::metadata(back.join("a/small")).unwrap().ino(), fs::metadata(back.join("a/b/c/again")).unwrap().ino());
-        assert!(fs::metadata(back.join("holes")).unwrap().blocks() * 512 < 1 << 20, "the holes were filled");
+        assert_eq!(
+            fs::metadata(tree.join("a/small")).unwrap().ino(),
+            fs::metadata(tree.join("a/b/c/again")).unwrap().ino()
+        );
+        assert_eq!(
+            fs::metadata(back.join("a/small")).unwrap().ino(),
+            fs::metadata(back.join("a/b/c/again")).unwrap().ino()
+        );
+        assert!(
+            fs::metadata(back.join("holes")).unwrap().blocks() * 512 < 1 << 20,
+            "the holes were filled"
+        );
     }
 }
 
@@ -141,10 +197,20 @@ fn debugfs_takes_out_what_we_put_in() {
     }
     ok(["cp", "-a", str(&tree), &image.at("/")]);
     let out = image.extracted("/tree");
-    let contents = |root: &Path| -> Vec<_> { seen(root).into_iter().map(|(path, seen)| (path, seen.kind, seen.what)).collect() };
+    let contents = |root: &Path| -> Vec<_> {
+        seen(root)
+            .into_iter()
+            .map(|(path, seen)| (path, seen.kind, seen.what))
+            .collect()
+    };
     assert_eq!(contents(&tree), contents(&out.join("tree")));
     let stat = image.debugfs("stat /tree/holes");
-    let blocks: u64 = stat[stat.find("Blockcount: ").unwrap() + 12..].split_whitespace().next().unwrap().parse().unwrap();
+    let blocks: u64 = stat[stat.find("Blockcount: ").unwrap() + 12..]
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(blocks * 512 < 64 << 10, "{stat}");
 }
 
@@ -161,7 +227,10 @@ fn we_take_out_what_debugfs_put_in() {
     image.debugfs_write("symlink /dir/link file");
     let back = image.beside("back");
     ok(["cp", "-r", &image.at("/dir"), str(&back)]);
-    assert_eq!(fs::read(back.join("file")).unwrap(), fs::read(&file).unwrap());
+    assert_eq!(
+        fs::read(back.join("file")).unwrap(),
+        fs::read(&file).unwrap()
+    );
     assert_eq!(fs::read_link(back.join("link")).unwrap(), Path::new("file"));
 }
 
@@ -170,7 +239,10 @@ fn from_image_to_image_and_inside_one() {
     if tools_are_missing() {
         return;
     }
-    let (one, two) = (Image::new("96M", &["-t", "ext4"]), Image::new("128M", &["-t", "ext2", "-b", "2048"]));
+    let (one, two) = (
+        Image::new("96M", &["-t", "ext4"]),
+        Image::new("128M", &["-t", "ext2", "-b", "2048"]),
+    );
     let tree = one.beside("tree");
     make_tree(&tree);
     ok(["cp", "-a", str(&tree), &one.at("/")]);
@@ -195,7 +267,10 @@ fn streams_on_either_side() {
     let ran = run_with_input(["cp", "-", &image.at("/stream")], &data);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     image.assert_clean();
-    assert!(image.contents("/stream") == data, "debugfs finds other bytes");
+    assert!(
+        image.contents("/stream") == data,
+        "debugfs finds other bytes"
+    );
     let ran = run(["cp", &image.at("/stream"), "-"]);
     assert!(ran.stdout == data, "other bytes came out");
     // Holes are zeroes in a stream.
@@ -220,7 +295,13 @@ fn sources_get_their_names_as_cp_gives_them() {
     ok(["cp", str(&x), str(&y), &image.at("/d/")]);
     ok(["cp", "-t", &image.at("/d"), &image.at("/renamed")]);
     ok(["cp", "-T", str(&y), &image.at("/y")]);
-    assert_eq!(ok(["ls", "-R", &image.at("/d")]).lines().skip(1).collect::<Vec<_>>(), ["renamed", "x", "y"]);
+    assert_eq!(
+        ok(["ls", "-R", &image.at("/d")])
+            .lines()
+            .skip(1)
+            .collect::<Vec<_>>(),
+        ["renamed", "x", "y"]
+    );
     // A directory into one that exists, and to a new name; the root by its contents.
     ok(["cp", "-r", &image.at("/d"), &image.at("/lost+found")]);
     ok(["cp", "-r", &image.at("/d"), &image.at("/e")]);
@@ -229,12 +310,32 @@ fn sources_get_their_names_as_cp_gives_them() {
     ok(["cp", "-r", &image.at("/"), str(&host)]);
     assert_eq!(fs::read(host.join("lost+found/d/renamed")).unwrap(), b"x");
     assert_eq!(fs::read(host.join("e/y")).unwrap(), b"y");
-    fails(["cp", str(&x), str(&y), &image.at("/none")], 1, "Not a directory");
+    fails(
+        ["cp", str(&x), str(&y), &image.at("/none")],
+        1,
+        "Not a directory",
+    );
     fails(["cp", str(&x), &image.at("/none/")], 1, "Not a directory");
-    fails(["cp", str(&x), &image.at("/none/x")], 1, "No such file or directory");
-    fails(["cp", &image.at("/d"), &image.at("/f")], 1, "omitting directory");
-    fails(["cp", "-r", &image.at("/d"), &image.at("/y")], 1, "cannot overwrite non-directory");
-    fails(["cp", "-T", str(&x), &image.at("/d")], 1, "cannot overwrite directory");
+    fails(
+        ["cp", str(&x), &image.at("/none/x")],
+        1,
+        "No such file or directory",
+    );
+    fails(
+        ["cp", &image.at("/d"), &image.at("/f")],
+        1,
+        "omitting directory",
+    );
+    fails(
+        ["cp", "-r", &image.at("/d"), &image.at("/y")],
+        1,
+        "cannot overwrite non-directory",
+    );
+    fails(
+        ["cp", "-T", str(&x), &image.at("/d")],
+        1,
+        "cannot overwrite directory",
+    );
     image.assert_clean();
 }
 
@@ -250,7 +351,10 @@ fn what_exists_is_replaced_kept_or_refused() {
     ok(["cp", str(&x), &image.at("/f")]);
     ok(["cp", "-n", str(&y), &image.at("/f")]);
     assert_eq!(image.contents("/f"), b"the longer one");
-    assert_eq!(ok(["cp", "-v", str(&y), &image.at("/f")]), format!("'{}' -> '{}'\n", y.display(), image.at("/f")));
+    assert_eq!(
+        ok(["cp", "-v", str(&y), &image.at("/f")]),
+        format!("'{}' -> '{}'\n", y.display(), image.at("/f"))
+    );
     assert_eq!(image.contents("/f"), b"short");
     // A link named on the command line is written through, and its file stays the same one.
     ok(["ln", "-s", "f", &image.at("/link")]);
@@ -260,8 +364,16 @@ fn what_exists_is_replaced_kept_or_refused() {
     fails(["cp", &image.at("/f"), &image.at("/f")], 1, "same file");
     // An immutable file can be neither written nor replaced.
     image.debugfs_write("set_inode_field /f flags 0x80010");
-    fails(["cp", str(&y), &image.at("/f")], 1, "Operation not permitted");
-    fails(["cp", "-f", str(&y), &image.at("/f")], 1, "Operation not permitted");
+    fails(
+        ["cp", str(&y), &image.at("/f")],
+        1,
+        "Operation not permitted",
+    );
+    fails(
+        ["cp", "-f", str(&y), &image.at("/f")],
+        1,
+        "Operation not permitted",
+    );
     assert_eq!(image.contents("/f"), b"the longer one");
     image.assert_clean();
 }
@@ -283,7 +395,11 @@ fn below_the_target_links_are_not_written_through() {
     fs::create_dir_all(&target).unwrap();
     symlink(outside.join("file"), target.join("file")).unwrap();
     symlink(&outside, target.join("d")).unwrap();
-    let ran = fails(["cp", "-rT", &image.at("/tree"), str(&target)], 1, "cannot overwrite non-directory");
+    let ran = fails(
+        ["cp", "-rT", &image.at("/tree"), str(&target)],
+        1,
+        "cannot overwrite non-directory",
+    );
     assert!(ran.stderr.contains("not writing to"), "{}", ran.stderr);
     assert_eq!(fs::read(outside.join("file")).unwrap(), b"dear");
     // The same inside an image.
@@ -291,11 +407,18 @@ fn below_the_target_links_are_not_written_through() {
     ok(["touch", &image.at("/o/file")]);
     ok(["ln", "-s", "/o/file", &image.at("/t/file")]);
     ok(["ln", "-s", "/o", &image.at("/t/d")]);
-    fails(["cp", "-rT", str(&tree), &image.at("/t")], 1, "not writing to");
+    fails(
+        ["cp", "-rT", str(&tree), &image.at("/t")],
+        1,
+        "not writing to",
+    );
     assert_eq!(image.contents("/o/file"), b"");
     ok(["rm", &image.at("/t/d")]);
     ok(["cp", "-rfT", str(&tree), &image.at("/t")]);
-    assert_eq!((image.contents("/o/file"), image.contents("/t/file")), (b"".to_vec(), b"new".to_vec()));
+    assert_eq!(
+        (image.contents("/o/file"), image.contents("/t/file")),
+        (b"".to_vec(), b"new".to_vec())
+    );
     image.assert_clean();
 }
 
@@ -319,7 +442,11 @@ fn links_in_sources_are_followed_when_asked() {
     ok(["cp", "-rL", &image.at("/all"), &image.at("/again")]);
     // A link to what it is in would never end.
     symlink("..", tree.join("real/up")).unwrap();
-    fails(["cp", "-rL", str(&tree), &image.at("/endless")], 1, "leads back");
+    fails(
+        ["cp", "-rL", str(&tree), &image.at("/endless")],
+        1,
+        "leads back",
+    );
     image.assert_clean();
 }
 
@@ -331,13 +458,29 @@ fn nothing_is_copied_into_itself() {
     let image = Image::ext4();
     ok(["mkdir", &image.at("/d")]);
     ok(["touch", &image.at("/d/file")]);
-    fails(["cp", "-r", &image.at("/d"), &image.at("/d/copy")], 1, "into itself");
-    fails(["cp", "-r", &image.at("/d/."), &image.at("/d")], 1, "into itself");
+    fails(
+        ["cp", "-r", &image.at("/d"), &image.at("/d/copy")],
+        1,
+        "into itself",
+    );
+    fails(
+        ["cp", "-r", &image.at("/d/."), &image.at("/d")],
+        1,
+        "into itself",
+    );
     image.assert_clean();
     // Nor is the image that is open.
     let folder = image.path().parent().unwrap().to_owned();
-    fails(["cp", "-r", str(&folder), &image.at("/")], 1, "it is the image that is open");
-    fails(["cp", &image.at("/d/file"), str(&image.path())], 1, "it is the image that is open");
+    fails(
+        ["cp", "-r", str(&folder), &image.at("/")],
+        1,
+        "it is the image that is open",
+    );
+    fails(
+        ["cp", &image.at("/d/file"), str(&image.path())],
+        1,
+        "it is the image that is open",
+    );
     image.assert_clean();
 }
 
@@ -352,13 +495,21 @@ fn sparse_as_asked() {
     data[100_000..2_500_000].fill(0);
     fs::write(&dense, &data).unwrap();
     fs::File::create(&holes).unwrap().set_len(3 << 20).unwrap();
-    let allocated = |path: &str| run(["--json", "stat", &image.at(path)]).json()[0]["allocated_bytes"].as_u64().unwrap();
+    let allocated = |path: &str| {
+        run(["--json", "stat", &image.at(path)]).json()[0]["allocated_bytes"]
+            .as_u64()
+            .unwrap()
+    };
     ok(["cp", str(&dense), &image.at("/auto")]);
     ok(["cp", "--sparse=always", str(&dense), &image.at("/always")]);
     ok(["cp", "--sparse=never", str(&holes), &image.at("/never")]);
     ok(["cp", str(&holes), &image.at("/kept")]);
     assert!(allocated("/auto") >= 3 << 20, "{}", allocated("/auto"));
-    assert!((500_000..800_000).contains(&allocated("/always")), "{}", allocated("/always"));
+    assert!(
+        (500_000..800_000).contains(&allocated("/always")),
+        "{}",
+        allocated("/always")
+    );
     assert!(allocated("/never") >= 3 << 20);
     assert!(allocated("/kept") <= 4096);
     for path in ["/auto", "/always"] {
@@ -387,7 +538,10 @@ fn an_image_inside_a_disk() {
     fails(["cat", "--offset", "1025", &place], 1, "multiple");
     fails(["cat", "--offset", "1G", &place], 1, "past the end");
     let mut after = fs::read(&disk).unwrap();
-    assert!(after[..1 << 20] == noise(1 << 20, 7), "what is before the image changed");
+    assert!(
+        after[..1 << 20] == noise(1 << 20, 7),
+        "what is before the image changed"
+    );
     fs::write(image.path(), after.split_off(1 << 20)).unwrap();
     image.assert_clean();
 }
@@ -409,7 +563,15 @@ fn both_engines_copy_alike() {
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{engine}");
         image.assert_clean();
         let back = image.beside("back");
-        ok(["--engine", engine, "--buffered", "cp", "-a", &image.at("/tree"), str(&back)]);
+        ok([
+            "--engine",
+            engine,
+            "--buffered",
+            "cp",
+            "-a",
+            &image.at("/tree"),
+            str(&back),
+        ]);
         assert_same_trees(&tree, &back);
     }
 }
@@ -423,7 +585,14 @@ fn stats_are_for_people_and_scripts() {
     let file = image.beside("file");
     fs::write(&file, noise(16 << 20, 8)).unwrap();
     assert!(ok(["cp", "--stats", str(&file), &image.at("/f")]).contains("bios per MiB"));
-    let found = run(["--json", "cp", "--stats", &image.at("/f"), str(&image.beside("out"))]).json();
+    let found = run([
+        "--json",
+        "cp",
+        "--stats",
+        &image.at("/f"),
+        str(&image.beside("out")),
+    ])
+    .json();
     assert_eq!(found["bytes"], 16 << 20);
     assert!(found["bios_per_mib"].as_f64().unwrap() > 0.0);
     assert!(found["peak_memory_mib"].as_f64().unwrap() < 256.0);
@@ -439,19 +608,34 @@ fn a_killed_copy_leaves_an_image_that_can_be_repaired() {
     let tree = image.beside("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..8000 {
-        fs::write(tree.join(format!("a-rather-long-name-{number}")), noise(3000, number)).unwrap();
+        fs::write(
+            tree.join(format!("a-rather-long-name-{number}")),
+            noise(3000, number),
+        )
+        .unwrap();
     }
-    let mut child =
-        throughline().args(["cp", "-rv", str(&tree), &image.at("/")]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = throughline()
+        .args(["cp", "-rv", str(&tree), &image.at("/")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     // Its output comes when a buffer of it is full: in the middle of the work.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     fails(["mkdir", &image.at("/x")], 1, "e2fsck");
-    let output = crate::common::tool("e2fsck").arg("-fy").arg(image.path()).output().unwrap();
+    let output = crate::common::tool("e2fsck")
+        .arg("-fy")
+        .arg(image.path())
+        .output()
+        .unwrap();
     let code = output.status.code().unwrap();
-    assert!(code <= 1, "e2fsck -fy ends with {code}: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        code <= 1,
+        "e2fsck -fy ends with {code}: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     image.assert_clean();
     ok(["mkdir", &image.at("/x")]);
 }

@@ -31,7 +31,11 @@ fn names_with_slashes_do_not_lead_out() {
     rename_on_disk(&image, b"./victim", b"../evil!");
     let target = image.beside("target");
     fs::create_dir(&target).unwrap();
-    let ran = fails(["cp", "-r", &image.at("/tree"), target.to_str().unwrap()], 1, "corrupt");
+    let ran = fails(
+        ["cp", "-r", &image.at("/tree"), target.to_str().unwrap()],
+        1,
+        "corrupt",
+    );
     assert!(ran.stderr.contains("e2fsck"), "{}", ran.stderr);
     assert!(!target.join("evil!").exists() && !image.beside("evil!").exists());
     fails(["rm", "-r", &image.at("/tree")], 1, "corrupt");
@@ -48,7 +52,12 @@ fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
     fs::create_dir(&outside).unwrap();
     ok(["mkdir", "-p", &image.at("/tree/trap2")]);
     ok(["touch", &image.at("/tree/trap2/planted")]);
-    ok(["ln", "-s", outside.to_str().unwrap(), &image.at("/tree/trap1")]);
+    ok([
+        "ln",
+        "-s",
+        outside.to_str().unwrap(),
+        &image.at("/tree/trap1"),
+    ]);
     rename_on_disk(&image, b"trap2", b"trap1");
     let target = image.beside("target");
     // Whatever is made of it, nothing is planted outside.
@@ -64,16 +73,32 @@ fn a_directory_inside_itself_ends() {
     }
     let image = Image::new("16M", &["-t", "ext2"]);
     ok(["mkdir", "-p", &image.at("/a/b")]);
-    let ino = run(["--json", "stat", &image.at("/a")]).json()[0]["ino"].as_u64().unwrap();
+    let ino = run(["--json", "stat", &image.at("/a")]).json()[0]["ino"]
+        .as_u64()
+        .unwrap();
     image.debugfs_write(&format!("link <{ino}> /a/b/loop"));
-    for arguments in [vec!["ls", "-R"], vec!["du"], vec!["tree"], vec!["chmod", "-R", "700"], vec!["chown", "-R", "0"]] {
+    for arguments in [
+        vec!["ls", "-R"],
+        vec!["du"],
+        vec!["tree"],
+        vec!["chmod", "-R", "700"],
+        vec!["chown", "-R", "0"],
+    ] {
         let place = image.at("/a");
         let ran = run(arguments.iter().copied().chain([place.as_str()]));
         assert_eq!(ran.code, Some(1), "{arguments:?}");
-        assert!(ran.stderr.contains("second time"), "{arguments:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("second time"),
+            "{arguments:?}: {}",
+            ran.stderr
+        );
     }
     let out = image.beside("out");
-    fails(["cp", "-r", &image.at("/a"), out.to_str().unwrap()], 1, "second time");
+    fails(
+        ["cp", "-r", &image.at("/a"), out.to_str().unwrap()],
+        1,
+        "second time",
+    );
     fails(["rm", "-r", &image.at("/a")], 1, "second time");
 }
 
@@ -88,10 +113,17 @@ fn damaged_metadata_is_named() {
     let blocks = image.debugfs("blocks /dir");
     let block: usize = blocks.split_whitespace().next().unwrap().parse().unwrap();
     let stats = image.debugfs("stats");
-    let line = stats.lines().find(|line| line.starts_with("Block size:")).unwrap();
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with("Block size:"))
+        .unwrap();
     let block_bytes: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
     image.patch(|bytes| bytes[block * block_bytes + 30] ^= 0xff);
     let ran = fails(["ls", &image.at("/dir")], 1, "corrupt");
-    assert!(ran.stderr.contains(&format!("block {block}")) && ran.stderr.contains("e2fsck"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains(&format!("block {block}")) && ran.stderr.contains("e2fsck"),
+        "{}",
+        ran.stderr
+    );
     ok(["ls", &image.at("/")]);
 }

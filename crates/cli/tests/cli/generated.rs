@@ -6,15 +6,36 @@ use std::process::Stdio;
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
 const COMMANDS: [&str; 20] = [
-    "info", "ls", "tree", "stat", "cat", "cp", "rm", "mkdir", "mv", "ln", "readlink", "chmod", "chown", "touch", "truncate",
-    "df", "du", "lab", "completions", "man",
+    "info",
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "cp",
+    "rm",
+    "mkdir",
+    "mv",
+    "ln",
+    "readlink",
+    "chmod",
+    "chown",
+    "touch",
+    "truncate",
+    "df",
+    "du",
+    "lab",
+    "completions",
+    "man",
 ];
 
 #[test]
 fn every_command_has_help() {
     let all = ok(["--help"]);
     for command in COMMANDS {
-        assert!(all.contains(&format!("\n  {command} ")), "{command} is not in {all}");
+        assert!(
+            all.contains(&format!("\n  {command} ")),
+            "{command} is not in {all}"
+        );
         assert!(ok([command, "--help"]).contains("Usage:"), "{command}");
     }
 }
@@ -23,13 +44,19 @@ fn every_command_has_help() {
 fn completions_and_manual_pages_come_from_the_same_model() {
     for shell in ["bash", "zsh", "fish"] {
         let text = ok(["completions", shell]);
-        assert!(COMMANDS.iter().all(|command| text.contains(command)), "{shell}");
+        assert!(
+            COMMANDS.iter().all(|command| text.contains(command)),
+            "{shell}"
+        );
     }
     assert!(ok(["man"]).contains(".TH throughline 1"));
     let dir = tempfile::tempdir().unwrap();
     ok(["man", dir.path().to_str().unwrap()]);
     for command in COMMANDS {
-        assert!(dir.path().join(format!("throughline-{command}.1")).exists(), "{command}");
+        assert!(
+            dir.path().join(format!("throughline-{command}.1")).exists(),
+            "{command}"
+        );
     }
 }
 
@@ -57,7 +84,10 @@ fn an_image_without_a_path_is_explained() {
 #[test]
 fn the_lab_lists_its_experiments() {
     let text = ok(["lab", "list"]);
-    assert!(text.lines().any(|line| line.starts_with("founding/1 ")), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("founding/1 ")),
+        "{text}"
+    );
 }
 
 #[test]
