@@ -118,15 +118,6 @@ impl Geometry {
         let first_meta_bg = incompat
             .contains(Incompat::META_BG)
             .then(|| sb.s_first_meta_bg.get());
-        ensure!(
-            first_meta_bg.is_none_or(|first| first <= desc_blocks),
-            "s_first_meta_bg is past the {desc_blocks} descriptor blocks"
-        );
-        let reserved_gdt_blocks = sb.s_reserved_gdt_blocks.get();
-        ensure!(
-            u32::from(reserved_gdt_blocks) <= block_bytes / 4,
-            "{reserved_gdt_blocks} reserved descriptor blocks, over a block of pointers"
-        );
         let geometry = Self {
             block_bytes,
             block_log,
@@ -144,7 +135,7 @@ impl Geometry {
             desc_bytes,
             desc_blocks,
             first_meta_bg,
-            reserved_gdt_blocks,
+            reserved_gdt_blocks: sb.s_reserved_gdt_blocks.get(),
             log_groups_per_flex: log_groups_per_flex(sb)?,
             backup_bgs: sb.s_backup_bgs.map(|group| group.get()),
             compat: sb.compat(),
@@ -159,6 +150,15 @@ impl Geometry {
 
     /// The fixed metadata of a full group must leave room in it.
     fn check_fixed_metadata(&self) -> Result<()> {
+        let (desc_blocks, reserved) = (self.desc_blocks, self.reserved_gdt_blocks);
+        ensure!(
+            self.first_meta_bg.is_none_or(|first| first <= desc_blocks),
+            "s_first_meta_bg is past the {desc_blocks} descriptor blocks"
+        );
+        ensure!(
+            u32::from(reserved) <= self.block_bytes / 4,
+            "{reserved} reserved descriptor blocks, over a block of pointers"
+        );
         let fixed = u64::from(self.first_meta_bg.unwrap_or(self.desc_blocks))
             .saturating_add(u64::from(self.reserved_gdt_blocks))
             .saturating_add(2);
