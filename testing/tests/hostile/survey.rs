@@ -278,7 +278,7 @@ impl Base {
                 // Setting a slot to what it is seals the block.
                 let block = &mut bytes[target.at..][..target.len];
                 let first = u32::from_le_bytes(block[..4].try_into().unwrap());
-                let _ = orphan::set_slot(block, place, 0, InodeNumber(first), seed);
+                let _ = orphan::set_slot(block, 0, InodeNumber(first), place, seed);
             }
             Kind::Journal => self.seal_journal(bytes, target),
             Kind::Pointers => {}
