@@ -54,15 +54,15 @@ impl RawFile {
     ///
     /// # Errors
     /// What the device says; `buf` is then undefined.
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_vectored_at(offset, &mut [IoSliceMut::new(buf)])
     }
 
     /// As [`RawFile::read_at`], into several pieces of memory one after the other.
     ///
     /// # Errors
     /// As [`RawFile::read_at`].
-    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+    pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
         direct::read(&self.disk, &self.identity(), offset, bufs)
     }
 
@@ -71,15 +71,15 @@ impl RawFile {
     ///
     /// # Errors
     /// [`Reason::NoSpace`] at the end of a device, [`Reason::ReadOnly`], what the device says.
-    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        self.write_vectored_at(&[IoSlice::new(buf)], offset)
+    pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.write_vectored_at(offset, &[IoSlice::new(buf)])
     }
 
     /// As [`RawFile::write_at`], from several pieces of memory one after the other.
     ///
     /// # Errors
     /// As [`RawFile::write_at`].
-    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+    pub fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
         self.check_writable()?;
         let len = bufs
             .iter()

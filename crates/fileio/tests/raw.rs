@@ -48,24 +48,24 @@ fn grows_to_the_byte() {
     for_each_engine(|file, path| {
         let on_disk = || std::fs::read(path).unwrap();
         assert!(file.is_empty());
-        assert_eq!(file.write_at(b"hello", 0).unwrap(), 5);
+        assert_eq!(file.write_at(0, b"hello").unwrap(), 5);
         assert_eq!(on_disk(), b"hello");
-        assert_eq!(file.write_at(b" world", 5).unwrap(), 6);
+        assert_eq!(file.write_at(5, b" world").unwrap(), 6);
         assert_eq!((on_disk(), file.len()), (b"hello world".to_vec(), 11));
         // Inside the last block, which is not whole: the length must stay.
-        assert_eq!(file.write_at(b"J", 0).unwrap(), 1);
+        assert_eq!(file.write_at(0, b"J").unwrap(), 1);
         assert_eq!(on_disk(), b"Jello world");
         // Behind the end: zeros between.
-        assert_eq!(file.write_at(b"!", 5000).unwrap(), 1);
+        assert_eq!(file.write_at(5000, b"!").unwrap(), 1);
         assert_eq!(file.len(), 5001);
         assert!(on_disk()[11..5000].iter().all(|byte| *byte == 0));
         file.set_len(3).unwrap();
         assert_eq!(on_disk(), b"Jel");
         file.set_len(4096).unwrap();
         let mut all = [1; 5000];
-        assert_eq!(file.read_at(&mut all, 0).unwrap(), 4096);
+        assert_eq!(file.read_at(0, &mut all).unwrap(), 4096);
         assert_eq!(&all[..5], b"Jel\0\0");
-        assert_eq!(file.read_at(&mut all, 4096).unwrap(), 0);
+        assert_eq!(file.read_at(4096, &mut all).unwrap(), 0);
         file.sync_all().unwrap();
         file.sync_data().unwrap();
     });
@@ -89,7 +89,7 @@ fn behaves_as_a_vector() {
                     .collect();
                 let (a, b) = data.split_at(rng.below(len as u64) as usize);
                 let wrote =
-                    file.write_vectored_at(&[IoSlice::new(a), IoSlice::new(b)], offset as u64);
+                    file.write_vectored_at(offset as u64, &[IoSlice::new(a), IoSlice::new(b)]);
                 assert_eq!(wrote.unwrap(), len);
                 model.resize(model.len().max(offset + len), 0);
                 model[offset..offset + len].copy_from_slice(&data);
@@ -100,7 +100,7 @@ fn behaves_as_a_vector() {
                 let cut = rng.below(back.len() as u64) as usize;
                 let (c, d) = back.split_at_mut(cut);
                 let got = file
-                    .read_vectored_at(&mut [IoSliceMut::new(c), IoSliceMut::new(d)], from as u64)
+                    .read_vectored_at(from as u64, &mut [IoSliceMut::new(c), IoSliceMut::new(d)])
                     .unwrap();
                 assert_eq!(got, back.len().min(model.len() - from));
                 assert!(back[..got] == model[from..from + got]);
@@ -116,7 +116,7 @@ fn behaves_as_a_vector() {
 #[test]
 fn reserves_space() {
     for_each_engine(|file, path| {
-        file.write_at(b"abc", 0).unwrap();
+        file.write_at(0, b"abc").unwrap();
         match file.allocate(2, 100_000) {
             Ok(()) => {}
             Err(error) => {
@@ -129,7 +129,7 @@ fn reserves_space() {
             (100_002, 100_002)
         );
         let mut all = vec![1; 100_002];
-        assert_eq!(file.read_at(&mut all, 0).unwrap(), all.len());
+        assert_eq!(file.read_at(0, &mut all).unwrap(), all.len());
         assert!(all.starts_with(b"abc") && all[3..].iter().all(|byte| *byte == 0));
         file.allocate(0, 10).unwrap();
         assert_eq!(file.len(), 100_002);
@@ -148,7 +148,7 @@ fn threads_keep_each_others_bytes() {
                     scope.spawn(move || {
                         for at in (thread..80).step_by(THREADS as usize) {
                             let data = vec![at as u8 + 1; piece as usize];
-                            assert_eq!(file.write_at(&data, at * piece).unwrap(), data.len());
+                            assert_eq!(file.write_at(at * piece, &data).unwrap(), data.len());
                         }
                     });
                 }
@@ -175,22 +175,22 @@ fn a_device_does_not_grow() {
     let file = RawFile::new(Arc::new(Disk::new(device).unwrap()));
     let data = vec![7; 3000];
     assert_eq!(
-        file.write_at(&data, (1 << 20) - 1000).unwrap(),
+        file.write_at((1 << 20) - 1000, &data).unwrap(),
         1000,
         "what fits"
     );
     for at in [1 << 20, 5 << 20] {
         assert!(matches!(
-            file.write_at(&data, at),
+            file.write_at(at, &data),
             Err(Error::Caller(Reason::NoSpace))
         ));
     }
     assert!(matches!(
-        file.write_at(&data, u64::MAX - 5),
+        file.write_at(u64::MAX - 5, &data),
         Err(Error::Caller(Reason::TooLarge))
     ));
     let mut back = vec![0; 3000];
-    assert_eq!(file.read_at(&mut back, (1 << 20) - 1000).unwrap(), 1000);
+    assert_eq!(file.read_at((1 << 20) - 1000, &mut back).unwrap(), 1000);
     assert!(back[..1000].iter().all(|byte| *byte == 7));
     assert!(matches!(file.set_len(5), Err(Error::Unsupported(_))));
     file.set_len(1 << 20).unwrap();
@@ -210,7 +210,7 @@ fn a_file_opened_for_reading_is_not_written() {
         Disk::new(OpenOptions::new().open(&path).unwrap()).unwrap(),
     ));
     assert!(matches!(
-        file.write_at(b"x", 0),
+        file.write_at(0, b"x"),
         Err(Error::Caller(Reason::ReadOnly))
     ));
     assert!(matches!(
@@ -218,6 +218,6 @@ fn a_file_opened_for_reading_is_not_written() {
         Err(Error::Caller(Reason::ReadOnly))
     ));
     let mut back = [0; 20];
-    assert_eq!(file.read_at(&mut back, 3).unwrap(), 6);
+    assert_eq!(file.read_at(3, &mut back).unwrap(), 6);
     assert_eq!(&back[..6], b"it was");
 }

@@ -56,7 +56,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let sharded = crossbeam_utils::sync::ShardedLock::new(());
 
     let raw_io = |buffer: &mut AlignedBuf, offset: u64| {
-        raw.read_at(buffer, offset)
+        raw.read_at(offset, buffer)
             .map(drop)
             .map_err(|e| Error::new(e.to_string()))
     };

@@ -167,8 +167,8 @@ impl Way {
 
     fn pipelined(&self, op: Op, buffer: &mut AlignedBuf, offset: u64) -> Result<()> {
         let moved = match op {
-            Op::Read => self.raw.read_at(buffer, offset),
-            _ => self.raw.write_at(buffer, offset),
+            Op::Read => self.raw.read_at(offset, buffer),
+            _ => self.raw.write_at(offset, buffer),
         };
         match moved.map_err(|e| Error::new(e.to_string()))? {
             all if all == buffer.len() => Ok(()),
