@@ -7,6 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use throughline::{EngineChoice, OpenOptions, Volume};
 
+use crate::interrupt::Interrupt;
 use crate::output::{Complaints, Output};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
@@ -103,6 +104,8 @@ struct OpenImage {
 pub(crate) struct Images {
     globals: Globals,
     open: Vec<OpenImage>,
+    /// Armed with the first image that is opened for writing.
+    pub(crate) interrupt: Interrupt,
 }
 
 impl Images {
@@ -136,6 +139,9 @@ impl Images {
                 return Err(Problem::new("it is already open for reading").met(cannot()));
             }
             return Ok((number, open.volume.clone()));
+        }
+        if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
+            self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
         }
         let mut options = OpenOptions::new();
         options
@@ -212,6 +218,7 @@ impl Context {
         let images = Images {
             globals: globals.clone(),
             open: Vec::new(),
+            interrupt: Interrupt::default(),
         };
         Context {
             globals,
@@ -228,20 +235,23 @@ impl Context {
         self.images.open(place, access)
     }
 
+    /// Whether the user wants the command to end.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.images.interrupt
+    }
+
     /// Opens a whole image for reading.
     pub(crate) fn open_image(&mut self, image: &Path) -> Result<Volume, Failure> {
         Ok(self.images.open_image(image, Access::Read)?.1)
     }
 
-    /// Says a failure and goes on; a closed pipe and a wrong command line end the command instead.
+    /// Says a failure and goes on, unless it is one that ends the command.
     pub(crate) fn complain(&self, failure: Failure) -> Result<(), Failure> {
-        match failure {
-            Failure::PipeClosed | Failure::Usage(_) => Err(failure),
-            failure => {
-                self.complaints.say(&failure);
-                Ok(())
-            }
+        if failure.ends_command() {
+            return Err(failure);
         }
+        self.complaints.say(&failure);
+        Ok(())
     }
 
     /// Runs one place's part of a command; its failure is said, and the others go on.
@@ -251,6 +261,7 @@ impl Context {
         mut part: impl FnMut(&mut Context, T) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         for item in items {
+            self.interrupt().check()?;
             if let Err(failure) = part(self, item) {
                 self.complain(failure)?;
             }

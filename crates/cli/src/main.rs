@@ -2,13 +2,14 @@
 //!
 //! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
 //! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure, 2 for a
-//! command line that asks for what cannot be, and 141 where the reader of our output went away.
+//! command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader of our output went away.
 #![forbid(unsafe_code)]
 
 mod args;
 mod commands;
 mod context;
 mod copy;
+mod interrupt;
 mod mode;
 mod output;
 mod owner;
@@ -64,6 +65,10 @@ fn run() -> ExitCode {
         Ok(()) if !context.complaints.any() => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
         Err(Failure::PipeClosed) => ExitCode::from(EXIT_PIPE_CLOSED),
+        Err(failure @ Failure::Interrupted) => {
+            context.complaints.say(&failure);
+            ExitCode::from(interrupt::EXIT_INTERRUPTED)
+        }
         Err(failure @ Failure::Usage(_)) => {
             context.complaints.say(&failure);
             ExitCode::from(2)

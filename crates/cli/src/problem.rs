@@ -154,6 +154,8 @@ pub(crate) enum Failure {
     },
     /// Nobody reads our output any more: end quietly.
     PipeClosed,
+    /// The user wants the command to end.
+    Interrupted,
 }
 
 impl Failure {
@@ -171,6 +173,11 @@ impl Failure {
             } => Failure::PipeClosed,
             problem => problem.met("cannot write to standard output"),
         }
+    }
+
+    /// Not one place's matter: the command ends.
+    pub(crate) fn ends_command(&self) -> bool {
+        !matches!(self, Failure::Failed { .. })
     }
 
     /// What the user can do next, if we know.
@@ -196,6 +203,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Usage(message) => f.write_str(message),
             Failure::PipeClosed => f.write_str("broken pipe"),
+            Failure::Interrupted => f.write_str("interrupted; what was done until now is kept"),
             Failure::Failed { doing, problem } => {
                 f.write_str(doing)?;
                 if problem.reason.is_empty() {

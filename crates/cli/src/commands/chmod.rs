@@ -76,6 +76,7 @@ fn one(
     place: &Place,
     guard: &mut Guard,
 ) -> Result<(), Failure> {
+    context.interrupt().check()?;
     let cannot = || format!("cannot change the mode of {place}");
     let meta = dir.symlink_metadata(name).doing(cannot)?;
     if meta.is_symlink() {

@@ -116,6 +116,7 @@ fn one(
     place: &Place,
     guard: &mut Guard,
 ) -> Result<(), Failure> {
+    context.interrupt().check()?;
     let cannot = || format!("cannot change the owner of {place}");
     let meta = dir.symlink_metadata(name).doing(cannot)?;
     dir.set_symlink_attributes(name, &change(owner, &meta))

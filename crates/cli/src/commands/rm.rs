@@ -73,6 +73,7 @@ fn remove(
     place: &Place,
     guard: &mut Guard,
 ) -> Result<(), Failure> {
+    context.interrupt().check()?;
     let cannot = || format!("cannot remove {place}");
     let meta = dir.symlink_metadata(name).doing(cannot)?;
     if !meta.is_dir() {

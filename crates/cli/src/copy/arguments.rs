@@ -83,7 +83,9 @@ pub(crate) fn copy(
         .host_ids()
         .map(|(dev, ino)| Id::Host(dev, ino))
         .collect();
+    let interrupt = images.interrupt.clone();
     let shared = Shared {
+        interrupt: &interrupt,
         complaints,
         progress: &progress,
         sparse: options.sparse,
@@ -95,7 +97,7 @@ pub(crate) fn copy(
         for source in sources {
             match one(images, &mut walker, source, &target) {
                 Ok(()) => {}
-                Err(failure @ (Failure::PipeClosed | Failure::Usage(_))) => return Err(failure),
+                Err(failure) if failure.ends_command() => return Err(failure),
                 Err(failure) => shared.complain(&failure),
             }
         }

@@ -10,6 +10,7 @@ use throughline::AlignedBuf;
 
 use super::Sparse;
 use super::side::Content;
+use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
@@ -34,6 +35,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) target: &'a Place,
     pub(crate) sparse: Sparse,
     pub(crate) progress: &'a Progress,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 /// A part of a file in memory.
@@ -66,6 +68,7 @@ impl<'a> Reader<'a> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>, Failure> {
         let Transfer { from, source, .. } = self.transfer;
         let reading = || format!("error reading {source}");
+        self.transfer.interrupt.check()?;
         if self.offset_bytes >= self.data_end {
             let Some(data) = from.next_data(self.offset_bytes).doing(reading)? else {
                 return Ok(None);

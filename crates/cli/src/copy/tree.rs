@@ -92,6 +92,7 @@ impl<'a> Walker<'a> {
     }
 
     fn entry(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
+        self.shared.interrupt.check()?;
         let meta = from
             .folder
             .meta(from.name, self.follows())
@@ -328,6 +329,7 @@ impl<'a> Walker<'a> {
             target,
             sparse: self.options.sparse,
             progress: shared.progress,
+            interrupt: shared.interrupt,
         };
         let copied = copy_large(&transfer, &mut self.buffers)?;
         shared.bytes.fetch_add(copied, Ordering::Relaxed);
@@ -485,7 +487,7 @@ impl<'a> Walker<'a> {
                 });
             match copied {
                 Ok(()) => {}
-                Err(failure @ Failure::PipeClosed) => return Err(failure),
+                Err(failure) if failure.ends_command() => return Err(failure),
                 Err(failure) => self.shared.complain(&failure),
             }
         }

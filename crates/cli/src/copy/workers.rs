@@ -8,6 +8,7 @@ use throughline::AlignedBuf;
 use super::Sparse;
 use super::pump::{ALIGN_BYTES, Transfer, copy_small};
 use super::side::{Change, Content};
+use crate::interrupt::Interrupt;
 use crate::output::Complaints;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
@@ -34,6 +35,7 @@ pub(crate) struct Job {
 pub(crate) struct Shared<'a> {
     pub(crate) complaints: &'a Complaints,
     pub(crate) progress: &'a Progress,
+    pub(crate) interrupt: &'a Interrupt,
     pub(crate) sparse: Sparse,
     /// Bytes of file contents copied.
     pub(crate) bytes: AtomicU64,
@@ -60,6 +62,7 @@ impl Shared<'_> {
             target,
             sparse: self.sparse,
             progress: self.progress,
+            interrupt: self.interrupt,
         };
         let copied = copy_small(&transfer, buffer)?;
         self.bytes.fetch_add(copied, Ordering::Relaxed);
@@ -94,7 +97,9 @@ pub(crate) fn beside<R>(shared: &Shared<'_>, body: impl FnOnce(&Queue) -> R) -> 
                     let buffer = buffer.get_or_insert_with(|| {
                         AlignedBuf::zeroed(SMALL_BYTES as usize, ALIGN_BYTES)
                     });
-                    if let Err(failure) = shared.run(&job, buffer) {
+                    if let Err(failure) = shared.run(&job, buffer)
+                        && !failure.ends_command()
+                    {
                         shared.complain(&failure);
                     }
                 }

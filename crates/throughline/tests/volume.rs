@@ -1,0 +1,229 @@
+//! The public face as a program uses it, with `e2fsck` as the judge of what is on the disk.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use throughline::{
+    Attributes, DeviceNumber, Error, Fallocate, FileType, OpenOptions, Reason, RenameMode, Result,
+    Volume,
+};
+
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// An image of 32 MiB in a folder that vanishes; `None` where nobody can make one.
+fn image(options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let made = tool("mke2fs")
+        .args(["-q", "-F"])
+        .args(options)
+        .arg(&path)
+        .arg("32M")
+        .status();
+    match made {
+        Ok(status) => assert!(status.success()),
+        Err(error) => {
+            eprintln!("skipped: mke2fs cannot be run: {error}");
+            return None;
+        }
+    }
+    Some((dir, path))
+}
+
+#[track_caller]
+fn assert_clean(path: &Path) {
+    let output = tool("e2fsck").arg("-fn").arg(path).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
+fn reason<T>(result: Result<T>) -> Reason {
+    match result {
+        Err(Error::Caller(reason)) => reason,
+        Err(other) => panic!("not the caller's fault: {other}"),
+        Ok(_) => panic!("it succeeded"),
+    }
+}
+
+#[test]
+fn files_directories_and_links() -> Result<()> {
+    let Some((_dir, path)) = image(&["-t", "ext4"]) else {
+        return Ok(());
+    };
+    let volume = OpenOptions::new().open(&path)?;
+    let plain = Attributes::new();
+    volume.create_dir("/a", &plain.clone().mode(0o750))?;
+    let file = volume.create_file("/a/file", &plain)?;
+    file.write_at(5000, b"hello")?;
+    assert_eq!(file.append(b", world")?, (5005, 7));
+    volume.symlink("a/file", "/soft", &plain)?;
+    volume.hard_link("/a/file", "/hard")?;
+    volume.make_node(
+        "/null",
+        FileType::CharDevice,
+        Some(DeviceNumber { major: 1, minor: 3 }),
+        &plain,
+    )?;
+
+    let mut buffer = [0xff; 20];
+    let through_link = volume.open_file("/soft")?;
+    assert_eq!(through_link.read_at(4998, &mut buffer)?, 14);
+    assert_eq!(&buffer[..14], b"\0\0hello, world");
+    let meta = volume.metadata("soft")?;
+    assert_eq!((meta.len(), meta.links(), meta.is_file()), (5012, 2, true));
+    assert!(volume.symlink_metadata("soft")?.is_symlink());
+    assert_eq!(volume.read_link("soft")?, Path::new("a/file"));
+    assert_eq!(
+        volume.metadata("/null")?.device(),
+        Some(DeviceNumber { major: 1, minor: 3 })
+    );
+    assert_eq!(volume.metadata("/a")?.mode(), 0o750);
+    let mut names: Vec<_> = volume
+        .read_dir("/")?
+        .map(|entry| entry.map(|entry| entry.file_name().to_owned()))
+        .collect::<Result<_>>()?;
+    names.sort();
+    assert_eq!(names, ["a", "hard", "lost+found", "null", "soft"]);
+
+    volume.rename("/hard", "/a/moved", RenameMode::NoReplace)?;
+    assert_eq!(
+        reason(volume.rename("/null", "/soft", RenameMode::NoReplace)),
+        Reason::Exists
+    );
+    volume.rename("/null", "/soft", RenameMode::Exchange)?;
+    assert_eq!(volume.read_link("/null")?, Path::new("a/file"));
+    assert_eq!(reason(volume.remove_dir("/a")), Reason::NotEmpty);
+    assert_eq!(reason(volume.remove_file("/a")), Reason::IsDir);
+    assert_eq!(reason(volume.open_file("/a")), Reason::IsDir);
+    assert_eq!(reason(volume.open_dir("/a/file")), Reason::NotDir);
+    assert_eq!(reason(volume.create_dir("/", &plain)), Reason::Exists);
+    drop((file, through_link));
+    volume.close()?;
+    assert_clean(&path);
+    Ok(())
+}
+
+#[test]
+fn an_open_file_outlives_its_name() -> Result<()> {
+    let Some((_dir, path)) = image(&["-t", "ext4"]) else {
+        return Ok(());
+    };
+    let volume = OpenOptions::new().open(&path)?;
+    let free = volume.stat_fs()?.free_inodes;
+    let file = volume.create_file("/f", &Attributes::new())?;
+    file.write_at(0, &vec![7; 100_000])?;
+    volume.remove_file("/f")?;
+    let mut buffer = vec![0; 100_000];
+    assert_eq!(file.read_at(0, &mut buffer)?, 100_000);
+    assert!(buffer.iter().all(|byte| *byte == 7));
+    // Closing while something is in use says so, and loses nothing.
+    assert!(matches!(reason(volume.clone().close()), Reason::Busy(_)));
+    drop(file);
+    assert_eq!(volume.stat_fs()?.free_inodes, free);
+    volume.close()?;
+    assert_clean(&path);
+    Ok(())
+}
+
+#[test]
+fn attributes_times_and_space() -> Result<()> {
+    let Some((_dir, path)) = image(&["-t", "ext4"]) else {
+        return Ok(());
+    };
+    let volume = OpenOptions::new().open(&path)?;
+    let early = UNIX_EPOCH - Duration::new(100, 500);
+    let late = UNIX_EPOCH + Duration::new(10_000_000_000, 1);
+    let attributes = Attributes::new()
+        .mode(0o6711)
+        .uid(100_000)
+        .gid(200_000)
+        .accessed(early)
+        .modified(late);
+    let file = volume.create_file("/f", &attributes)?;
+    let meta = file.metadata()?;
+    assert_eq!(
+        (meta.mode(), meta.uid(), meta.gid()),
+        (0o6711, 100_000, 200_000)
+    );
+    assert_eq!((meta.accessed(), meta.modified()), (early, late));
+    assert!(meta.created().is_some_and(|made| made <= SystemTime::now()));
+
+    file.allocate(Fallocate::Allocate, 0, 1 << 20)?;
+    assert!(file.metadata()?.blocks_512() >= 2048);
+    file.write_at(300_000, b"data")?;
+    assert!(
+        file.seek_data(0)?
+            .is_some_and(|start| start <= 300_000 && start > 200_000)
+    );
+    file.allocate(Fallocate::PunchHole, 0, 1 << 20)?;
+    assert_eq!(
+        (file.seek_data(0)?, file.metadata()?.len()),
+        (None, 1 << 20)
+    );
+    file.set_len(0)?;
+    file.sync()?;
+    assert_eq!(file.metadata()?.blocks_512(), 0);
+    drop(file);
+    volume.close()?;
+    assert_clean(&path);
+    Ok(())
+}
+
+#[test]
+fn one_writer_or_many_readers() -> Result<()> {
+    let Some((_dir, path)) = image(&["-t", "ext4"]) else {
+        return Ok(());
+    };
+    let writer = OpenOptions::new().open(&path)?;
+    assert!(matches!(
+        reason(OpenOptions::new().open(&path)),
+        Reason::Busy(_)
+    ));
+    assert!(matches!(reason(Volume::open(&path)), Reason::Busy(_)));
+    writer.close()?;
+    let (one, two) = (Volume::open(&path)?, Volume::open(&path)?);
+    assert!(one.is_read_only() && two.is_read_only());
+    assert_eq!(
+        reason(one.create_file("/f", &Attributes::new())),
+        Reason::ReadOnly
+    );
+    assert!(matches!(
+        reason(OpenOptions::new().open(&path)),
+        Reason::Busy(_)
+    ));
+    Ok(())
+}
+
+#[test]
+fn errors_become_those_of_std() {
+    let missing = Volume::open("/no/such/image").map(drop).unwrap_err();
+    assert!(matches!(missing, Error::Open { .. }));
+    assert_eq!(io::Error::from(missing).kind(), io::ErrorKind::NotFound);
+    let full = Error::from(Reason::NoSpace);
+    assert_eq!(io::Error::from(full).kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn a_raw_file_has_the_same_calls() -> Result<()> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("raw");
+    std::fs::write(&path, b"0123456789").unwrap();
+    let raw = OpenOptions::new().open_raw(&path)?;
+    assert_eq!(raw.write_at(b"abc", 8).unwrap(), 3);
+    let mut buffer = [0; 20];
+    assert_eq!(raw.read_at(&mut buffer, 1).unwrap(), 10);
+    assert_eq!(&buffer[..10], b"1234567abc");
+    drop(raw);
+    assert_eq!(std::fs::read(&path).unwrap(), b"01234567abc");
+    Ok(())
+}
