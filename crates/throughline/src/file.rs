@@ -58,15 +58,23 @@ impl File {
         Ok(self.held.fs().read_at(&self.held.inode, offset, bufs)?)
     }
 
-    /// Writes all of `buf` at byte `offset`; the file grows as needed, and what is between its end and `offset` becomes a
-    /// hole. When it returns the data is on the device; names and sizes follow at the next [`Volume::sync`].
+    /// Writes `buf` at byte `offset`; the file grows as needed, and what is between its end and `offset` becomes a hole.
+    /// When it returns the data is on the device; names and sizes follow at the next [`Volume::sync`]. Returns how many
+    /// bytes were written, fewer than given only where an error came after them, which the next call meets.
     ///
     /// # Errors
-    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`], [`Reason::Permission`]; damage; the device's. A
-    /// part of `buf` may have been written then.
-    pub fn write_at(&self, mut offset: u64, mut buf: &[u8]) -> Result<()> {
+    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`], [`Reason::Permission`]; damage; the device's.
+    pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.write_vectored_at(offset, &[IoSlice::new(buf)])
+    }
+
+    /// As [`File::write_at`], until all of `buf` is written.
+    ///
+    /// # Errors
+    /// As there; a part of `buf` may have been written then.
+    pub fn write_all_at(&self, mut offset: u64, mut buf: &[u8]) -> Result<()> {
         while !buf.is_empty() {
-            let written = self.write_vectored_at(offset, &[IoSlice::new(buf)])?;
+            let written = self.write_at(offset, buf)?;
             if written == 0 {
                 return Err(Reason::NoSpace.into());
             }
@@ -76,8 +84,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes several buffers one after the other; returns how many bytes were written, fewer than given only where an
-    /// error came after them, which the next call meets.
+    /// As [`File::write_at`], from several buffers one after the other.
     ///
     /// # Errors
     /// As [`File::write_at`].

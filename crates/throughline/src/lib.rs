@@ -9,7 +9,7 @@
 //! # fn main() -> throughline::Result<()> {
 //! let volume = OpenOptions::new().open("disk.img")?;
 //! let file = volume.create_file("/etc/motd", &Attributes::new().mode(0o644))?;
-//! file.write_at(0, b"hello\n")?;
+//! file.write_all_at(0, b"hello\n")?;
 //! drop(file);
 //! volume.close()
 //! # }

@@ -64,7 +64,7 @@ fn files_directories_and_links() -> Result<()> {
     let plain = Attributes::new();
     volume.create_dir("/a", &plain.clone().mode(0o750))?;
     let file = volume.create_file("/a/file", &plain)?;
-    file.write_at(5000, b"hello")?;
+    file.write_all_at(5000, b"hello")?;
     assert_eq!(file.append(b", world")?, (5005, 7));
     volume.symlink("a/file", "/soft", &plain)?;
     volume.hard_link("/a/file", "/hard")?;
@@ -121,7 +121,7 @@ fn an_open_file_outlives_its_name() -> Result<()> {
     let volume = OpenOptions::new().open(&path)?;
     let free = volume.stat_fs()?.free_inodes;
     let file = volume.create_file("/f", &Attributes::new())?;
-    file.write_at(0, &vec![7; 100_000])?;
+    file.write_all_at(0, &vec![7; 100_000])?;
     volume.remove_file("/f")?;
     let mut buffer = vec![0; 100_000];
     assert_eq!(file.read_at(0, &mut buffer)?, 100_000);
@@ -160,7 +160,7 @@ fn attributes_times_and_space() -> Result<()> {
 
     file.allocate(Fallocate::Allocate, 0, 1 << 20)?;
     assert!(file.metadata()?.blocks_512() >= 2048);
-    file.write_at(300_000, b"data")?;
+    file.write_all_at(300_000, b"data")?;
     assert!(
         file.seek_data(0)?
             .is_some_and(|start| start <= 300_000 && start > 200_000)
@@ -219,9 +219,9 @@ fn a_raw_file_has_the_same_calls() -> Result<()> {
     let path = dir.path().join("raw");
     std::fs::write(&path, b"0123456789").unwrap();
     let raw = OpenOptions::new().open_raw(&path)?;
-    assert_eq!(raw.write_at(b"abc", 8).unwrap(), 3);
+    assert_eq!(raw.write_at(8, b"abc").unwrap(), 3);
     let mut buffer = [0; 20];
-    assert_eq!(raw.read_at(&mut buffer, 1).unwrap(), 10);
+    assert_eq!(raw.read_at(1, &mut buffer).unwrap(), 10);
     assert_eq!(&buffer[..10], b"1234567abc");
     drop(raw);
     assert_eq!(std::fs::read(&path).unwrap(), b"01234567abc");

@@ -159,7 +159,7 @@ impl Content for ImageContent {
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.file.write_at(offset_bytes, bytes)?)
+        Ok(self.file.write_all_at(offset_bytes, bytes)?)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
