@@ -4,10 +4,12 @@
 //! another thread writes. A thread may need a second queue while its first is in use (a metadata read while a data
 //! pipeline is open), so each thread keeps a *stack* of idle queues: a use takes the top one away, or opens a new one
 //! when the stack is empty, and puts it back when done. A thread thus owns as many queues as its deepest nesting.
+//! Stacks and slots are padded: those of two threads may lie side by side.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use thread_local::ThreadLocal;
 use throughline_device::{BlockDevice, Done, Op, Queue};
@@ -25,10 +27,15 @@ pub(crate) struct Slot {
     pub(crate) meter: Meter,
 }
 
+/// Where a slot stays while it goes from the stack to its use and back.
+type Place = Box<CachePadded<Slot>>;
+
+type Stack = CachePadded<RefCell<Vec<Place>>>;
+
 /// All queues of one device.
 pub(crate) struct Queues {
     device: Arc<dyn BlockDevice>,
-    idle: ThreadLocal<RefCell<Vec<Slot>>>,
+    idle: ThreadLocal<Stack>,
     /// The counters of every queue ever opened, to be summed on read. Locked when a queue opens and when counters are
     /// read, never per I/O.
     counters: Mutex<Vec<Arc<QueueCounters>>>,
@@ -57,19 +64,19 @@ impl Queues {
         })
     }
 
-    fn open(&self) -> Result<Slot> {
+    fn open(&self) -> Result<Place> {
         let queue = self
             .device
             .open_queue()
             .map_err(|source| Error::device(Op::Read, 0, 0, source))?;
         let counters = Arc::new(QueueCounters::default());
         self.counters.lock().push(Arc::clone(&counters));
-        Ok(Slot {
+        Ok(Box::new(CachePadded::new(Slot {
             queue,
             counters,
             done: Vec::new(),
             meter: Meter::new(&self.device.info().limits),
-        })
+        })))
     }
 
     /// What all queues have counted so far.
@@ -83,8 +90,8 @@ impl Queues {
 
 /// A queue in use by this thread; goes back on the thread's stack when dropped.
 pub(crate) struct Lease<'a> {
-    idle: &'a RefCell<Vec<Slot>>,
-    slot: Option<Slot>,
+    idle: &'a Stack,
+    slot: Option<Place>,
 }
 
 impl Lease<'_> {

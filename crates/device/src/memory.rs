@@ -67,6 +67,7 @@ impl BlockDevice for MemoryDevice {
 }
 
 /// Does the work at submission.
+#[repr(align(128))] // written with each request: on lines of its own
 struct MemoryQueue {
     limits: Limits,
     store: Arc<Store>,

@@ -123,14 +123,13 @@ impl<'env> Scope<'_, 'env> {
         fua: bool,
     ) {
         assert!(matches!(op, Op::Read | Op::Write), "{op:?} has no memory");
-        let segments: Segments = segments
-            .into_iter()
-            .filter(|s| !s.is_empty())
-            .map(|s| s.into_iovec(op))
-            .collect();
+        let mut pieces = Segments::new();
+        for segment in segments.into_iter().filter(|s| !s.is_empty()) {
+            pieces.push(segment.into_iovec(op));
+        }
         // SAFETY: the segments are borrowed for 'env, reads exclusively (`into_iovec` checked the kind),
         // and 'env outlives this scope, whose drop returns only when the request has come back.
-        let request = unsafe { Request::new(self.owner, tag, op, offset_bytes, segments, fua) };
+        let request = unsafe { Request::new(self.owner, tag, op, offset_bytes, pieces, fua) };
         self.out += 1;
         self.queue.submit(request);
     }

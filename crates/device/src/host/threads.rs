@@ -33,6 +33,7 @@ const MAX_WORKERS: usize = 16;
 /// Requests in line for each worker, the one at hand included.
 const LINE: usize = 4;
 
+#[repr(align(128))] // written with each request: on lines of its own
 pub(super) struct ThreadsQueue {
     file: Arc<HostFile>,
     max_workers: usize,

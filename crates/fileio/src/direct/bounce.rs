@@ -8,12 +8,15 @@ use throughline_device::{AlignedPool, PooledBuf};
 /// Bounce buffers of one round.
 const ARENAS: usize = 8;
 
-/// The buffers of one round; filled as they are needed.
-pub(crate) type Store = [Option<PooledBuf>; ARENAS];
+/// The buffers of one round; made room for, and filled, as they are needed: most calls need none.
+#[derive(Default)]
+pub(crate) struct Store(Option<Box<[Option<PooledBuf>; ARENAS]>>);
 
 /// Hands out the memory of a [`Store`].
 pub(crate) struct Bounce<'env> {
     pool: &'env AlignedPool,
+    /// Until the first buffer is needed.
+    store: Option<&'env mut Store>,
     later: std::iter::Enumerate<std::slice::IterMut<'env, Option<PooledBuf>>>,
     /// What is left of the current buffer, a whole number of blocks.
     room: &'env mut [u8],
@@ -39,8 +42,10 @@ impl Place {
 
 /// The `len` bytes at `place`, once the round is over.
 pub(crate) fn bytes_at(store: &Store, place: Place, len: usize) -> &[u8] {
-    store[place.arena]
-        .as_ref()
+    let arenas = store.0.as_deref().map_or(&[][..], |arenas| &arenas[..]);
+    arenas
+        .get(place.arena)
+        .and_then(Option::as_ref)
         .map_or(&[], |arena| &arena[place.at..place.at + len])
 }
 
@@ -48,7 +53,8 @@ impl<'env> Bounce<'env> {
     pub(crate) fn new(pool: &'env AlignedPool, store: &'env mut Store) -> Self {
         Self {
             pool,
-            later: store.iter_mut().enumerate(),
+            store: Some(store),
+            later: [].iter_mut().enumerate(),
             room: &mut [],
             place: Place::default(),
         }
@@ -57,6 +63,9 @@ impl<'env> Bounce<'env> {
     /// How many bytes the next [`Bounce::take`] can give; 0: the round is over. `block` is the unit that will be taken.
     pub(crate) fn room(&mut self, block: u64) -> usize {
         if (self.room.len() as u64) < block {
+            if let Some(Store(arenas)) = self.store.take() {
+                self.later = arenas.insert(Box::default()).iter_mut().enumerate();
+            }
             let Some((arena, slot)) = self.later.next() else {
                 return 0;
             };
