@@ -1,4 +1,4 @@
-//! Extended attributes: set by the kernel, kept by us whatever else we change.
+//! Extended attributes: set by the kernel or by `debugfs`, kept by us whatever else we change, gone with their files.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,58 @@ use rustix::fs::XattrFlags;
 
 use crate::fs::data;
 use crate::kernel::Mount;
+use crate::tool::Image;
 use crate::tree::Shape;
 
 /// Path and name of an attribute, to its value.
 pub(crate) type Attributes = BTreeMap<(String, String), Vec<u8>>;
 
-/// Sets attributes of several sizes in the tree `/b`: in the inode, in a block (shared by two files), and, with
-/// `ea_inode`, in inodes of their own.
-pub(crate) fn set(mount: &Mount, shape: &Shape, features: &[String]) -> Attributes {
+/// Attributes of several sizes: in the inode, in a block, and, with `ea_inode`, `large` ones in inodes of their own.
+fn wanted(paths: &[&str], shape: &Shape, features: &[String], large: &[usize]) -> Attributes {
     let mut attributes = Attributes::new();
     if !features.iter().any(|name| name == "ext_attr") {
         eprintln!("skipped: extended attributes, which this volume has not");
         return attributes;
     }
     let block = shape.block_bytes as usize;
-    let mut sizes = vec![("tiny", 5), ("block", block / 4)];
+    let mut sizes = vec![("tiny".to_owned(), 5), ("block".to_owned(), block / 4)];
     if features.iter().any(|name| name == "ea_inode") {
-        sizes.extend([("large", 3 * block / 2), ("larger", 9_000)]);
+        sizes.extend(large.iter().map(|len| (format!("large{len}"), *len)));
     }
-    for path in [
-        "/b/sizes/0",
-        "/b/sizes/1",
-        "/b/sizes/61440",
-        "/b/holes/sparse",
-        "/b/nested",
-        "/b/many/name16nnnnnnnnnnnnnnnn",
-    ] {
+    for path in paths {
         for (name, len) in &sizes {
-            let (full, value) = (format!("user.{name}"), data(*len as u64, *len));
-            rustix::fs::setxattr(mount.host(path), full.as_str(), &value, XattrFlags::empty())
-                .unwrap_or_else(|e| panic!("the kernel's setxattr {full} of {path}: {e}"));
-            attributes.insert((path.into(), full), value);
+            let key = ((*path).to_owned(), format!("user.{name}"));
+            attributes.insert(key, data(*len as u64, *len));
         }
     }
     attributes
 }
 
-/// All are still there.
+/// The kernel sets attributes in the tree `/b`; equal ones may share a block.
+pub(crate) fn set(mount: &Mount, shape: &Shape, features: &[String]) -> Attributes {
+    let many = "/b/many/name16nnnnnnnnnnnnnnnn";
+    let paths = [
+        "/b/sizes/0",
+        "/b/sizes/1",
+        "/b/sizes/61440",
+        "/b/holes/sparse",
+        "/b/nested",
+        many,
+    ];
+    let attributes = wanted(
+        &paths,
+        shape,
+        features,
+        &[3 * shape.block_bytes as usize / 2, 9000],
+    );
+    for ((path, name), value) in &attributes {
+        rustix::fs::setxattr(mount.host(path), name.as_str(), value, XattrFlags::empty())
+            .unwrap_or_else(|e| panic!("the kernel's setxattr {name} of {path}: {e}"));
+    }
+    attributes
+}
+
+/// The kernel finds all of them.
 pub(crate) fn compare(mount: &Mount, attributes: &Attributes) {
     for ((path, name), value) in attributes {
         let mut found = vec![0; 1 << 16];
@@ -51,5 +66,49 @@ pub(crate) fn compare(mount: &Mount, attributes: &Attributes) {
                 panic!("the kernel's getxattr {name} of {path}, after our changes: {e}")
             });
         assert!(found[..n] == value[..], "{name} of {path} has changed");
+    }
+}
+
+/// `debugfs` sets attributes in the tree `/a`: of files that stay, which are returned, and of one that is about to go.
+pub(crate) fn set_by_debugfs(image: &Image, shape: &Shape, features: &[String]) -> Attributes {
+    let going = "/a/sizes/backwards";
+    let paths = [
+        "/a/sizes/0",
+        "/a/sizes/61",
+        "/a/holes/comb",
+        "/a/nested",
+        going,
+    ];
+    // debugfs reads no more than a block of a value.
+    let mut attributes = wanted(&paths, shape, features, &[shape.block_bytes as usize]);
+    let mut requests = String::new();
+    for (index, ((path, name), value)) in attributes.iter().enumerate() {
+        let from = image.beside(&format!("value{index}"));
+        std::fs::write(&from, value).expect("a file for a value");
+        requests += &format!("ea_set -f {} {path} {name}\n", from.display());
+    }
+    image.debugfs(true, &requests);
+    // debugfs does not count the blocks of values that are in inodes of their own.
+    image.repair();
+    image.check("after debugfs set attributes");
+    attributes.retain(|(path, _), _| path != going);
+    attributes
+}
+
+/// `debugfs` finds all of them.
+pub(crate) fn compare_by_debugfs(image: &Image, attributes: &Attributes) {
+    for ((path, name), value) in attributes {
+        let to = image.beside("value");
+        image.debugfs(
+            false,
+            &format!("ea_get -f {} {path} {name}\n", to.display()),
+        );
+        let found =
+            std::fs::read(&to).unwrap_or_else(|e| panic!("debugfs ea_get {name} of {path}: {e}"));
+        assert!(
+            found == *value,
+            "{name} of {path} has changed, says debugfs"
+        );
+        std::fs::remove_file(to).expect("the value was just read");
     }
 }

@@ -90,7 +90,7 @@ fn change(volume: &Volume, step: &Step) -> Result<()> {
             len,
         } => volume
             .open_file(path)?
-            .write_at(*offset, &data(*seed, *len)),
+            .write_all_at(*offset, &data(*seed, *len)),
         Step::Truncate(path, len) => volume.open_file(path)?.set_len(*len),
         Step::Allocate(path, mode, offset, len) => {
             volume.open_file(path)?.allocate(*mode, *offset, *len)

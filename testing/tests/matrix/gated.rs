@@ -8,7 +8,7 @@ use crate::expected::Expected;
 use crate::fs::{FileSystem, Step, compare};
 use crate::kernel::{self, Mount};
 use crate::life::close;
-use crate::tool::{self, Image, output};
+use crate::tool::{self, Image};
 
 /// A tree on the host for `mke2fs -d`, and the same in memory.
 fn host_tree(dir: &Path) -> Expected {
@@ -80,7 +80,9 @@ fn read_only(args: &[&str], feature: &str) {
     let Some(image) = Image::make(&all, "64M") else {
         return;
     };
-    image.check("as mke2fs made it");
+    // mke2fs does not count what it copies into its quota files.
+    image.repair();
+    image.check("as mke2fs and e2fsck made it");
     reads_only(&image, &mut expected, feature);
 }
 
@@ -211,12 +213,7 @@ fn needs_recovery(image: &Image, must_exist: &[&str]) {
     assert_eq!(image.digest(), before, "refusing changed the image");
 
     let repaired = image.copy();
-    let fixed = output("e2fsck", &["-fy", repaired.name()]);
-    assert!(
-        fixed.status.code().is_some_and(|code| code < 4),
-        "{}",
-        String::from_utf8_lossy(&fixed.stdout)
-    );
+    repaired.repair();
     let mut want = repaired.open_read_only().expect("the repaired copy opens");
     let mut found = image
         .open_read_only()

@@ -37,9 +37,20 @@ impl Mount {
     /// Mounts an image; what `mount` says where it does not.
     pub(crate) fn new(image: &Image, writable: bool) -> Result<Self, String> {
         let point = TempDir::new().expect("a place to mount at");
-        let options = if writable { "rw,loop" } else { "ro,loop" };
+        let mut options = vec!["loop", if writable { "rw" } else { "ro" }];
+        if writable && image.has_feature("inline_data") {
+            // Kernels (6.18 among them) can stop for ever in a commit that meets a file whose delayed write has not
+            // left its inode yet.
+            options.push("nodelalloc");
+            if image.has_feature("has_journal") {
+                options.push("data=writeback");
+            }
+        }
         let at = point.path().to_str().expect("UTF-8");
-        let output = tool::output("mount", &["-t", "ext4", "-o", options, image.name(), at]);
+        let output = tool::output(
+            "mount",
+            &["-t", "ext4", "-o", &options.join(","), image.name(), at],
+        );
         if output.status.success() {
             return Ok(Self {
                 root: HostDir(point.path().to_owned()),

@@ -22,12 +22,15 @@ pub(crate) enum Load {
 
 /// Makes the volume and leads it through its life.
 pub(crate) fn run(args: &[&str], size: &str, load: Load) {
+    run_made(|| Image::make(args, size), load);
+}
+
+/// As [`run`], for a volume that needs more than `mke2fs`. It may be made twice.
+pub(crate) fn run_made(make: impl Fn() -> Option<Image>, load: Load) {
     if !tool::has_tools() {
         return;
     }
-    let Some(image) = Image::make(args, size) else {
-        return;
-    };
+    let Some(image) = make() else { return };
     image.check("as mke2fs made it");
     let mut volume = image
         .open_writable()
@@ -40,43 +43,52 @@ pub(crate) fn run(args: &[&str], size: &str, load: Load) {
     );
     let mut expected = Expected::new(info.inode_bytes, owner);
 
-    Pair {
-        fs: &mut volume,
-        expected: &mut expected,
-    }
-    .build("/a", &shape);
+    Pair::new(&mut volume, &mut expected).build("/a", &shape);
     close(volume, "after it was filled");
     image.check("after we filled it");
+    let attributes = attributes::set_by_debugfs(&image, &shape, &info.features);
     let mut volume = image.open_writable().expect("it opens again");
     compare("read again by us", &mut expected, &mut volume);
-    Pair {
-        fs: &mut volume,
-        expected: &mut expected,
-    }
-    .change("/a", 0, &shape);
+    Pair::new(&mut volume, &mut expected).change("/a", 0, &shape);
     compare("before it is closed", &mut expected, &mut volume);
     close(volume, "after it was changed");
     image.check("after we changed it");
     debugfs::compare("changed by us", &image, &mut expected);
-    with_kernel(&image, &mut expected, &shape, &info.features);
+    attributes::compare_by_debugfs(&image, &attributes);
+    with_kernel(&image, &make, &mut expected, &shape, &info.features);
+}
+
+/// Mounts the volume, or says on stderr why this kernel does not even mount a new one like it.
+fn mount(image: &Image, make: impl Fn() -> Option<Image>, writable: bool) -> Option<Mount> {
+    let why = match Mount::new(image, writable) {
+        Ok(mount) => return Some(mount),
+        Err(why) => why,
+    };
+    match Mount::new(&make().expect("what was made once"), writable) {
+        Ok(_) => panic!("the kernel does not mount what we changed: {why}"),
+        Err(why) => eprintln!(
+            "skipped: this kernel does not mount such volumes (for writing: {writable}): {why}"
+        ),
+    }
+    None
 }
 
 /// The kernel's part, where it takes this volume at all.
-fn with_kernel(image: &Image, expected: &mut Expected, shape: &Shape, features: &[String]) {
+fn with_kernel(
+    image: &Image,
+    make: impl Fn() -> Option<Image>,
+    expected: &mut Expected,
+    shape: &Shape,
+    features: &[String],
+) {
     if !kernel::may_mount() {
         return;
     }
-    let page_bytes = rustix::param::page_size() as u64;
-    let mut mount = match Mount::new(image, false) {
-        Ok(mount) => mount,
-        Err(why) if shape.block_bytes > page_bytes => {
-            eprintln!("skipped: this kernel takes no blocks larger than its pages: {why}");
-            return;
-        }
-        Err(why) => panic!("the kernel does not mount what we changed: {why}"),
+    let Some(mut mounted) = mount(image, &make, false) else {
+        return;
     };
-    compare("changed by us, read by the kernel", expected, &mut mount);
-    mount.close();
+    compare("changed by us, read by the kernel", expected, &mut mounted);
+    mounted.close();
     if features.iter().any(|name| name == "mmp") && !tool::soak() {
         eprintln!(
             "skipped: the kernel's writing with mmp, which waits for long (THROUGHLINE_SOAK=1 does it)"
@@ -84,24 +96,14 @@ fn with_kernel(image: &Image, expected: &mut Expected, shape: &Shape, features: 
         return;
     }
 
-    let mut mount = Mount::new(image, true).expect("the kernel mounts for writing");
-    Pair {
-        fs: &mut mount,
-        expected,
-    }
-    .build("/b", shape);
-    Pair {
-        fs: &mut mount,
-        expected,
-    }
-    .change("/a", 1, shape);
-    let mut attributes = attributes::set(&mount, shape, features);
-    Pair {
-        fs: &mut mount,
-        expected,
-    }
-    .settle();
-    mount.close();
+    let Some(mut mounted) = mount(image, &make, true) else {
+        return;
+    };
+    Pair::new(&mut mounted, expected).build("/b", shape);
+    Pair::new(&mut mounted, expected).change("/a", 1, shape);
+    let mut attributes = attributes::set(&mounted, shape, features);
+    Pair::new(&mut mounted, expected).settle(shape);
+    mounted.close();
     image.check("after the kernel wrote it");
     let mut volume = image
         .open_read_only()
@@ -112,38 +114,23 @@ fn with_kernel(image: &Image, expected: &mut Expected, shape: &Shape, features: 
     let mut volume = image
         .open_writable()
         .expect("we open what the kernel wrote for writing");
-    Pair {
-        fs: &mut volume,
-        expected,
-    }
-    .change("/b", 0, shape);
-    Pair {
-        fs: &mut volume,
-        expected,
-    }
-    .change("/a", 2, shape);
+    Pair::new(&mut volume, expected).change("/b", 0, shape);
+    Pair::new(&mut volume, expected).change("/a", 2, shape);
     remove(
-        &mut Pair {
-            fs: &mut volume,
-            expected,
-        },
+        &mut Pair::new(&mut volume, expected),
         "/b/many",
         &mut attributes,
     );
-    Pair {
-        fs: &mut volume,
-        expected,
-    }
-    .settle();
+    Pair::new(&mut volume, expected).settle(shape);
     close(volume, "after the kernel's tree was changed");
     image.check("after we changed what the kernel wrote");
-    let mut mount = Mount::new(image, false).expect("the kernel mounts it again");
+    let mut mounted = Mount::new(image, false).expect("the kernel mounts it again");
     compare(
         "the kernel's tree, changed by us, read by the kernel",
         expected,
-        &mut mount,
+        &mut mounted,
     );
-    attributes::compare(&mount, &attributes);
+    attributes::compare(&mounted, &attributes);
 }
 
 /// Removes a directory and all that is in it.
@@ -177,6 +164,7 @@ fn shape(features: &[String], block_bytes: u32, load: Load) -> Shape {
         extents: has("extent"),
         names,
         large_file: has("large_file"),
+        late_times: !features.is_empty(),
         big_bytes,
     }
 }

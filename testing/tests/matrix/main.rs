@@ -47,9 +47,6 @@ writable! {
     inodes_of_128: &["-t", "ext4", "-b", "1024", "-I", "128", "-O", "^extra_isize", "-N", "8192"], "64M", Full;
     inodes_of_512: &["-t", "ext4", "-b", "1024", "-I", "512", "-N", "8192"], "64M", Full;
     inodes_of_1024: &["-t", "ext4", "-b", "1024", "-I", "1024", "-N", "8192"], "64M", Full;
-    hash_legacy: &["-t", "ext4", "-b", "1024", "-E", "hash_alg=legacy", "-N", "8192"], "64M", Full;
-    hash_half_md4: &["-t", "ext4", "-b", "1024", "-E", "hash_alg=half_md4", "-N", "8192"], "64M", Full;
-    hash_tea: &["-t", "ext4", "-b", "1024", "-E", "hash_alg=tea", "-N", "8192"], "64M", Full;
     large_dir: &["-t", "ext4", "-b", "1024", "-O", "large_dir", "-N", "8192"], "64M", Full;
     without_dir_nlink: &["-t", "ext4", "-b", "1024", "-O", "^dir_nlink", "-N", "8192"], "64M", Small;
     without_sparse_super: &["-t", "ext4", "-b", "1024", "-O", "^sparse_super,^resize_inode", "-N", "8192"], "64M", Small;
@@ -82,6 +79,39 @@ writable! {
     many_groups_of_4k: &["-t", "ext4", "-b", "4096", "-g", "512", "-N", "8192"], "64M", Full;
 }
 
+/// Hash trees by each of the versions.
+fn hashed(algorithm: &str) {
+    let make = || {
+        let image = tool::Image::make(&["-t", "ext4", "-b", "1024", "-N", "8192"], "64M")?;
+        let tuned = tool::output(
+            "tune2fs",
+            &["-E", &format!("hash_alg={algorithm}"), image.name()],
+        );
+        assert!(
+            tuned.status.success(),
+            "{}",
+            String::from_utf8_lossy(&tuned.stderr)
+        );
+        Some(image)
+    };
+    life::run_made(make, Full);
+}
+
+#[test]
+fn hash_legacy() {
+    hashed("legacy");
+}
+
+#[test]
+fn hash_half_md4() {
+    hashed("half_md4");
+}
+
+#[test]
+fn hash_tea() {
+    hashed("tea");
+}
+
 /// A list of bad blocks belongs to an inode of its own, which we leave alone.
 #[test]
 fn bad_blocks() {
@@ -93,6 +123,44 @@ fn bad_blocks() {
         "64M",
         Small,
     );
+}
+
+/// A directory with more subdirectories than its link count can say.
+#[test]
+fn more_subdirectories_than_links() {
+    if !tool::soak() || !tool::has_tools() {
+        eprintln!("skipped: 65,100 subdirectories (THROUGHLINE_SOAK=1 makes them)");
+        return;
+    }
+    let Some(image) = tool::Image::make(&["-t", "ext4", "-b", "1024", "-N", "70000"], "256M")
+    else {
+        return;
+    };
+    let volume = image
+        .open_writable()
+        .expect("the new volume opens for writing");
+    let attributes = throughline::Attributes::new();
+    let many = volume
+        .create_dir("/many", &attributes)
+        .expect("a directory");
+    for index in 0..65_100 {
+        many.create_dir(format!("{index}"), &attributes)
+            .unwrap_or_else(|e| panic!("directory {index}: {e}"));
+    }
+    assert_eq!(many.own_metadata().expect("its metadata").links(), 1);
+    drop(many);
+    life::close(volume, "with many directories");
+    image.check("with many directories");
+    let volume = image.open_writable().expect("it opens again");
+    let many = volume.open_dir("/many").expect("the directory");
+    for index in 0..65_100 {
+        many.remove_dir(format!("{index}"))
+            .unwrap_or_else(|e| panic!("removing directory {index}: {e}"));
+    }
+    drop(many);
+    volume.remove_dir("/many").expect("an empty directory goes");
+    life::close(volume, "without them");
+    image.check("without them");
 }
 
 /// Block sizes × kinds × optional features.

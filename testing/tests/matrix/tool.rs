@@ -102,6 +102,13 @@ impl Image {
         self.dir.path().join(name)
     }
 
+    /// Whether `debugfs` sees a feature.
+    pub(crate) fn has_feature(&self, name: &str) -> bool {
+        self.debugfs(false, "features\n")
+            .split_whitespace()
+            .any(|word| word == name)
+    }
+
     /// All its bytes as a number, to see whether any changed.
     pub(crate) fn digest(&self) -> u64 {
         use std::hash::Hasher;
@@ -132,6 +139,16 @@ impl Image {
             checked.status.success(),
             "{when}: e2fsck -fn: {told}{}",
             String::from_utf8_lossy(&checked.stderr)
+        );
+    }
+
+    /// `e2fsck -fy` repairs what other tools left behind.
+    pub(crate) fn repair(&self) {
+        let fixed = output("e2fsck", &["-fy", self.name()]);
+        let told = String::from_utf8_lossy(&fixed.stdout);
+        assert!(
+            fixed.status.code().is_some_and(|code| code < 4),
+            "e2fsck -fy: {told}"
         );
     }
 
