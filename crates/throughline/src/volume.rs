@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use throughline_block::{Listener, Subscription};
 use throughline_ext::{Fs, Inode, InodeNumber, Reason, RenameMode, StatFs};
 
 use crate::dir::{Dir, ReadDir};
@@ -84,6 +85,12 @@ impl Volume {
     /// The device's I/Os since the volume was opened.
     pub fn io_counts(&self) -> IoCounts {
         info::io_counts(&self.fs)
+    }
+
+    /// Tells `listener` of every I/O of the volume's device, until what comes back is dropped. Costs nothing measurable
+    /// while nobody listens.
+    pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
+        self.fs.disk().subscribe(listener)
     }
 
     /// Space and inodes, used and free.

@@ -81,6 +81,7 @@ impl CpArgs {
             force: self.force,
             verbose: self.verbose,
             sparse: self.sparse,
+            stats: self.stats,
             exact_target: self.no_target_directory,
         }
     }
@@ -125,6 +126,7 @@ fn say(
         .map(|volume| volume.io_counts())
         .map(|io| io.reads + io.writes)
         .sum();
+    let first_submit = totals.first_submit;
     let mib = totals.bytes as f64 / MIB;
     let per = |what: f64, unit: f64| if unit > 0.0 { what / unit } else { 0.0 };
     let bios_per_mib = per(bios as f64, mib);
@@ -138,14 +140,22 @@ fn say(
             "mb_per_s": mb_per_s,
             "bios": bios,
             "bios_per_mib": bios_per_mib,
+            "first_submit_us": first_submit.map(|took| took.as_secs_f64() * 1e6),
             "peak_memory_mib": peak_mib,
         })
         .to_string()
     } else {
+        let first = first_submit.map(|took| {
+            format!(
+                "first submit of a call after {:.0} us, ",
+                took.as_secs_f64() * 1e6
+            )
+        });
         format!(
-            "{} names, {} bytes in {seconds:.3} s: {mb_per_s:.0} MB/s, {bios_per_mib:.2} bios per MiB, {:.0} MiB of memory",
+            "{} names, {} bytes in {seconds:.3} s: {mb_per_s:.0} MB/s, {bios_per_mib:.2} bios per MiB, {}{:.0} MiB of memory",
             totals.names,
             totals.bytes,
+            first.unwrap_or_default(),
             peak_mib.unwrap_or(0.0),
         )
     };

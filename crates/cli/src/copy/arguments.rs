@@ -3,10 +3,15 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use throughline::{Listener, Subscription};
 
 use super::host::{HostContent, HostFolder};
 use super::image::ImageFolder;
+use super::latency::FirstSubmits;
 use super::side::{Content, Folder, Id, Meta};
 use super::tree::{At, Walker};
 use super::workers::{Shared, beside};
@@ -23,6 +28,8 @@ pub(crate) struct Totals {
     pub(crate) names: u64,
     /// Bytes of file contents.
     pub(crate) bytes: u64,
+    /// From a read or write of an image to its first I/O on the device, on average.
+    pub(crate) first_submit: Option<Duration>,
 }
 
 /// A name in an open folder.
@@ -83,6 +90,12 @@ pub(crate) fn copy(
         .host_ids()
         .map(|(dev, ino)| Id::Host(dev, ino))
         .collect();
+    let first_submits = Arc::new(FirstSubmits::default());
+    let watched: Vec<Subscription> = images
+        .volumes()
+        .filter(|_| options.stats)
+        .map(|volume| volume.subscribe(Arc::clone(&first_submits) as Arc<dyn Listener>))
+        .collect();
     let interrupt = images.interrupt.clone();
     let shared = Shared {
         interrupt: &interrupt,
@@ -105,9 +118,11 @@ pub(crate) fn copy(
         Ok(())
     });
     progress.clear();
+    drop(watched);
     copied.map(|()| Totals {
         names,
         bytes: shared.bytes.load(Ordering::Relaxed),
+        first_submit: first_submits.mean(),
     })
 }
 

@@ -15,6 +15,7 @@
 mod arguments;
 mod host;
 mod image;
+mod latency;
 mod pump;
 mod side;
 mod tree;
@@ -39,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
     /// What becomes of holes.
     pub(crate) sparse: Sparse,
+    /// Figures are wanted at the end.
+    pub(crate) stats: bool,
     /// The target is a name, never a directory to copy into.
     pub(crate) exact_target: bool,
 }

@@ -596,6 +596,7 @@ fn stats_are_for_people_and_scripts() {
     .json();
     assert_eq!(found["bytes"], 16 << 20);
     assert!(found["bios_per_mib"].as_f64().unwrap() > 0.0);
+    assert!(found["first_submit_us"].as_f64().unwrap() > 0.0);
     assert!(found["peak_memory_mib"].as_f64().unwrap() < 256.0);
 }
 

@@ -1,0 +1,47 @@
+//! How long a read or write of an image takes to its first I/O on the device: for `cp --stats`.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use throughline::{Event, Listener};
+
+thread_local! {
+    /// When this thread's present call on an image began, until its first I/O is on the device.
+    static CALL_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A call begins on this thread.
+pub(super) fn call_begins() {
+    CALL_BEGAN.set(Some(Instant::now()));
+}
+
+/// Listens to a volume's I/Os.
+#[derive(Debug, Default)]
+pub(super) struct FirstSubmits {
+    nanos: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl FirstSubmits {
+    /// The mean over all calls that came to an I/O.
+    pub(super) fn mean(&self) -> Option<Duration> {
+        let nanos = self.nanos.load(Ordering::Relaxed);
+        nanos
+            .checked_div(self.calls.load(Ordering::Relaxed))
+            .map(Duration::from_nanos)
+    }
+}
+
+impl Listener for FirstSubmits {
+    fn event(&self, event: &Event) {
+        if let Event::Submit { submitted_at, .. } = event
+            && let Some(began) = CALL_BEGAN.take()
+        {
+            let took = submitted_at.saturating_duration_since(began).as_nanos();
+            self.nanos
+                .fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
