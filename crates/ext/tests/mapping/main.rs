@@ -3,6 +3,7 @@
 mod faults;
 mod hostile;
 mod kernel;
+mod remembered;
 mod support;
 
 use std::io::{IoSlice, IoSliceMut};
