@@ -1,7 +1,7 @@
 //! Random operations on a volume and on the reference model, over the features of the format; `e2fsck` judges the
 //! image, the model everything else.
 //!
-//! `THROUGHLINE_SEED=n` runs one seed; `THROUGHLINE_SOAK=1` runs many more.
+//! `THROUGHLINE_SEED=n` runs one seed, `THROUGHLINE_SEED=n..m` some; `THROUGHLINE_SOAK=1` runs many more.
 
 mod oracle;
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use oracle::image::{SHAPES, Scratch, Shape, tools};
 use oracle::subject::VolumeSubject;
-use throughline_testing::model::{Driver, Profile};
+use throughline_testing::model::{Bounds, Driver, Profile, Subject};
 
 const SEEDS: u64 = 200;
 const SOAK_SEEDS: u64 = 5000;
@@ -50,19 +50,28 @@ fn run(seed: u64, scratch: &Scratch) -> Result<Counts, String> {
     Ok((driver.no_space, driver.unsupported, driver.tree.len()))
 }
 
+/// `n` or `n..m`.
+fn range(text: &str) -> (u64, u64) {
+    let number = |text: &str| {
+        text.parse()
+            .expect("THROUGHLINE_SEED is a number, or two with .. between")
+    };
+    match text.split_once("..") {
+        Some((first, end)) => (number(first), number(end)),
+        None => (number(text), number(text) + 1),
+    }
+}
+
 #[test]
 fn random_operations_do_what_the_model_does() {
     if !tools() {
         return;
     }
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
-    let one: Option<u64> = std::env::var("THROUGHLINE_SEED")
+    let chosen = std::env::var("THROUGHLINE_SEED")
         .ok()
-        .map(|seed| seed.parse().expect("a number"));
-    let (first, end) = match one {
-        Some(seed) => (seed, seed + 1),
-        None => (0, if soak { SOAK_SEEDS } else { SEEDS }),
-    };
+        .map(|text| range(&text));
+    let (first, end) = chosen.unwrap_or((0, if soak { SOAK_SEEDS } else { SEEDS }));
     let next = AtomicU64::new(first);
     let sums = Mutex::new((0, 0, 0));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -107,7 +116,87 @@ fn random_operations_do_what_the_model_does() {
     );
     // A driver that does next to nothing must not pass.
     assert!(
-        one.is_some() || (no_space > 100 && files > 10_000),
+        chosen.is_some() || (no_space > 100 && files > 10_000),
         "the operations say too little"
     );
+}
+
+/// Threads that drive directories of their own on one volume: they meet in the allocators, the journal, the tables.
+#[test]
+fn threads_on_one_volume_do_what_their_models_do() {
+    const THREADS: u64 = 4;
+    if !tools() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let names = [
+        "ext4 4k",
+        "ext3 1k",
+        "meta_bg",
+        "inline_data 1k",
+        "uninit_bg",
+        "no dir_index",
+        "orphan_file",
+        "ext2 1k",
+    ];
+    for (index, name) in names.iter().enumerate() {
+        let shape = SHAPES
+            .iter()
+            .find(|shape| shape.name == *name)
+            .expect("a shape of the table");
+        let device = scratch.device(&Shape { mib: 96, ..*shape });
+        let bounds = Bounds {
+            alone: false,
+            far_bytes: 64 << 20,
+            ..shape.bounds()
+        };
+        let subject = VolumeSubject::open(Arc::clone(&device)).expect("opens");
+        let mut parts: Vec<(Driver, VolumeSubject)> = (0..THREADS)
+            .map(|thread| {
+                let profile = Profile::ALL[(thread as usize + index) % Profile::ALL.len()];
+                let seed = index as u64 * 100 + thread;
+                (
+                    Driver::new(seed, profile, bounds),
+                    subject.below(&format!("/t{thread}")).expect("a directory"),
+                )
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for (driver, part) in &mut parts {
+                scope.spawn(|| {
+                    let ran = driver
+                        .run(part, OPERATIONS)
+                        .and_then(|()| driver.compare(part));
+                    ran.unwrap_or_else(|what| panic!("{name}: {what}"));
+                });
+            }
+        });
+        let mut parts: Vec<(Driver, VolumeSubject)> = parts
+            .into_iter()
+            .map(|(mut driver, mut part)| {
+                driver.tree.close_kept();
+                let _ = part.close_kept();
+                (driver, part)
+            })
+            .collect();
+        for (_, part) in &mut parts {
+            part.release();
+        }
+        subject
+            .close()
+            .unwrap_or_else(|refusal| panic!("{name}: close: {refusal:?}"));
+        scratch
+            .check(&*device)
+            .unwrap_or_else(|what| panic!("{name}: {what}"));
+        let again = VolumeSubject::open(device).expect("opens again");
+        for (driver, part) in &mut parts {
+            let mut part = part.on(&again);
+            driver
+                .compare(&mut part)
+                .unwrap_or_else(|what| panic!("{name}, opened again: {what}"));
+        }
+        again
+            .close()
+            .unwrap_or_else(|refusal| panic!("{name}: close again: {refusal:?}"));
+    }
 }

@@ -25,10 +25,14 @@ impl Driver {
             _ => None,
         };
         // The subject may have put in its own where the model knows none. The root has `lost+found` besides.
-        let root = u32::from(path.iter().all(|byte| *byte == b'/'));
+        let root = u32::from(self.bounds.alone && path.iter().all(|byte| *byte == b'/'));
         let expected = Stat {
             kind: node.kind(),
-            mode: if root == 1 { stat.mode } else { node.mode },
+            mode: if path.iter().all(|byte| *byte == b'/') {
+                stat.mode
+            } else {
+                node.mode
+            },
             uid: node.owner.map_or(stat.uid, |owner| owner.0),
             gid: node.owner.map_or(stat.gid, |owner| owner.1),
             links: node.links + root,

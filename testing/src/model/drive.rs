@@ -17,7 +17,7 @@ pub struct Driver {
     /// What the subject should hold.
     pub tree: Tree,
     generator: Generator,
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     recent: VecDeque<(u32, Op)>,
     count: u32,
     /// How often the subject had no space.
@@ -213,7 +213,10 @@ impl Driver {
         let space = subject
             .space()
             .map_err(|refusal| format!("space: {refusal:?}"))?;
-        if space.free_inodes > 0 && space.free_blocks > blocks + METADATA_BLOCKS + blocks / 64 {
+        if self.bounds.alone
+            && space.free_inodes > 0
+            && space.free_blocks > blocks + METADATA_BLOCKS + blocks / 64
+        {
             return Err(format!("no space for {blocks} blocks, with {space:?}"));
         }
         Ok(())

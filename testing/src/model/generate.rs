@@ -45,6 +45,8 @@ pub struct Bounds {
     pub extents: bool,
     /// Whether times have nanoseconds.
     pub nanoseconds: bool,
+    /// Whether nobody else uses the volume: its root is the tree's, and "no space" can be checked.
+    pub alone: bool,
 }
 
 /// Directories that a tree grows to.
@@ -226,14 +228,22 @@ impl Generator {
     }
 
     fn remove(&mut self, tree: &Tree) -> Op {
-        if self.random.u8(..6) == 0 {
+        let dir = self.random.u8(..6) == 0;
+        let path = if dir {
             // Empty directories foremost.
-            return Op::Rmdir(self.some_path(
+            self.some_path(
                 tree,
                 |body| matches!(body, Body::Dir(entries, _) if entries.is_empty()),
-            ));
+            )
+        } else {
+            self.some_path(tree, |body| !matches!(body, Body::Dir(..)))
+        };
+        match path.0.as_slice() {
+            // To others it is a directory like any other.
+            b"/" if !self.bounds.alone => Op::Stat(path),
+            _ if dir => Op::Rmdir(path),
+            _ => Op::Unlink(path),
         }
-        Op::Unlink(self.some_path(tree, |body| !matches!(body, Body::Dir(..))))
     }
 
     fn rename(&mut self, tree: &Tree) -> Op {

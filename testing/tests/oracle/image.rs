@@ -70,6 +70,7 @@ impl Shape {
             long_bytes: 700 << 10,
             extents: self.extents,
             nanoseconds: self.nanoseconds,
+            alone: true,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A [`Volume`] as the model's subject.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,10 +15,13 @@ use throughline_testing::model::{
     Answer, FallocateMode, FileKind, Refusal, RenameMode, Space, Stat, Subject,
 };
 
-/// An open volume on a device.
+/// An open volume on a device, or a directory of it.
 pub struct VolumeSubject {
     device: Arc<dyn BlockDevice>,
-    volume: Option<Volume>,
+    /// `None` while it reopens.
+    volume: Option<Arc<Volume>>,
+    /// What stands before every path.
+    prefix: Vec<u8>,
     kept: Option<File>,
 }
 
@@ -30,18 +33,52 @@ impl VolumeSubject {
             .map_err(refusal)?;
         Ok(Self {
             device,
-            volume: Some(volume),
+            volume: Some(Arc::new(volume)),
+            prefix: Vec::new(),
             kept: None,
         })
     }
 
-    /// Closes it.
+    /// A new directory of the same volume as a subject of its own, for another thread.
+    pub fn below(&self, dir: &str) -> Answer<Self> {
+        self.volume()
+            .create_dir(dir, &Attributes::new().mode(0o755))
+            .map_err(refusal)?;
+        Ok(Self {
+            device: Arc::clone(&self.device),
+            volume: self.volume.clone(),
+            prefix: dir.as_bytes().to_vec(),
+            kept: None,
+        })
+    }
+
+    /// The same directory of another volume.
+    pub fn on(&self, other: &Self) -> Self {
+        Self {
+            device: Arc::clone(&other.device),
+            volume: other.volume.clone(),
+            prefix: self.prefix.clone(),
+            kept: None,
+        }
+    }
+
+    /// Lets go of the volume, so that another may close it.
+    pub fn release(&mut self) {
+        self.kept = None;
+        self.volume = None;
+    }
+
+    /// Closes it, as the last that uses it.
     pub fn close(mut self) -> Answer<()> {
         self.kept = None;
-        match self.volume.take() {
+        match self.volume.take().and_then(Arc::into_inner) {
             Some(volume) => volume.close().map_err(refusal),
             None => Ok(()),
         }
+    }
+
+    fn path(&self, name: &[u8]) -> PathBuf {
+        PathBuf::from(OsString::from_vec([&self.prefix, name].concat()))
     }
 
     /// The open volume.
@@ -78,10 +115,6 @@ pub fn refusal(error: Error) -> Refusal {
     }
 }
 
-fn path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
-}
-
 fn kind(file_type: FileType) -> FileKind {
     match file_type {
         FileType::File => FileKind::File,
@@ -109,21 +142,25 @@ fn read(file: &File, offset: u64, to: &mut [u8]) -> Answer<usize> {
 impl Subject for VolumeSubject {
     fn create(&mut self, name: &[u8], mode: u32) -> Answer<()> {
         let root = self.volume().root().map_err(refusal)?;
-        root.create_new(path(name), &Attributes::new().mode(mode))
+        root.create_new(self.path(name), &Attributes::new().mode(mode))
             .map(drop)
             .map_err(refusal)
     }
 
     fn mkdir(&mut self, name: &[u8], mode: u32) -> Answer<()> {
         self.volume()
-            .create_dir(path(name), &Attributes::new().mode(mode))
+            .create_dir(self.path(name), &Attributes::new().mode(mode))
             .map(drop)
             .map_err(refusal)
     }
 
     fn symlink(&mut self, name: &[u8], target: &[u8]) -> Answer<()> {
         self.volume()
-            .symlink(path(target), path(name), &Attributes::new())
+            .symlink(
+                OsStr::from_bytes(target),
+                self.path(name),
+                &Attributes::new(),
+            )
             .map_err(refusal)
     }
 
@@ -139,22 +176,22 @@ impl Subject for VolumeSubject {
             _ => (FileType::BlockDevice, number),
         };
         self.volume()
-            .make_node(path(name), kind, number, &Attributes::new().mode(mode))
+            .make_node(self.path(name), kind, number, &Attributes::new().mode(mode))
             .map_err(refusal)
     }
 
     fn link(&mut self, from: &[u8], to: &[u8]) -> Answer<()> {
         self.volume()
-            .hard_link(path(from), path(to))
+            .hard_link(self.path(from), self.path(to))
             .map_err(refusal)
     }
 
     fn unlink(&mut self, name: &[u8]) -> Answer<()> {
-        self.volume().remove_file(path(name)).map_err(refusal)
+        self.volume().remove_file(self.path(name)).map_err(refusal)
     }
 
     fn rmdir(&mut self, name: &[u8]) -> Answer<()> {
-        self.volume().remove_dir(path(name)).map_err(refusal)
+        self.volume().remove_dir(self.path(name)).map_err(refusal)
     }
 
     fn rename(&mut self, from: &[u8], to: &[u8], mode: RenameMode) -> Answer<()> {
@@ -164,7 +201,7 @@ impl Subject for VolumeSubject {
             RenameMode::Exchange => throughline::RenameMode::Exchange,
         };
         self.volume()
-            .rename(path(from), path(to), mode)
+            .rename(self.path(from), self.path(to), mode)
             .map_err(refusal)
     }
 
@@ -205,7 +242,7 @@ impl Subject for VolumeSubject {
     fn stat(&mut self, name: &[u8]) -> Answer<Stat> {
         let metadata = self
             .volume()
-            .symlink_metadata(path(name))
+            .symlink_metadata(self.path(name))
             .map_err(refusal)?;
         let modified = match metadata.modified().duration_since(UNIX_EPOCH) {
             Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
@@ -224,20 +261,20 @@ impl Subject for VolumeSubject {
     }
 
     fn read_link(&mut self, name: &[u8]) -> Answer<Vec<u8>> {
-        let target = self.volume().read_link(path(name)).map_err(refusal)?;
+        let target = self.volume().read_link(self.path(name)).map_err(refusal)?;
         Ok(target.into_os_string().into_vec())
     }
 
     fn read_dir(&mut self, name: &[u8]) -> Answer<Vec<(Vec<u8>, Option<FileKind>)>> {
         if self
             .volume()
-            .symlink_metadata(path(name))
+            .symlink_metadata(self.path(name))
             .map_err(refusal)?
             .is_symlink()
         {
             return Err(Refusal::NotDir);
         }
-        let entries = self.volume().read_dir(path(name)).map_err(refusal)?;
+        let entries = self.volume().read_dir(self.path(name)).map_err(refusal)?;
         let named = entries.map(|entry| {
             entry
                 .map(|entry| {
@@ -267,14 +304,14 @@ impl Subject for VolumeSubject {
             attributes = attributes.uid(uid).gid(gid);
         }
         self.volume()
-            .set_symlink_attributes(path(name), &attributes)
+            .set_symlink_attributes(self.path(name), &attributes)
             .map_err(refusal)
     }
 
     fn set_modified(&mut self, name: &[u8], time: (i64, u32)) -> Answer<()> {
         let time: SystemTime = UNIX_EPOCH + Duration::new(time.0.unsigned_abs(), time.1);
         self.volume()
-            .set_symlink_attributes(path(name), &Attributes::new().modified(time))
+            .set_symlink_attributes(self.path(name), &Attributes::new().modified(time))
             .map_err(refusal)
     }
 
@@ -303,14 +340,16 @@ impl Subject for VolumeSubject {
 
     fn reopen(&mut self) -> Answer<()> {
         self.kept = None;
-        if let Some(volume) = self.volume.take() {
+        if !self.prefix.is_empty() {
+            return self.sync(); // others use the volume
+        }
+        if let Some(volume) = self.volume.take().and_then(Arc::into_inner) {
             volume.close().map_err(refusal)?;
         }
-        self.volume = Some(
-            OpenOptions::new()
-                .open_device(Arc::clone(&self.device))
-                .map_err(refusal)?,
-        );
+        let volume = OpenOptions::new()
+            .open_device(Arc::clone(&self.device))
+            .map_err(refusal)?;
+        self.volume = Some(Arc::new(volume));
         Ok(())
     }
 
@@ -328,12 +367,12 @@ impl VolumeSubject {
     fn file(&self, name: &[u8]) -> Answer<File> {
         let metadata = self
             .volume()
-            .symlink_metadata(path(name))
+            .symlink_metadata(self.path(name))
             .map_err(refusal)?;
         if metadata.is_symlink() {
             return Err(Refusal::Invalid);
         }
-        self.volume().open_file(path(name)).map_err(refusal)
+        self.volume().open_file(self.path(name)).map_err(refusal)
     }
 
     fn kept_file(&self) -> Answer<&File> {
