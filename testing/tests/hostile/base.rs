@@ -5,15 +5,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// How a base image is made.
-pub struct Recipe {
+pub(crate) struct Recipe {
     /// Its name in messages.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Arguments of `mke2fs`.
     pub mke2fs: &'static str,
     /// Size in KiB.
-    pub kib: u64,
+    pub(crate) kib: u64,
     /// Commands of `debugfs` at the end.
-    pub debugfs: &'static str,
+    pub(crate) debugfs: &'static str,
 }
 
 /// A transaction that was committed and not checkpointed, over a block of a directory and with a revoked one.
@@ -21,7 +21,7 @@ const LOGGED: &str =
     "jo -c\njw -b 200,201,300 -r 400,401 /dev/null\njc\njo -c\njw -b 210 /dev/null\njc\n";
 
 /// All kinds.
-pub const RECIPES: &[Recipe] = &[
+pub(crate) const RECIPES: &[Recipe] = &[
     recipe("ext2", "-t ext2 -b 1024 -I 128 -O ^dir_index", ""),
     recipe("ext2 hashed", "-t ext2 -b 1024", ""),
     recipe("ext3", "-t ext3 -b 1024 -J size=1", ""),
@@ -44,6 +44,11 @@ pub const RECIPES: &[Recipe] = &[
     recipe(
         "ext4 bare",
         "-t ext4 -b 1024 -O ^metadata_csum,^uninit_bg,^has_journal,^64bit,meta_bg,^resize_inode -g 1024",
+        "",
+    ),
+    recipe(
+        "ext4 to be read only",
+        "-t ext4 -b 1024 -O bigalloc,quota,casefold,verity,project -C 4096 -J size=1",
         "",
     ),
     recipe("ext3 to recover", "-t ext3 -b 1024 -J size=1", LOGGED),
@@ -107,7 +112,7 @@ fn plant(tree: &Path) {
 }
 
 /// Makes one. `None` where a tool is missing.
-pub fn make(recipe: &Recipe) -> Option<Vec<u8>> {
+pub(crate) fn make(recipe: &Recipe) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let (tree, image) = (dir.path().join("tree"), dir.path().join("image"));
     plant(&tree);

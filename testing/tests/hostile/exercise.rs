@@ -19,9 +19,9 @@ const MOST_LEVELS: usize = 12;
 const MOST_FILES: usize = 60;
 
 /// A device in memory that holds `bytes`. Zeros take no memory.
-pub fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
+pub(crate) fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     const PIECE: usize = 64 << 10;
-    let device = MemoryDevice::new(bytes.len() as u64 & !511);
+    let device = MemoryDevice::new(bytes.len() as u64);
     let mut queue = device.open_queue().unwrap();
     let mut done = Vec::new();
     scope(&mut *queue, |scope| {
@@ -44,15 +44,15 @@ pub fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
 
 /// How far an image got.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Reached {
-    pub opened: bool,
-    pub names: usize,
-    pub writable: bool,
-    pub changes: usize,
+pub(crate) struct Reached {
+    pub(crate) opened: bool,
+    pub(crate) names: usize,
+    pub(crate) writable: bool,
+    pub(crate) changes: usize,
 }
 
 /// Everything, on one image.
-pub fn exercise(bytes: &[u8]) -> Reached {
+pub(crate) fn exercise(bytes: &[u8]) -> Reached {
     let device = load(bytes);
     let mut reached = Reached::default();
     if let Ok(volume) = OpenOptions::new()

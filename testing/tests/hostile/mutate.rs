@@ -5,7 +5,7 @@ use fastrand::Rng;
 use crate::survey::{Base, Kind, Target};
 
 /// Fields of the superblock that others are computed from: offset and bytes.
-const SUPERBLOCK: &[(usize, usize)] = &[
+pub(crate) const SUPERBLOCK: &[(usize, usize)] = &[
     (0x00, 4),
     (0x04, 4),
     (0x08, 4),
@@ -187,7 +187,7 @@ const JOURNAL: &[(usize, usize)] = &[
 ];
 
 /// A damaged copy of `base`, the same for the same seed. Most of it is sealed, and so gets past the checksums.
-pub fn mutate(base: &Base, seed: u64) -> Vec<u8> {
+pub(crate) fn mutate(base: &Base, seed: u64) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed);
     let mut bytes = base.bytes.clone();
     for _ in 0..1 + rng.usize(..3) * rng.usize(..3) {
@@ -388,7 +388,7 @@ fn change(base: &Base, bytes: &mut [u8], at: usize, len: usize, target: &Target,
 
 /// Damage as a fuzzer chooses it: pieces of two bytes of target, two of offset, one of length, and what is put there.
 #[allow(dead_code)] // the fuzz target's
-pub fn patch(base: &Base, mut input: &[u8]) -> Vec<u8> {
+pub(crate) fn patch(base: &Base, mut input: &[u8]) -> Vec<u8> {
     let mut bytes = base.bytes.clone();
     while let [a, b, c, d, len, rest @ ..] = input {
         let target = base.targets[usize::from(u16::from_le_bytes([*a, *b])) % base.targets.len()];

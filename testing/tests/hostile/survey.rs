@@ -13,7 +13,7 @@ use throughline_extfmt::{
 
 /// What a structure is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Superblock,
     GroupDesc(GroupNumber),
     BlockBitmap(GroupNumber),
@@ -32,19 +32,19 @@ pub enum Kind {
 
 /// A structure's place in the image.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
-    pub kind: Kind,
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
     /// Its first byte.
-    pub at: usize,
+    pub(crate) at: usize,
     /// Its bytes.
-    pub len: usize,
+    pub(crate) len: usize,
 }
 
 /// A sound image and where everything is in it.
-pub struct Base {
-    pub bytes: Vec<u8>,
-    pub geometry: Geometry,
-    pub targets: Vec<Target>,
+pub(crate) struct Base {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) geometry: Geometry,
+    pub(crate) targets: Vec<Target>,
 }
 
 /// Blocks of a file, and those of its map.
@@ -56,7 +56,7 @@ struct Map {
 
 impl Base {
     /// Surveys an image. It is one that the tools made: this may panic on any other.
-    pub fn new(bytes: Vec<u8>) -> Base {
+    pub(crate) fn new(bytes: Vec<u8>) -> Base {
         let superblock = Superblock::read(&bytes[1024..]).unwrap();
         let geometry = superblock.validate().unwrap();
         let mut base = Base {
@@ -229,7 +229,7 @@ impl Base {
 
     /// Makes the checksum of a changed structure right, so that what reads it gets past it. What has become so strange
     /// that it has no checksum stays as it is.
-    pub fn seal(&self, bytes: &mut [u8], target: &Target) {
+    pub(crate) fn seal(&self, bytes: &mut [u8], target: &Target) {
         let geometry = &self.geometry;
         let seed = |number| {
             let at = self.inode_at(number);

@@ -16,15 +16,16 @@ const MOST_ADDRESSES_KIB: u64 = 2 << 20;
 type Running = Arc<Mutex<HashMap<ThreadId, (String, Instant)>>>;
 
 /// Watches all threads that work on images.
-pub struct Watch {
+pub(crate) struct Watch {
     running: Running,
+    slowest: Mutex<(Duration, String)>,
     resident_kib: u64,
     addresses_kib: u64,
 }
 
 impl Watch {
     /// Starts watching; panics say which image was at work.
-    pub fn start() -> Watch {
+    pub(crate) fn start() -> Watch {
         let running = Running::default();
         let (all, shown) = (Arc::clone(&running), Arc::clone(&running));
         std::thread::spawn(move || {
@@ -49,13 +50,14 @@ impl Watch {
         }));
         Watch {
             running,
+            slowest: Mutex::default(),
             resident_kib: status_kib("VmHWM:"),
             addresses_kib: status_kib("VmPeak:"),
         }
     }
 
     /// Runs `work` on the image `what`; whether it ended without a panic.
-    pub fn over<R>(&self, what: &str, work: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn over<R>(&self, what: &str, work: impl FnOnce() -> R) -> Option<R> {
         let me = std::thread::current().id();
         let lock = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
         lock().insert(me, (what.to_owned(), Instant::now()));
@@ -68,8 +70,22 @@ impl Watch {
             "{resident} KiB of memory and {addresses} KiB of addresses more, at one of {running:?}",
         );
         drop(running);
-        lock().remove(&me);
+        let ended = lock().remove(&me);
+        let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((what, since)) = ended
+            && since.elapsed() > slowest.0
+        {
+            *slowest = (since.elapsed(), what);
+        }
         result
+    }
+
+    /// The image that took longest, for whoever looks for one that takes too long.
+    pub(crate) fn slowest(&self) -> (Duration, String) {
+        self.slowest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
