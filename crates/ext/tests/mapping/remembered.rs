@@ -38,7 +38,13 @@ fn change(fs: &Fs, inode: &Inode, other: &Inode, unit: u64, extents: bool, seed:
                 .fallocate(inode, Fallocate::PunchHole, at * unit, len * unit)
                 .expect("a hole"),
         }
-        write(fs, other, random.below(4 * BLOCKS) * unit, len * unit, OTHERS);
+        write(
+            fs,
+            other,
+            random.below(4 * BLOCKS) * unit,
+            len * unit,
+            OTHERS,
+        );
         fs.truncate(inode, size).expect("a size");
         write(fs, inode, at * unit, unit * len.min(BLOCKS - at), OURS);
         if round % 16 == 15 {
