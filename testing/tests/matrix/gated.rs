@@ -344,3 +344,38 @@ fn a_journal_of_the_kernel() {
         "^metadata_csum,^64bit,orphan_file",
     ]);
 }
+
+/// Fast commits are not replayed: they are named, or there are none that count.
+#[test]
+fn fast_commits_of_the_kernel() {
+    if !tool::has_tools() || !kernel::may_mount() {
+        return;
+    }
+    let Some(image) = Image::make(&["-t", "ext4", "-O", "fast_commit"], "64M") else {
+        return;
+    };
+    let mut mount = Mount::new(&image, true).expect("the kernel mounts it");
+    mount.apply(&Step::Dir("/dir".into()));
+    let open = |path: &str| std::fs::File::open(mount.host(path)).expect("it is there");
+    rustix::fs::syncfs(open("/dir")).expect("the kernel's syncfs");
+    for index in 0..5 {
+        let path = format!("/dir/file{index}");
+        std::fs::write(mount.host(&path), "fast").expect("the kernel's write");
+        std::fs::File::open(mount.host(&path))
+            .and_then(|file| file.sync_all())
+            .expect("the kernel's fsync");
+    }
+    let busy = image.copy();
+    mount.close();
+    let before = busy.digest();
+    unsupported(busy.open_writable(), "journal needs recovery");
+    match busy.open_read_only() {
+        Err(Error::Unsupported(why)) => assert!(why.contains("fast commits"), "{why}"),
+        Err(other) => panic!("neither read nor refused as unsupported: {other}"),
+        Ok(volume) => {
+            close(volume, "what was replayed");
+            needs_recovery(&busy, &["/dir/file0", "/dir/file4"]);
+        }
+    }
+    assert_eq!(busy.digest(), before, "opening changed the image");
+}

@@ -11,6 +11,7 @@ mod fs;
 mod gated;
 mod kernel;
 mod life;
+mod special;
 mod tool;
 mod tree;
 
@@ -77,90 +78,6 @@ writable! {
     one_group: &["-t", "ext4", "-b", "4096", "-O", "^has_journal", "-N", "4096"], "16M", Small;
     many_groups: &["-t", "ext4", "-b", "1024", "-g", "256", "-O", "^flex_bg,^resize_inode", "-N", "8192"], "48M", Small;
     many_groups_of_4k: &["-t", "ext4", "-b", "4096", "-g", "512", "-N", "8192"], "64M", Full;
-}
-
-/// Hash trees by each of the versions.
-fn hashed(algorithm: &str) {
-    let make = || {
-        let image = tool::Image::make(&["-t", "ext4", "-b", "1024", "-N", "8192"], "64M")?;
-        let tuned = tool::output(
-            "tune2fs",
-            &["-E", &format!("hash_alg={algorithm}"), image.name()],
-        );
-        assert!(
-            tuned.status.success(),
-            "{}",
-            String::from_utf8_lossy(&tuned.stderr)
-        );
-        Some(image)
-    };
-    life::run_made(make, Full);
-}
-
-#[test]
-fn hash_legacy() {
-    hashed("legacy");
-}
-
-#[test]
-fn hash_half_md4() {
-    hashed("half_md4");
-}
-
-#[test]
-fn hash_tea() {
-    hashed("tea");
-}
-
-/// A list of bad blocks belongs to an inode of its own, which we leave alone.
-#[test]
-fn bad_blocks() {
-    let list = tempfile::NamedTempFile::new().expect("a place for temporary files");
-    std::fs::write(list.path(), "3000\n3001\n12345\n20000\n").expect("the list");
-    let path = list.path().to_str().expect("UTF-8");
-    life::run(
-        &["-t", "ext4", "-b", "1024", "-l", path, "-N", "8192"],
-        "64M",
-        Small,
-    );
-}
-
-/// A directory with more subdirectories than its link count can say.
-#[test]
-fn more_subdirectories_than_links() {
-    if !tool::soak() || !tool::has_tools() {
-        eprintln!("skipped: 65,100 subdirectories (THROUGHLINE_SOAK=1 makes them)");
-        return;
-    }
-    let Some(image) = tool::Image::make(&["-t", "ext4", "-b", "1024", "-N", "70000"], "256M")
-    else {
-        return;
-    };
-    let volume = image
-        .open_writable()
-        .expect("the new volume opens for writing");
-    let attributes = throughline::Attributes::new();
-    let many = volume
-        .create_dir("/many", &attributes)
-        .expect("a directory");
-    for index in 0..65_100 {
-        many.create_dir(format!("{index}"), &attributes)
-            .unwrap_or_else(|e| panic!("directory {index}: {e}"));
-    }
-    assert_eq!(many.own_metadata().expect("its metadata").links(), 1);
-    drop(many);
-    life::close(volume, "with many directories");
-    image.check("with many directories");
-    let volume = image.open_writable().expect("it opens again");
-    let many = volume.open_dir("/many").expect("the directory");
-    for index in 0..65_100 {
-        many.remove_dir(format!("{index}"))
-            .unwrap_or_else(|e| panic!("removing directory {index}: {e}"));
-    }
-    drop(many);
-    volume.remove_dir("/many").expect("an empty directory goes");
-    life::close(volume, "without them");
-    image.check("without them");
 }
 
 /// Block sizes × kinds × optional features.
