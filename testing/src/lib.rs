@@ -1,7 +1,9 @@
-//! Seeded fault device and reference file-system model, for tests only.
+//! Seeded fault device, reference file-system model and the kernel as a judge, for tests only.
 #![forbid(unsafe_code)]
 
 pub mod model;
+mod mount;
 mod simdevice;
 
+pub use mount::Mount;
 pub use simdevice::{Fault, FaultDevice, Logged};

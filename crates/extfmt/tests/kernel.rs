@@ -3,39 +3,14 @@
 
 mod walk;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::inode::Time;
 use throughline_extfmt::jbd2::{BlockHeader, BlockType, JournalCsum, TagFlags};
+use throughline_testing::Mount;
 use walk::Image;
-
-/// A mounted image; unmounted on every way out.
-struct Mount {
-    at: PathBuf,
-}
-
-impl Mount {
-    fn new(image: &Path, at: &Path) -> Option<Self> {
-        std::fs::create_dir_all(at).unwrap();
-        let status = Command::new("mount")
-            .args(["-o", "loop"])
-            .args([image, at])
-            .output();
-        if status.is_ok_and(|output| output.status.success()) {
-            return Some(Self { at: at.to_owned() });
-        }
-        eprintln!("skipped: cannot mount images here (needs root, loop devices and ext4)");
-        None
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.at).status();
-    }
-}
 
 fn mke2fs(path: &Path, features: &str) -> bool {
     let output = Command::new("mke2fs")
@@ -99,10 +74,10 @@ fn what_the_kernel_wrote() {
             continue;
         }
         let names = {
-            let Some(mount) = Mount::new(&path, &dir.path().join("mount")) else {
+            let Some(mount) = Mount::or_skip(&path, true) else {
                 return;
             };
-            fill(&mount.at)
+            fill(mount.root())
         };
         let image = Image::open(&path);
         let summary = image.walk();
@@ -135,20 +110,20 @@ fn the_kernels_journal() {
             continue;
         }
         {
-            let Some(mount) = Mount::new(&path, &dir.path().join("mount")) else {
+            let Some(mount) = Mount::or_skip(&path, true) else {
                 return;
             };
-            fill(&mount.at);
+            fill(mount.root());
             let flushed = Command::new("sync")
                 .arg("-f")
-                .arg(&mount.at)
+                .arg(mount.root())
                 .status()
                 .unwrap();
             assert!(flushed.success());
-            std::fs::remove_dir_all(mount.at.join("many")).unwrap();
+            std::fs::remove_dir_all(mount.root().join("many")).unwrap();
             let flushed = Command::new("sync")
                 .arg("-f")
-                .arg(&mount.at)
+                .arg(mount.root())
                 .status()
                 .unwrap();
             assert!(flushed.success());

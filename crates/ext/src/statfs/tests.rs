@@ -1,43 +1,19 @@
 //! The numbers of `statfs` beside the kernel's.
 
-use std::path::Path;
 use std::process::Command;
+
+use throughline_testing::Mount;
 
 use crate::OpenOptions;
 use crate::testing::{Image, SHAPES};
 
-/// A mount that ends with it.
-struct Mount<'a>(&'a Path);
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg(self.0).status();
-        if !done.is_ok_and(|status| status.success()) {
-            eprintln!("{} stays mounted", self.0.display());
-        }
-    }
-}
-
 /// Blocks, free and available blocks, inodes, free inodes, as the kernel has them; `None` where it may not be asked.
 fn kernel(image: &Image, name: &str) -> Option<Vec<u64>> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: mounting needs root");
-        return None;
-    }
-    let place = tempfile::tempdir().expect("a directory");
-    let mounted = Command::new("mount")
-        .args(["-o", "ro,loop"])
-        .arg(image.path())
-        .arg(place.path())
-        .output();
-    if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
-        eprintln!("skipped: the kernel does not mount {name}: {mounted:?}");
-        return None;
-    }
-    let mount = Mount(place.path());
+    eprintln!("{name}:");
+    let mount = Mount::or_skip(image.path(), false)?;
     let shown = Command::new("stat")
         .args(["-f", "-c", "%b %f %a %c %d"])
-        .arg(mount.0)
+        .arg(mount.root())
         .output()
         .expect("stat runs");
     let text = String::from_utf8_lossy(&shown.stdout);

@@ -1,57 +1,11 @@
 //! The kernel's own ext4 as the judge: it reads what we wrote, and we read what it wrote. Needs root and loop devices.
 
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::process::Command;
 
 use rustix::fs::FallocateFlags;
+use throughline_testing::Mount;
 
 use crate::support::{Image, Modelled, Random, create, read_all};
-
-/// An image mounted on a loop device; unmounted when dropped.
-struct Mount {
-    dir: tempfile::TempDir,
-}
-
-impl Mount {
-    /// `None`, said on stderr, where this cannot be done.
-    fn new(image: &Image) -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let done = Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(image.path())
-            .arg(dir.path())
-            .output();
-        match done {
-            Ok(done) if done.status.success() => Some(Self { dir }),
-            Ok(done) => {
-                eprintln!(
-                    "skipped: no mount: {}",
-                    String::from_utf8_lossy(&done.stderr)
-                );
-                None
-            }
-            Err(error) => {
-                eprintln!("skipped: no mount: {error}");
-                None
-            }
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg(self.dir.path()).status();
-        assert!(
-            done.is_ok_and(|s| s.success()) || std::thread::panicking(),
-            "umount"
-        );
-    }
-}
 
 /// Arguments of `mke2fs`, and whether files have extents.
 const SHAPES: &[(&[&str], bool)] = &[
@@ -146,7 +100,7 @@ fn the_kernel_and_we_read_each_other() {
         println!("{args:?}: seed {seed}");
         let written = ours(&image, seed, block, *extents);
         image.check("ours");
-        let Some(mount) = Mount::new(&image) else {
+        let Some(mount) = Mount::or_skip(image.path(), true) else {
             return;
         };
         for (name, model) in &written {

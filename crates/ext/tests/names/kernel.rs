@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use throughline_ext::{Last, NewInode, NewKind, RenameMode};
+use throughline_testing::Mount;
 
 use crate::image::{Image, Random};
 use crate::{VOLUMES, pool};
@@ -17,42 +17,6 @@ const OWNER: NewInode = NewInode {
     uid: 12,
     gid: 34,
 };
-
-/// A mounted image; unmounted at the end, also of a test that failed.
-struct Mount {
-    at: PathBuf,
-}
-
-impl Mount {
-    fn new(image: &Image) -> Option<Self> {
-        let at = image.path.with_extension("mount");
-        std::fs::create_dir_all(&at).expect("a directory");
-        let mounted = Command::new("mount")
-            .args(["-t", "ext4", "-o", "loop"])
-            .args([&image.path, &at])
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self { at }),
-            Ok(output) => {
-                eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr));
-                None
-            }
-            Err(error) => {
-                eprintln!("skipped: no mount: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg(&self.at).status();
-        if !done.is_ok_and(|status| status.success()) {
-            eprintln!("{} stays mounted", self.at.display());
-        }
-    }
-}
 
 fn listed(dir: &Path) -> BTreeSet<String> {
     let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -83,11 +47,11 @@ fn the_kernel_and_we_find_each_others_names() {
         let (ours, theirs) = names.split_at(700);
         make_ours(&image, ours);
         image.check();
-        let Some(mount) = Mount::new(&image) else {
+        let Some(mount) = Mount::or_skip(&image.path, true) else {
             continue;
         };
-        kernel_reads(&mount.at, ours);
-        kernel_writes(&mount.at, ours, theirs);
+        kernel_reads(mount.root(), ours);
+        kernel_writes(mount.root(), ours, theirs);
         drop(mount);
         image.check();
         read_theirs(&image, ours, theirs);

@@ -1,0 +1,120 @@
+//! The kernel's own ext4 as a judge: an image mounted on a loop device, and unmounted on every way out.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Where the feature words are in an image, and the bits looked at.
+const COMPAT_AT: u64 = 1024 + 0x5C;
+const INCOMPAT_AT: u64 = 1024 + 0x60;
+const HAS_JOURNAL: u32 = 0x4;
+const INLINE_DATA: u32 = 0x8000;
+
+/// An image that the kernel has mounted.
+pub struct Mount {
+    point: tempfile::TempDir,
+    mounted: bool,
+}
+
+impl Mount {
+    /// Mounts an image.
+    ///
+    /// # Errors
+    /// What `mount` says where it cannot: no root, no loop devices, a feature or block size the kernel does not know.
+    pub fn new(image: &Path, writable: bool) -> Result<Mount, String> {
+        let point = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let mut options = String::from(if writable { "loop,rw" } else { "loop,ro" });
+        if writable && feature(image, INCOMPAT_AT, INLINE_DATA) {
+            // Kernels (6.18 among them) can stop for ever in a commit that meets a file whose delayed write has not
+            // left its inode yet.
+            options.push_str(",nodelalloc");
+            if feature(image, COMPAT_AT, HAS_JOURNAL) {
+                options.push_str(",data=writeback");
+            }
+        }
+        let output = run(Command::new("mount")
+            .args(["-t", "ext4", "-o", &options])
+            .arg(image)
+            .arg(point.path()))
+        .map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(Mount {
+                point,
+                mounted: true,
+            });
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
+    /// As [`Mount::new`], for tests that go on without: says on standard error what was skipped and why.
+    pub fn or_skip(image: &Path, writable: bool) -> Option<Mount> {
+        Mount::new(image, writable)
+            .map_err(|why| {
+                eprintln!(
+                    "skipped: the kernel does not mount {}: {why}",
+                    image.display()
+                )
+            })
+            .ok()
+    }
+
+    /// Where it is mounted.
+    pub fn root(&self) -> &Path {
+        self.point.path()
+    }
+
+    /// Where a path of the volume is on the host.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root().join(path.trim_start_matches('/'))
+    }
+
+    /// Unmounts: everything is in the image then.
+    pub fn close(mut self) {
+        self.unmount();
+    }
+
+    /// A process that another test is just starting may hold our files until it runs its program: that passes.
+    fn unmount(&mut self) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.mounted {
+            let done = run(Command::new("umount").arg(self.root()));
+            if done.as_ref().is_ok_and(|output| output.status.success()) {
+                self.mounted = false;
+            } else if Instant::now() > until {
+                let _ = run(Command::new("umount").arg("--lazy").arg(self.root()));
+                self.mounted = false;
+                assert!(
+                    std::thread::panicking(),
+                    "umount {}: {done:?}",
+                    self.root().display()
+                );
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+fn run(command: &mut Command) -> io::Result<Output> {
+    let path = format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    );
+    command.env("PATH", path).output()
+}
+
+fn feature(image: &Path, at: u64, bit: u32) -> bool {
+    let mut word = [0; 4];
+    File::open(image)
+        .and_then(|file| file.read_exact_at(&mut word, at))
+        .is_ok()
+        && u32::from_le_bytes(word) & bit != 0
+}
