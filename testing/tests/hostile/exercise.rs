@@ -261,7 +261,7 @@ fn change_file(file: &File, turn: usize) -> bool {
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let _ = file.set_attributes(&Attributes::new().mode(0o600).uid(70_000));
     let _ = file.allocate(MODES[turn % MODES.len()], 4096, 16 << 10);
-    let _ = file.allocate(Fallocate::PunchHole, size / 2 & !4095, 1 << 20);
+    let _ = file.allocate(Fallocate::PunchHole, (size / 2) & !4095, 1 << 20);
     let wrote = file.write_at(0, &[5; 5000]).is_ok();
     let _ = file.write_at(size.saturating_sub(3), &[6; 2500]);
     let _ = file.write_at(300_000, &[7; 70_000]);

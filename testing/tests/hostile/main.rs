@@ -126,3 +126,15 @@ fn damaged_images() {
         run_all(watch, bases, 0..per_recipe());
     }
 }
+
+/// A panic that nobody notices would make all of this worth nothing.
+#[test]
+fn a_panic_is_noticed() {
+    let panics = || -> usize { Vec::<u8>::new().iter().position(|_| true).unwrap() };
+    assert!(
+        WATCH
+            .over("an image that panics on purpose", panics)
+            .is_none()
+    );
+    assert_eq!(WATCH.over("one that does not", || 7), Some(7));
+}

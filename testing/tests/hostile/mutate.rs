@@ -295,7 +295,7 @@ fn field(bytes: &[u8], target: &Target, rng: &mut Rng) -> (usize, usize) {
         Kind::Xattrs => one(rng, XATTRS),
         Kind::Journal => one(rng, JOURNAL),
         Kind::Pointers => (
-            4 * rng.usize(..target.len / 4) & if rng.bool() { !0 } else { 31 },
+            (4 * rng.usize(..target.len / 4)) & if rng.bool() { !0 } else { 31 },
             4,
         ),
         Kind::Orphans(_) => (4 * rng.usize(..4), 4),

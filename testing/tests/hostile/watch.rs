@@ -64,12 +64,12 @@ impl Watch {
         let result = panic::catch_unwind(panic::AssertUnwindSafe(work)).ok();
         let resident = status_kib("VmHWM:").saturating_sub(self.resident_kib);
         let addresses = status_kib("VmPeak:").saturating_sub(self.addresses_kib);
-        let running = lock();
+        // Not under the lock: the hook takes it too.
+        let running = format!("{:?}", lock());
         assert!(
             resident < MOST_RESIDENT_KIB && addresses < MOST_ADDRESSES_KIB,
-            "{resident} KiB of memory and {addresses} KiB of addresses more, at one of {running:?}",
+            "{resident} KiB of memory and {addresses} KiB of addresses more, at one of {running}",
         );
-        drop(running);
         let ended = lock().remove(&me);
         let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((what, since)) = ended
