@@ -5,14 +5,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, RenameFlags, Timespec, Timestamps};
-use tempfile::TempDir;
 use throughline::{Fallocate, FileType, RenameMode};
 
 use crate::fs::{FileSystem, Stat, Step, data};
-use crate::tool::{self, Image};
+use crate::tool::Image;
 
 /// A directory of the host as the root of a file system.
 pub(crate) struct HostDir(pub(crate) PathBuf);
@@ -20,8 +18,7 @@ pub(crate) struct HostDir(pub(crate) PathBuf);
 /// A mounted image.
 pub(crate) struct Mount {
     root: HostDir,
-    _point: TempDir,
-    mounted: bool,
+    mount: throughline_testing::Mount,
 }
 
 /// Whether the kernel can take part at all; why not goes to stderr.
@@ -36,29 +33,9 @@ pub(crate) fn may_mount() -> bool {
 impl Mount {
     /// Mounts an image; what `mount` says where it does not.
     pub(crate) fn new(image: &Image, writable: bool) -> Result<Self, String> {
-        let point = TempDir::new().expect("a place to mount at");
-        let mut options = vec!["loop", if writable { "rw" } else { "ro" }];
-        if writable && image.has_feature("inline_data") {
-            // Kernels (6.18 among them) can stop for ever in a commit that meets a file whose delayed write has not
-            // left its inode yet.
-            options.push("nodelalloc");
-            if image.has_feature("has_journal") {
-                options.push("data=writeback");
-            }
-        }
-        let at = point.path().to_str().expect("UTF-8");
-        let output = tool::output(
-            "mount",
-            &["-t", "ext4", "-o", &options.join(","), image.name(), at],
-        );
-        if output.status.success() {
-            return Ok(Self {
-                root: HostDir(point.path().to_owned()),
-                _point: point,
-                mounted: true,
-            });
-        }
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        let mount = throughline_testing::Mount::new(Path::new(image.name()), writable)?;
+        let root = HostDir(mount.root().to_owned());
+        Ok(Self { root, mount })
     }
 
     /// Where a path of the volume is on the host.
@@ -67,34 +44,8 @@ impl Mount {
     }
 
     /// Unmounts: everything is in the image then.
-    pub(crate) fn close(mut self) {
-        self.unmount();
-    }
-
-    /// A process that another test is just starting may hold our files until it runs its program: that passes.
-    fn unmount(&mut self) {
-        let at = self.root.0.to_str().expect("UTF-8").to_owned();
-        let until = Instant::now() + Duration::from_secs(20);
-        while std::mem::take(&mut self.mounted) {
-            let output = tool::output("umount", &[&at]);
-            if output.status.success() {
-                return;
-            }
-            if Instant::now() > until {
-                tool::output("umount", &["--lazy", &at]);
-                let told = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert!(std::thread::panicking(), "umount {at}: {told}");
-                return;
-            }
-            self.mounted = true;
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        self.unmount();
+    pub(crate) fn close(self) {
+        self.mount.close();
     }
 }
 

@@ -102,13 +102,6 @@ impl Image {
         self.dir.path().join(name)
     }
 
-    /// Whether `debugfs` sees a feature.
-    pub(crate) fn has_feature(&self, name: &str) -> bool {
-        self.debugfs(false, "features\n")
-            .split_whitespace()
-            .any(|word| word == name)
-    }
-
     /// All its bytes as a number, to see whether any changed.
     pub(crate) fn digest(&self) -> u64 {
         use std::hash::Hasher;
