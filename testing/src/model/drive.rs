@@ -235,6 +235,10 @@ impl Driver {
         data: Data,
     ) -> Check {
         if answer == Err(Refusal::NoSpace) {
+            // The attempt may show in the time.
+            if let Ok(id) = id {
+                self.tree.node_mut(id).modified = None;
+            }
             return self.check_full(subject, self.blocks(data.len as u64));
         }
         let (id, n) = match (answer, id) {

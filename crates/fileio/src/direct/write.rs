@@ -85,6 +85,7 @@ fn write_all(
         memory: WriteMemory::new(bufs),
         end,
         at: offset,
+        entered: offset,
         claim: None,
         batch: Batch::default(),
         stop: None,
@@ -94,6 +95,7 @@ fn write_all(
         match writer.batch() {
             Ok(()) => committed = writer.at,
             Err(error) => {
+                committed = committed.max(writer.entered);
                 mapper.abandon(&writer.batch.claims);
                 writer.stop = Some(error);
             }
@@ -134,6 +136,8 @@ struct Writer<'a> {
     end: u64,
     /// The next file byte.
     at: u64,
+    /// After a commit that failed: up to where the file is written and committed all the same.
+    entered: u64,
     /// The claim around `at`, while it is not written to its end.
     claim: Option<Claim>,
     batch: Batch,
@@ -145,6 +149,7 @@ impl<'a> Writer<'a> {
     /// One batch: claims, data, commit.
     fn batch(&mut self) -> Result<()> {
         self.batch = Batch::default();
+        let begin = self.at;
         loop {
             let mut store = Store::default();
             let mut bounce = Bounce::new(self.disk.bounce_pool(), &mut store);
@@ -162,7 +167,23 @@ impl<'a> Writer<'a> {
         if claims.is_empty() && new_size.is_none() {
             return Ok(());
         }
-        self.mapper.commit(&claims, new_size)
+        self.mapper
+            .commit(&claims, new_size)
+            .inspect_err(|_| self.entered = self.entered_of(begin, claims))
+    }
+
+    /// How far a batch from file byte `begin` on, all of whose data is on the device, was committed by a commit that
+    /// failed: up to the first claim that is not mapped, and to the file's end at most.
+    fn entered_of(&self, begin: u64, mut claims: Vec<Claim>) -> u64 {
+        claims.sort_unstable_by_key(|claim| claim.file_offset);
+        let is_mapped = |claim: &Claim| {
+            self.mapper.map(claim.file_offset, claim.len).is_ok_and(|mapped| {
+                matches!(mapped.target, Target::Data { device_offset } if device_offset == claim.device_offset)
+            })
+        };
+        let missing = claims.iter().find(|claim| !is_mapped(claim));
+        let until = missing.map_or(self.at, |claim| claim.file_offset);
+        until.min(self.mapper.size_bytes()).max(begin)
     }
 
     /// Writes until the batch is complete (true) or the bounce memory is used up (false).
