@@ -24,6 +24,7 @@ mod ialloc;
 mod inline;
 mod inode;
 mod lock_order;
+mod many;
 mod map;
 mod mapper;
 mod mmp;

@@ -25,6 +25,15 @@ impl File {
         }
     }
 
+    pub(crate) fn inode(&self) -> &Inode {
+        &self.held.inode
+    }
+
+    /// The volume that it is on.
+    pub fn volume(&self) -> &Volume {
+        &self.held.volume
+    }
+
     /// What the volume says about it.
     ///
     /// # Errors

@@ -93,6 +93,28 @@ impl Volume {
         self.fs.disk().subscribe(listener)
     }
 
+    /// Gives each of some files of this volume its whole contents, as [`File::write_all_at`] from byte 0 on would. Files
+    /// that are empty, as new ones are, are written together: their data in few long I/Os, with one wait for all. One
+    /// result for each, in order: with a file of another volume among them, [`Reason::CrossDevice`] for all. A copy of
+    /// the data is in memory meanwhile.
+    pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
+        if files
+            .iter()
+            .any(|(file, _)| !Arc::ptr_eq(&file.volume().fs, &self.fs))
+        {
+            return files
+                .iter()
+                .map(|_| Err(Reason::CrossDevice.into()))
+                .collect();
+        }
+        let inodes: Vec<_> = files
+            .iter()
+            .map(|(file, data)| (file.inode(), *data))
+            .collect();
+        let done = self.fs.write_new(&inodes);
+        done.into_iter().map(|done| Ok(done?)).collect()
+    }
+
     /// Space and inodes, used and free.
     ///
     /// # Errors
@@ -171,6 +193,14 @@ impl Volume {
     /// As there.
     pub fn create_file(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
         self.root()?.create_file(path, attributes)
+    }
+
+    /// Makes a regular file where there is nothing yet, not even a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Dir::create_new`].
+    pub fn create_new(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
+        self.root()?.create_new(path, attributes)
     }
 
     /// Makes a directory.

@@ -227,3 +227,114 @@ fn a_raw_file_has_the_same_calls() -> Result<()> {
     assert_eq!(std::fs::read(&path).unwrap(), b"01234567abc");
     Ok(())
 }
+
+#[test]
+fn many_files_are_written_in_one_go() -> Result<()> {
+    for options in [
+        &["-t", "ext4"][..],
+        &["-t", "ext4", "-O", "inline_data"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
+        let Some((_dir, path)) = image(options) else {
+            return Ok(());
+        };
+        let volume = OpenOptions::new().open(&path)?;
+        // Sizes around every kind of block, more files than are held at once, and one that exists already.
+        let sizes = [0usize, 1, 60, 511, 512, 1024, 4095, 4096, 4097, 70_000];
+        let contents: Vec<Vec<u8>> = (0..130)
+            .map(|number| {
+                (0..sizes[number % sizes.len()])
+                    .map(|at| (at * 7 + number) as u8)
+                    .collect()
+            })
+            .collect();
+        let files: Vec<_> = (0..contents.len())
+            .map(|number| volume.create_new(format!("/{number}"), &Attributes::new()))
+            .collect::<Result<_>>()?;
+        files[7].write_all_at(0, &vec![0xee; 10_000])?;
+        let before = volume.io_counts().writes;
+        let mut all: Vec<(&throughline::File, &[u8])> = files
+            .iter()
+            .zip(contents.iter().map(Vec::as_slice))
+            .collect();
+        // One file twice: the second time it is written over what it has.
+        all.push((&files[3], b"again"));
+        for done in volume.write_new(&all) {
+            done?;
+        }
+        let writes = volume.io_counts().writes - before;
+        assert!(
+            writes < contents.len() as u64,
+            "{writes} writes, {options:?}"
+        );
+        let mut expected = contents.clone();
+        expected[3][..5].copy_from_slice(b"again");
+        expected[7].resize(10_000, 0xee);
+        let check = |volume: &Volume| -> Result<()> {
+            for (number, expected) in expected.iter().enumerate() {
+                let file = volume.open_file(format!("/{number}"))?;
+                let mut found = vec![0; 100_000];
+                let len = file.read_at(0, &mut found)?;
+                assert!(found[..len] == **expected, "file {number}, {options:?}");
+            }
+            Ok(())
+        };
+        check(&volume)?;
+        drop(all);
+        drop(files);
+        volume.close()?;
+        assert_clean(&path);
+        check(&Volume::open(&path)?)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn many_files_and_no_room_or_another_volume() -> Result<()> {
+    let (Some((_one, path)), Some((_two, other))) =
+        (image(&["-t", "ext4"]), image(&["-t", "ext4"]))
+    else {
+        return Ok(());
+    };
+    let volume = OpenOptions::new().open(&path)?;
+    let free = volume.stat_fs()?;
+    let free_bytes = free.free_blocks * u64::from(free.block_bytes);
+    let data = vec![7u8; 1 << 20];
+    let files: Vec<_> = (0..free_bytes / data.len() as u64 + 8)
+        .map(|number| volume.create_new(format!("/{number}"), &Attributes::new()))
+        .collect::<Result<_>>()?;
+    let all: Vec<(&throughline::File, &[u8])> =
+        files.iter().map(|file| (file, data.as_slice())).collect();
+    let mut full = 0;
+    for (file, done) in files.iter().zip(volume.write_new(&all)) {
+        match done {
+            Ok(()) => assert_eq!(file.metadata()?.len(), data.len() as u64),
+            Err(error) => {
+                assert!(matches!(error, Error::Caller(Reason::NoSpace)), "{error}");
+                assert_eq!(file.metadata()?.len(), 0);
+                full += 1;
+            }
+        }
+    }
+    assert!(
+        (1..files.len()).contains(&full),
+        "{full} of {}",
+        files.len()
+    );
+
+    let other = OpenOptions::new().open(&other)?;
+    let stranger = other.create_new("/f", &Attributes::new())?;
+    let mixed = other.write_new(&[(&stranger, b"x"), (&files[0], b"x")]);
+    assert!(
+        mixed
+            .into_iter()
+            .all(|done| reason(done) == Reason::CrossDevice)
+    );
+    assert_eq!(stranger.metadata()?.len(), 0);
+    drop(all);
+    drop((files, stranger));
+    other.close()?;
+    volume.close()?;
+    assert_clean(&path);
+    Ok(())
+}

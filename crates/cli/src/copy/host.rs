@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use throughline::{DeviceNumber, FileType};
 
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
+use super::workers::SMALL_BYTES;
 use crate::problem::{Problem, Result};
 
 /// A directory of the host.
@@ -84,12 +85,7 @@ impl Folder for HostFolder {
     fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | no_follow(follow);
         let file = File::from(fs::openat(&self.fd, name, flags, Mode::empty())?);
-        let content = HostContent::new(file)?;
-        if !content.stream {
-            // Larger readahead; where it cannot be had, nothing is lost.
-            let _ = fs::fadvise(&content.file, 0, None, Advice::Sequential);
-        }
-        Ok(Box::new(content))
+        Ok(Box::new(HostContent::new(file)?))
     }
 
     fn link_target(&self, name: &OsStr) -> Result<PathBuf> {
@@ -192,8 +188,12 @@ pub(crate) struct HostContent {
 
 impl HostContent {
     fn new(file: File) -> Result<HostContent> {
-        let kind = meta_of(&fs::fstat(&file)?)?.kind;
-        let stream = !matches!(kind, FileType::File | FileType::BlockDevice);
+        let meta = meta_of(&fs::fstat(&file)?)?;
+        let stream = !matches!(meta.kind, FileType::File | FileType::BlockDevice);
+        if !stream && meta.len_bytes > SMALL_BYTES {
+            // Larger readahead; where it cannot be had, nothing is lost.
+            let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
+        }
         Ok(HostContent { file, stream })
     }
 
@@ -389,6 +389,9 @@ fn meta_of(stat: &fs::Stat) -> Result<Meta> {
         gid: stat.st_gid,
         links: stat.st_nlink as u64,
         len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        allocated_bytes: u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512),
         accessed: system_time(stat.st_atime, stat.st_atime_nsec),
         modified: system_time(stat.st_mtime, stat.st_mtime_nsec),
     })

@@ -147,6 +147,10 @@ struct ImageContent {
 }
 
 impl Content for ImageContent {
+    fn image_file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
     fn meta(&self) -> Result<Meta> {
         Ok(meta_of(&self.file.metadata()?, self.image))
     }
@@ -205,6 +209,7 @@ fn meta_of(meta: &Metadata, image: usize) -> Meta {
         gid: meta.gid(),
         links: meta.links().into(),
         len_bytes: meta.len(),
+        allocated_bytes: meta.blocks_512().saturating_mul(512),
         accessed: meta.accessed(),
         modified: meta.modified(),
     }

@@ -30,6 +30,8 @@ pub(crate) struct Meta {
     pub(crate) gid: u32,
     pub(crate) links: u64,
     pub(crate) len_bytes: u64,
+    /// Space that it takes.
+    pub(crate) allocated_bytes: u64,
     pub(crate) accessed: SystemTime,
     pub(crate) modified: SystemTime,
 }
@@ -127,6 +129,10 @@ pub(crate) trait Folder {
 
 /// The bytes of one file.
 pub(crate) trait Content: Send + Sync {
+    /// The file of an image that it is, if it is one.
+    fn image_file(&self) -> Option<&throughline::File> {
+        None
+    }
     /// Of the open file.
     fn meta(&self) -> Result<Meta>;
     /// It has no offsets: reads and writes go on where the last ended.

@@ -35,7 +35,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) umask: u32,
     pub(crate) out: &'a mut Output,
     pub(crate) shared: &'a Shared<'a>,
-    pub(crate) queue: &'a Queue,
+    pub(crate) queue: Queue<'a>,
     /// The image files that are open: never to be overwritten, nor copied into themselves.
     pub(crate) images: Vec<Id>,
     pub(crate) buffers: Buffers,
@@ -56,7 +56,7 @@ impl<'a> Walker<'a> {
         umask: u32,
         out: &'a mut Output,
         shared: &'a Shared<'a>,
-        queue: &'a Queue,
+        queue: Queue<'a>,
         images: Vec<Id>,
     ) -> Walker<'a> {
         Walker {
@@ -286,6 +286,14 @@ impl<'a> Walker<'a> {
             .folder
             .open(from.name, self.follows())
             .doing(|| format!("cannot open {} for reading", from.place))?;
+        if existing.is_some() {
+            // What this very copy is still writing there comes first.
+            for follow in [false, true] {
+                if let Ok(existing) = to.folder.meta(to.name, follow) {
+                    self.queue.wait_for(existing.id);
+                }
+            }
+        }
         let target = self.open_target(to, self.new_mode(meta), existing)?;
         let change = if self.options.preserve {
             Change::all_of(meta)
@@ -293,12 +301,18 @@ impl<'a> Walker<'a> {
             Change::default()
         };
         if !source.is_stream() && meta.len_bytes <= SMALL_BYTES {
-            let (source_place, target_place) = (from.place.clone(), to.place.clone());
+            let target_id = target
+                .meta()
+                .doing(|| format!("cannot stat {}", to.place))?
+                .id;
             self.queue.push(Job {
                 from: source,
                 to: target,
-                source: source_place,
-                target: target_place,
+                target_id,
+                len_bytes: meta.len_bytes,
+                dense: meta.allocated_bytes >= meta.len_bytes,
+                source: from.place.clone(),
+                target: to.place.clone(),
                 change,
             });
             return Ok(());

@@ -1,30 +1,44 @@
-//! Several small files at a time: while the device works on one, others are read and written.
+//! Several small files at a time: while the device works on some, others are read and written.
+//!
+//! Jobs travel in batches, since waking a thread for each file would cost more than the file. What a batch holds for an
+//! image goes to the device together.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crossbeam_channel::{Sender, bounded};
-use throughline::AlignedBuf;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use throughline::{AlignedBuf, File};
 
 use super::Sparse;
 use super::pump::{ALIGN_BYTES, Transfer, copy_small};
-use super::side::{Change, Content};
+use super::side::{Change, Content, Id};
 use crate::interrupt::Interrupt;
 use crate::output::Complaints;
 use crate::place::Place;
-use crate::problem::{Doing, Failure};
+use crate::problem::{Doing, Failure, Result};
 use crate::progress::Progress;
 
 /// Files up to this size are the workers'.
 pub(crate) const SMALL_BYTES: u64 = 1 << 20;
-/// Files in the making at once.
-const WORKERS: usize = 8;
-/// Files that wait for a worker; bounds open files.
-const WAITING: usize = 32;
+/// Batches in the making at once.
+const WORKERS: usize = 4;
+/// Batches that wait for a worker; with the files of each, it bounds open files.
+const WAITING: usize = 4;
+/// A batch is full with so many files, or so many bytes.
+const BATCH_FILES: usize = 32;
+const BATCH_BYTES: u64 = 512 << 10;
 
 /// A small file whose two sides are open.
 pub(crate) struct Job {
     pub(crate) from: Box<dyn Content>,
     pub(crate) to: Box<dyn Content>,
+    /// Which file the target is.
+    pub(crate) target_id: Id,
+    /// The source's length when it was looked at.
+    pub(crate) len_bytes: u64,
+    /// It takes as much space as it has bytes, so that it has no holes.
+    pub(crate) dense: bool,
     pub(crate) source: Place,
     pub(crate) target: Place,
     /// What is set behind the last byte.
@@ -47,66 +61,213 @@ impl Shared<'_> {
         self.progress.suspend(|| self.complaints.say(failure));
     }
 
-    fn run(&self, job: &Job, buffer: &mut [u8]) -> Result<(), Failure> {
-        let Job {
-            from,
-            to,
-            source,
-            target,
-            change,
-        } = job;
+    fn run_batch(&self, batch: &[Job], buffer: &mut [u8]) {
+        let (whole, single) = self.read_whole(batch, buffer);
+        let files: Vec<(&File, &[u8])> = whole
+            .iter()
+            .map(|read| (read.file, &buffer[read.range.clone()]))
+            .collect();
+        if let Some((first, _)) = files.first() {
+            let written = first.volume().write_new(&files);
+            for (read, written) in whole.iter().zip(written) {
+                let done = written.doing(|| format!("error writing {}", read.job.target));
+                self.progress.add(read.range.len() as u64);
+                self.end(read.job, done.map(|()| read.range.len() as u64));
+            }
+        }
+        for job in single {
+            self.end(job, self.copy(job, buffer));
+        }
+    }
+
+    /// Reads into the buffer those sources that fit, have no holes to keep, and go to an image; the others remain.
+    fn read_whole<'j>(&self, batch: &'j [Job], buffer: &mut [u8]) -> (Vec<Read<'j>>, Vec<&'j Job>) {
+        let (mut whole, mut single) = (Vec::new(), Vec::new());
+        let mut at = 0usize;
+        for job in batch {
+            let read = job.to.image_file().and_then(|file| {
+                let len = self.read_one(job, &mut buffer[at..]).ok()??;
+                Some(Read {
+                    job,
+                    file,
+                    range: at..at + len,
+                })
+            });
+            match read {
+                Some(read) => {
+                    at = read.range.end;
+                    whole.push(read);
+                }
+                None => single.push(job),
+            }
+        }
+        (whole, single)
+    }
+
+    /// Reads all of a source that has no holes; its length, or `None` if it is to go the long way. So is what cannot be
+    /// read: the long way says why.
+    fn read_one(&self, job: &Job, room: &mut [u8]) -> Result<Option<usize>> {
+        if self.sparse == Sparse::Always || job.len_bytes >= room.len() as u64 {
+            return Ok(None);
+        }
+        // A byte more than it should have: a file that grew meanwhile is seen.
+        let len = job.len_bytes as usize;
+        let got = job.from.read_at(0, &mut room[..=len])?;
+        let dense = job.dense
+            || self.sparse == Sparse::Never
+            || job
+                .from
+                .next_data(0)?
+                .is_none_or(|data| data.start == 0 && data.end >= job.len_bytes);
+        Ok(Some(got).filter(|got| *got == len && dense))
+    }
+
+    fn copy(&self, job: &Job, buffer: &mut [u8]) -> std::result::Result<u64, Failure> {
         let transfer = Transfer {
-            from: from.as_ref(),
-            to: to.as_ref(),
-            source,
-            target,
+            from: job.from.as_ref(),
+            to: job.to.as_ref(),
+            source: &job.source,
+            target: &job.target,
             sparse: self.sparse,
             progress: self.progress,
             interrupt: self.interrupt,
         };
-        let copied = copy_small(&transfer, buffer)?;
-        self.bytes.fetch_add(copied, Ordering::Relaxed);
-        if change.is_empty() {
-            return Ok(());
+        copy_small(&transfer, buffer)
+    }
+
+    /// The bytes are there, or are not.
+    fn end(&self, job: &Job, copied: std::result::Result<u64, Failure>) {
+        let ended = copied.and_then(|copied| {
+            self.bytes.fetch_add(copied, Ordering::Relaxed);
+            if job.change.is_empty() {
+                return Ok(());
+            }
+            job.to
+                .set(&job.change)
+                .doing(|| format!("cannot preserve the attributes of {}", job.target))
+        });
+        if let Err(failure) = ended
+            && !failure.ends_command()
+        {
+            self.complain(&failure);
         }
-        to.set(change)
-            .doing(|| format!("cannot preserve the attributes of {target}"))
     }
 }
 
-/// Where jobs go.
-pub(crate) struct Queue(Sender<Job>);
+/// A source that was read.
+struct Read<'j> {
+    job: &'j Job,
+    file: &'j File,
+    /// Where in the buffer.
+    range: std::ops::Range<usize>,
+}
 
-impl Queue {
+/// Where jobs go.
+pub(crate) struct Queue<'a> {
+    full: Sender<Vec<Job>>,
+    batch: Vec<Job>,
+    batch_bytes: u64,
+    under_way: &'a UnderWay,
+}
+
+/// The targets whose bytes are not written yet.
+#[derive(Default)]
+struct UnderWay {
+    targets: Mutex<HashSet<Id>>,
+    fewer: Condvar,
+}
+
+impl UnderWay {
+    fn lock(&self) -> MutexGuard<'_, HashSet<Id>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue<'_> {
     /// Hands a file to the workers; waits while all are busy.
-    pub(crate) fn push(&self, job: Job) {
+    pub(crate) fn push(&mut self, job: Job) {
+        self.under_way.lock().insert(job.target_id);
+        self.batch_bytes = self.batch_bytes.saturating_add(job.len_bytes);
+        self.batch.push(job);
+        if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Hands on what is collected.
+    fn flush(&mut self) {
+        self.batch_bytes = 0;
         // The workers end only when this queue does.
-        let _ = self.0.send(job);
+        let _ = self.full.send(std::mem::take(&mut self.batch));
+    }
+
+    /// Returns when nobody writes to this file any more: before it is written again.
+    pub(crate) fn wait_for(&mut self, target: Id) {
+        if !self.under_way.lock().contains(&target) {
+            return;
+        }
+        self.flush();
+        let targets = self.under_way.lock();
+        let done = self
+            .under_way
+            .fewer
+            .wait_while(targets, |targets| targets.contains(&target));
+        drop(done.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Queue<'_> {
+    fn drop(&mut self) {
+        if !self.batch.is_empty() {
+            self.flush();
+        }
     }
 }
 
 /// Runs `body` beside the workers; all jobs are done when it returns.
-pub(crate) fn beside<R>(shared: &Shared<'_>, body: impl FnOnce(&Queue) -> R) -> R {
-    let (jobs_in, jobs_out) = bounded::<Job>(WAITING);
+pub(crate) fn beside<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) -> R) -> R {
+    let (full, jobs) = bounded(WAITING);
+    let under_way = UnderWay::default();
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
-            let jobs = jobs_out.clone();
-            scope.spawn(move || {
-                let mut buffer: Option<AlignedBuf> = None;
-                for job in jobs {
-                    let buffer = buffer.get_or_insert_with(|| {
-                        AlignedBuf::zeroed(SMALL_BYTES as usize, ALIGN_BYTES)
-                    });
-                    if let Err(failure) = shared.run(&job, buffer)
-                        && !failure.ends_command()
-                    {
-                        shared.complain(&failure);
-                    }
-                }
-            });
+            let (jobs, under_way) = (jobs.clone(), &under_way);
+            scope.spawn(move || work(shared, &jobs, under_way));
         }
-        drop(jobs_out);
-        let queue = Queue(jobs_in);
-        body(&queue)
+        drop(jobs);
+        body(Queue {
+            full,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            under_way: &under_way,
+        })
     })
+}
+
+fn work(shared: &Shared<'_>, batches: &Receiver<Vec<Job>>, under_way: &UnderWay) {
+    let mut buffer: Option<AlignedBuf> = None;
+    for batch in batches {
+        let batch = Taken { batch, under_way };
+        let buffer =
+            buffer.get_or_insert_with(|| AlignedBuf::zeroed(SMALL_BYTES as usize, ALIGN_BYTES));
+        if shared.interrupt.check().is_ok() {
+            shared.run_batch(&batch.batch, buffer);
+        }
+    }
+}
+
+/// A batch that a worker has; whatever happens to it, nobody waits for it longer.
+struct Taken<'a> {
+    batch: Vec<Job>,
+    under_way: &'a UnderWay,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut targets = self.under_way.lock();
+        for job in &self.batch {
+            targets.remove(&job.target_id);
+        }
+        drop(targets);
+        self.under_way.fewer.notify_all();
+    }
 }

@@ -17,10 +17,12 @@
 //!   would lose bytes.
 
 mod bounce;
+mod many;
 mod memory;
 mod read;
 mod write;
 
+pub use many::{NewFile, write_new};
 pub use read::read;
 pub use write::write;
 

@@ -1,0 +1,81 @@
+//! The contents of many small new files in one go.
+
+use std::io::IoSlice;
+
+use throughline_fileio::direct::{self, NewFile};
+
+use crate::error::{Reason, Result};
+use crate::file::is_inline;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map;
+use crate::mapper::FileMapper;
+
+/// Files whose locks are held at once.
+const FILES_AT_ONCE: usize = 64;
+
+impl Fs {
+    /// Gives each of some files its whole contents, as [`Fs::write_at`] from byte 0 on would. Files that are empty, as new
+    /// ones are, are written together: their data in few long I/Os, with one wait for all. One result for each, in order.
+    ///
+    /// The memory that this takes is about that of the data: the caller bounds it.
+    pub fn write_new(&self, files: &[(&Inode, &[u8])]) -> Vec<Result<()>> {
+        let mut results: Vec<Option<Result<()>>> = files.iter().map(|_| None).collect();
+        // Locks are taken ascending by number, each once.
+        let mut order: Vec<usize> = (0..files.len()).collect();
+        order.sort_by_key(|at| files[*at].0.ino);
+        order.dedup_by_key(|at| files[*at].0.ino);
+        for some in order.chunks(FILES_AT_ONCE) {
+            self.write_some(files, some, &mut results);
+        }
+        let one_by_one = |(result, (inode, data)): (Option<Result<()>>, &(&Inode, &[u8]))| {
+            result.unwrap_or_else(|| self.write_whole(inode, data))
+        };
+        results.into_iter().zip(files).map(one_by_one).collect()
+    }
+
+    /// Writes those of `some`, places in `files`, that are fit for it; the others' results stay `None`.
+    fn write_some(
+        &self,
+        files: &[(&Inode, &[u8])],
+        some: &[usize],
+        results: &mut [Option<Result<()>>],
+    ) {
+        let mut fit = Vec::with_capacity(some.len());
+        for at in some {
+            let (inode, data) = files[*at];
+            if self.check_may_write(inode, false).is_err() {
+                continue;
+            }
+            let lock = inode.io_exclusive();
+            let len = data.len() as u64;
+            let empty = map::size(self, inode).is_ok_and(|size| size == 0) && !is_inline(inode);
+            if empty && len != 0 && len <= map::max_size(self, inode) {
+                fit.push((*at, lock, FileMapper::for_write(self, inode, len)));
+            }
+        }
+        let new: Vec<NewFile<'_>> = fit
+            .iter()
+            .map(|(at, _, mapper)| NewFile {
+                mapper,
+                data: files[*at].1,
+            })
+            .collect();
+        let done = direct::write_new(&self.disk, &new);
+        drop(new);
+        for ((at, ..), done) in fit.into_iter().zip(done) {
+            results[at] = Some(done.map_err(Into::into));
+        }
+    }
+
+    fn write_whole(&self, inode: &Inode, data: &[u8]) -> Result<()> {
+        let mut at = 0;
+        while at < data.len() {
+            match self.write_at(inode, at as u64, &[IoSlice::new(&data[at..])])? {
+                0 => return Err(Reason::NoSpace.into()),
+                written => at = at.saturating_add(written),
+            }
+        }
+        Ok(())
+    }
+}
