@@ -21,9 +21,15 @@ use crate::map::{self, Budget, Format, INSERT_CREDITS};
 /// Runs of blocks that are freed in one transaction, at most.
 const RUNS_PER_STEP: usize = 16;
 /// What is freed in one transaction.
-const STEP: Budget = Budget { runs: RUNS_PER_STEP, blocks: 1 << 16 };
+const STEP: Budget = Budget {
+    runs: RUNS_PER_STEP,
+    blocks: 1 << 16,
+};
 /// The same for blocks that are metadata themselves, which are forgotten one by one.
-const METADATA_STEP: Budget = Budget { runs: RUNS_PER_STEP, blocks: 64 };
+const METADATA_STEP: Budget = Budget {
+    runs: RUNS_PER_STEP,
+    blocks: 64,
+};
 
 impl Fs {
     /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
@@ -130,7 +136,8 @@ pub(crate) fn free_range(
         if is_metadata {
             (0..u64::from(extent.len)).for_each(|i| h.forget(FsBlock(extent.start.0 + i)));
         }
-        fs.free(h, extent.start, extent.len.into()).map_err(|e| e.in_inode(inode.ino))?;
+        fs.free(h, extent.start, extent.len.into())
+            .map_err(|e| e.in_inode(inode.ino))?;
     }
     Ok(left)
 }

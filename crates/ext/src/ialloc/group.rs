@@ -44,7 +44,11 @@ impl Fs {
         if let Some(block) = fresh_block {
             h.create(block, |_| ())?;
         }
-        let behind = self.geo.inodes_per_group.saturating_sub(index).saturating_sub(1);
+        let behind = self
+            .geo
+            .inodes_per_group
+            .saturating_sub(index)
+            .saturating_sub(1);
         self.change_group_desc(h, group, |desc| {
             self.seal_inode_bitmap(desc, csum);
             desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
