@@ -8,12 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{self, Advice, AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 use throughline::{DeviceNumber, FileType};
 
+use super::pump::ALIGN_BYTES;
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use super::workers::SMALL_BYTES;
 use crate::problem::{Problem, Result};
@@ -181,10 +183,19 @@ impl Folder for HostFolder {
 }
 
 /// An open file, device, pipe or standard stream of the host.
+///
+/// Long writes go past the host's page cache where its file system allows it: at the disk's speed, and without a
+/// write-back that holds up the rest of the machine later. What is not whole blocks goes through the cache; the two are
+/// never about the same bytes.
 pub(crate) struct HostContent {
     file: File,
     stream: bool,
+    /// The file system would not have direct writes.
+    only_buffered: AtomicBool,
 }
+
+/// Writes from this size on are direct; all of them are this aligned.
+const DIRECT_BYTES: usize = 1 << 20;
 
 impl HostContent {
     fn new(file: File) -> Result<HostContent> {
@@ -194,25 +205,51 @@ impl HostContent {
             // Larger readahead; where it cannot be had, nothing is lost.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
-        Ok(HostContent { file, stream })
+        Ok(HostContent::plain(file, stream))
+    }
+
+    fn plain(file: File, stream: bool) -> HostContent {
+        HostContent {
+            file,
+            stream,
+            only_buffered: AtomicBool::new(false),
+        }
+    }
+
+    /// Writes as much as can go directly, all from the start; how much that was.
+    fn write_direct(&self, offset_bytes: u64, bytes: &[u8]) -> Result<usize> {
+        let aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
+            && bytes.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
+        if !aligned || bytes.len() < DIRECT_BYTES || self.only_buffered.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let flags = fs::fcntl_getfl(&self.file)?;
+        let whole = bytes.len() - bytes.len() % ALIGN_BYTES;
+        let written = match fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
+            Ok(()) => self.file.write_all_at(&bytes[..whole], offset_bytes),
+            Err(errno) => Err(errno.into()),
+        };
+        fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        match written {
+            Ok(()) => Ok(whole),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                self.only_buffered.store(true, Ordering::Relaxed);
+                Ok(0)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Standard input.
     pub(crate) fn stdin() -> Result<HostContent> {
         let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-        Ok(HostContent {
-            file: File::from(fd),
-            stream: true,
-        })
+        Ok(HostContent::plain(File::from(fd), true))
     }
 
     /// Standard output.
     pub(crate) fn stdout() -> Result<HostContent> {
         let fd = std::io::stdout().as_fd().try_clone_to_owned()?;
-        Ok(HostContent {
-            file: File::from(fd),
-            stream: true,
-        })
+        Ok(HostContent::plain(File::from(fd), true))
     }
 }
 
@@ -246,11 +283,13 @@ impl Content for HostContent {
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         if self.stream {
-            (&self.file).write_all(bytes)?
-        } else {
-            self.file.write_all_at(bytes, offset_bytes)?
+            return Ok((&self.file).write_all(bytes)?);
         }
-        Ok(())
+        let direct = self.write_direct(offset_bytes, bytes)?;
+        let (_, rest) = bytes.split_at(direct);
+        Ok(self
+            .file
+            .write_all_at(rest, offset_bytes.saturating_add(direct as u64))?)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
