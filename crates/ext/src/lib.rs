@@ -4,9 +4,9 @@
 //! `throughline-extfmt`'s, the metadata blocks the journal's, the data path `throughline-fileio`'s.
 //!
 //! Invariants the whole crate holds to:
-//! - Every change of metadata happens inside a [`Handle`] that [`Fs::begin`] gave; a read-only volume gives none.
+//! - Every change of metadata happens inside a [`Handle`] that `Fs::begin` gave; a read-only volume gives none.
 //! - Blocks of data are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
-//! - Locks are taken in the order of [`lock_order`]; a handle is begun with no mapping or group lock held.
+//! - Locks are taken in the order of `lock_order`; a handle is begun with no mapping or group lock held.
 //! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
 #![forbid(unsafe_code)]
 
