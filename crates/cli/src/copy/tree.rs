@@ -13,7 +13,6 @@ use super::{Follow, Options};
 use crate::output::Output;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
-use crate::walk::MAX_DEPTH;
 
 /// A name in a folder of one side.
 #[derive(Clone, Copy)]
@@ -43,11 +42,11 @@ pub(crate) struct Walker<'a> {
     pub(crate) names: u64,
     linked: HashMap<Id, Linked>,
     /// Directories of the present source that were gone into.
-    seen: HashSet<Id>,
+    pub(super) seen: HashSet<Id>,
     /// Those that are gone into now.
-    depth: usize,
+    pub(super) depth: usize,
     /// The directory at the target that the present source becomes.
-    root: Option<Id>,
+    pub(super) root: Option<Id>,
 }
 
 impl<'a> Walker<'a> {
@@ -83,7 +82,7 @@ impl<'a> Walker<'a> {
         self.entry(from, to)
     }
 
-    fn follows(&self) -> bool {
+    pub(super) fn follows(&self) -> bool {
         match self.options.follow {
             Follow::Never => false,
             Follow::Arguments => self.depth == 0,
@@ -91,7 +90,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn entry(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
+    pub(super) fn entry(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
         self.shared.interrupt.check()?;
         let meta = from
             .folder
@@ -147,7 +146,7 @@ impl<'a> Walker<'a> {
         self.made(from, to)
     }
 
-    fn made(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
+    pub(super) fn made(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
         self.names += 1;
         if !self.options.verbose {
             return Ok(());
@@ -267,7 +266,7 @@ impl<'a> Walker<'a> {
     }
 
     /// The mode that something new begins with; with -p nobody else gets in before it has its owner.
-    fn new_mode(&self, meta: &Meta) -> u32 {
+    pub(super) fn new_mode(&self, meta: &Meta) -> u32 {
         if self.options.preserve {
             meta.mode & 0o700
         } else {
@@ -380,138 +379,4 @@ impl<'a> Walker<'a> {
             other => other.doing(cannot),
         }
     }
-
-    fn folder(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<(), Failure> {
-        let cannot = || format!("cannot copy directory {}", from.place);
-        self.may_enter(from, to, meta)?;
-        let top = self.depth == 0;
-        let created = match to.folder.meta(to.name, top) {
-            Ok(existing) if existing.is_dir() => false,
-            Ok(_) => {
-                return Err(Failure::plain(format!(
-                    "cannot overwrite non-directory {} with directory {}",
-                    to.place, from.place
-                )));
-            }
-            Err(problem) if problem.kind == Kind::NotFound => {
-                // We must get in, whatever mode it will have.
-                let mode = self.new_mode(meta) | 0o700;
-                to.folder
-                    .make_folder(to.name, mode)
-                    .doing(|| format!("cannot create directory {}", to.place))?;
-                self.made(from, to)?;
-                true
-            }
-            Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
-        };
-        let target = to
-            .folder
-            .folder(to.name, top && !created)
-            .doing(|| format!("cannot open directory {}", to.place))?;
-        let target_id = target.own().doing(cannot)?.id;
-        let root = *self.root.get_or_insert(target_id);
-        if meta.id == root {
-            return Err(into_itself(from, to));
-        }
-        let source = from
-            .folder
-            .folder(from.name, self.follows())
-            .doing(cannot)?;
-        self.depth += 1;
-        let walked = self.entries(source.as_ref(), target.as_ref(), from.place, to.place);
-        self.depth -= 1;
-        if self.options.follow == Follow::Always {
-            self.seen.remove(&meta.id);
-        }
-        let change = match (self.options.preserve, created) {
-            (true, _) => Change::all_of(meta),
-            (false, true) => Change {
-                mode: Some(self.new_mode(meta)),
-                ..Change::default()
-            },
-            (false, false) => Change::default(),
-        };
-        let unchanged = !self.options.preserve && self.new_mode(meta) & 0o700 == 0o700;
-        if !change.is_empty() && !unchanged {
-            target
-                .set_own(&change)
-                .doing(|| format!("cannot preserve the attributes of {}", to.place))?;
-        }
-        walked
-    }
-
-    /// A sound tree is finite; what pretends not to be is refused. Where links are followed, a directory may come twice,
-    /// but not inside itself.
-    fn may_enter(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<(), Failure> {
-        let cannot = || format!("cannot copy directory {}", from.place);
-        if self.root == Some(meta.id) {
-            return Err(into_itself(from, to));
-        }
-        if self.depth >= MAX_DEPTH {
-            return Err(Problem::new(format!(
-                "more than {MAX_DEPTH} directories inside each other"
-            ))
-            .with_next("copy what is further down by itself")
-            .met(cannot()));
-        }
-        if !self.seen.insert(meta.id) {
-            let problem = match (self.options.follow, meta.id) {
-                (Follow::Always, _) => {
-                    Problem::new("a symbolic link leads back to it").with_next("copy without -L")
-                }
-                (_, Id::Host(..)) => Problem::new("it is met a second time inside the source"),
-                (_, Id::Image(_, ino)) => Problem::new(format!(
-                    "corrupt: directory inode {ino} is met a second time"
-                ))
-                .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"),
-            };
-            return Err(problem.met(cannot()));
-        }
-        Ok(())
-    }
-
-    fn entries(
-        &mut self,
-        from: &dyn Folder,
-        to: &dyn Folder,
-        source: &Place,
-        target: &Place,
-    ) -> Result<(), Failure> {
-        for name in from
-            .names()
-            .doing(|| format!("cannot read directory {source}"))?
-        {
-            let copied = name
-                .doing(|| format!("cannot read directory {source}"))
-                .and_then(|name| {
-                    let (source, target) = (source.join(&name), target.join(&name));
-                    let from = At {
-                        folder: from,
-                        name: &name,
-                        place: &source,
-                    };
-                    self.entry(
-                        from,
-                        At {
-                            folder: to,
-                            name: &name,
-                            place: &target,
-                        },
-                    )
-                });
-            match copied {
-                Ok(()) => {}
-                Err(failure) if failure.ends_command() => return Err(failure),
-                Err(failure) => self.shared.complain(&failure),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn into_itself(from: At<'_>, to: At<'_>) -> Failure {
-    Failure::plain(format!(
-        "cannot copy a directory, {}, into itself, {}",
-        from.place, to.place
-    ))
 }

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use crate::common::{
-    Image, fails, is_root, noise, ok, run, run_with_input, throughline, tools_are_missing,
-};
+use crate::common::{Image, fails, is_root, noise, ok, tools_are_missing};
 
 /// What matters of a file, for comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +70,7 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
 }
 
 /// A tree with everything in it that a host lets this user make.
-fn make_tree(root: &Path) {
+pub(crate) fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("a/b/c")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
     fs::write(root.join("a/small"), noise(5000, 2)).unwrap();
@@ -129,7 +125,7 @@ fn make_tree(root: &Path) {
 }
 
 #[track_caller]
-fn assert_same_trees(one: &Path, other: &Path) {
+pub(crate) fn assert_same_trees(one: &Path, other: &Path) {
     let (one, other) = (seen(one), seen(other));
     assert_eq!(
         one.keys().collect::<Vec<_>>(),
@@ -140,7 +136,7 @@ fn assert_same_trees(one: &Path, other: &Path) {
     }
 }
 
-fn str(path: &Path) -> &str {
+pub(crate) fn str(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -256,30 +252,6 @@ fn from_image_to_image_and_inside_one() {
     ok(["cp", "-a", &one.at("/tree/a"), &one.at("/copy of a")]);
     one.assert_clean();
     assert_same_trees(&tree, &back);
-}
-
-#[test]
-fn streams_on_either_side() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::ext4();
-    let data = noise(25 << 20 | 99, 5);
-    let ran = run_with_input(["cp", "-", &image.at("/stream")], &data);
-    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-    image.assert_clean();
-    assert!(
-        image.contents("/stream") == data,
-        "debugfs finds other bytes"
-    );
-    let ran = run(["cp", &image.at("/stream"), "-"]);
-    assert!(ran.stdout == data, "other bytes came out");
-    // Holes are zeroes in a stream.
-    ok(["truncate", "-s", "26M", &image.at("/stream")]);
-    let out = run(["cp", &image.at("/stream"), "-"]).stdout;
-    assert!(out.len() == 26 << 20 && out[data.len()..].iter().all(|byte| *byte == 0));
-    fails(["cp", "-", &image.at("/")], 2, "has no name");
-    fails(["cp", "-r", &image.at("/"), "-"], 2, "takes one file");
 }
 
 #[test]
@@ -483,184 +455,4 @@ fn nothing_is_copied_into_itself() {
         "it is the image that is open",
     );
     image.assert_clean();
-}
-
-#[test]
-fn sparse_as_asked() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::ext4();
-    let (dense, holes) = (image.beside("dense"), image.beside("holes"));
-    let mut data = noise(3 << 20, 6);
-    data[100_000..2_500_000].fill(0);
-    fs::write(&dense, &data).unwrap();
-    fs::File::create(&holes).unwrap().set_len(3 << 20).unwrap();
-    let allocated = |path: &str| {
-        run(["--json", "stat", &image.at(path)]).json()[0]["allocated_bytes"]
-            .as_u64()
-            .unwrap()
-    };
-    ok(["cp", str(&dense), &image.at("/auto")]);
-    ok(["cp", "--sparse=always", str(&dense), &image.at("/always")]);
-    ok(["cp", "--sparse=never", str(&holes), &image.at("/never")]);
-    ok(["cp", str(&holes), &image.at("/kept")]);
-    assert!(allocated("/auto") >= 3 << 20, "{}", allocated("/auto"));
-    assert!(
-        (500_000..800_000).contains(&allocated("/always")),
-        "{}",
-        allocated("/always")
-    );
-    assert!(allocated("/never") >= 3 << 20);
-    assert!(allocated("/kept") <= 4096);
-    for path in ["/auto", "/always"] {
-        assert!(image.contents(path) == data, "{path}");
-    }
-    assert!(image.contents("/never") == vec![0; 3 << 20]);
-    image.assert_clean();
-}
-
-#[test]
-fn an_image_inside_a_disk() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::ext4();
-    let disk = image.beside("disk");
-    let bytes = fs::read(image.path()).unwrap();
-    let file = fs::File::create(&disk).unwrap();
-    file.write_all_at(&noise(1 << 20, 7), 0).unwrap();
-    file.write_all_at(&bytes, 1 << 20).unwrap();
-    let place = format!("{}:/f", disk.display());
-    let ran = run_with_input(["--offset", "2048s", "cp", "-", &place], b"inside");
-    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-    assert_eq!(ok(["cat", "--offset=1M", &place]), "inside");
-    fails(["cat", &place], 1, "--offset");
-    fails(["cat", "--offset", "1025", &place], 1, "multiple");
-    fails(["cat", "--offset", "1G", &place], 1, "past the end");
-    let mut after = fs::read(&disk).unwrap();
-    assert!(
-        after[..1 << 20] == noise(1 << 20, 7),
-        "what is before the image changed"
-    );
-    fs::write(image.path(), after.split_off(1 << 20)).unwrap();
-    image.assert_clean();
-}
-
-#[test]
-fn both_engines_copy_alike() {
-    if tools_are_missing() {
-        return;
-    }
-    for engine in ["uring", "threads"] {
-        let image = Image::new("96M", &["-t", "ext4"]);
-        let tree = image.beside("tree");
-        make_tree(&tree);
-        let ran = run(["--engine", engine, "cp", "-a", str(&tree), &image.at("/")]);
-        if engine == "uring" && ran.code != Some(0) && ran.stderr.contains("io_uring") {
-            eprintln!("skipped: io_uring cannot be used here: {}", ran.stderr);
-            continue;
-        }
-        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{engine}");
-        image.assert_clean();
-        let back = image.beside("back");
-        ok([
-            "--engine",
-            engine,
-            "--buffered",
-            "cp",
-            "-a",
-            &image.at("/tree"),
-            str(&back),
-        ]);
-        assert_same_trees(&tree, &back);
-    }
-}
-
-#[test]
-fn stats_are_for_people_and_scripts() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::ext4();
-    let file = image.beside("file");
-    fs::write(&file, noise(16 << 20, 8)).unwrap();
-    assert!(ok(["cp", "--stats", str(&file), &image.at("/f")]).contains("bios per MiB"));
-    let found = run([
-        "--json",
-        "cp",
-        "--stats",
-        &image.at("/f"),
-        str(&image.beside("out")),
-    ])
-    .json();
-    assert_eq!(found["bytes"], 16 << 20);
-    assert!(found["bios_per_mib"].as_f64().unwrap() > 0.0);
-    assert!(found["first_submit_us"].as_f64().unwrap() > 0.0);
-    assert!(found["peak_memory_mib"].as_f64().unwrap() < 256.0);
-}
-
-/// A copy of many files, under way.
-fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
-    let tree = image.beside("tree");
-    fs::create_dir(&tree).unwrap();
-    for number in 0..8000 {
-        let name = format!("a-rather-long-name-{number}");
-        fs::write(tree.join(name), noise(3000, number)).unwrap();
-    }
-    let mut child = throughline()
-        .args(["cp", "-rv", str(&tree), &image.at("/")])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Its output comes when a buffer of it is full: in the middle of the work.
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    stdout.read_line(&mut String::new()).unwrap();
-    (child, stdout)
-}
-
-#[test]
-fn an_interrupted_copy_closes_its_image() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::new("128M", &["-t", "ext4", "-N", "20000"]);
-    let (child, mut stdout) = begin_long_copy(&image);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
-    image.assert_clean();
-    let copied = ok(["ls", &image.at("/tree")]).lines().count();
-    assert!((1..8000).contains(&copied), "{copied}");
-    ok(["rm", "-r", &image.at("/tree")]);
-    image.assert_clean();
-}
-
-#[test]
-fn a_killed_copy_leaves_an_image_that_can_be_repaired() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::new("128M", &["-t", "ext4", "-N", "20000"]);
-    let (mut child, _stdout) = begin_long_copy(&image);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    fails(["mkdir", &image.at("/x")], 1, "e2fsck");
-    let output = crate::common::tool("e2fsck")
-        .arg("-fy")
-        .arg(image.path())
-        .output()
-        .unwrap();
-    let code = output.status.code().unwrap();
-    assert!(
-        code <= 1,
-        "e2fsck -fy ends with {code}: {}",
-        String::from_utf8_lossy(&output.stdout)
-    );
-    image.assert_clean();
-    ok(["mkdir", &image.at("/x")]);
 }

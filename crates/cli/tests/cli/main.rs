@@ -7,5 +7,7 @@ mod common;
 mod copy;
 mod damage;
 mod generated;
+mod interrupted;
 mod shown;
 mod trouble;
+mod ways;

@@ -1,0 +1,73 @@
+//! `cp` that does not come to its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::common::{Image, fails, noise, ok, throughline, tools_are_missing};
+use crate::copy::str;
+
+/// A copy of many files, under way.
+fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
+    let tree = image.beside("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..8000 {
+        let name = format!("a-rather-long-name-{number}");
+        fs::write(tree.join(name), noise(3000, number)).unwrap();
+    }
+    let mut child = throughline()
+        .args(["cp", "-rv", str(&tree), &image.at("/")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its output comes when a buffer of it is full: in the middle of the work.
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    (child, stdout)
+}
+
+#[test]
+fn an_interrupted_copy_closes_its_image() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("128M", &["-t", "ext4", "-N", "20000"]);
+    let (child, mut stdout) = begin_long_copy(&image);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+    image.assert_clean();
+    let copied = ok(["ls", &image.at("/tree")]).lines().count();
+    assert!((1..8000).contains(&copied), "{copied}");
+    ok(["rm", "-r", &image.at("/tree")]);
+    image.assert_clean();
+}
+
+#[test]
+fn a_killed_copy_leaves_an_image_that_can_be_repaired() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("128M", &["-t", "ext4", "-N", "20000"]);
+    let (mut child, _stdout) = begin_long_copy(&image);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fails(["mkdir", &image.at("/x")], 1, "e2fsck");
+    let output = crate::common::tool("e2fsck")
+        .arg("-fy")
+        .arg(image.path())
+        .output()
+        .unwrap();
+    let code = output.status.code().unwrap();
+    assert!(
+        code <= 1,
+        "e2fsck -fy ends with {code}: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    image.assert_clean();
+    ok(["mkdir", &image.at("/x")]);
+}
