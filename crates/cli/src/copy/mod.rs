@@ -1,8 +1,8 @@
 //! Copying between images, the host and streams.
 //!
 //! Both sides look alike: a [`side::Folder`] holds names, a [`side::Content`] holds bytes; [`host`] and [`image`] bring
-//! them. [`arguments`] turns the command line into single copies, [`tree`] and
-//! [`descend`] walk one source and make what they find at the target, [`pump`] moves the bytes, [`workers`] move those of small files, several at a time.
+//! them. [`arguments`] turns the command line into single copies, [`tree`] and [`descend`] walk one source and make what
+//! they find at the target, [`pump`] moves the bytes, [`workers`] move those of small files, many at a time.
 //!
 //! Invariants:
 //! - Names are made by the one thread that walks, in the order of the walk; only bytes and final attributes come later.
