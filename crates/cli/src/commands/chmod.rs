@@ -57,6 +57,19 @@ fn below(
     guard
         .enter(dir.own_metadata().doing(reading)?.ino())
         .doing(reading)?;
+    let changed = inside(args, context, dir, place, guard);
+    guard.leave();
+    changed
+}
+
+fn inside(
+    args: &ChmodArgs,
+    context: &mut Context,
+    dir: &Dir,
+    place: &Place,
+    guard: &mut Guard,
+) -> Result<(), Failure> {
+    let reading = || format!("cannot read directory {place}");
     for entry in dir.entries().doing(reading)? {
         let name = entry.doing(reading)?.file_name().to_owned();
         let place = place.join(&name);
@@ -64,7 +77,6 @@ fn below(
             context.complain(failure)?;
         }
     }
-    guard.leave();
     Ok(())
 }
 

@@ -96,6 +96,20 @@ fn below(
     guard
         .enter(dir.own_metadata().doing(reading)?.ino())
         .doing(reading)?;
+    let changed = inside(args, context, owner, dir, place, guard);
+    guard.leave();
+    changed
+}
+
+fn inside(
+    args: &ChownArgs,
+    context: &mut Context,
+    owner: Owner,
+    dir: &Dir,
+    place: &Place,
+    guard: &mut Guard,
+) -> Result<(), Failure> {
+    let reading = || format!("cannot read directory {place}");
     for entry in dir.entries().doing(reading)? {
         let name = entry.doing(reading)?.file_name().to_owned();
         let place = place.join(&name);
@@ -103,7 +117,6 @@ fn below(
             context.complain(failure)?;
         }
     }
-    guard.leave();
     Ok(())
 }
 

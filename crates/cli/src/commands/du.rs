@@ -107,7 +107,25 @@ impl Count<'_> {
         let reading = || format!("cannot read directory {place}");
         let own = dir.own_metadata().doing(reading)?;
         self.guard.enter(own.ino()).doing(reading)?;
-        let mut total = self.of(&own);
+        let inside = self.inside(context, place, dir, depth);
+        self.guard.leave();
+        let total = self.of(&own).saturating_add(inside?);
+        if self.wanted(depth) {
+            self.show(context, place, total)?;
+        }
+        Ok(total)
+    }
+
+    /// What the entries of a directory come to.
+    fn inside(
+        &mut self,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        depth: usize,
+    ) -> Result<u64, Failure> {
+        let reading = || format!("cannot read directory {place}");
+        let mut total = 0u64;
         for entry in dir.entries().doing(reading)? {
             let name = entry.doing(reading)?.file_name().to_owned();
             let place = place.join(&name);
@@ -115,10 +133,6 @@ impl Count<'_> {
                 Ok(bytes) => total = total.saturating_add(bytes),
                 Err(failure) => context.complain(failure)?,
             }
-        }
-        self.guard.leave();
-        if self.wanted(depth) {
-            self.show(context, place, total)?;
         }
         Ok(total)
     }

@@ -156,6 +156,21 @@ impl Listing<'_> {
         let reading = || format!("reading directory {place}");
         let own = dir.own_metadata().doing(reading)?;
         guard.enter(own.ino()).doing(reading)?;
+        let listed = self.inside(context, opened, place, dir, own, guard);
+        guard.leave();
+        listed
+    }
+
+    fn inside(
+        &mut self,
+        context: &mut Context,
+        opened: &Opened,
+        place: &Place,
+        dir: &Dir,
+        own: Metadata,
+        guard: &mut Guard,
+    ) -> Result<(), Failure> {
+        let reading = || format!("reading directory {place}");
         let mut lines = Vec::new();
         for Entry { name, meta } in sorted(dir).doing(reading)? {
             if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".")
@@ -203,7 +218,6 @@ impl Listing<'_> {
                 context.complain(failure)?;
             }
         }
-        guard.leave();
         Ok(())
     }
 

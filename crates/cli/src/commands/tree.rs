@@ -142,6 +142,19 @@ impl Tree {
         if !self.enter(args, place, dir, indent.chars().count() / 4)? {
             return Ok(());
         }
+        let shown = self.lines_inside(args, context, place, dir, indent);
+        self.guard.leave();
+        shown
+    }
+
+    fn lines_inside(
+        &mut self,
+        args: &TreeArgs,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        indent: &str,
+    ) -> Result<(), Failure> {
         let entries = self.entries(args, context, place, dir)?;
         let last = entries.len().saturating_sub(1);
         for (index, (name, meta)) in entries.iter().enumerate() {
@@ -182,7 +195,6 @@ impl Tree {
                 }
             }
         }
-        self.guard.leave();
         Ok(())
     }
 
@@ -197,6 +209,19 @@ impl Tree {
         if !self.enter(args, place, dir, depth)? {
             return Ok(json!([]));
         }
+        let values = self.values_inside(args, context, place, dir, depth);
+        self.guard.leave();
+        values
+    }
+
+    fn values_inside(
+        &mut self,
+        args: &TreeArgs,
+        context: &mut Context,
+        place: &Place,
+        dir: &Dir,
+        depth: usize,
+    ) -> Result<Value, Failure> {
         let mut values = Vec::new();
         for (name, meta) in self.entries(args, context, place, dir)? {
             let mut object = Map::new();
@@ -220,7 +245,6 @@ impl Tree {
             }
             values.push(json!(object));
         }
-        self.guard.leave();
         Ok(Value::Array(values))
     }
 }

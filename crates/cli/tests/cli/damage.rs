@@ -103,6 +103,58 @@ fn a_directory_inside_itself_ends() {
 }
 
 #[test]
+fn many_directories_that_cannot_be_read_are_not_a_deep_one() {
+    if tools_are_missing() {
+        return;
+    }
+    const COUNT: usize = 2100;
+    let image = Image::new("16M", &["-t", "ext2", "-b", "1024", "-N", "4000"]);
+    let tree = image.at("/tree");
+    let inside = (0..COUNT).map(|number| format!("{tree}/{number}"));
+    ok([String::from("mkdir"), tree.clone()]
+        .into_iter()
+        .chain(inside));
+    let ino = run(["--json", "stat", &tree]).json()[0]["ino"]
+        .as_u64()
+        .unwrap() as u32;
+    // In each of them, the entry for '..' begins behind the twelve bytes of '.'; it loses its length.
+    let mut parent = ino.to_le_bytes().to_vec();
+    parent.extend([0xf4, 0x03, 2, 2, b'.', b'.', 0, 0]);
+    let mut spoilt = 0;
+    image.patch(|bytes| {
+        for block in bytes.chunks_exact_mut(1024) {
+            if block[6..9] == [1, 2, b'.'] && block[12..24] == parent {
+                block[16] = 0;
+                block[17] = 0;
+                spoilt += 1;
+            }
+        }
+    });
+    assert_eq!(spoilt, COUNT);
+    for arguments in [
+        vec!["tree"],
+        vec!["tree", "--json"],
+        vec!["du"],
+        vec!["ls", "-R"],
+        vec!["chmod", "-R", "700"],
+        vec!["chown", "-R", "0"],
+    ] {
+        let ran = run(arguments.iter().copied().chain([tree.as_str()]));
+        assert_eq!(ran.code, Some(1), "{arguments:?}");
+        assert_eq!(
+            ran.stderr.matches("corrupt").count(),
+            COUNT,
+            "{arguments:?}"
+        );
+        assert!(
+            !ran.stderr.contains("inside each other"),
+            "{arguments:?}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
 fn damaged_metadata_is_named() {
     if tools_are_missing() {
         return;
