@@ -51,6 +51,10 @@ pub(crate) enum Command {
     /// Write files to standard output
     Cat(commands::cat::CatArgs),
     /// Copy into, out of, between and inside images
+    ///
+    /// Between images, the host and streams, in any direction. Holes stay holes, and several names of one file stay
+    /// names of one file within a copy. Below the target no symbolic link is followed. Extended attributes are not
+    /// copied.
     Cp(commands::cp::CpArgs),
     /// Remove files and directories
     Rm(commands::rm::RmArgs),
@@ -59,6 +63,9 @@ pub(crate) enum Command {
     /// Rename or move inside one image
     Mv(commands::mv::MvArgs),
     /// Make hard or symbolic links
+    ///
+    /// A hard link's target is a place in the same image. A symbolic link's target is text: ln -s ../lib
+    /// IMAGE:/usr/lib; where it is written as a place in the same image, its path is what is stored.
     Ln(commands::ln::LnArgs),
     /// Print where a symbolic link points
     Readlink(commands::readlink::ReadlinkArgs),
@@ -87,6 +94,7 @@ impl Command {
     pub(crate) fn json(&self) -> bool {
         match self {
             Command::Info(args) => args.json.json,
+            Command::Cp(args) => args.json,
             Command::Ls(args) => args.json.json,
             Command::Tree(args) => args.json.json,
             Command::Stat(args) => args.json.json,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use throughline::{Error, Reason};
 
@@ -90,8 +91,16 @@ impl From<Error> for Problem {
         match error {
             Error::Open { source, .. } => Problem::from(std::io::Error::new(source.kind(), source)),
             Error::Caller(reason) => Problem::from(reason),
-            Error::Device(device) => Problem::new(device.to_string())
-                .with_next("the host's kernel log (dmesg) says more about a failing device"),
+            Error::Device(device) => {
+                let said = std::error::Error::source(&device)
+                    .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
+                let next = if said.is_some_and(|said| said.kind() == io::ErrorKind::StorageFull) {
+                    "the host's disk is full: make room where the image file lies"
+                } else {
+                    "the host's kernel log (dmesg) says more about a failing device"
+                };
+                Problem::new(device.to_string()).with_next(next)
+            }
             Error::Unsupported(what) => Problem::new(format!("unsupported: {what}")),
             Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
                 .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the data is dear)"),
@@ -123,7 +132,9 @@ impl From<Reason> for Problem {
                 "remove files, or grow the image: truncate -s +1G IMAGE && e2fsck -f IMAGE && resize2fs IMAGE; \
                  'throughline df' and 'df -i' show what is left",
             ),
-            Reason::NameTooLong => Some("a name has at most 255 bytes"),
+            Reason::NameTooLong => {
+                Some("a name has at most 255 bytes, a symbolic link's target less than a block")
+            }
             Reason::TooLarge => {
                 Some("'throughline info' shows the image's block size, which bounds its files")
             }

@@ -12,9 +12,6 @@ use crate::place::Place;
 use crate::problem::Failure;
 
 /// Arguments of `cp`.
-///
-/// Between images, the host and streams, in any direction. Holes stay holes, and several names of one file stay names
-/// of one file within a copy. Below the target no symbolic link is followed. Extended attributes are not copied.
 #[derive(Args, Debug)]
 pub(crate) struct CpArgs {
     /// What to copy, then where to: a new name, or a directory. - is standard input or output
@@ -26,7 +23,7 @@ pub(crate) struct CpArgs {
     /// Keep mode, owner and times
     #[arg(short = 'p', long)]
     preserve: bool,
-    /// As -r -p -P: everything as it is
+    /// As -r -p -P: everything as it is, but for extended attributes, which are not copied
     #[arg(short, long)]
     archive: bool,
     /// Follow all symbolic links in sources
@@ -59,6 +56,9 @@ pub(crate) struct CpArgs {
     /// Say at the end how much was copied, how fast, and with how many I/Os
     #[arg(long, action = ArgAction::SetTrue)]
     stats: bool,
+    /// What --stats says as JSON
+    #[arg(long, requires = "stats")]
+    pub(crate) json: bool,
 }
 
 impl CpArgs {

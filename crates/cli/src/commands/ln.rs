@@ -11,9 +11,6 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 
 /// Arguments of `ln`.
-///
-/// A hard link's target is a place in the same image. A symbolic link's target is text: `ln -s ../lib IMAGE:/usr/lib`;
-/// where it is written as a place in the same image, its path is what is stored.
 #[derive(Args, Debug)]
 pub(crate) struct LnArgs {
     /// Targets, then the link, or a directory to make the links in
@@ -82,6 +79,16 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
                 volume.hard_link(&stored, path)
             }
         };
+        if !args.symbolic
+            && opened
+                .volume
+                .symlink_metadata(&stored)
+                .is_ok_and(|meta| meta.is_dir())
+        {
+            return Err(Problem::new("hard link not allowed for directory")
+                .with_next("-s makes a symbolic link")
+                .met(cannot()));
+        }
         let made = match make(&opened.volume).doing(cannot) {
             Err(failure) if args.force && failure.kind() == Some(Kind::Exists) => {
                 replace(&opened.volume, &stored, path, args.symbolic).doing(cannot)?;

@@ -1,7 +1,9 @@
 //! `mv`.
 
+use std::path::Path;
+
 use clap::Args;
-use throughline::RenameMode;
+use throughline::{RenameMode, Volume};
 
 use crate::context::{Access, Context, not_in_an_image, place_parser};
 use crate::place::Place;
@@ -88,6 +90,16 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         let Place::Image { path: to_path, .. } = &to else {
             return Err(not_in_an_image(&to));
         };
+        if mode == RenameMode::Replace && same_file(&opened.volume, path, to_path) {
+            // For the kernel two names of one file are nothing to rename; mv takes the first name away.
+            if same_name(&opened.volume, path, to_path) {
+                return Err(Failure::plain(format!(
+                    "{source} and {to} are the same file"
+                )));
+            }
+            opened.volume.remove_file(path).doing(|| cannot(&to))?;
+            return said(args, context, source, &to);
+        }
         match opened
             .volume
             .rename(path, to_path, mode)
@@ -98,12 +110,31 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             }
             other => other?,
         }
-        if args.verbose {
-            let arrow = if args.exchange { "<->" } else { "->" };
-            context.out.line(format!("renamed {source} {arrow} {to}"))?;
-        }
-        Ok(())
+        said(args, context, source, &to)
     })
+}
+
+fn said(args: &MvArgs, context: &mut Context, source: &Place, to: &Place) -> Result<(), Failure> {
+    if !args.verbose {
+        return Ok(());
+    }
+    let arrow = if args.exchange { "<->" } else { "->" };
+    context.out.line(format!("renamed {source} {arrow} {to}"))
+}
+
+/// Two names of one file that is not a directory.
+fn same_file(volume: &Volume, one: &Path, other: &Path) -> bool {
+    let meta = |path| volume.symlink_metadata(path);
+    matches!((meta(one), meta(other)), (Ok(one), Ok(other)) if one.ino() == other.ino() && !one.is_dir())
+}
+
+/// One name in one directory, however it is written.
+fn same_name(volume: &Volume, one: &Path, other: &Path) -> bool {
+    let parent = |path: &Path| {
+        let parent = volume.metadata(path.parent()?).ok()?;
+        Some((parent.ino(), path.file_name()?.to_owned()))
+    };
+    parent(one).is_none_or(|one| parent(other).is_none_or(|other| one == other))
 }
 
 fn leaves_the_image(place: &Place) -> Failure {

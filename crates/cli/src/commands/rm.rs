@@ -62,9 +62,16 @@ fn remove_place(
             .met(cannot()));
     }
     let (dir, name) = open_parent(volume, path).doing(cannot)?;
-    remove(args, context, &dir, name, place, &mut Guard::default())
+    // A slash behind the name: it has to be a directory.
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/")
+        && !dir.symlink_metadata(name).doing(cannot)?.is_dir()
+    {
+        return Err(Problem::new("Not a directory").met(cannot()));
+    }
+    remove(args, context, &dir, name, place, &mut Guard::default()).map(|_gone| ())
 }
 
+/// Whether the name is gone; where something further down had to stay, it is not, and that was complained about.
 fn remove(
     args: &RmArgs,
     context: &mut Context,
@@ -72,22 +79,22 @@ fn remove(
     name: &std::ffi::OsStr,
     place: &Place,
     guard: &mut Guard,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     context.interrupt().check()?;
     let cannot = || format!("cannot remove {place}");
     let meta = dir.symlink_metadata(name).doing(cannot)?;
     if !meta.is_dir() {
         dir.remove_file(name).doing(cannot)?;
-        return said(args, context, "removed", place);
+        said(args, context, "removed", place)?;
+        return Ok(true);
     }
     if args.recursive {
         let inner = dir.open_dir(name).doing(cannot)?;
         guard.enter(meta.ino()).doing(cannot)?;
         let emptied = empty(args, context, &inner, place, guard);
         guard.leave();
-        // What is still in it was complained about already.
         if !emptied? {
-            return Ok(());
+            return Ok(false);
         }
     } else if !args.dir {
         return Err(Problem::new("Is a directory")
@@ -95,7 +102,8 @@ fn remove(
             .met(cannot()));
     }
     dir.remove_dir(name).doing(cannot)?;
-    said(args, context, "removed directory", place)
+    said(args, context, "removed directory", place)?;
+    Ok(true)
 }
 
 /// Removes all that is in a directory; `false` if something had to stay.
@@ -122,9 +130,13 @@ fn empty(
         let before = names.len();
         let mut failed = 0usize;
         for name in names {
-            if let Err(failure) = remove(args, context, dir, &name, &place.join(&name), guard) {
-                failed += 1;
-                context.complain(failure)?;
+            match remove(args, context, dir, &name, &place.join(&name), guard) {
+                Ok(true) => {}
+                Ok(false) => failed += 1,
+                Err(failure) => {
+                    failed += 1;
+                    context.complain(failure)?;
+                }
             }
         }
         if !full || failed == before {

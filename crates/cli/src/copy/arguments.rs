@@ -1,6 +1,6 @@
 //! From the command line to single copies: what each source is called at the target.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::context::{Access, Context, Images};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 use crate::progress::Progress;
+use crate::text::quote;
 
 /// What a copy did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,11 +156,20 @@ fn find_target(
         }
         return Ok(Target::Stream);
     }
+    if let Some(image) = is_bare_image(target) {
+        return Err(Failure::Usage(format!(
+            "{target} is not a place in an image: write {} for its root",
+            quote(format!("{}:/", image.display()))
+        )));
+    }
     let located = locate(images, target, Access::Write)?;
     let found = located.folder.meta(&located.name, true);
     match found {
         Ok(meta) if meta.is_dir() && !options.exact_target => {
             return Ok(Target::Into(target.clone()));
+        }
+        Ok(meta) if !meta.is_dir() && is_folder_name(target) => {
+            return Err(Problem::new("Not a directory").met(format!("cannot access {target}")));
         }
         Ok(_) => {}
         Err(problem) if problem.kind == Kind::NotFound => {
@@ -178,6 +188,17 @@ fn find_target(
     Ok(Target::Name(located))
 }
 
+/// `IMAGE:`, where the slash was forgotten; nobody means a host file of that name.
+fn is_bare_image(place: &Place) -> Option<&Path> {
+    let Place::Host(path) = place else {
+        return None;
+    };
+    let image = Path::new(OsStr::from_bytes(
+        path.as_os_str().as_bytes().strip_suffix(b":")?,
+    ));
+    (image.is_file() && !path.exists()).then_some(image)
+}
+
 /// Written with a slash at its end.
 fn is_folder_name(place: &Place) -> bool {
     place.to_argument().as_bytes().ends_with(b"/")
@@ -193,15 +214,23 @@ fn one(
         let from = HostContent::stdin().doing(|| "cannot read standard input")?;
         return stream_in(walker, &from, target);
     }
-    let from = locate(images, source, Access::Read)?;
+    let mut from = locate(images, source, Access::Read)?;
+    let name = from.name.clone();
+    if is_folder_name(source) {
+        // What is behind a link then, whatever is followed.
+        let cannot = || format!("cannot stat {source}");
+        from.folder = from.folder.folder(&name, true).doing(cannot)?;
+        from.name = OsString::from(".");
+    }
     match target {
         Target::Stream => stream_out(walker, &from),
         Target::Name(to) => walker.source(from.at(), to.at()),
         Target::Into(dir) => {
             let folder = open_folder(images, dir, Access::Write, dir)?;
-            let is_name = !matches!(from.name.as_bytes(), b"." | b"..");
+            let is_name = !matches!(name.as_bytes(), b"." | b"..");
             let (name, place) = if is_name {
-                (from.name.clone(), dir.join(&from.name))
+                let place = dir.join(&name);
+                (name, place)
             } else {
                 (OsString::from("."), dir.clone())
             };
@@ -260,6 +289,14 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located,
         Place::Host(path) => path,
         Place::Stream => return Err(Failure::Usage("a stream is no file".into())),
     };
+    if path.as_os_str().is_empty() {
+        // Not the present directory, which a script's empty variable never means.
+        let doing = match access {
+            Access::Read => format!("cannot stat {place}"),
+            Access::Write => format!("cannot create {place}"),
+        };
+        return Err(Problem::new("No such file or directory").met(doing));
+    }
     let names_itself = path.as_os_str().as_bytes().ends_with(b"/.") || path == Path::new(".");
     let (parent, name) = match (path.components().next_back(), path.parent()) {
         (Some(Component::Normal(name)), Some(parent)) if !names_itself => {
@@ -311,8 +348,6 @@ fn open_folder(
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-
     use super::*;
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct At<'a> {
 /// A file that has names that were not met yet.
 struct Linked {
     first: Landed,
+    /// What it is at the target.
+    id: Id,
     to_come: u64,
 }
 
@@ -131,14 +133,14 @@ impl<'a> Walker<'a> {
             }
         }
         if meta.links > 1 {
-            let first = to
-                .folder
-                .landed(to.name)
-                .doing(|| format!("cannot stat {}", to.place))?;
+            let cannot = || format!("cannot stat {}", to.place);
+            let first = to.folder.landed(to.name).doing(cannot)?;
+            let id = to.folder.meta(to.name, false).doing(cannot)?.id;
             self.linked.insert(
                 meta.id,
                 Linked {
                     first,
+                    id,
                     to_come: meta.links - 1,
                 },
             );
@@ -197,6 +199,10 @@ impl<'a> Walker<'a> {
         let Some(linked) = self.linked.get_mut(&meta.id) else {
             return Ok(false);
         };
+        // Named twice: removing what exists would remove the copy itself.
+        if existing.is_some_and(|existing| existing.id == linked.id) {
+            return Ok(true);
+        }
         let cannot = || format!("cannot create hard link {}", to.place);
         if existing.is_some() {
             to.folder.remove(to.name).doing(cannot)?;

@@ -38,6 +38,8 @@ fn every_command_has_help() {
         );
         assert!(ok([command, "--help"]).contains("Usage:"), "{command}");
     }
+    assert!(ok(["cp", "--help"]).contains("Below the target no symbolic link is followed"));
+    assert!(ok(["ln", "--help"]).contains("target is text"));
 }
 
 #[test]

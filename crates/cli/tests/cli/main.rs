@@ -7,6 +7,7 @@ mod common;
 mod copy;
 mod damage;
 mod generated;
+mod habits;
 mod interrupted;
 mod shown;
 mod trouble;

@@ -108,6 +108,9 @@ fn stats_are_for_people_and_scripts() {
     assert!(found["bios_per_mib"].as_f64().unwrap() > 0.0);
     assert!(found["first_submit_us"].as_f64().unwrap() > 0.0);
     assert!(found["peak_memory_mib"].as_f64().unwrap() < 256.0);
+    let place = image.at("/g");
+    let found = run(["cp", "--stats", "--json", str(&file), &place]).json();
+    assert_eq!(found["names"], 1);
 }
 
 #[test]

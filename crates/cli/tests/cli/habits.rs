@@ -1,0 +1,176 @@
+//! What hands that are used to coreutils type.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::{Image, fails, is_root, ok, run, throughline, tools_are_missing};
+
+#[test]
+fn a_source_named_twice_stays() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (dir, back) = (image.beside("dir"), image.beside("back"));
+    for folder in [&dir, &back] {
+        fs::create_dir(folder).unwrap();
+    }
+    let x = dir.join("x");
+    fs::write(&x, b"dear").unwrap();
+    fs::hard_link(&x, dir.join("y")).unwrap();
+    fs::hard_link(&x, image.beside("outside")).unwrap();
+    let x = x.to_str().unwrap();
+    ok(["cp", x, x, &image.at("/")]);
+    assert_eq!(image.contents("/x"), b"dear");
+    let dir = dir.to_str().unwrap();
+    ok(["cp", "-r", dir, dir, &image.at("/")]);
+    assert_eq!(image.contents("/dir/x"), b"dear");
+    let stat = run(["stat", "--json", &image.at("/dir/y")]).json();
+    assert_eq!(stat[0]["links"], 2);
+    image.assert_clean();
+    let (from, back) = (image.at("/dir/x"), back.to_str().unwrap());
+    ok(["cp", &from, &from, back]);
+    assert_eq!(fs::read(format!("{back}/x")).unwrap(), b"dear");
+}
+
+#[test]
+fn a_slash_behind_a_file_is_refused() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (host, slashed) = (image.beside("host"), image.beside("host/"));
+    fs::write(&host, b"new").unwrap();
+    ok(["touch", &image.at("/f")]);
+    let (host, slashed) = (host.to_str().unwrap(), slashed.to_str().unwrap());
+    for arguments in [
+        vec!["rm", &image.at("/f/")],
+        vec!["rm", "-rf", &image.at("/f/")],
+        vec!["cp", host, &image.at("/f/")],
+        vec!["cp", slashed, &image.at("/g")],
+        vec!["cp", &image.at("/f/"), &image.at("/g")],
+        vec!["cp", &image.at("/f"), slashed],
+        vec!["mv", &image.at("/f/"), &image.at("/g")],
+    ] {
+        fails(arguments, 1, "Not a directory");
+    }
+    assert_eq!(ok(["ls", &image.at("/")]), "f\nlost+found\n");
+    assert_eq!(image.contents("/f"), b"");
+    assert_eq!(fs::read(host).unwrap(), b"new");
+    image.assert_clean();
+}
+
+#[test]
+fn a_slash_behind_a_link_means_the_directory() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", &image.at("/dir")]);
+    ok(["touch", &image.at("/dir/f")]);
+    ok(["ln", "-s", "dir", &image.at("/link")]);
+    let out = image.beside("out");
+    fs::create_dir(&out).unwrap();
+    let out = out.to_str().unwrap();
+    ok(["cp", "-r", &image.at("/link/"), &image.at("/dir/"), out]);
+    assert!(
+        fs::symlink_metadata(format!("{out}/link"))
+            .unwrap()
+            .is_dir()
+    );
+    for copied in ["link/f", "dir/f"] {
+        assert!(fs::exists(format!("{out}/{copied}")).unwrap(), "{copied}");
+    }
+}
+
+#[test]
+fn nothing_is_not_the_present_directory() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    fails(
+        ["cp", "-r", "", &image.at("/")],
+        1,
+        "cannot stat '': No such file or directory",
+    );
+    ok(["touch", &image.at("/f")]);
+    fails(["cp", &image.at("/f"), ""], 1, "No such file or directory");
+    assert_eq!(ok(["ls", &image.at("/")]), "f\nlost+found\n");
+}
+
+#[test]
+fn an_image_with_its_slash_forgotten() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let host = image.beside("host");
+    fs::write(&host, b"x").unwrap();
+    let bare = format!("{}:", image.path().display());
+    fails(["cp", host.to_str().unwrap(), &bare], 2, "for its root");
+    assert!(!fs::exists(&bare).unwrap());
+}
+
+#[test]
+fn mv_onto_another_name_of_the_same_file() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", &image.at("/d")]);
+    ok(["touch", &image.at("/a")]);
+    ok(["ln", &image.at("/a"), &image.at("/d/b")]);
+    for same in ["/a", "/d/../a", "/"] {
+        fails(["mv", &image.at("/a"), &image.at(same)], 1, "same file");
+    }
+    ok(["mv", &image.at("/a"), &image.at("/d/b")]);
+    assert_eq!(ok(["ls", &image.at("/")]), "d\nlost+found\n");
+    assert!(ok(["stat", &image.at("/d/b")]).contains("Links: 1"));
+    image.assert_clean();
+}
+
+#[test]
+fn what_stays_deep_down_is_said_once() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", "-p", &image.at("/a/b/c/d")]);
+    ok(["touch", &image.at("/a/b/c/d/stays"), &image.at("/a/goes")]);
+    image.debugfs_write("set_inode_field /a/b/c/d/stays flags 0x80010");
+    let ran = fails(["rm", "-r", &image.at("/a")], 1, "d/stays': Operation");
+    assert_eq!(ran.stderr.matches("cannot").count(), 1, "{}", ran.stderr);
+    assert_eq!(ok(["ls", &image.at("/a")]), "b\n");
+    image.assert_clean();
+}
+
+#[test]
+fn a_full_disk_below_the_image_is_named() {
+    if tools_are_missing() || !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // In a mount namespace of its own, so that nothing stays mounted.
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c"])
+        .arg(
+            "PATH=$PATH:/usr/sbin:/sbin; mount -t tmpfs -o size=8M none \"$1\" && cd \"$1\" || exit 99
+             truncate -s 32M image && mke2fs -q -F image || exit 99
+             head -c 20M /dev/zero | \"$2\" cp - image:/f; code=$?
+             e2fsck -fn image >&2 || exit 98
+             exit $code",
+        )
+        .arg("sh")
+        .arg(dir.path())
+        .arg(throughline().get_program())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(99) {
+        eprintln!("skipped: no tmpfs here: {errors}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("the host's disk is full"), "{errors}");
+}
