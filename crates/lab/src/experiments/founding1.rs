@@ -63,21 +63,27 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let ram = RamDisk::new(settings, &mut outcome)?;
     let calls = settings.scaled(1000, 20) / 5;
 
+    // One buffer for all: how the memory lies makes a difference of its own.
+    let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = vec![
-        Variant::new("ours", || ours.sample(calls)),
-        Variant::new("one bio per page", || naive.sample(calls)),
-        Variant::new("memory: ours", || ours_memory.sample(calls)),
-        Variant::new("memory: one bio per page", || naive_memory.sample(calls)),
+        Variant::new("ours", || ours.sample(&buffer, calls)),
+        Variant::new("one bio per page", || naive.sample(&buffer, calls)),
+        Variant::new("memory: ours", || ours_memory.sample(&buffer, calls)),
+        Variant::new("memory: one bio per page", || {
+            naive_memory.sample(&buffer, calls)
+        }),
     ];
     if let Some(ram) = &ram {
-        variants.push(Variant::new("RAM disk: ours", || ram.ours.sample(calls)));
+        variants.push(Variant::new("RAM disk: ours", || {
+            ram.ours.sample(&buffer, calls)
+        }));
         variants.push(Variant::new("RAM disk: one bio per page", || {
-            ram.naive.sample(calls)
+            ram.naive.sample(&buffer, calls)
         }));
     }
     if let Some(file) = &kernel {
         variants.push(Variant::new("kernel ext3 on loop", || {
-            kernel_sample(file, calls)
+            kernel_sample(file, &buffer, calls)
         }));
     }
     interleave(
@@ -125,12 +131,11 @@ impl Target {
     }
 
     /// `calls` overwrites.
-    fn sample(&self, calls: u64) -> Result<Sample> {
-        let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+    fn sample(&self, buffer: &[u8], calls: u64) -> Result<Sample> {
         let before = self.volume.disk().counters();
         let meter = Meter::start();
         for _ in 0..calls {
-            self.file.write_at(HEAD_BYTES, &buffer).map_err(as_error)?;
+            self.file.write_at(HEAD_BYTES, buffer).map_err(as_error)?;
         }
         let (spent, counted) = (meter.spent(), self.volume.disk().counters().since(&before));
         let bytes = calls * CALL_BYTES;
@@ -194,11 +199,10 @@ fn kernel_file(image: &Path, outcome: &mut Outcome) -> Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn kernel_sample(file: &File, calls: u64) -> Result<Sample> {
-    let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+fn kernel_sample(file: &File, buffer: &[u8], calls: u64) -> Result<Sample> {
     let meter = Meter::start();
     for _ in 0..calls {
-        file.write_all_at(&buffer, HEAD_BYTES)?;
+        file.write_all_at(buffer, HEAD_BYTES)?;
     }
     Ok(vec![(
         "throughput",

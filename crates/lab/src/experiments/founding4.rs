@@ -4,13 +4,14 @@
 //! "First submit" is the time from the call until the first request has been handed to the device, taken by the same
 //! probe below every variant.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use throughline_block::Disk;
-use throughline_device::{AlignedBuf, BlockDevice, Op, Segment, scope};
+use throughline_device::{BlockDevice, Op, Segment, scope};
 use throughline_fileio::RawFile;
 
 use super::Experiment;
@@ -75,23 +76,25 @@ fn measure(
         .write(true)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
         .open(path)?;
-    let buffer = || AlignedBuf::zeroed(mib << 20, 2 << 20);
-    let (mut a, mut b, mut c, mut d, mut e) = (buffer(), buffer(), buffer(), buffer(), buffer());
+    // One buffer for all, since how memory lies makes more difference than most variants do; and a program's ordinary
+    // memory, in small pages, as the report's was.
+    let mut memory = vec![1u8; (mib << 20) + PAGE_BYTES];
+    let start = memory.as_ptr().align_offset(PAGE_BYTES);
+    let buffer = RefCell::new(&mut memory[start..start + (mib << 20)]);
+    let sample = |way: &Way, build| way.sample(op, &mut buffer.borrow_mut(), build);
     let mut variants = [
-        Variant::new(format!("{label}: ours"), || {
-            ours.sample(op, &mut a, Build::Pipelined)
-        }),
+        Variant::new(format!("{label}: ours"), || sample(&ours, Build::Pipelined)),
         Variant::new(format!("{label}: whole request"), || {
-            ours.sample(op, &mut b, Build::Whole)
+            sample(&ours, Build::Whole)
         }),
         Variant::new(format!("{label}: kernel O_DIRECT"), || {
-            kernel_sample(&kernel, op, &mut c)
+            kernel_sample(&kernel, op, &mut buffer.borrow_mut())
         }),
         Variant::new(format!("{label}: depth 4, ours"), || {
-            control.sample(op, &mut d, Build::Pipelined)
+            sample(&control, Build::Pipelined)
         }),
         Variant::new(format!("{label}: depth 4, whole request"), || {
-            control.sample(op, &mut e, Build::Whole)
+            sample(&control, Build::Whole)
         }),
     ];
     interleave(
@@ -139,7 +142,7 @@ impl Way {
     }
 
     /// Several calls, one after the other through the file; the mean of each quantity.
-    fn sample(&self, op: Op, buffer: &mut AlignedBuf, build: Build) -> Result<Sample> {
+    fn sample(&self, op: Op, buffer: &mut [u8], build: Build) -> Result<Sample> {
         let (mut first_us, mut requests) = (0.0, 0.0);
         let len = buffer.len() as u64;
         let places = self.device.len_bytes() / len;
@@ -165,7 +168,7 @@ impl Way {
         ])
     }
 
-    fn pipelined(&self, op: Op, buffer: &mut AlignedBuf, offset: u64) -> Result<()> {
+    fn pipelined(&self, op: Op, buffer: &mut [u8], offset: u64) -> Result<()> {
         let moved = match op {
             Op::Read => self.raw.read_at(offset, buffer),
             _ => self.raw.write_at(offset, buffer),
@@ -184,7 +187,7 @@ impl Way {
 fn whole(
     queue: &mut dyn throughline_device::Queue,
     op: Op,
-    buffer: &mut AlignedBuf,
+    buffer: &mut [u8],
     offset: u64,
 ) -> Result<()> {
     let mut gathered: Vec<(usize, usize)> = Vec::new();
@@ -215,7 +218,7 @@ fn whole(
         .map_err(Error::from)
 }
 
-fn kernel_sample(file: &File, op: Op, buffer: &mut AlignedBuf) -> Result<Sample> {
+fn kernel_sample(file: &File, op: Op, buffer: &mut [u8]) -> Result<Sample> {
     let len = buffer.len() as u64;
     let places = file.metadata()?.len() / len;
     let meter = Meter::start();
