@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     PipeClosed,
     /// The host does not let this user do it.
     NotAllowed,
+    /// This process may not have more files open.
+    TooManyOpen,
     /// Anything else.
     Other,
 }
@@ -67,6 +69,9 @@ impl From<io::Error> for Problem {
             io::ErrorKind::AlreadyExists => Kind::Exists,
             io::ErrorKind::BrokenPipe => Kind::PipeClosed,
             io::ErrorKind::PermissionDenied => Kind::NotAllowed,
+            _ if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+                Kind::TooManyOpen
+            }
             _ => Kind::Other,
         };
         // "No such file or directory (os error 2)": the number helps nobody.

@@ -31,19 +31,20 @@ impl Walker<'_> {
             }
             Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
         };
-        let target = to
-            .folder
-            .folder(to.name, top && !created)
-            .doing(|| format!("cannot open directory {}", to.place))?;
+        let target = self.patiently(|_| {
+            to.folder
+                .folder(to.name, top && !created)
+                .doing(|| format!("cannot open directory {}", to.place))
+        })?;
         let target_id = target.own().doing(cannot)?.id;
         let root = *self.root.get_or_insert(target_id);
         if meta.id == root {
             return Err(into_itself(from, to));
         }
-        let source = from
-            .folder
-            .folder(from.name, self.follows())
-            .doing(cannot)?;
+        let source = self.patiently(|walker| {
+            let source = from.folder.folder(from.name, walker.follows());
+            source.doing(cannot)
+        })?;
         self.depth += 1;
         let walked = self.entries(source.as_ref(), target.as_ref(), from.place, to.place);
         self.depth -= 1;
@@ -104,10 +105,11 @@ impl Walker<'_> {
         source: &Place,
         target: &Place,
     ) -> Result<(), Failure> {
-        for name in from
-            .names()
-            .doing(|| format!("cannot read directory {source}"))?
-        {
+        let names = self.patiently(|_| {
+            let names = from.names();
+            names.doing(|| format!("cannot read directory {source}"))
+        })?;
+        for name in names {
             let copied = name
                 .doing(|| format!("cannot read directory {source}"))
                 .and_then(|name| {

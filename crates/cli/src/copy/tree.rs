@@ -287,10 +287,6 @@ impl<'a> Walker<'a> {
         meta: &Meta,
         existing: Option<&Meta>,
     ) -> Result<(), Failure> {
-        let source = from
-            .folder
-            .open(from.name, self.follows())
-            .doing(|| format!("cannot open {} for reading", from.place))?;
         if existing.is_some() {
             // What this very copy is still writing there comes first.
             for follow in [false, true] {
@@ -299,7 +295,15 @@ impl<'a> Walker<'a> {
                 }
             }
         }
-        let target = self.open_target(to, self.new_mode(meta), existing)?;
+        let open = |walker: &Self| {
+            let source = from
+                .folder
+                .open(from.name, walker.follows())
+                .doing(|| format!("cannot open {} for reading", from.place))?;
+            let target = walker.open_target(to, walker.new_mode(meta), existing)?;
+            Ok((source, target))
+        };
+        let (source, target) = self.patiently(open)?;
         let change = if self.options.preserve {
             Change::all_of(meta)
         } else {
@@ -329,6 +333,20 @@ impl<'a> Walker<'a> {
         target
             .set(&change)
             .doing(|| format!("cannot preserve the attributes of {}", to.place))
+    }
+
+    /// Opens something; where too many files are open, again once those are closed that wait for the workers.
+    pub(super) fn patiently<T>(
+        &mut self,
+        open: impl Fn(&Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match open(self) {
+            Err(failure) if failure.kind() == Some(Kind::TooManyOpen) => {
+                self.queue.wait_for_all();
+                open(self)
+            }
+            other => other,
+        }
     }
 
     /// Moves the bytes of one file, with this thread writing.

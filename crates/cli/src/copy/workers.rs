@@ -214,6 +214,18 @@ impl Queue<'_> {
             .wait_while(targets, |targets| targets.contains(&target));
         drop(done.unwrap_or_else(PoisonError::into_inner));
     }
+
+    /// Returns when all files that were handed over are closed.
+    pub(crate) fn wait_for_all(&mut self) {
+        if !self.batch.is_empty() {
+            self.flush();
+        }
+        let done = self
+            .under_way
+            .fewer
+            .wait_while(self.under_way.lock(), |targets| !targets.is_empty());
+        drop(done.unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 impl Drop for Queue<'_> {
@@ -263,9 +275,11 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
+        // Whoever waits finds the files closed.
+        let ids: Vec<Id> = self.batch.drain(..).map(|job| job.target_id).collect();
         let mut targets = self.under_way.lock();
-        for job in &self.batch {
-            targets.remove(&job.target_id);
+        for id in ids {
+            targets.remove(&id);
         }
         drop(targets);
         self.under_way.fewer.notify_all();

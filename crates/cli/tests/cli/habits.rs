@@ -174,3 +174,43 @@ fn a_full_disk_below_the_image_is_named() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("the host's disk is full"), "{errors}");
 }
+
+#[test]
+fn few_open_files_are_enough() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (tree, back, host) = (
+        image.beside("tree"),
+        image.beside("back"),
+        image.beside("host"),
+    );
+    fs::create_dir(&tree).unwrap();
+    for number in 0..600 {
+        fs::write(tree.join(number.to_string()), number.to_string()).unwrap();
+    }
+    let (tree, back, host) = (
+        tree.to_str().unwrap(),
+        back.to_str().unwrap(),
+        host.to_str().unwrap(),
+    );
+    let place = image.at("/tree");
+    for (from, to) in [(tree, place.as_str()), (&place, back), (tree, host)] {
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -n 32; exec \"$0\" cp -r \"$1\" \"$2\""])
+            .arg(throughline().get_program())
+            .args([from, to])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{from} to {to}: {errors}");
+    }
+    image.assert_clean();
+    for copied in [back, host] {
+        for number in 0..600 {
+            let found = fs::read_to_string(format!("{copied}/{number}")).unwrap();
+            assert_eq!(found, number.to_string());
+        }
+    }
+}
