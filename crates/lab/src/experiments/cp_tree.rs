@@ -31,10 +31,11 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let files = settings.scaled(50_000, 500);
     fs::write(&script, make_tree(&tree, files)?)?;
     let image_len = files * 8192 + (256 << 20);
+    let inodes = (files + files / FILES_PER_FOLDER + 1000).to_string();
     let engine = settings.engine.to_string();
 
     let ours = || {
-        mke2fs(&image, image_len, &["-t", "ext4"])?;
+        mke2fs(&image, image_len, &["-t", "ext4", "-N", &inodes])?;
         let (spent, report) = own_cp(&[
             "--engine",
             &engine,
@@ -49,7 +50,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         ])
     };
     let debugfs = || {
-        mke2fs(&image, image_len, &["-t", "ext4"])?;
+        mke2fs(&image, image_len, &["-t", "ext4", "-N", &inodes])?;
         let (spent, _) = timed(
             Command::new("debugfs")
                 .args(["-w", "-f"])
