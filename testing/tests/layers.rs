@@ -100,3 +100,27 @@ fn crates_depend_downwards_only() {
         }
     }
 }
+
+#[test]
+fn unsafe_code_is_in_device_alone() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (name, _) in MAY_USE
+        .iter()
+        .filter(|(name, _)| *name != "throughline-device")
+    {
+        let main = match *name {
+            "throughline" => "crates/throughline/src/lib.rs".into(),
+            "throughline-testing" => "testing/src/lib.rs".into(),
+            "throughline-cli" => "crates/cli/src/main.rs".into(),
+            other => format!(
+                "crates/{}/src/lib.rs",
+                other.trim_start_matches("throughline-")
+            ),
+        };
+        let text = std::fs::read_to_string(root.join(&main)).expect("a crate has a root file");
+        assert!(
+            text.lines().any(|line| line == "#![forbid(unsafe_code)]"),
+            "{main} does not forbid unsafe code"
+        );
+    }
+}

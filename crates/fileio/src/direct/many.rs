@@ -18,7 +18,8 @@ pub struct NewFile<'a> {
     pub data: &'a [u8],
 }
 
-/// Writes whole files. Each either has all of its data and its new size when this returns, or is as empty as before.
+/// Writes whole files. Each has all of its data and its new size when its result is `Ok`. Else it is as empty as before or,
+/// where its commit ran out of space half-way, it ends behind what was entered.
 ///
 /// Memory for a copy of all data comes from the disk's pool: the caller bounds what it asks for at once.
 pub fn write_new(disk: &Disk, files: &[NewFile<'_>]) -> Vec<Result<()>> {
