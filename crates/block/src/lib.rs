@@ -13,6 +13,7 @@ mod meter;
 mod pipeline;
 mod plug;
 mod queues;
+mod stream;
 mod target;
 mod trace;
 
@@ -22,3 +23,4 @@ pub use error::{CallerFault, Error, Result};
 pub use events::{BioInfo, Event, Listener, Subscription};
 pub use limits::SplitReason;
 pub use pipeline::Pipeline;
+pub use stream::{Stream, Written};

@@ -49,6 +49,7 @@ mod null;
 mod offset;
 #[cfg(not(miri))]
 mod open;
+mod pages;
 mod request;
 mod scope;
 
@@ -62,5 +63,6 @@ pub use null::NullDevice;
 pub use offset::OffsetDevice;
 #[cfg(not(miri))]
 pub use open::{EngineChoice, OpenOptions};
+pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};

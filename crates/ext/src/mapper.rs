@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock};
 use throughline_fileio as fileio;
-use throughline_fileio::{Claim, ClaimKind, MappedExtent, Mapper, Target};
+use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 
 use crate::balloc::{GROUP_CREDITS, Run};
 use crate::error::{Error, Reason, Result};
@@ -339,7 +339,7 @@ fn end_of(claims: &[Claim]) -> u64 {
         .map_or(0, |c| c.file_offset.saturating_add(c.len))
 }
 
-impl Mapper for FileMapper<'_> {
+impl Map for FileMapper<'_> {
     fn block_bytes(&self) -> u32 {
         self.fs.geo.block_bytes
     }
@@ -377,7 +377,9 @@ impl Mapper for FileMapper<'_> {
             target,
         })
     }
+}
 
+impl Mapper for FileMapper<'_> {
     fn claim(&self, file_offset: u64, len: u64) -> fileio::Result<Claim> {
         Ok(self
             .claim_blocks(file_offset, len)

@@ -42,6 +42,9 @@ pub enum Reason {
     /// The file or its device is read-only.
     #[error("read-only")]
     ReadOnly,
+    /// It would have to wait, and was told not to.
+    #[error("the call would block")]
+    WouldBlock,
     /// An argument makes no sense.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),

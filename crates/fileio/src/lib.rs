@@ -1,12 +1,22 @@
-//! File I/O over a mapping: the [`Mapper`] seam, direct I/O and raw files.
+//! File I/O over a mapping: the [`Mapper`] seam, direct I/O, the page cache with its write-back, and raw files.
 #![forbid(unsafe_code)]
 
+pub mod buffered;
+mod cache;
+pub mod coherence;
 pub mod direct;
 mod error;
 mod gate;
 mod mapper;
+pub mod memory;
 mod raw;
+pub mod readahead;
+pub mod throttle;
+pub mod writeback;
 
+pub use cache::{Accepted, AddressSpace, Backing, CacheOptions, Holes, PageCache};
 pub use error::{Error, Reason, Result};
-pub use mapper::{Claim, ClaimKind, MappedExtent, Mapper, Target};
+pub use mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 pub use raw::RawFile;
+pub use readahead::ReadStream;
+pub use throttle::{DirtyLimits, Wait};

@@ -1,4 +1,4 @@
-//! The seam between a file's bytes and the device's: [`Mapper`].
+//! The seam between a file's bytes and the device's: [`Map`] to read, [`Mapper`] to write.
 //!
 //! A file system implements it for an open file; [`crate::RawFile`] is the mapping of a device onto itself. Everything
 //! above (direct I/O, later the page cache and its write-back) knows no other face of the file system.
@@ -74,8 +74,8 @@ pub enum ClaimKind {
     Convert,
 }
 
-/// The mapping of one open file. All offsets and lengths are bytes.
-pub trait Mapper: Send + Sync {
+/// Where the bytes of a file are. All offsets and lengths are bytes.
+pub trait Map: Send + Sync {
     /// Allocation unit in bytes, a multiple of the device's logical block (one logical block for a raw device). Never 0.
     fn block_bytes(&self) -> u32;
 
@@ -88,7 +88,10 @@ pub trait Mapper: Send + Sync {
     /// # Errors
     /// Those of reading the mapping.
     fn map(&self, file_offset: u64, len: u64) -> Result<MappedExtent>;
+}
 
+/// The mapping of one open file, for writing.
+pub trait Mapper: Map {
     /// Makes the first piece of `file_offset..file_offset + len` writable (`len` is at least 1). New blocks are claimed
     /// in memory only: neither mapping nor bitmap knows them until `commit`, and nobody else gets them until `abandon`.
     /// A claim never reaches past the last allocation unit that the range touches.

@@ -14,7 +14,7 @@ use throughline_device::DeviceKind;
 use crate::direct;
 use crate::error::{Error, Reason, Result};
 use crate::gate::Gate;
-use crate::mapper::{Claim, ClaimKind, MappedExtent, Mapper, Target};
+use crate::mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 
 /// A block device or a plain file, with direct I/O of any offset, length and memory. A plain file grows with what is
 /// written behind its end; a device does not. Nobody else may change the file's length meanwhile.
@@ -229,7 +229,7 @@ impl Identity<'_> {
     }
 }
 
-impl Mapper for Identity<'_> {
+impl Map for Identity<'_> {
     fn block_bytes(&self) -> u32 {
         self.disk.limits().logical_block_bytes.max(1)
     }
@@ -247,7 +247,9 @@ impl Mapper for Identity<'_> {
             },
         })
     }
+}
 
+impl Mapper for Identity<'_> {
     fn claim(&self, file_offset: u64, len: u64) -> Result<Claim> {
         let len = len.min(self.room(file_offset));
         if len == 0 {

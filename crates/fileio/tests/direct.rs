@@ -10,7 +10,7 @@ use common::Rng;
 use fake_mapper::{BLOCK, FakeMapper, STALE};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Limits, MemoryDevice};
-use throughline_fileio::{Error, Mapper, Reason, direct};
+use throughline_fileio::{Error, Map, Mapper, Reason, direct};
 use throughline_testing::{Fault, FaultDevice};
 
 /// Small limits, so that small requests meet them all; memory must be aligned, as for a disk.

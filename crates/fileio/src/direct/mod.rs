@@ -1,4 +1,4 @@
-//! Direct I/O: between the caller's memory and the device, through a [`Mapper`], with nothing in between.
+//! Direct I/O: between the caller's memory and the device, through a [`crate::Mapper`], with nothing in between.
 //!
 //! Any offset, any length, any memory. What is aligned as the device needs it goes straight; the rest (a head or tail
 //! that is not a whole block, memory at an odd address, pieces smaller than a block) goes through a bounded number of
@@ -26,11 +26,11 @@ pub use many::{NewFile, write_new};
 pub use read::read;
 pub use write::write;
 
-use crate::Mapper;
+use crate::Map;
 
 /// Whether a write of `len` bytes at `offset` changes a block only in part, at its own ends or, when it begins behind
 /// the file's end, at that end; its caller must then keep all other writers of the file away while it runs.
-pub fn needs_exclusive(mapper: &dyn Mapper, offset: u64, len: u64) -> bool {
+pub fn needs_exclusive(mapper: &dyn Map, offset: u64, len: u64) -> bool {
     let block = u64::from(mapper.block_bytes().max(1));
     !offset.is_multiple_of(block)
         || !offset.wrapping_add(len).is_multiple_of(block)

@@ -8,7 +8,7 @@ use throughline_device::{Op, Segment};
 use super::bounce::{self, Bounce, Place, Store};
 use super::memory::{Alignment, ReadMemory, Step};
 use crate::error::{Error, Result};
-use crate::mapper::{MappedExtent, Mapper, Target};
+use crate::mapper::{Map, MappedExtent, Target};
 
 /// Fills `bufs`, one after the other, from file byte `offset` on. Returns how many bytes there were: fewer than asked
 /// for only at the end of the file. Holes and unwritten ranges read as zero.
@@ -17,7 +17,7 @@ use crate::mapper::{MappedExtent, Mapper, Target};
 /// What the mapper or the device says; the memory is then undefined.
 pub fn read(
     disk: &Disk,
-    mapper: &dyn Mapper,
+    mapper: &dyn Map,
     offset: u64,
     bufs: &mut [IoSliceMut<'_>],
 ) -> Result<usize> {
@@ -56,7 +56,7 @@ struct Copy<'m> {
 }
 
 struct Reader<'a, 'm, 'b> {
-    mapper: &'a dyn Mapper,
+    mapper: &'a dyn Map,
     alignment: Alignment,
     memory: ReadMemory<'m, 'b>,
     /// The next file byte.

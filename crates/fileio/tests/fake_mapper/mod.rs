@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Condvar, Mutex};
 
 use crate::common::Rng;
-use throughline_fileio::{Claim, ClaimKind, Error, MappedExtent, Mapper, Reason, Result, Target};
+use throughline_fileio::{
+    Claim, ClaimKind, Error, Map, MappedExtent, Mapper, Reason, Result, Target,
+};
 
 /// Bytes of an allocation unit.
 pub(crate) const BLOCK: u64 = 4096;
@@ -131,7 +133,7 @@ fn run(state: &State, first: u64, most: u64) -> u64 {
         + 1
 }
 
-impl Mapper for FakeMapper {
+impl Map for FakeMapper {
     fn block_bytes(&self) -> u32 {
         BLOCK as u32
     }
@@ -169,7 +171,9 @@ impl Mapper for FakeMapper {
             target,
         })
     }
+}
 
+impl Mapper for FakeMapper {
     fn claim(&self, file_offset: u64, len: u64) -> Result<Claim> {
         assert!(len > 0);
         let first = file_offset / BLOCK;

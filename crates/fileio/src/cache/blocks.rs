@@ -1,0 +1,1 @@
+//! A set of blocks of a folio, 512 at most.

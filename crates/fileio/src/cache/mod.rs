@@ -1,0 +1,108 @@
+//! The page cache of one volume: [`PageCache`], and the cached bytes of one file: [`AddressSpace`].
+//!
+//! ```text
+//!  file bytes    0        2M        4M         …      spans: 2 MiB windows, the unit of look-up and of locking
+//!                ├─ span ─┼─ span ──┼─ span ──┤       table: (space, span number) → Arc<Span>, one for the volume
+//!                │█ █ ██  │█████████│  █      │       folios: 4 KiB to 2 MiB of memory, naturally aligned in the file
+//! ```
+//!
+//! Invariants:
+//! - A byte of a file is in at most one folio. A folio holds at most 512 blocks of the file ([`AddressSpace::block_bytes`]),
+//!   and knows of each whether it is up to date, dirty, under write-back, being filled, and whether room on the volume is
+//!   reserved for it.
+//! - In an up-to-date block every byte behind the file's size is zero.
+//! - A block is dirty only while [`Throttle`](crate::throttle::Throttle) counts it; it counts until it is on the device
+//!   and committed.
+//! - Memory under write-back is shared with the device (`Arc<Pages>`) and not changed: a writer takes a copy or waits.
+//! - Reclaim takes clean folios only and never writes.
+//! - Lock order: the file's own lock (the caller's) → the file's extend lock → span → space's lists → policy. No mapping
+//!   call is made, and nothing waits for the device, with a span locked.
+
+mod activity;
+mod backing;
+mod blocks;
+mod folio;
+mod policy;
+mod read;
+mod space;
+mod span;
+mod table;
+mod write;
+
+use std::sync::Arc;
+
+use throughline_block::Disk;
+use throughline_device::PagePool;
+
+use crate::readahead::Readahead;
+use crate::throttle::{DirtyLimits, Throttle};
+use crate::writeback::Writeback;
+
+pub use backing::{Backing, Holes};
+pub use space::AddressSpace;
+pub use write::Accepted;
+
+pub(crate) use activity::{Activity, Frozen, Running};
+pub(crate) use span::{DirtyPiece, DirtyRun};
+
+/// How a cache is made. The default derives everything from the machine.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CacheOptions {
+    /// Memory for folios, in bytes; `None`: a quarter of what the process may use ([`crate::memory::allowed_bytes`]).
+    pub budget_bytes: Option<u64>,
+    /// Limits of dirty memory.
+    pub dirty: DirtyLimits,
+}
+
+/// Everything cached of one device, with its budget, its flusher, its throttle and its readers ahead.
+pub struct PageCache {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) pool: PagePool,
+    pub(crate) throttle: Throttle,
+    pub(crate) writeback: Writeback,
+    pub(crate) readahead: Readahead,
+    // owner B: table, policy, waits …
+}
+
+impl PageCache {
+    /// A cache over `disk`. Its threads start when they are needed.
+    pub fn new(disk: Arc<Disk>, options: &CacheOptions) -> Arc<PageCache> {
+        let _ = (disk, options);
+        todo!()
+    }
+
+    /// The device below.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// Its dirty memory, limits and bandwidth.
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
+    }
+
+    /// Writes back all that is dirty, of every file.
+    ///
+    /// # Errors
+    /// The first that a write-back met.
+    pub fn flush_all(&self) -> crate::Result<()> {
+        todo!()
+    }
+
+    /// Ends its threads. What is still dirty is lost: [`PageCache::flush_all`] comes first.
+    pub fn close(&self) {
+        todo!()
+    }
+
+    /// Memory for folios: the budget, and what is in use, in bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.pool.max_bytes()
+    }
+
+    /// Changes the budget: what is too much is given back as it becomes clean.
+    pub fn set_budget_bytes(&self, bytes: u64) {
+        let _ = bytes;
+        todo!()
+    }
+}

@@ -1,0 +1,1 @@
+//! Which clean folio goes first: S3-FIFO over folios, by their bytes.

@@ -1,0 +1,1 @@
+//! (space, span number) → span, for look-ups from many threads.

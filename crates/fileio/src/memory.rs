@@ -1,0 +1,1 @@
+//! How much memory the process may use.
