@@ -11,6 +11,7 @@ mod mapper;
 pub mod memory;
 mod raw;
 pub mod readahead;
+mod sync;
 pub mod throttle;
 pub mod writeback;
 

@@ -1,0 +1,98 @@
+//! The dirty memory of the whole process: every [`Throttle`](crate::throttle::Throttle) counts here too.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
+
+use crate::error::Error;
+use crate::throttle::device::Device;
+use crate::throttle::limits::{DirtyLimits, Thresholds};
+use crate::throttle::room::Room;
+
+/// That of this process.
+static PROCESS: LazyLock<Arc<Process>> =
+    LazyLock::new(|| Process::new(DirtyLimits::default(), crate::memory::allowed_bytes()));
+
+/// Sets the limits of dirty memory of the whole process: those of all devices together never exceed them. Without this
+/// they are a fifth and a tenth of the memory that the process may use.
+pub fn set_process_limits(limits: DirtyLimits) {
+    PROCESS.set_limits(limits);
+}
+
+/// What devices share.
+pub(crate) struct Process {
+    pub(crate) room: Room<Error>,
+    background_bytes: AtomicU64,
+    /// What the process may use: the defaults are parts of it.
+    memory_bytes: u64,
+    devices: Mutex<Vec<Weak<Device>>>,
+}
+
+impl Process {
+    /// That of this process.
+    pub(crate) fn global() -> Arc<Process> {
+        Arc::clone(&PROCESS)
+    }
+
+    pub(crate) fn new(limits: DirtyLimits, memory_bytes: u64) -> Arc<Process> {
+        let thresholds = limits.resolve(memory_bytes);
+        Arc::new(Process {
+            room: Room::new(thresholds.limit_bytes),
+            background_bytes: AtomicU64::new(thresholds.background_bytes),
+            memory_bytes,
+            devices: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(crate) fn set_limits(&self, limits: DirtyLimits) {
+        let thresholds = limits.resolve(self.memory_bytes);
+        self.background_bytes
+            .store(thresholds.background_bytes, Ordering::Relaxed);
+        self.room.set_limit(thresholds.limit_bytes);
+        self.kick();
+    }
+
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        Thresholds {
+            background_bytes: self.background_bytes.load(Ordering::Relaxed),
+            limit_bytes: self.room.limit_bytes(),
+        }
+    }
+
+    /// Whether every flusher should write what it has.
+    pub(crate) fn over_background(&self) -> bool {
+        self.room.used_bytes() > self.background_bytes.load(Ordering::Relaxed)
+            || self.room.is_waited_for()
+    }
+
+    pub(crate) fn join(&self, device: &Arc<Device>) {
+        let mut devices = self.devices.lock();
+        devices.retain(|one| one.strong_count() > 0);
+        devices.push(Arc::downgrade(device));
+    }
+
+    fn devices(&self) -> Vec<Arc<Device>> {
+        let devices = self.devices.lock();
+        devices.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Wakes every flusher: somebody waits for room that any of them can make.
+    pub(crate) fn kick(&self) {
+        for device in self.devices() {
+            device.kick();
+        }
+    }
+
+    /// Why waiting for `bytes` is in vain, where it is: devices that do not get on hold too much.
+    pub(crate) fn in_vain(&self, bytes: u64) -> Option<Error> {
+        let (mut held, mut why) = (0u64, None);
+        for device in self.devices() {
+            if let Some(error) = device.room.stuck() {
+                held = held.saturating_add(device.room.used_bytes());
+                why = Some(error);
+            }
+        }
+        why.filter(|_| held.saturating_add(bytes) > self.room.limit_bytes())
+    }
+}
