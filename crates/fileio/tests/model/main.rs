@@ -1,0 +1,20 @@
+//! The concurrent structures of this crate under `shuttle`: the same sources, over locks and atomics whose every step its
+//! scheduler decides. `SHUTTLE_ITERATIONS=100000 cargo test -p throughline-fileio --test model --release` looks longer.
+//!
+//! A structure is added by including its source here with `#[path]`; it must take its locks and atomics from `crate::sync`
+//! and use nothing else of the crate.
+
+#[path = "../../src/throttle/room.rs"]
+mod room;
+mod room_model;
+mod sync;
+
+/// Runs `test` under so many random schedules, and as many that favour few changes of threads.
+fn every_schedule(test: impl Fn() + Send + Sync + Copy + 'static) {
+    let iterations = std::env::var("SHUTTLE_ITERATIONS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2000);
+    shuttle::check_random(test, iterations);
+    shuttle::check_pct(test, iterations, 3);
+}

@@ -1,0 +1,160 @@
+//! Room for dirty bytes: never over the limit, first come first served, no lost wake-up, nothing kept by who gave up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::sync::Mutex;
+use shuttle::thread;
+
+use crate::every_schedule;
+use crate::room::Room;
+
+type TestRoom = Room<&'static str>;
+
+const LONG: Duration = Duration::from_secs(1);
+
+/// Takes room as the throttle does; the error of a wait in vain.
+fn take(room: &TestRoom, bytes: u64) -> Result<(), &'static str> {
+    match room.take_or_queue(bytes)? {
+        None => Ok(()),
+        Some(mut ticket) => loop {
+            if let Some(answer) = ticket.wait(LONG) {
+                return answer;
+            }
+        },
+    }
+}
+
+#[test]
+fn room_is_never_over_its_limit_and_nobody_waits_for_ever() {
+    every_schedule(|| {
+        let room = Arc::new(TestRoom::new(10));
+        let threads: Vec<_> = [7, 4, 10, 1]
+            .into_iter()
+            .map(|bytes| {
+                let room = Arc::clone(&room);
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        take(&room, bytes).expect("nothing is stuck");
+                        let used = room.used_bytes();
+                        assert!((bytes..=10).contains(&used), "{used} in use");
+                        room.give_back(bytes);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no thread panics");
+        }
+        assert_eq!(room.used_bytes(), 0);
+        assert!(!room.is_waited_for());
+    });
+}
+
+#[test]
+fn who_waits_first_is_served_first() {
+    every_schedule(|| {
+        let room = Arc::new(TestRoom::new(10));
+        assert!(room.take(10));
+        let first = room.take_or_queue(9).expect("not stuck").expect("no room");
+        let late = {
+            let room = Arc::clone(&room);
+            // One byte would fit at any time after the first piece is back, but the one in front wants more.
+            thread::spawn(move || take(&room, 1))
+        };
+        let giver = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || {
+                room.give_back(5);
+                assert!(!room.take(1), "past the one who waits");
+                room.give_back(5);
+            })
+        };
+        let mut first = first;
+        assert_eq!(first.wait(LONG), Some(Ok(())));
+        giver.join().expect("no panic");
+        late.join().expect("no panic").expect("not stuck");
+        assert_eq!(room.used_bytes(), 10);
+    });
+}
+
+#[test]
+fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
+    every_schedule(|| {
+        let room = Arc::new(TestRoom::new(10));
+        assert!(room.take(6));
+        let large = room.take_or_queue(8).expect("not stuck").expect("no room");
+        let small = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || take(&room, 4))
+        };
+        let giver = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || room.give_back(6))
+        };
+        // Given up before it is served, or after.
+        drop(large);
+        small.join().expect("no panic").expect("not stuck");
+        giver.join().expect("no panic");
+        assert_eq!(room.used_bytes(), 4);
+    });
+}
+
+#[test]
+fn who_waits_hears_of_an_error_and_of_its_end() {
+    every_schedule(|| {
+        let room = Arc::new(TestRoom::new(10));
+        assert!(room.take(10));
+        let answers = Arc::new(Mutex::new((0, 0)));
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let (room, answers) = (Arc::clone(&room), Arc::clone(&answers));
+                thread::spawn(move || match take(&room, 10) {
+                    Ok(()) => {
+                        room.give_back(10);
+                        answers.lock().expect("no panic").0 += 1;
+                    }
+                    Err(error) => {
+                        assert_eq!(error, "broken");
+                        answers.lock().expect("no panic").1 += 1;
+                    }
+                })
+            })
+            .collect();
+        room.set_stuck(Some("broken"));
+        room.set_stuck(None);
+        room.give_back(10);
+        for waiter in waiters {
+            waiter.join().expect("no panic");
+        }
+        let (served, refused) = *answers.lock().expect("no panic");
+        assert_eq!(served + refused, 3);
+        assert_eq!(room.used_bytes(), 0);
+        assert!(room.stuck().is_none());
+    });
+}
+
+#[test]
+fn who_waits_notices_another_limit() {
+    every_schedule(|| {
+        let room = Arc::new(TestRoom::new(4));
+        assert!(room.take(4));
+        let waiter = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || take(&room, 4))
+        };
+        room.set_limit(8);
+        waiter.join().expect("no panic").expect("not stuck");
+        assert_eq!((room.used_bytes(), room.limit_bytes()), (8, 8));
+        // Too large for a limit since lowered: alone, when nothing else is in use.
+        room.set_limit(2);
+        let waiter = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || take(&room, 3))
+        };
+        room.give_back(4);
+        room.give_back(4);
+        waiter.join().expect("no panic").expect("not stuck");
+        assert_eq!(room.used_bytes(), 3);
+    });
+}

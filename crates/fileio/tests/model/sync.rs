@@ -1,0 +1,53 @@
+//! What `src/sync.rs` is in the library, made of `shuttle`'s types with `parking_lot`'s face.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+pub(crate) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+/// The inner guard is away only while a condition variable has it.
+pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().expect("no thread panics")))
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("held")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("held")
+    }
+}
+
+pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self(shuttle::sync::Condvar::new())
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Never times out, so that a lost wake-up is a deadlock and not a delay.
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _most: Duration) {
+        let held = guard.0.take().expect("held");
+        guard.0 = Some(self.0.wait(held).expect("no thread panics"));
+    }
+}
