@@ -80,6 +80,12 @@ pub enum Reason {
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// It would have to wait, and was told not to.
+    #[error("the call would block")]
+    WouldBlock,
+    /// The file ends before the range that was to be read in full.
+    #[error("the file ends before the range does")]
+    PastEnd,
 }
 
 /// A damage of the volume: where, and exactly what.
@@ -173,6 +179,7 @@ impl From<Error> for throughline_fileio::Error {
             Error::Caller(Reason::NoSpace) => Self::Caller(R::NoSpace),
             Error::Caller(Reason::TooLarge) => Self::Caller(R::TooLarge),
             Error::Caller(Reason::ReadOnly) => Self::Caller(R::ReadOnly),
+            Error::Caller(Reason::WouldBlock) => Self::Caller(R::WouldBlock),
             Error::Caller(Reason::Invalid(what)) => Self::Caller(R::Invalid(what)),
             Error::Unsupported(what) => Self::Unsupported(what),
             other => Self::mapper(other),
@@ -190,6 +197,7 @@ impl From<throughline_fileio::Error> for Error {
             E::Caller(R::NoSpace) => Reason::NoSpace.into(),
             E::Caller(R::TooLarge) => Reason::TooLarge.into(),
             E::Caller(R::ReadOnly) => Reason::ReadOnly.into(),
+            E::Caller(R::WouldBlock) => Reason::WouldBlock.into(),
             E::Caller(R::Invalid(what)) => Reason::Invalid(what).into(),
             E::Caller(_) => Reason::Invalid("file I/O request").into(),
             E::Device(e) => Self::Device(e),

@@ -100,6 +100,28 @@ impl RawFile {
         })
     }
 
+    /// Writes at the end; returns where the bytes are, and how many were written. Appends never overlap.
+    ///
+    /// # Errors
+    /// As [`RawFile::write_at`].
+    pub fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
+        self.check_writable()?;
+        let len = bufs
+            .iter()
+            .fold(0_u64, |sum, buf| sum.saturating_add(buf.len() as u64));
+        self.gate.exclusive(|| {
+            let offset = self.len();
+            if len == 0 {
+                return Ok((offset, 0));
+            }
+            let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
+            if !self.can_grow() {
+                return Err(Reason::NoSpace.into());
+            }
+            Ok((offset, self.write_growing(bufs, offset, end)?))
+        })
+    }
+
     /// Whether a write up to `end` reaches into the last block of a plain file, where that is not whole, or behind it.
     /// Steady while the gate is held.
     fn grows(&self, end: u64) -> bool {

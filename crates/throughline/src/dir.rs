@@ -144,18 +144,26 @@ impl Dir {
     /// # Errors
     /// [`Reason::IsDir`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
     pub fn create_file(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
+        self.open_or_create(path, attributes, true)
+    }
+
+    /// Opens a regular file, emptied where `truncate`, or makes it; symbolic links are followed.
+    pub(crate) fn open_or_create(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &Attributes,
+        truncate: bool,
+    ) -> Result<File> {
         let place = self.place(path, Last::Follow)?;
-        match &place.inode {
-            Some(inode) => {
-                let file = File::new(&self.held.volume, Arc::clone(inode))?;
-                file.set_len(0)?;
-                Ok(file)
-            }
-            None => File::new(
-                &self.held.volume,
-                self.create_at(&place, NewKind::File, 0o666, attributes)?,
-            ),
+        let Some(inode) = &place.inode else {
+            let inode = self.create_at(&place, NewKind::File, 0o666, attributes)?;
+            return File::new(&self.held.volume, inode);
+        };
+        let file = File::new(&self.held.volume, Arc::clone(inode))?;
+        if truncate {
+            file.set_len(0)?;
         }
+        Ok(file)
     }
 
     /// Makes a regular file where there is nothing yet, not even a symbolic link.

@@ -57,6 +57,12 @@ impl From<throughline_ext::Error> for Error {
     }
 }
 
+impl From<throughline_fileio::Error> for Error {
+    fn from(error: throughline_fileio::Error) -> Error {
+        throughline_ext::Error::from(error).into()
+    }
+}
+
 impl From<throughline_block::Error> for Error {
     fn from(error: throughline_block::Error) -> Error {
         Error::Device(error)
@@ -82,6 +88,8 @@ impl From<Error> for io::Error {
                 Reason::TooManyLinks => K::TooManyLinks,
                 Reason::Busy(_) => K::ResourceBusy,
                 Reason::CrossDevice => K::CrossesDevices,
+                Reason::WouldBlock => K::WouldBlock,
+                Reason::PastEnd => K::UnexpectedEof,
                 _ => K::InvalidInput,
             },
             Error::Device(_) => K::Other,

@@ -23,23 +23,35 @@
 //! - Errors say whose fault they are; see [`Error`].
 #![forbid(unsafe_code)]
 
+mod copy;
+mod cursor;
 mod dir;
 mod error;
 mod file;
+mod handle;
+mod hints;
 mod info;
 mod metadata;
+mod mode;
 mod open;
+mod raw;
+mod source;
 mod time;
 mod volume;
 
+pub use cursor::Cursor;
 pub use dir::{Dir, DirEntry, ReadDir};
 pub use error::{Error, Result};
 pub use file::File;
+pub use handle::Handle;
+pub use hints::{Advice, SyncRange};
 pub use info::{DeviceState, IoCounts, JournalState, VolumeInfo};
 pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
+pub use mode::FileOptions;
 pub use open::OpenOptions;
+pub use raw::RawFile;
 pub use throughline_block::{BioInfo, Event, Listener, Subscription};
 pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
 pub use throughline_ext::{Corrupt, Fallocate, Reason, RenameMode, StatFs};
-pub use throughline_fileio::RawFile;
+pub use throughline_fileio::DirtyLimits;
 pub use volume::Volume;

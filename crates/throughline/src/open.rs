@@ -7,9 +7,11 @@ use std::sync::Arc;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
 use throughline_ext::{Fs, Reason};
-use throughline_fileio::RawFile;
+use throughline_fileio::DirtyLimits;
 
 use crate::error::{Error, Result};
+use crate::mode::FileOptions;
+use crate::raw::RawFile;
 use crate::volume::Volume;
 
 /// Options for opening a [`Volume`] or a [`RawFile`]. As made by [`OpenOptions::new`]: reading and writing, direct, from
@@ -22,6 +24,12 @@ pub struct OpenOptions {
     offset_bytes: u64,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
+    create: bool,
+    truncate: bool,
+    buffered: bool,
+    cache_bytes: Option<u64>,
+    dirty_limits: DirtyLimits,
+    readahead_max_bytes: Option<u64>,
 }
 
 impl Default for OpenOptions {
@@ -40,6 +48,12 @@ impl OpenOptions {
             offset_bytes: 0,
             bio_target_bytes: None,
             allow_unclean: false,
+            create: false,
+            truncate: false,
+            buffered: true,
+            cache_bytes: None,
+            dirty_limits: DirtyLimits::default(),
+            readahead_max_bytes: None,
         }
     }
 
@@ -76,6 +90,43 @@ impl OpenOptions {
     /// Write although the volume was not closed cleanly or has recorded errors. `e2fsck` should run instead.
     pub fn allow_unclean(&mut self, allow: bool) -> &mut Self {
         self.allow_unclean = allow;
+        self
+    }
+
+    /// Memory for the page cache, in bytes; `None` takes a quarter of what the process may use.
+    pub fn cache_bytes(&mut self, bytes: Option<u64>) -> &mut Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// How much memory may be dirty, and from where on it is written back without being asked.
+    pub fn dirty_limits(&mut self, limits: DirtyLimits) -> &mut Self {
+        self.dirty_limits = limits;
+        self
+    }
+
+    /// The longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
+    pub fn readahead_max(&mut self, bytes: Option<u64>) -> &mut Self {
+        self.readahead_max_bytes = bytes;
+        self
+    }
+
+    /// Whether [`OpenOptions::open_raw`] gives a handle that goes through the cache (the default). [`RawFile::reopen`] gives
+    /// the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
+    pub fn buffered(&mut self, buffered: bool) -> &mut Self {
+        self.buffered = buffered;
+        self
+    }
+
+    /// [`OpenOptions::open_raw`] makes a plain file where there is nothing.
+    pub fn create(&mut self, create: bool) -> &mut Self {
+        self.create = create;
+        self
+    }
+
+    /// [`OpenOptions::open_raw`] empties a plain file, once it is locked.
+    pub fn truncate(&mut self, truncate: bool) -> &mut Self {
+        self.truncate = truncate;
         self
     }
 
@@ -117,10 +168,32 @@ impl OpenOptions {
     /// # Errors
     /// [`Error::Open`].
     pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
-        Ok(RawFile::new(self.disk(path.as_ref())?))
+        let disk = self.disk_with(path.as_ref(), self.create, self.truncate)?;
+        Ok(self.raw(disk))
+    }
+
+    /// As [`OpenOptions::open_raw`], on a device of the caller's own. [`OpenOptions::offset`] counts; engine, direct I/O
+    /// and locking are the device's affair.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open_raw_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
+        let disk = self
+            .disk_on(device)
+            .map_err(|source| Error::open(Path::new("(device)"), source))?;
+        Ok(self.raw(disk))
+    }
+
+    fn raw(&self, disk: Arc<Disk>) -> RawFile {
+        let mode = FileOptions::new().direct(!self.buffered).mode();
+        RawFile::new(throughline_fileio::RawFile::new(disk), mode)
     }
 
     fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
+        self.disk_with(path, false, false)
+    }
+
+    fn disk_with(&self, path: &Path, create: bool, truncate: bool) -> Result<Arc<Disk>> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
             _ => Error::open(path, source),
@@ -134,6 +207,8 @@ impl OpenOptions {
             .engine(self.engine)
             .direct(self.direct)
             .write(!self.read_only)
+            .create(create)
+            .truncate(truncate)
             .lock(lock)
             .open(path)
             .map_err(failed)?;

