@@ -25,8 +25,7 @@ pub fn read(
     bufs: &mut [IoSliceMut<'_>],
     stream: &ReadStream,
 ) -> Result<usize> {
-    let _ = (host, offset, bufs, stream);
-    todo!()
+    cache::read(host, offset, bufs, stream)
 }
 
 /// Puts `bufs` into the cache from file byte `offset` on, and lengthens the file in memory where they end behind its
@@ -41,8 +40,7 @@ pub fn write(
     bufs: &[IoSlice<'_>],
     wait: Wait,
 ) -> Result<Accepted> {
-    let _ = (host, offset, bufs, wait);
-    todo!()
+    cache::write(host, offset, bufs, wait)
 }
 
 /// Makes the calling thread pay for what it dirtied: a pause, where dirty memory is past what needs none. To be called
@@ -54,21 +52,19 @@ pub fn pause(host: &dyn Backing, accepted: Accepted) {
         .balance(accepted.dirtied_bytes);
 }
 
-/// Writes back what is dirty in the range, and waits for it and for what is under write-back there: the data and its mapping are then with the
-/// device and the journal, not yet flushed.
+/// Writes back what is dirty in the range, and waits for it and for what is under write-back there: the data and its
+/// mapping are then with the device and the journal, not yet flushed. What becomes dirty meanwhile is not waited for. A file of
+/// which nothing in the range is dirty costs no more than to see that.
+///
+/// It waits for a frozen file to thaw, so whoever froze it flushes first.
 ///
 /// # Errors
-/// What write-back of the file met, again at each call until it can be done.
+/// What writing it met just now, so it comes again at each call until it can be done; that the cache was closed.
 pub fn flush(host: &Arc<dyn Backing>, range: Range<u64>) -> Result<()> {
-    let _ = (host, range);
-    todo!()
+    host.space().cache().writeback.flush(host, range)
 }
 
-/// Starts writing back what is dirty in the range, and does not wait.
+/// Starts writing back what is dirty in the range, and does not wait. What fails is tried again like any write-back.
 pub fn start_flush(host: &Arc<dyn Backing>, range: Range<u64>) {
-    let _ = (host, range);
-    todo!()
+    host.space().cache().writeback.start_flush(host, range);
 }
-
-#[allow(unused_imports)]
-use cache as _;

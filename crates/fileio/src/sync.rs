@@ -4,6 +4,6 @@
 //! can include its source file (`#[path]`) next to a `sync` module of its own made of `shuttle`'s types, and run the very
 //! same code under every schedule: see `tests/model/main.rs`, run by `cargo test -p throughline-fileio --test model`.
 
-pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use parking_lot::{Condvar, Mutex};

@@ -42,6 +42,9 @@ pub use backing::{Backing, Holes};
 pub use space::AddressSpace;
 pub use write::Accepted;
 
+pub(crate) use read::read;
+pub(crate) use write::write;
+
 pub(crate) use activity::{Activity, Frozen, Running};
 pub(crate) use span::{DirtyPiece, DirtyRun};
 
@@ -82,17 +85,22 @@ impl PageCache {
         &self.throttle
     }
 
+    /// Its flusher: what it has done, and when it writes.
+    pub fn writeback(&self) -> &Writeback {
+        &self.writeback
+    }
+
     /// Writes back all that is dirty, of every file.
     ///
     /// # Errors
     /// The first that a write-back met.
     pub fn flush_all(&self) -> crate::Result<()> {
-        todo!()
+        self.writeback.flush_all()
     }
 
     /// Ends its threads. What is still dirty is lost: [`PageCache::flush_all`] comes first.
     pub fn close(&self) {
-        todo!()
+        self.writeback.close();
     }
 
     /// Memory for folios: the budget, and what is in use, in bytes.

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 /// What is cached of one file. It lives in the file's object in memory and holds no reference to it.
 pub struct AddressSpace {
     cache: Arc<PageCache>,
+    /// The flusher's own.
+    pub(crate) flushing: crate::writeback::FileState,
 }
 
 impl AddressSpace {
@@ -17,7 +19,10 @@ impl AddressSpace {
     /// kept in blocks of that, or of 4 KiB where it is smaller.
     pub fn new(cache: Arc<PageCache>, size: u64, block_bytes: u32) -> AddressSpace {
         let _ = (size, block_bytes);
-        AddressSpace { cache }
+        AddressSpace {
+            cache,
+            flushing: crate::writeback::FileState::default(),
+        }
     }
 
     /// The cache it is part of.
@@ -103,6 +108,11 @@ impl AddressSpace {
         unit_bytes: u32,
     ) -> Option<DirtyRun> {
         let _ = (range, most_bytes, unit_bytes);
+        todo!()
+    }
+
+    /// The folio that the last sequential writer is in, as file bytes; `None` where it has filled it.
+    pub(crate) fn append_tail(&self) -> Option<Range<u64>> {
         todo!()
     }
 

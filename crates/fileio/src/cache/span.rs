@@ -26,6 +26,8 @@ pub(crate) struct DirtyRun {
     pub(crate) range: Range<u64>,
     /// Ascending, each where the one before ended.
     pub(crate) pieces: Vec<DirtyPiece>,
+    /// The file's size when it was taken.
+    pub(crate) file_size: u64,
     /// Allocation units of it for which room was promised.
     pub(crate) reserved_units: u64,
 }

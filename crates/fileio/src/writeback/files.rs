@@ -1,0 +1,276 @@
+//! The files that are dirty, and whose turn it is: [`Files`].
+//!
+//! ```text
+//!            dirty ─► Ready ─► (its turn) ─► written ─► InFlight ─ a run ends ─► Ready, or forgotten when clean
+//!                       ▲                  └► only its tail is dirty ─► Tail ──┐
+//!                       ├──────────── age, pressure, a turn's end ─────────────┤
+//!                       ├──────────── thaw ─────────────────────────── Frozen ◄┤
+//!                       └──────────── time ─────────────────────────── Failed ◄┘
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cache::Backing;
+use crate::error::Error;
+
+/// The pause before a file whose write-back failed is tried again, at first and at most.
+const RETRY: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(30);
+
+/// A file's number in here; never used twice.
+pub(super) type Key = u64;
+
+/// Where a file waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In line for background work.
+    Ready,
+    /// For one of its runs to end: all that is dirty is on its way.
+    InFlight,
+    /// All that is dirty is where it is being appended to.
+    Tail,
+    /// For a thaw.
+    Frozen,
+    /// For its retry.
+    Failed,
+}
+
+/// A file that is dirty, under write-back, or has somebody waiting for it.
+pub(super) struct File {
+    pub(super) host: Arc<dyn Backing>,
+    pub(super) place: Place,
+    /// Where background work goes on.
+    pub(super) cursor: u64,
+    /// Where the last run ended.
+    pub(super) last_end: u64,
+    /// Nothing in it is dirty for longer.
+    pub(super) dirty_since: Instant,
+    /// Its runs in flight, in the order in which they were taken.
+    pub(super) runs: VecDeque<u64>,
+    /// What is to be done for it otherwise than by turns.
+    pub(super) jobs: Vec<u64>,
+    pub(super) failure: Option<Failure>,
+}
+
+/// A write-back that failed.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    retry_at: Instant,
+    pause: Duration,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Files {
+    files: HashMap<Key, File>,
+    /// By the address of the file's space, which the file keeps alive.
+    by_space: HashMap<usize, Key>,
+    last_key: Key,
+    /// The file whose turn it is in front.
+    ready: VecDeque<Key>,
+    tails: Vec<Key>,
+    frozen: Vec<Key>,
+    failed: Vec<Key>,
+}
+
+fn address(host: &Arc<dyn Backing>) -> usize {
+    std::ptr::from_ref(host.space()).addr()
+}
+
+impl Files {
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    pub(super) fn get(&mut self, key: Key) -> Option<&mut File> {
+        self.files.get_mut(&key)
+    }
+
+    pub(super) fn any(&self) -> Option<&File> {
+        self.files.values().next()
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.files.keys().copied().collect()
+    }
+
+    /// The file's key; it enters where it is not known.
+    pub(super) fn enter(&mut self, host: Arc<dyn Backing>) -> Key {
+        let address = address(&host);
+        if let Some(key) = self.by_space.get(&address) {
+            return *key;
+        }
+        self.last_key += 1;
+        let file = File {
+            host,
+            place: Place::Ready,
+            cursor: 0,
+            last_end: 0,
+            dirty_since: Instant::now(),
+            runs: VecDeque::new(),
+            jobs: Vec::new(),
+            failure: None,
+        };
+        self.files.insert(self.last_key, file);
+        self.by_space.insert(address, self.last_key);
+        self.ready.push_back(self.last_key);
+        self.last_key
+    }
+
+    /// Forgets the file where nothing is left to do for it. Answers its host, to be let go when all else is done.
+    pub(super) fn forget_clean(&mut self, key: Key) -> Option<Arc<dyn Backing>> {
+        let file = self.files.get(&key)?;
+        let space = file.host.space();
+        let is_busy = !file.runs.is_empty() || !file.jobs.is_empty() || space.dirty_bytes() > 0;
+        if is_busy || !space.flushing.delist(|| space.dirty_bytes() > 0) {
+            return None;
+        }
+        let file = self.files.remove(&key)?;
+        self.by_space.remove(&address(&file.host));
+        self.take_out(key, file.place);
+        Some(file.host)
+    }
+
+    /// Lets all files go.
+    pub(super) fn clear(&mut self) -> Vec<Arc<dyn Backing>> {
+        let hosts = self.files.drain().map(|(_, file)| file.host).collect();
+        *self = Files {
+            last_key: self.last_key,
+            ..Files::default()
+        };
+        hosts
+    }
+
+    /// The file whose turn it is.
+    pub(super) fn front(&self) -> Option<Key> {
+        self.ready.front().copied()
+    }
+
+    /// How many files are in line.
+    pub(super) fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The next file's turn.
+    pub(super) fn next_turn(&mut self) {
+        self.ready.rotate_left(usize::from(!self.ready.is_empty()));
+    }
+
+    /// Moves a file.
+    pub(super) fn put(&mut self, key: Key, place: Place) {
+        let Some(file) = self.files.get_mut(&key) else {
+            return;
+        };
+        let from = std::mem::replace(&mut file.place, place);
+        if from == place {
+            return;
+        }
+        self.take_out(key, from);
+        match place {
+            Place::Ready => self.ready.push_back(key),
+            Place::Tail => self.tails.push(key),
+            Place::Frozen => self.frozen.push(key),
+            Place::Failed => self.failed.push(key),
+            Place::InFlight => {}
+        }
+    }
+
+    fn take_out(&mut self, key: Key, from: Place) {
+        match from {
+            // Mostly the one in front.
+            Place::Ready if self.ready.front() == Some(&key) => drop(self.ready.pop_front()),
+            Place::Ready => self.ready.retain(|other| *other != key),
+            Place::Tail => self.tails.retain(|other| *other != key),
+            Place::Frozen => self.frozen.retain(|other| *other != key),
+            Place::Failed => self.failed.retain(|other| *other != key),
+            Place::InFlight => {}
+        }
+    }
+
+    /// Puts all files of a place in line again. Whether there was one.
+    pub(super) fn all_ready(&mut self, from: Place) -> bool {
+        let keys = std::mem::take(match from {
+            Place::Tail => &mut self.tails,
+            Place::Frozen => &mut self.frozen,
+            Place::Failed => &mut self.failed,
+            Place::Ready | Place::InFlight => return false,
+        });
+        for key in &keys {
+            if let Some(file) = self.files.get_mut(key) {
+                file.place = Place::Ready;
+                self.ready.push_back(*key);
+            }
+        }
+        !keys.is_empty()
+    }
+
+    /// A write-back of the file failed: it waits for its retry.
+    pub(super) fn fail(&mut self, key: Key, error: Error, now: Instant) {
+        let Some(file) = self.files.get_mut(&key) else {
+            return;
+        };
+        match &mut file.failure {
+            Some(failure) => failure.error = error,
+            none => {
+                *none = Some(Failure {
+                    error,
+                    retry_at: now + RETRY.start,
+                    pause: RETRY.start,
+                });
+            }
+        }
+        self.put(key, Place::Failed);
+    }
+
+    /// The file is whole again.
+    pub(super) fn recover(&mut self, key: Key) {
+        if let Some(file) = self.files.get_mut(&key)
+            && file.failure.take().is_some()
+        {
+            self.put(key, Place::Ready);
+        }
+    }
+
+    /// A file that waits for its retry.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        let file = self.files.get(self.failed.first()?)?;
+        file.failure.as_ref()
+    }
+
+    /// When the next retry is due.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.failed
+            .iter()
+            .filter_map(|key| Some(self.files.get(key)?.failure.as_ref()?.retry_at))
+            .min()
+    }
+
+    /// The files whose retry is due. They stay where they are until they are whole; the next retry comes later each time.
+    pub(super) fn retries(&mut self, now: Instant) -> Vec<Key> {
+        let mut due = Vec::new();
+        for key in &self.failed {
+            if let Some(failure) = self.files.get_mut(key).and_then(|f| f.failure.as_mut())
+                && failure.retry_at <= now
+            {
+                failure.pause = (failure.pause * 2).min(RETRY.end);
+                failure.retry_at = now + failure.pause;
+                due.push(*key);
+            }
+        }
+        due
+    }
+
+    /// The files in which something has been dirty for `age`; they count anew from now on.
+    pub(super) fn aged(&mut self, age: Duration, now: Instant) -> Vec<Key> {
+        let mut aged = Vec::new();
+        for (key, file) in &mut self.files {
+            if now.duration_since(file.dirty_since) >= age {
+                file.dirty_since = now;
+                aged.push(*key);
+            }
+        }
+        aged
+    }
+}

@@ -1,0 +1,201 @@
+//! What is to be written otherwise than by turns: [`Jobs`].
+//!
+//! A job is one ascending pass over ranges of a file, so it ends although others go on dirtying the file. A job that somebody
+//! waits for ends when all that was dirty or under write-back in its range when it began is on the device and committed, or
+//! could not be: it counts the runs that touch its range, its own and others'. What was under write-back already when it
+//! began may have become dirty again before that: when such a run has ended, the job looks at its range once more.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::files::Key;
+use super::reply::Reply;
+use crate::error::Error;
+
+/// A job gives up its pass after so many runs that failed.
+const MAX_FAILURES: u32 = 4;
+
+/// How pressing a job is, the most pressing first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Somebody wants it, and may wait for it.
+    Urgent,
+    /// A stream has passed.
+    Passed,
+    /// It has been dirty for long.
+    Aged,
+    /// It failed before.
+    Retry,
+}
+
+pub(super) type JobId = u64;
+
+/// One pass over a file.
+pub(super) struct Job {
+    pub(super) file: Key,
+    pub(super) kind: Kind,
+    pub(super) range: Range<u64>,
+    /// What it has not looked at yet.
+    scan: VecDeque<Range<u64>>,
+    /// Runs that touch the range and have not ended.
+    pending: usize,
+    failures: u32,
+    error: Option<Error>,
+    reply: Option<Arc<Reply>>,
+}
+
+impl Job {
+    /// Where it goes on.
+    pub(super) fn next(&self) -> Option<Range<u64>> {
+        self.scan.front().cloned()
+    }
+
+    /// It has looked at everything before `at`; `None`: at all of the range that is first.
+    pub(super) fn looked(&mut self, at: Option<u64>) {
+        if let Some(range) = self.scan.front_mut() {
+            range.start = at.unwrap_or(range.end);
+            if range.start >= range.end {
+                self.scan.pop_front();
+            }
+        }
+    }
+
+    /// Whether a file that failed is tried all the same.
+    pub(super) fn insists(&self) -> bool {
+        matches!(self.kind, Kind::Urgent | Kind::Retry)
+    }
+
+    /// It does no more than wait for what is in flight.
+    pub(super) fn give_up(&mut self, error: Option<Error>) {
+        self.scan.clear();
+        self.error = self.error.take().or(error);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.scan.is_empty() && self.pending == 0
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Jobs {
+    jobs: HashMap<JobId, Job>,
+    last_id: JobId,
+    /// Those that have something to look at, by [`Kind`].
+    lines: [VecDeque<JobId>; 4],
+    /// Those whose file is frozen.
+    frozen: Vec<JobId>,
+}
+
+impl Jobs {
+    /// A job over `range` of the file, which waits for `runs` runs that are in flight.
+    pub(super) fn add(
+        &mut self,
+        file: Key,
+        kind: Kind,
+        range: Range<u64>,
+        runs: usize,
+        reply: Option<Arc<Reply>>,
+    ) -> JobId {
+        self.last_id += 1;
+        let job = Job {
+            file,
+            kind,
+            scan: VecDeque::from([range.clone()]),
+            range,
+            pending: runs,
+            failures: 0,
+            error: None,
+            reply,
+        };
+        self.jobs.insert(self.last_id, job);
+        self.lines[kind as usize].push_back(self.last_id);
+        self.last_id
+    }
+
+    pub(super) fn get(&mut self, id: JobId) -> Option<&mut Job> {
+        self.jobs.get_mut(&id)
+    }
+
+    /// Takes the next job of a kind out of line.
+    pub(super) fn take(&mut self, kind: Kind) -> Option<JobId> {
+        self.lines[kind as usize].pop_front()
+    }
+
+    /// Puts a job that was taken in line again, if there is something left for it to look at.
+    pub(super) fn put_back(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get(&id)
+            && !job.scan.is_empty()
+        {
+            self.lines[job.kind as usize].push_back(id);
+        }
+    }
+
+    /// A job that was taken waits for its file's thaw.
+    pub(super) fn put_frozen(&mut self, id: JobId) {
+        self.frozen.push(id);
+    }
+
+    /// Files have thawed.
+    pub(super) fn thaw(&mut self) {
+        for id in std::mem::take(&mut self.frozen) {
+            self.put_back(id);
+        }
+    }
+
+    /// A run more that touches the job's range.
+    pub(super) fn run_begins(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.pending += 1;
+        }
+    }
+
+    /// A run that touches the job's range has ended. `again`: it was in flight when the job began.
+    pub(super) fn run_ends(&mut self, id: JobId, error: Option<&Error>, again: Option<Range<u64>>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.pending -= 1;
+        if let Some(range) = again {
+            // Whether it failed or not: this job's own attempt is what counts.
+            let range = range.start.max(job.range.start)..range.end.min(job.range.end);
+            if job.error.is_none() || job.failures < MAX_FAILURES {
+                let was_idle = job.scan.is_empty();
+                job.scan.push_back(range);
+                if was_idle {
+                    self.lines[job.kind as usize].push_back(id);
+                }
+            }
+        } else if let Some(error) = error {
+            job.failures += 1;
+            job.error.get_or_insert_with(|| error.clone());
+            if job.failures >= MAX_FAILURES {
+                job.scan.clear();
+            }
+        }
+    }
+
+    /// Ends the job if it is done: answers it, and says of which file it was and whether it went well.
+    pub(super) fn end(&mut self, id: JobId) -> Option<Ended> {
+        if !self.jobs.get(&id)?.has_ended() {
+            return None;
+        }
+        let job = self.jobs.remove(&id)?;
+        let ended = Ended {
+            file: job.file,
+            is_whole: job.error.is_none() && job.range == (0..u64::MAX),
+        };
+        if let Some(reply) = job.reply {
+            reply.end(job.error.map_or(Ok(()), Err));
+        }
+        Some(ended)
+    }
+}
+
+/// A job that is done.
+pub(super) struct Ended {
+    pub(super) file: Key,
+    /// All of the file was written, without an error.
+    pub(super) is_whole: bool,
+}

@@ -1,0 +1,202 @@
+//! A run: adjacent dirty blocks of one file on their way to the device.
+//!
+//! ```text
+//!   claim ─ data to the stream ─ claim ─ data …   then, when all of it is done:   commit (or abandon) ─ clean (or dirty again)
+//! ```
+//!
+//! Invariant: claims are settled (committed or abandoned) when none of the run's data is on its way any more, and before its
+//! blocks are clean.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use throughline_block::{Disk, Stream};
+
+use crate::cache::{Backing, DirtyRun, Running};
+use crate::error::{Error, Result};
+use crate::mapper::{Claim, ClaimKind, Mapper};
+
+use super::files::Key;
+use super::jobs::JobId;
+
+/// See the module.
+pub(super) struct Run {
+    pub(super) file: Key,
+    pub(super) host: Arc<dyn Backing>,
+    dirty: DirtyRun,
+    mapper: Option<Box<dyn Mapper>>,
+    /// Those that need a commit.
+    claims: Vec<Claim>,
+    /// Pieces of memory on their way.
+    pending: usize,
+    error: Option<Error>,
+    /// Whom its end concerns, and whether they began after it.
+    pub(super) jobs: Vec<(JobId, Concern)>,
+    /// Keeps a freeze out until the run is no more.
+    _running: Running,
+}
+
+/// What a run is to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern {
+    /// Taken after the job began: it carries what the job wants written.
+    Counts,
+    /// In flight when the job began: its blocks may have been dirty again.
+    LookAgain,
+}
+
+/// What became of a run.
+pub(super) struct Outcome {
+    pub(super) result: Result<()>,
+    /// Something was committed.
+    pub(super) has_committed: bool,
+}
+
+impl Run {
+    pub(super) fn new(file: Key, host: Arc<dyn Backing>, dirty: DirtyRun, running: Running) -> Run {
+        Run {
+            file,
+            host,
+            dirty,
+            mapper: None,
+            claims: Vec::new(),
+            pending: 0,
+            error: None,
+            jobs: Vec::new(),
+            _running: running,
+        }
+    }
+
+    /// The file bytes.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.dirty.range.clone()
+    }
+
+    /// Claims blocks for the run and gives its data to the stream, under the number `id`. An error ends it where it is:
+    /// the run has failed then.
+    pub(super) fn send(&mut self, id: u64, disk: &Disk, stream: &mut Stream) {
+        if let Err(error) = self.try_send(id, disk, stream) {
+            self.error = Some(error);
+        }
+    }
+
+    fn try_send(&mut self, id: u64, disk: &Disk, stream: &mut Stream) -> Result<()> {
+        let Range { start, end } = self.dirty.range;
+        // What follows may read the mapping: what is open goes to the device first.
+        stream.submit_open();
+        let mapper = Arc::clone(&self.host).writer(start, end - start)?;
+        let mapper = self.mapper.insert(mapper);
+        let (mut at, mut piece) = (start, 0);
+        while at < end {
+            stream.submit_open();
+            let claim = mapper.claim(at, end - at)?;
+            let claim_end = claim.file_offset.saturating_add(claim.len);
+            if claim.kind != ClaimKind::Overwrite {
+                self.claims.push(claim);
+            }
+            if claim.file_offset > at || claim_end <= at {
+                return Err(Error::Corrupt(format!(
+                    "file byte {at} was claimed as {} to {claim_end}",
+                    claim.file_offset
+                )));
+            }
+            let data_end = claim_end.min(end);
+            if claim.kind != ClaimKind::Overwrite {
+                zero_around(disk, &claim, at..data_end)?;
+            }
+            while at < data_end {
+                let Some(from) = self.dirty.pieces.get(piece) else {
+                    return Err(Error::Corrupt(format!(
+                        "nothing to write at file byte {at}"
+                    )));
+                };
+                let skip = (at - from.file_offset) as usize;
+                let left = from.range.len() - skip;
+                let len = left.min((data_end - at) as usize);
+                let bytes = from.range.start + skip..from.range.start + skip + len;
+                let device_offset = claim.device_offset + (at - claim.file_offset);
+                stream.add(device_offset, &from.pages, bytes, id);
+                self.pending += 1;
+                at += len as u64;
+                piece += usize::from(len == left);
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece of it has come back from the device.
+    pub(super) fn piece_ended(&mut self, result: throughline_block::Result<()>) {
+        self.pending -= 1;
+        if let Err(error) = result {
+            self.error.get_or_insert(error.into());
+        }
+    }
+
+    /// Whether all of its data has come back.
+    pub(super) fn has_ended(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// Settles its claims and its blocks. All of its data has come back.
+    pub(super) fn settle(mut self) -> Outcome {
+        debug_assert!(self.has_ended());
+        let settled = match self.error.take() {
+            None => self.commit(),
+            Some(error) => {
+                if let Some(mapper) = &self.mapper {
+                    mapper.abandon(&self.claims);
+                }
+                Err(error)
+            }
+        };
+        let has_committed = matches!(settled, Ok(true));
+        // What it did not use of what was promised to it goes back.
+        drop(self.mapper.take());
+        if settled.is_ok() {
+            let unit_bytes = u64::from(self.host.block_bytes().max(1));
+            let is_new = |claim: &&Claim| claim.kind == ClaimKind::New;
+            let new_bytes: u64 = self.claims.iter().filter(is_new).map(|c| c.len).sum();
+            let unused = self
+                .dirty
+                .reserved_units
+                .saturating_sub(new_bytes / unit_bytes);
+            if unused > 0 {
+                self.host.unreserve(unused);
+            }
+        }
+        let space = self.host.space();
+        space.write_back_ended(&*self.host, self.dirty, settled.is_ok());
+        Outcome {
+            result: settled.map(drop),
+            has_committed,
+        }
+    }
+
+    /// Enters the claims, and the size that the data reaches, where there is anything to enter.
+    fn commit(&self) -> Result<bool> {
+        let size = self.dirty.range.end.min(self.dirty.file_size);
+        let new_size = Some(size).filter(|size| *size > self.host.size_bytes());
+        let Some(mapper) = &self.mapper else {
+            return Ok(false);
+        };
+        if self.claims.is_empty() && new_size.is_none() {
+            return Ok(false);
+        }
+        // From here on the claims are the mapper's to give back.
+        mapper.commit(&self.claims, new_size).map(|()| true)
+    }
+}
+
+/// Writes zeros to what a fresh claim has around the run. As runs are in whole allocation units this is for mappers whose
+/// units are larger than they say; it waits for the device.
+fn zero_around(disk: &Disk, claim: &Claim, data: Range<u64>) -> Result<()> {
+    let before = data.start - claim.file_offset;
+    let behind = (claim.file_offset + claim.len) - data.end;
+    if before > 0 {
+        disk.write_zeroes(claim.device_offset, before)?;
+    }
+    if behind > 0 {
+        disk.write_zeroes(claim.device_offset + claim.len - behind, behind)?;
+    }
+    Ok(())
+}
