@@ -1,8 +1,10 @@
 //! A bio: one operation on one range of the device with the memory it uses. Plain data.
 //!
 //! Invariants: `len_bytes` is the sum of the segments' lengths; the segments are all of the operation's kind. A bio
-//! completes exactly once: submitting consumes it, and its memory comes back with the scope that lent it.
+//! completes exactly once: submitting consumes it, and its memory comes back with the scope that lent it, or, shared, is
+//! let go of.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -98,6 +100,15 @@ pub(crate) fn split_segment(segment: Segment<'_>, at: usize) -> (Segment<'_>, Se
         Segment::Write(memory) => {
             let (head, tail) = memory.split_at(at);
             (Segment::Write(head), Segment::Write(tail))
+        }
+        Segment::Shared { pages, from, len } => {
+            let tail = Segment::Shared {
+                pages: Arc::clone(&pages),
+                from: from + at,
+                len: len - at,
+            };
+            let len = at;
+            (Segment::Shared { pages, from, len }, tail)
         }
     }
 }

@@ -52,6 +52,11 @@ impl<'env> Builder<'env> {
         }
     }
 
+    /// From the next bio on another size that bios should not exceed.
+    pub(crate) fn set_target_bytes(&mut self, target_bytes: u64) {
+        self.target_bytes = target_bytes;
+    }
+
     /// Adds `segment` for the device bytes from `offset` on. Both are in whole logical blocks and inside the device.
     pub(crate) fn add(&mut self, offset: u64, segment: Segment<'env>, sink: &mut impl Sink<'env>) {
         let (mut offset, mut rest) = (offset, segment);

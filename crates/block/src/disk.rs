@@ -316,6 +316,23 @@ impl Disk {
             .check_range(op, offset, len, self.end_of_device())
     }
 
+    /// Whether a range may be written; refuses what no device could do.
+    pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(Op::Write, offset, len)
+    }
+
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(crate) fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
     pub(crate) fn bio_limits(&self) -> &BioLimits {
         &self.limits
     }

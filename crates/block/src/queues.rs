@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use thread_local::ThreadLocal;
-use throughline_device::{BlockDevice, Done, Op, Queue};
+use throughline_device::{BlockDevice, Done, Lane, Op, Queue};
 
 use crate::counters::{Counters, QueueCounters};
 use crate::error::{Error, Result};
@@ -69,14 +69,26 @@ impl Queues {
             .device
             .open_queue()
             .map_err(|source| Error::device(Op::Read, 0, 0, source))?;
-        let counters = Arc::new(QueueCounters::default());
-        self.counters.lock().push(Arc::clone(&counters));
+        let counters = self.new_counters();
         Ok(Box::new(CachePadded::new(Slot {
             queue,
             counters,
             done: Vec::new(),
             meter: Meter::new(&self.device.info().limits),
         })))
+    }
+
+    /// A queue for requests that own their memory, in no thread's stack, and its counters.
+    pub(crate) fn open_lane(&self) -> Result<(Lane, Arc<QueueCounters>)> {
+        let failed = |source| Error::device(Op::Write, 0, 0, source);
+        let lane = Lane::open(&*self.device).map_err(failed)?;
+        Ok((lane, self.new_counters()))
+    }
+
+    fn new_counters(&self) -> Arc<QueueCounters> {
+        let counters = Arc::new(QueueCounters::default());
+        self.counters.lock().push(Arc::clone(&counters));
+        counters
     }
 
     /// What all queues have counted so far.

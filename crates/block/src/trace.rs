@@ -21,6 +21,8 @@ struct Listening {
 }
 
 struct Sent {
+    /// Who was told that it was submitted, and is to hear its end.
+    to: Arc<Vec<Arc<dyn Listener>>>,
     bio: BioInfo,
     opened_at: Instant,
     submitted_at: Instant,
@@ -44,6 +46,19 @@ impl Trace {
         }))
     }
 
+    /// Changes who listens to the bios that are opened from now on; those on the device end as they began.
+    pub(crate) fn set_listeners(&mut self, to: Option<Arc<Vec<Arc<dyn Listener>>>>) {
+        match (&mut self.0, to) {
+            (None, None) => {}
+            (none @ None, to) => *none = Trace::new(to).0,
+            (Some(listening), Some(to)) => listening.to = to,
+            (Some(listening), None) if !listening.in_flight.is_empty() => {
+                listening.to = Arc::default();
+            }
+            (some, None) => *some = None,
+        }
+    }
+
     /// Whether anybody listens.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
@@ -61,6 +76,7 @@ impl Trace {
         listening.in_flight.insert(
             tag,
             Sent {
+                to: Arc::clone(&listening.to),
                 bio,
                 opened_at,
                 submitted_at,
@@ -78,12 +94,15 @@ impl Trace {
         let Some(sent) = listening.in_flight.remove(&done.tag) else {
             return;
         };
-        listening.tell(Event::Complete {
+        let event = Event::Complete {
             bio: sent.bio,
             queue_time: sent.submitted_at.saturating_duration_since(sent.opened_at),
             service_time: sent.submitted_at.elapsed().max(Duration::from_nanos(1)),
             ok: done.result.is_ok(),
-        });
+        };
+        for listener in sent.to.iter() {
+            listener.event(&event);
+        }
     }
 
     pub(crate) fn split(&self, offset_bytes: u64, reason: SplitReason) {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  scope(queue, |s| s.submit(..))     borrowed memory goes in, and is back when `scope` returns
+//!  Lane::submit(..)                   owned memory goes in, and the caller goes on
 //!        │ Request                    (operation, device range, memory)
 //!        ▼
 //!  dyn Queue   one thread's own       submit ─ kick ─ reap
@@ -43,6 +44,7 @@ mod buffer;
 mod device;
 #[cfg(not(miri))]
 mod host;
+mod lane;
 mod limits;
 mod memory;
 mod null;
@@ -57,6 +59,7 @@ pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]
 pub use host::LockMode;
+pub use lane::Lane;
 pub use limits::{DeviceInfo, DeviceKind, Limits};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;

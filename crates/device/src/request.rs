@@ -1,16 +1,25 @@
 //! A request to a device, and its completion.
 //!
-//! A [`Request`] is made by [`crate::scope`] alone. It carries raw pointers to memory that was lent to the
-//! scope; the scope does not end before each of its requests has come back to it (or the process aborts),
-//! so **while a `Request` value exists, the memory behind its segments is valid, and no one but the holder
-//! of the request uses it** (for reads) **or writes it** (for writes). Everything below rests on that.
+//! A [`Request`] is made by [`crate::scope`] and [`crate::Lane`] alone. It carries raw pointers, and **while a `Request`
+//! value exists, the memory behind its segments is valid, and no one but the holder of the request uses it** (for
+//! reads) **or writes it** (for writes). Everything below rests on that. It holds, segment by segment, for one of two reasons:
+//! - The memory was lent to a scope, which does not end before each of its requests has come back to it (or the process
+//!   aborts).
+//! - The memory is [`Pages`] of which the request holds a share, in `kept`, until it is dropped. Their bytes lie outside of
+//!   the [`Arc`], at an address that does not change, and to write them takes a `&mut Pages`, which an `Arc` gives to a sole
+//!   owner only. That needs nothing of the holder: a request that is forgotten keeps its memory for ever.
+//!
+//! An engine in turn does not let go of a `Request` before the system is done with its memory.
 
 use std::fmt;
 use std::io;
 use std::slice;
+use std::sync::Arc;
 
 use libc::iovec;
 use smallvec::SmallVec;
+
+use crate::Pages;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,32 +38,41 @@ pub enum Op {
 
 pub(crate) type Segments = SmallVec<[iovec; 4]>;
 
+/// Shares of memory that is not borrowed.
+pub(crate) type Kept = SmallVec<[Arc<Pages>; 1]>;
+
+/// The owner of requests that need none. No scope has this number: theirs are addresses.
+pub(crate) const LANE: usize = 0;
+
 /// One request, with the memory it may touch until it is dropped or given back.
 pub struct Request {
     tag: u64,
     offset_bytes: u64,
     len_bytes: u64,
-    /// Which scope lent the memory, and must get the request back.
+    /// Which scope lent the memory, and must get the request back; [`LANE`] where none did.
     owner: usize,
     segments: Segments,
+    /// Never read: what it holds stays.
+    _kept: Kept,
     op: Op,
     fua: bool,
 }
 
-// SAFETY: the segments came from `&mut [u8]` or `&[u8]`, both of which are `Send`, and the request is
+// SAFETY: the segments came from `&mut [u8]`, `&[u8]` or `Arc<Pages>`, all of which are `Send`, and the request is
 // their only holder (module head).
 unsafe impl Send for Request {}
 
 impl Request {
     /// # Safety
     /// Until the returned request is dropped, the segments' memory stays valid and initialised, and is
-    /// used by no one else (`op` read) or written by no one (`op` write).
+    /// used by no one else (`op` read) or written by no one (`op` write). That may rest on `kept`.
     pub(crate) unsafe fn new(
         owner: usize,
         tag: u64,
         op: Op,
         offset_bytes: u64,
         segments: Segments,
+        kept: Kept,
         fua: bool,
     ) -> Request {
         let len_bytes = segments.iter().map(|s| s.iov_len as u64).sum();
@@ -64,6 +82,7 @@ impl Request {
             len_bytes,
             owner,
             segments,
+            _kept: kept,
             op,
             fua,
         }
@@ -84,6 +103,7 @@ impl Request {
             len_bytes,
             owner,
             segments: Segments::new(),
+            _kept: Kept::new(),
             op,
             fua: false,
         }
@@ -143,7 +163,7 @@ impl Request {
             "only the memory of a read may be filled"
         );
         self.segments.iter_mut().map(|s| {
-            // SAFETY: a read's segments came from disjoint `&mut [u8]`, are valid while `self` exists
+            // SAFETY: a read's segments came from disjoint `&mut [u8]`, none from shares (`gather`), are valid while `self` exists
             // (module head), and are borrowed from here through `&mut self` only.
             unsafe { slice::from_raw_parts_mut(s.iov_base.cast::<u8>(), s.iov_len) }
         })

@@ -4,15 +4,20 @@
 //! and `scope` returns (or unwinds) only when the device is done with it. It counts the requests it made
 //! and takes each back by its owner number. A queue that lost one, or that panics while it is drained,
 //! leaves no way to know that the memory is free: then the process aborts.
+//!
+//! Memory that is owned ([`Segment::Shared`]) needs none of that: its request holds it, and holds everyone off changing
+//! it, for as long as the request exists ([`crate::Request`]). A queue that loses such a request loses memory, no more. In
+//! a [`scope`] it is waited for like the rest; a [`crate::Lane`] takes nothing else, and so can be left and come back to.
 
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use libc::iovec;
 
-use crate::request::Segments;
-use crate::{Completion, Op, Queue, Request};
+use crate::request::{Kept, Segments};
+use crate::{Completion, Op, Pages, Queue, Request};
 
 /// A piece of memory to be lent.
 #[derive(Debug)]
@@ -21,6 +26,15 @@ pub enum Segment<'env> {
     Read(&'env mut [u8]),
     /// To be written.
     Write(&'env [u8]),
+    /// To be written, and not borrowed: the request owns a share of it until it is done.
+    Shared {
+        /// The memory.
+        pages: Arc<Pages>,
+        /// The first byte of the piece in it.
+        from: usize,
+        /// The bytes of the piece.
+        len: usize,
+    },
 }
 
 impl Segment<'_> {
@@ -29,6 +43,7 @@ impl Segment<'_> {
         match self {
             Segment::Read(memory) => memory.len(),
             Segment::Write(memory) => memory.len(),
+            Segment::Shared { len, .. } => *len,
         }
     }
 
@@ -42,22 +57,51 @@ impl Segment<'_> {
         match self {
             Segment::Read(memory) => memory.as_ptr().addr(),
             Segment::Write(memory) => memory.as_ptr().addr(),
+            // An address is no access: one that is out of bounds is found out when the piece is used.
+            Segment::Shared { pages, from, .. } => pages.as_ptr().addr().wrapping_add(*from),
         }
     }
 
-    fn into_iovec(self, op: Op) -> iovec {
+    /// The memory, and what keeps it if that is not `'env`.
+    fn into_iovec(self, op: Op) -> (iovec, Option<Arc<Pages>>) {
         match (self, op) {
-            (Segment::Read(memory), Op::Read) => iovec {
-                iov_base: memory.as_mut_ptr().cast(),
-                iov_len: memory.len(),
-            },
-            (Segment::Write(memory), Op::Write) => iovec {
-                iov_base: memory.as_ptr().cast_mut().cast(),
-                iov_len: memory.len(),
-            },
+            (Segment::Read(memory), Op::Read) => {
+                let iov_base = memory.as_mut_ptr().cast();
+                let iov_len = memory.len();
+                (iovec { iov_base, iov_len }, None)
+            }
+            (Segment::Write(memory), Op::Write) => (to_be_written(memory), None),
+            (Segment::Shared { pages, from, len }, Op::Write) => {
+                let piece = to_be_written(&pages[from..][..len]);
+                (piece, Some(pages))
+            }
             (_, op) => panic!("a {op:?} cannot use memory lent for the other direction"),
         }
     }
+}
+
+fn to_be_written(memory: &[u8]) -> iovec {
+    iovec {
+        iov_base: memory.as_ptr().cast_mut().cast(),
+        iov_len: memory.len(),
+    }
+}
+
+/// The memory of `segments`, without the empty ones, and the shares that keep what is not borrowed of it.
+///
+/// # Panics
+/// If a segment is of the other kind than `op`, or outside of its pages: our own bug.
+pub(crate) fn gather<'env>(
+    op: Op,
+    segments: impl IntoIterator<Item = Segment<'env>>,
+) -> (Segments, Kept) {
+    let (mut pieces, mut kept) = (Segments::new(), Kept::new());
+    for segment in segments.into_iter().filter(|s| !s.is_empty()) {
+        let (piece, keep) = segment.into_iovec(op);
+        pieces.push(piece);
+        kept.extend(keep);
+    }
+    (pieces, kept)
 }
 
 /// What became of a request that was submitted through a [`Scope`].
@@ -73,6 +117,19 @@ pub struct Done {
     pub len_bytes: u64,
     /// All done, or why not.
     pub result: io::Result<()>,
+}
+
+impl From<Completion> for Done {
+    /// Lets go of the request and its memory.
+    fn from(completion: Completion) -> Done {
+        Done {
+            tag: completion.request.tag(),
+            op: completion.request.op(),
+            offset_bytes: completion.request.offset_bytes(),
+            len_bytes: completion.request.len_bytes(),
+            result: completion.result,
+        }
+    }
 }
 
 /// The lender: submits requests with memory of `'env` to one queue. See [`scope`].
@@ -123,13 +180,10 @@ impl<'env> Scope<'_, 'env> {
         fua: bool,
     ) {
         assert!(matches!(op, Op::Read | Op::Write), "{op:?} has no memory");
-        let mut pieces = Segments::new();
-        for segment in segments.into_iter().filter(|s| !s.is_empty()) {
-            pieces.push(segment.into_iovec(op));
-        }
-        // SAFETY: the segments are borrowed for 'env, reads exclusively (`into_iovec` checked the kind),
+        let (pieces, kept) = gather(op, segments);
+        // SAFETY: the segments are kept, or borrowed for 'env, reads exclusively (`gather` checked the kind),
         // and 'env outlives this scope, whose drop returns only when the request has come back.
-        let request = unsafe { Request::new(self.owner, tag, op, offset_bytes, pieces, fua) };
+        let request = unsafe { Request::new(self.owner, tag, op, offset_bytes, pieces, kept, fua) };
         self.out += 1;
         self.queue.submit(request);
     }
@@ -160,13 +214,7 @@ impl<'env> Scope<'_, 'env> {
             for completion in self.completions.drain(..) {
                 take_back(self.owner, &mut self.out, &completion);
                 got += 1;
-                done.push(Done {
-                    tag: completion.request.tag(),
-                    op: completion.request.op(),
-                    offset_bytes: completion.request.offset_bytes(),
-                    len_bytes: completion.request.len_bytes(),
-                    result: completion.result,
-                });
+                done.push(completion.into());
             }
             if got >= wait_for {
                 return;
@@ -207,7 +255,7 @@ impl Drop for Scope<'_, '_> {
 }
 
 /// Counts one request back in; the request itself is dropped by the caller, in this scope.
-fn take_back(owner: usize, out: &mut usize, completion: &Completion) {
+pub(crate) fn take_back(owner: usize, out: &mut usize, completion: &Completion) {
     if completion.request.owner() != owner || *out == 0 {
         abort("a queue gave a request back to another than its owner");
     }

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use throughline_device::{
-    AlignedBuf, AlignedPool, BlockDevice, Completion, Limits, MemoryDevice, NullDevice,
-    OffsetDevice, Op, Queue, Request, Segment, scope,
+    AlignedBuf, AlignedPool, BlockDevice, Completion, Done, Lane, Limits, MemoryDevice, NullDevice,
+    OffsetDevice, Op, PagePool, Pages, Queue, Request, Segment, scope,
 };
 
 #[test]
@@ -77,6 +77,111 @@ fn memory_of_the_wrong_direction_is_our_own_bug() {
             scope(&mut *queue, |s| {
                 s.submit(0, op, 0, [Segment::Write(&shared)], false)
             });
+        }));
+        assert!(panicked.is_err());
+    }
+}
+
+fn shared_pages(pool: &PagePool, bytes: usize, fill: u8) -> Arc<Pages> {
+    let mut pages = pool.take(bytes).unwrap();
+    pages.fill(fill);
+    Arc::new(pages)
+}
+
+fn share(pages: &Arc<Pages>, from: usize, len: usize) -> Segment<'static> {
+    let pages = Arc::clone(pages);
+    Segment::Shared { pages, from, len }
+}
+
+#[test]
+fn shared_memory_goes_with_borrowed_memory() {
+    let device = MemoryDevice::new(1 << 20);
+    let mut queue = device.open_queue().unwrap();
+    let mut pages = shared_pages(&PagePool::new(1 << 20), 4096, 3);
+    let (borrowed, mut back) = ([4; 512], [0; 2048]);
+    scope(&mut *queue, |s| {
+        let pieces = [
+            share(&pages, 1024, 512),
+            Segment::Write(&borrowed),
+            share(&pages, 0, 0),
+            share(&pages, 3072, 1024),
+        ];
+        s.submit(0, Op::Write, 0, pieces, false);
+        assert!(
+            Arc::get_mut(&mut pages).is_none(),
+            "the request has a share"
+        );
+        s.submit(0, Op::Read, 0, [Segment::Read(&mut back)], false);
+    });
+    let expected: Vec<u8> = [[3; 512], [4; 512], [3; 512], [3; 512]].concat();
+    assert_eq!(back[..], expected[..]);
+    assert!(Arc::get_mut(&mut pages).is_some());
+}
+
+#[test]
+fn a_lane_keeps_what_it_was_given() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 20));
+    let device = OffsetDevice::new(device, 65536, None).unwrap();
+    let pool = PagePool::new(1 << 20);
+    let mut lane = Lane::open(&device).unwrap();
+    let mut done: Vec<Done> = Vec::new();
+    for i in 0..4_u64 {
+        let pages = shared_pages(&pool, 4096, i as u8);
+        lane.submit(i, Op::Write, i * 4096, [share(&pages, 0, 4096)], i == 3);
+    }
+    assert_eq!(
+        (lane.in_flight(), pool.used_bytes()),
+        (4, 4 * 4096),
+        "kept by the requests alone"
+    );
+    lane.submit(9, Op::Write, 1 << 30, [Segment::Write(&[0; 512])], false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            lane.kick();
+            lane.reap(5, &mut done);
+        });
+    });
+    done.sort_by_key(|one| one.tag);
+    let ends: Vec<_> = done
+        .iter()
+        .map(|one| (one.tag, one.result.is_ok()))
+        .collect();
+    assert_eq!(
+        ends,
+        [(0, true), (1, true), (2, true), (3, true), (9, false)]
+    );
+    assert_eq!((lane.in_flight(), pool.used_bytes()), (0, 0));
+    let mut back = [9; 4 * 4096];
+    let mut queue = device.open_queue().unwrap();
+    scope(&mut *queue, |s| {
+        s.submit(0, Op::Read, 0, [Segment::Read(&mut back)], false)
+    });
+    let page_of = |i: usize| (i / 4096) as u8;
+    assert!(back.iter().enumerate().all(|(i, byte)| *byte == page_of(i)));
+}
+
+#[test]
+fn a_dropped_lane_lets_go_of_its_memory() {
+    let pool = PagePool::new(1 << 20);
+    let mut lane = Lane::open(&MemoryDevice::new(1 << 20)).unwrap();
+    lane.submit(
+        0,
+        Op::Write,
+        0,
+        [share(&shared_pages(&pool, 4096, 1), 0, 4096)],
+        false,
+    );
+    drop(lane);
+    assert_eq!(pool.used_bytes(), 0);
+}
+
+#[test]
+fn a_share_outside_of_its_pages_is_our_own_bug() {
+    let pages = shared_pages(&PagePool::new(1 << 20), 4096, 0);
+    for (from, len) in [(4096, 512), (0, 8192), (usize::MAX, 1), (512, usize::MAX)] {
+        let mut lane = Lane::open(&MemoryDevice::new(1 << 20)).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            lane.submit(0, Op::Write, 0, [share(&pages, from, len)], false);
         }));
         assert!(panicked.is_err());
     }
