@@ -21,32 +21,47 @@
 mod activity;
 mod backing;
 mod blocks;
+mod dirty;
+mod discard;
+mod fill;
 mod folio;
 mod policy;
+mod promise;
 mod read;
+mod reclaim;
+mod runs;
 mod space;
 mod span;
+mod stream;
 mod table;
+mod waits;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use throughline_block::Disk;
 use throughline_device::PagePool;
 
+use crate::cache::policy::Policy;
+use crate::cache::table::Table;
+use crate::cache::waits::Waits;
 use crate::readahead::Readahead;
 use crate::throttle::{DirtyLimits, Throttle};
 use crate::writeback::Writeback;
 
 pub use backing::{Backing, Holes};
-pub use space::AddressSpace;
+pub use space::{AddressSpace, Frozen};
 pub use write::Accepted;
 
+pub(crate) use activity::Running;
+pub(crate) use dirty::{DirtyPiece, DirtyRun};
+pub(crate) use fill::{Filling, read_in};
 pub(crate) use read::read;
 pub(crate) use write::write;
 
-pub(crate) use activity::{Activity, Frozen, Running};
-pub(crate) use span::{DirtyPiece, DirtyRun};
+/// The least budget, in bytes: with less than this there is not a folio for each thing that goes on at once.
+pub(crate) const MIN_BUDGET_BYTES: u64 = 1 << 20;
 
 /// How a cache is made. The default derives everything from the machine.
 #[derive(Clone, Debug, Default)]
@@ -65,14 +80,33 @@ pub struct PageCache {
     pub(crate) throttle: Throttle,
     pub(crate) writeback: Writeback,
     pub(crate) readahead: Readahead,
-    // owner B: table, policy, waits …
+    table: Table,
+    policy: Policy,
+    waits: Waits,
+    last_id: AtomicU64,
 }
 
 impl PageCache {
     /// A cache over `disk`. Its threads start when they are needed.
     pub fn new(disk: Arc<Disk>, options: &CacheOptions) -> Arc<PageCache> {
-        let _ = (disk, options);
-        todo!()
+        let budget_bytes = options
+            .budget_bytes
+            .unwrap_or_else(crate::memory::default_budget_bytes);
+        let budget_bytes = budget_bytes.max(MIN_BUDGET_BYTES);
+        let throttle = Throttle::new(options.dirty, budget_bytes);
+        let writeback = Writeback::new(Arc::clone(&disk));
+        throttle.on_need(writeback.bell());
+        Arc::new(PageCache {
+            pool: PagePool::new(budget_bytes),
+            throttle,
+            writeback,
+            readahead: Readahead {},
+            table: Table::new(),
+            policy: Policy::new(),
+            waits: Waits::new(),
+            last_id: AtomicU64::new(0),
+            disk,
+        })
     }
 
     /// The device below.
@@ -110,7 +144,15 @@ impl PageCache {
 
     /// Changes the budget: what is too much is given back as it becomes clean.
     pub fn set_budget_bytes(&self, bytes: u64) {
-        let _ = bytes;
-        todo!()
+        let bytes = bytes.max(MIN_BUDGET_BYTES);
+        self.pool.set_max_bytes(bytes);
+        self.throttle.set_budget_bytes(bytes);
+        self.shrink_to_budget();
+        self.memory_freed();
+    }
+
+    /// A number that nothing else in this cache has; not 0.
+    fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -1,27 +1,72 @@
 //! [`AddressSpace`]: the cached bytes of one file.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cache::activity::{Frozen, Running};
-use crate::cache::{DirtyRun, PageCache};
+use parking_lot::Mutex;
+
+use crate::cache::PageCache;
+use crate::cache::activity::{self, Activity, Running};
+use crate::cache::folio::MIN_FOLIO_BYTES;
+use crate::cache::runs::Runs;
+use crate::cache::span::{Span, SpanState, number_of};
+use crate::cache::stream::WriteStream;
 use crate::error::{Error, Result};
+use crate::writeback::FileState;
 
 /// What is cached of one file. It lives in the file's object in memory and holds no reference to it.
 pub struct AddressSpace {
-    cache: Arc<PageCache>,
+    pub(crate) cache: Arc<PageCache>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) activity: Activity,
+    pub(crate) runs: Runs,
+    pub(crate) stream: WriteStream,
     /// The flusher's own.
-    pub(crate) flushing: crate::writeback::FileState,
+    pub(crate) flushing: FileState,
+    error: Mutex<Option<Error>>,
+}
+
+/// The part of an [`AddressSpace`] that its spans hold on to.
+pub(crate) struct Core {
+    pub(crate) id: u64,
+    pub(crate) block_shift: u32,
+    size: AtomicU64,
+    cached_bytes: AtomicU64,
+    dirty_bytes: AtomicU64,
+    lists: Mutex<Lists>,
+}
+
+/// Numbers of spans.
+#[derive(Default)]
+struct Lists {
+    all: BTreeSet<u64>,
+    /// Those with dirty blocks.
+    dirty: BTreeSet<u64>,
 }
 
 impl AddressSpace {
-    /// For a file of `size` bytes whose allocation unit is `block_bytes` (a power of two, 512 to 64 KiB). Folios are
-    /// kept in blocks of that, or of 4 KiB where it is smaller.
+    /// For a file of `size` bytes whose allocation unit is `block_bytes`: a power of two, 512 to 64 KiB (another is taken
+    /// for the next such). What is dirty and what is up to date is kept in blocks of that.
     pub fn new(cache: Arc<PageCache>, size: u64, block_bytes: u32) -> AddressSpace {
-        let _ = (size, block_bytes);
+        let block = block_bytes.clamp(512, 64 << 10).next_power_of_two();
+        let core = Core {
+            id: cache.next_id(),
+            block_shift: block.ilog2(),
+            size: AtomicU64::new(size),
+            cached_bytes: AtomicU64::new(0),
+            dirty_bytes: AtomicU64::new(0),
+            lists: Mutex::default(),
+        };
         AddressSpace {
             cache,
-            flushing: crate::writeback::FileState::default(),
+            core: Arc::new(core),
+            activity: Activity::default(),
+            runs: Runs::default(),
+            stream: WriteStream::default(),
+            flushing: FileState::default(),
+            error: Mutex::new(None),
         }
     }
 
@@ -32,110 +77,188 @@ impl AddressSpace {
 
     /// Granularity in bytes of what is dirty and what is up to date.
     pub fn block_bytes(&self) -> u32 {
-        todo!()
+        1 << self.core.block_shift
     }
 
     /// The file's size in bytes as every reader sees it: at least what is committed.
     pub fn size(&self) -> u64 {
-        todo!()
+        self.core.size.load(Ordering::Acquire)
     }
 
     /// The size changed otherwise than by a buffered write: a truncation, a direct write. Under the file's lock, exclusively.
     pub fn set_size(&self, bytes: u64) {
-        let _ = bytes;
-        todo!()
+        self.core.size.store(bytes, Ordering::Release);
     }
 
-    /// Bytes cached, dirty or under write-back of this file.
+    /// Bytes of memory that hold something of this file.
     pub fn cached_bytes(&self) -> u64 {
-        todo!()
+        self.core.cached_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes dirty or under write-back.
+    /// Bytes dirty or under write-back; those that are both, with different content, count twice.
     pub fn dirty_bytes(&self) -> u64 {
-        todo!()
+        self.core.dirty_bytes.load(Ordering::SeqCst)
     }
 
     /// Whether any byte of the range is dirty or under write-back.
     pub fn is_dirty(&self, range: Range<u64>) -> bool {
-        let _ = range;
-        todo!()
+        if self.dirty_bytes() == 0 {
+            return false;
+        }
+        // Dirty ones first: what is taken from there is among the runs before it is no longer dirty.
+        self.next_dirty_in(range.clone(), true).is_some() || self.runs.overlap(&range)
     }
 
     /// Whether anything at all is cached. Cheap: one load.
     pub fn is_empty(&self) -> bool {
-        todo!()
-    }
-
-    /// Drops what is cached of the range: clean blocks, and dirty ones too, whose promises and dirty bytes are given back.
-    /// Blocks only partly in the range are kept, with the bytes in the range made zero where `zero_edges` (the block is dirty
-    /// then). The file's lock is held exclusively and the space is frozen, so nothing is filled or under write-back.
-    pub fn discard(&self, host: &dyn crate::Backing, range: Range<u64>) {
-        let _ = (host, range);
-        todo!()
-    }
-
-    /// Drops clean folios of the range, as advice (`DONTNEED`); dirty ones stay.
-    pub fn drop_clean(&self, range: Range<u64>) {
-        let _ = range;
-        todo!()
+        self.cached_bytes() == 0
     }
 
     /// Keeps write-back and readahead out of the file, when those that run have ended. The file's lock is held exclusively.
     pub fn freeze(&self) -> Frozen<'_> {
-        todo!()
+        Frozen {
+            frozen: Some(self.activity.freeze()),
+            cache: &self.cache,
+        }
     }
-
-    // ---- for write-back (crate only)
 
     /// Enters background work on the file; `None` while it is frozen: come again.
     pub(crate) fn begin_background(&self) -> Option<Running> {
-        todo!()
-    }
-
-    /// The first file byte at or behind `from` that is dirty (not only under write-back).
-    pub(crate) fn next_dirty(&self, from: u64) -> Option<u64> {
-        let _ = from;
-        todo!()
-    }
-
-    /// Takes the first run of adjacent dirty blocks of the range, `most_bytes` at most (at least one block): they become clean and under write-back.
-    /// `None` where nothing is dirty. The last piece may end at the file's size, rounded up to `unit_bytes`.
-    pub(crate) fn take_dirty(
-        &self,
-        range: Range<u64>,
-        most_bytes: u64,
-        unit_bytes: u32,
-    ) -> Option<DirtyRun> {
-        let _ = (range, most_bytes, unit_bytes);
-        todo!()
-    }
-
-    /// The folio that the last sequential writer is in, as file bytes; `None` where it has filled it.
-    pub(crate) fn append_tail(&self) -> Option<Range<u64>> {
-        todo!()
-    }
-
-    /// A run is on the device and committed (`ok`), or it is dirty again.
-    pub(crate) fn write_back_ended(&self, host: &dyn crate::Backing, run: DirtyRun, ok: bool) {
-        let _ = (host, run, ok);
-        todo!()
-    }
-
-    /// Waits until nothing of the range is under write-back that was so when this was called.
-    pub(crate) fn wait_written(&self, range: Range<u64>) {
-        let _ = range;
-        todo!()
+        self.activity.begin()
     }
 
     /// Why the last write-back of the file failed; cleared by one of all of it that did not.
     pub(crate) fn error(&self) -> Option<Error> {
-        todo!()
+        self.error.lock().clone()
     }
 
     /// See [`AddressSpace::error`].
     pub(crate) fn set_error(&self, error: Option<Error>) -> Result<()> {
-        let _ = error;
-        todo!()
+        *self.error.lock() = error;
+        Ok(())
+    }
+
+    /// The numbers of the spans with something cached that `range` touches, ascending.
+    pub(crate) fn spans(&self, range: &Range<u64>) -> Vec<u64> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let lists = self.core.lists.lock();
+        let touched = number_of(range.start)..=number_of(range.end - 1);
+        lists.all.range(touched).copied().collect()
+    }
+
+    /// Calls `f` with the state of the span, made where there is none. `f` puts a folio in, or there was one.
+    pub(crate) fn with_span<R>(
+        &self,
+        number: u64,
+        f: impl FnOnce(&Arc<Span>, &mut SpanState) -> R,
+    ) -> R {
+        loop {
+            let span = self.cache.table.get_or_insert(&self.core, number);
+            let mut state = span.state.write();
+            if state.gone {
+                continue;
+            }
+            let result = f(&span, &mut state);
+            if state.is_empty() {
+                self.cache.removed(&span, &mut state, None);
+            }
+            return result;
+        }
+    }
+
+    /// Calls `f` with the state of the span, if there is one.
+    pub(crate) fn with_present<R>(
+        &self,
+        number: u64,
+        f: impl FnOnce(&Arc<Span>, &mut SpanState) -> R,
+    ) -> Option<R> {
+        let span = self.cache.table.get(self.core.id, number)?;
+        let mut state = span.state.write();
+        (!state.gone).then(|| f(&span, &mut state))
+    }
+
+    /// The first span at or behind `number` with dirty blocks.
+    pub(crate) fn next_dirty_span(&self, number: u64) -> Option<u64> {
+        self.core.lists.lock().dirty.range(number..).next().copied()
+    }
+
+    /// The least folio of this file, in bytes.
+    pub(crate) fn least_folio_bytes(&self) -> u64 {
+        MIN_FOLIO_BYTES.max(u64::from(self.block_bytes()))
+    }
+
+    /// `range` made longer to whole blocks.
+    pub(crate) fn whole_blocks(&self, range: &Range<u64>) -> Range<u64> {
+        let block = u64::from(self.block_bytes());
+        let end = range.end.checked_next_multiple_of(block);
+        range.start - range.start % block..end.unwrap_or(u64::MAX - (block - 1))
+    }
+}
+
+impl Core {
+    /// The file is at least `bytes` long. With the span locked that has what makes it so.
+    pub(crate) fn grow_to(&self, bytes: u64) {
+        self.size.fetch_max(bytes, Ordering::AcqRel);
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// A folio was put in.
+    pub(crate) fn cached(&self, span: u64, bytes: u64) {
+        self.cached_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.lists.lock().all.insert(span);
+    }
+
+    pub(crate) fn uncached(&self, bytes: u64) {
+        self.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn forget_span(&self, span: u64) {
+        let mut lists = self.lists.lock();
+        lists.all.remove(&span);
+        lists.dirty.remove(&span);
+    }
+
+    /// Bytes became dirty, or are dirty beside older ones under write-back.
+    pub(crate) fn dirtied(&self, bytes: u64) {
+        self.dirty_bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    pub(crate) fn undirtied(&self, bytes: u64) {
+        self.dirty_bytes.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// A span has dirty blocks now, or none any more. With it locked.
+    pub(crate) fn list_dirty(&self, span: u64, is_dirty: bool) {
+        let mut lists = self.lists.lock();
+        match is_dirty {
+            true => lists.dirty.insert(span),
+            false => lists.dirty.remove(&span),
+        };
+    }
+}
+
+/// No background work runs on the file, nor begins, until this is dropped.
+#[must_use = "the file thaws when this is dropped"]
+pub struct Frozen<'a> {
+    frozen: Option<activity::Frozen<'a>>,
+    cache: &'a PageCache,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.frozen = None;
+        // The flusher has passed over the file.
+        self.cache.writeback.thawed();
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        self.drop_all();
     }
 }

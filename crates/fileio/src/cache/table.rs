@@ -1,1 +1,48 @@
 //! (space, span number) → span, for look-ups from many threads.
+//!
+//! A look-up writes nothing that other threads read: no count, no lock. (`papaya`, measured against sharded locks, see
+//! `benches/cache.rs`.)
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use crate::cache::space::Core;
+use crate::cache::span::Span;
+
+type Key = (u64, u64);
+
+/// See the module.
+pub(crate) struct Table {
+    spans: papaya::HashMap<Key, Arc<Span>, FixedState>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Table {
+        Table {
+            spans: papaya::HashMap::with_hasher(FixedState::default()),
+        }
+    }
+
+    /// Calls `f` with the span, where there is one.
+    pub(crate) fn look<R>(&self, space: u64, number: u64, f: impl FnOnce(&Span) -> R) -> Option<R> {
+        let spans = self.spans.pin();
+        spans.get(&(space, number)).map(|span| f(span))
+    }
+
+    pub(crate) fn get(&self, space: u64, number: u64) -> Option<Arc<Span>> {
+        self.spans.pin().get(&(space, number)).map(Arc::clone)
+    }
+
+    /// The span, a new one where there is none. It may be gone by the time it is locked; then another look makes a new one.
+    pub(crate) fn get_or_insert(&self, space: &Arc<Core>, number: u64) -> Arc<Span> {
+        let spans = self.spans.pin();
+        let new = || Arc::new(Span::new(Arc::clone(space), number));
+        Arc::clone(spans.get_or_insert_with((space.id, number), new))
+    }
+
+    /// Takes the span out. With its state locked, where it is known to be this one.
+    pub(crate) fn remove(&self, space: u64, number: u64) {
+        self.spans.pin().remove(&(space, number));
+    }
+}

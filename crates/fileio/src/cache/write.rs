@@ -1,11 +1,35 @@
 //! Buffered writing: into folios, and nothing else. The device is the flusher's.
+//!
+//! A call goes piece by piece. For each: room for the blocks that become dirty, a promise of room on the volume for those of
+//! them that are holes, then folio by folio what is there is changed. What a piece got and did not need goes back, on every way out.
+//!
+//! ```text
+//!   room (throttle) ─► promise (volume) ─┬─► [span locked] copy, mark dirty, size ─┐
+//!                                        │◄── memory · missing edges · others ─────┤  what was in the way, unlocked
+//!                                        └─────────────────────────────────────────┘
+//! ```
+//!
+//! Invariant: what a call has copied is complete: dirty, counted, promised, and within the size, before the span is unlocked.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cache::Backing;
-use crate::error::Result;
+use throughline_device::Pages;
+
+use crate::cache::fill::read_in;
+use crate::cache::folio::Folio;
+use crate::cache::promise::Promise;
+use crate::cache::span::{Span, SpanState, number_of, range_of};
+use crate::cache::waits::Ticket;
+use crate::cache::{AddressSpace, Backing};
+use crate::direct::WriteMemory;
+use crate::error::{Error, Reason, Result};
+use crate::mapper::Target;
 use crate::throttle::Wait;
+
+/// The largest allocation unit, of zeros.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// What a buffered write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +47,288 @@ pub(crate) fn write(
     bufs: &[IoSlice<'_>],
     wait: Wait,
 ) -> Result<Accepted> {
-    let _ = (host, offset, bufs, wait);
-    todo!()
+    let given = bufs
+        .iter()
+        .fold(0_u64, |sum, buf| sum.saturating_add(buf.len() as u64));
+    let end = offset
+        .checked_add(given)
+        .ok_or(Error::Caller(Reason::TooLarge))?;
+    if given == 0 {
+        return Ok(Accepted {
+            bytes: 0,
+            dirtied_bytes: 0,
+        });
+    }
+    let space = host.space();
+    let zeroed_bytes = zero_tail(host, offset, wait)?;
+    let run_bytes = space.stream.begin(offset);
+    let mut writer = Writer {
+        host,
+        space,
+        wait,
+        memory: WriteMemory::new(bufs),
+        at: offset,
+        end,
+        grows: true,
+        run_bytes,
+        spare: None,
+        dirtied_bytes: zeroed_bytes,
+    };
+    match writer.all() {
+        Err(error) if writer.at == offset => Err(error),
+        _ => Ok(Accepted {
+            bytes: (writer.at - offset) as usize,
+            dirtied_bytes: writer.dirtied_bytes,
+        }),
+    }
+}
+
+/// Before a write behind the file's last block lets that be read to its end: what the device has there behind the file's
+/// end is anything. The block becomes dirty, zero from there on. How many bytes became dirty.
+fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
+    let space = host.space();
+    let size = space.size();
+    let block = u64::from(space.block_bytes());
+    let Some(end) = size
+        .checked_next_multiple_of(block)
+        .filter(|end| size < *end && *end <= offset)
+    else {
+        return Ok(0);
+    };
+    let start = end - block;
+    let known = host.map(start, block)?;
+    if !matches!(known.target, Target::Data { .. }) {
+        return Ok(0);
+    }
+    let zeros = [IoSlice::new(&ZEROS[..(end - size) as usize])];
+    let mut writer = Writer {
+        host,
+        space,
+        wait,
+        memory: WriteMemory::new(&zeros),
+        at: size,
+        end,
+        grows: false,
+        run_bytes: 0,
+        spare: None,
+        dirtied_bytes: 0,
+    };
+    writer.all()?;
+    Ok(writer.dirtied_bytes)
+}
+
+/// What is in the way of the next bytes.
+enum Obstacle {
+    /// Somebody reads them in.
+    Coming(Ticket),
+    /// The rest of this block, the first of the range, is not there.
+    Missing(Range<u64>),
+    /// Memory, of so many bytes, or of less but at least so many.
+    Memory { bytes: u64, least: u64 },
+    /// They need room or a promise that the piece does not have: others cleaned them meanwhile.
+    Unprepared,
+}
+
+struct Writer<'a> {
+    host: &'a Arc<dyn Backing>,
+    space: &'a AddressSpace,
+    wait: Wait,
+    memory: WriteMemory<'a>,
+    /// The next file byte.
+    at: u64,
+    end: u64,
+    /// Whether the file becomes longer when this ends behind its end.
+    grows: bool,
+    /// Length of the sequential run of writes that this one continues, in bytes.
+    run_bytes: u64,
+    /// Memory for the next folio.
+    spare: Option<Pages>,
+    dirtied_bytes: u64,
+}
+
+impl Writer<'_> {
+    fn all(&mut self) -> Result<()> {
+        while self.at < self.end {
+            let outcome = self.piece();
+            self.space.cache.writeback.dirtied(self.host);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Writes up to the end of a piece, or less where what was prepared is used up.
+    fn piece(&mut self) -> Result<()> {
+        let block = u64::from(self.space.block_bytes());
+        let most = self.space.cache.throttle.most_at_once();
+        let most = (most - most % block).max(block);
+        let piece_end = (self.at - self.at % block).saturating_add(most);
+        let piece_end = piece_end
+            .min(range_of(number_of(self.at)).end)
+            .min(self.end);
+        let mut promise = Promise::for_range(self.host, self.at..piece_end, self.wait)?;
+        while self.at < piece_end {
+            match self.step(piece_end, &mut promise) {
+                Ok(folio) => self.passed(&folio),
+                Err(Obstacle::Unprepared) => return Ok(()),
+                Err(obstacle) => self.overcome(obstacle)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The run has come to `at`, in the folio given.
+    fn passed(&self, folio: &Range<u64>) {
+        if !self.grows {
+            return;
+        }
+        if let Some(passed) = self.space.stream.wrote(self.at, folio) {
+            self.space.cache.writeback.dirtied(self.host);
+            self.space.cache.writeback.stream_passed(self.host, passed);
+        }
+    }
+
+    /// Writes what it can in one folio, whose range it answers.
+    fn step(
+        &mut self,
+        piece_end: u64,
+        promise: &mut Promise<'_>,
+    ) -> core::result::Result<Range<u64>, Obstacle> {
+        let space = self.space;
+        let outcome = space.with_span(number_of(self.at), |span, state| {
+            if state.find(self.at).is_none() {
+                self.put_in(span, state)?;
+            }
+            self.change(span, state, piece_end, promise)
+        });
+        if outcome.is_ok() {
+            // Memory that was for a folio that another has made meanwhile.
+            self.spare = None;
+        }
+        outcome
+    }
+
+    /// Puts a folio into the gap around `at`.
+    fn put_in(
+        &mut self,
+        span: &Arc<Span>,
+        state: &mut SpanState,
+    ) -> core::result::Result<(), Obstacle> {
+        let least = self.space.least_folio_bytes();
+        let gap = state.gap(self.at, &span.range());
+        let start = self.at - self.at % least;
+        let left = self.end - start;
+        let wanted = (1 << left.ilog2()).max(self.run_bytes.min(gap.end - start));
+        let bytes = self.space.folio_bytes(start, wanted.min(gap.end - start));
+        let fits = |pages: &Pages| (pages.len() as u64) <= bytes && pages.len() as u64 >= least;
+        let Some(pages) = self.spare.take_if(|pages| fits(pages)) else {
+            return Err(Obstacle::Memory { bytes, least });
+        };
+        let (id, len) = (self.space.cache.next_id(), pages.len() as u64);
+        let folio = Folio::new(id, start, len, self.space.core.block_shift, Some(pages));
+        state.insert(Box::new(folio));
+        self.space.core.cached(span.number, len);
+        Ok(())
+    }
+
+    /// Changes the folio with `at`, as far as it goes.
+    fn change(
+        &mut self,
+        span: &Arc<Span>,
+        state: &mut SpanState,
+        piece_end: u64,
+        promise: &mut Promise<'_>,
+    ) -> core::result::Result<Range<u64>, Obstacle> {
+        let space = self.space;
+        let Some(folio) = state.find_mut(self.at) else {
+            return Err(Obstacle::Unprepared);
+        };
+        let range = self.at..piece_end.min(folio.end());
+        let blocks = folio.blocks(&range);
+        if folio.filling.has_any(blocks.clone()) {
+            return Err(Obstacle::Coming(space.cache.waits.ticket(span.wait_key())));
+        }
+        let size = space.core.size();
+        let partial = [blocks.start..blocks.start + 1, blocks.end - 1..blocks.end].map(|edge| {
+            let bytes = folio.bytes(&edge);
+            let is_part = bytes.start < range.start || range.end < bytes.end;
+            (is_part && !folio.up_to_date.contains(edge.start)).then_some(bytes)
+        });
+        // Behind the file's end there is nothing to be brought in: it is zero.
+        if let Some(missing) = partial.iter().flatten().find(|bytes| bytes.start < size) {
+            return Err(Obstacle::Missing(missing.clone()));
+        }
+        let new_blocks = blocks.len() - folio.dirty.count(blocks.clone());
+        let new_bytes = new_blocks as u64 * folio.block_bytes();
+        if !promise.covers(folio, &blocks, new_bytes) {
+            return Err(Obstacle::Unprepared);
+        }
+        let (len, place) = (folio.len, folio.place(&range));
+        let edges = partial
+            .each_ref()
+            .map(|edge| edge.as_ref().map(|bytes| folio.place(bytes)));
+        let spare = &mut self.spare;
+        let Some(pages) = folio.own_memory(|bytes| spare.take_if(|pages| pages.len() == bytes))
+        else {
+            return Err(Obstacle::Memory {
+                bytes: len,
+                least: len,
+            });
+        };
+        for edge in edges.into_iter().flatten() {
+            pages[edge.start..place.start.max(edge.start)].fill(0);
+            pages[place.end.min(edge.end)..edge.end].fill(0);
+        }
+        self.memory.copy_to(&mut pages[place]);
+        if self.grows {
+            space.core.grow_to(range.end);
+        }
+        folio.up_to_date.insert(blocks.clone());
+        promise.used(folio, &blocks, new_bytes);
+        folio.dirty.insert(blocks);
+        folio.note_use();
+        self.at = range.end;
+        self.dirtied_bytes += new_bytes;
+        let folio = folio.start..folio.end();
+        space.core.dirtied(new_bytes);
+        if state.dirty_blocks == 0 && new_blocks > 0 {
+            space.core.list_dirty(span.number, true);
+        }
+        state.dirty_blocks += new_blocks;
+        Ok(folio)
+    }
+
+    fn overcome(&mut self, obstacle: Obstacle) -> Result<()> {
+        match obstacle {
+            Obstacle::Coming(_) if self.wait == Wait::No => Err(Reason::WouldBlock.into()),
+            Obstacle::Coming(ticket) => {
+                self.space.cache.waits.wait(ticket);
+                Ok(())
+            }
+            Obstacle::Missing(block) => self.bring_in(block),
+            Obstacle::Memory { bytes, least } => {
+                self.spare = None;
+                self.spare = Some(self.space.cache.wait_memory(bytes, least, self.wait)?);
+                Ok(())
+            }
+            Obstacle::Unprepared => Ok(()),
+        }
+    }
+
+    /// Brings in a block that is changed in part.
+    fn bring_in(&mut self, block: Range<u64>) -> Result<()> {
+        if self.wait == Wait::No {
+            let extent = self.host.map(block.start, block.end - block.start)?;
+            if matches!(extent.target, Target::Data { .. }) {
+                return Err(Reason::WouldBlock.into());
+            }
+        }
+        let fillings = self.space.begin_fill(block, false);
+        if !fillings.is_empty() {
+            return read_in(&**self.host, fillings);
+        }
+        // Another brings it, or there is no memory: it is let go at once, for the fill to take.
+        let least = self.space.least_folio_bytes();
+        drop(self.space.cache.wait_memory(least, least, self.wait)?);
+        Ok(())
+    }
 }

@@ -23,6 +23,7 @@ mod read;
 mod write;
 
 pub use many::{NewFile, write_new};
+pub(crate) use memory::{ReadMemory, WriteMemory};
 pub use read::read;
 pub use write::write;
 

@@ -1,0 +1,312 @@
+//! What the flusher does with an [`AddressSpace`]: takes what is dirty, and says what became of it.
+//!
+//! A block that is taken is clean and under write-back; its memory is shared with the device and not changed. Written to
+//! meanwhile, it is dirty and under write-back, and counts twice: the two are different bytes. It is not taken again before
+//! its older bytes have arrived, so they never overtake each other.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use throughline_device::Pages;
+
+use crate::cache::AddressSpace;
+use crate::cache::folio::Folio;
+use crate::cache::span::{SPAN_BYTES, SpanState, number_of, range_of};
+
+/// Adjacent bytes of a file in one folio, on their way to the device.
+#[derive(Debug)]
+pub(crate) struct DirtyPiece {
+    /// First byte in the file.
+    pub(crate) file_offset: u64,
+    /// The folio's memory, not to be changed while this is held.
+    pub(crate) pages: Arc<Pages>,
+    /// Which bytes of it.
+    pub(crate) range: Range<usize>,
+}
+
+/// Adjacent dirty pieces that were taken for write-back together, in whole allocation units.
+#[derive(Debug)]
+pub(crate) struct DirtyRun {
+    /// The file bytes from the first piece's first to the last one's last.
+    pub(crate) range: Range<u64>,
+    /// Ascending, each where the one before ended.
+    pub(crate) pieces: Vec<DirtyPiece>,
+    /// Allocation units of it for which room was promised.
+    pub(crate) reserved_units: u64,
+    /// The file's size when this was taken: what may be committed with it is the smaller of this and the range's end.
+    pub(crate) file_size: u64,
+    /// The units with a promise.
+    reserved: Vec<Range<u64>>,
+    id: u64,
+}
+
+impl AddressSpace {
+    /// The first file byte at or behind `from` that [`AddressSpace::take_dirty`] would take.
+    pub(crate) fn next_dirty(&self, from: u64) -> Option<u64> {
+        self.next_dirty_in(from..u64::MAX, false)
+    }
+
+    /// The first of the range that is dirty and, unless `all`, no older bytes of it are under write-back.
+    pub(crate) fn next_dirty_in(&self, range: Range<u64>, all: bool) -> Option<u64> {
+        let mut number = number_of(range.start);
+        loop {
+            number = self
+                .next_dirty_span(number)
+                .filter(|next| range_of(*next).start < range.end)?;
+            let found = self.cache.table.look(self.core.id, number, |span| {
+                let state = span.state.read();
+                state.overlapping(range.clone()).find_map(|folio| {
+                    let blocks = folio.blocks(&range);
+                    let run = if all {
+                        folio.dirty.first_run(blocks)
+                    } else {
+                        folio.takeable(blocks)
+                    };
+                    run.map(|run| folio.bytes(&run).start.max(range.start))
+                })
+            });
+            if let Some(at) = found.flatten() {
+                return Some(at);
+            }
+            number = number.checked_add(1)?;
+        }
+    }
+
+    /// Takes the first run of adjacent dirty blocks that begins in the range, `most_bytes` at most (at least one block): they
+    /// become clean and under write-back. `None` where there is none to take. It ends with the block that has the file's end.
+    pub(crate) fn take_dirty(
+        &self,
+        range: Range<u64>,
+        most_bytes: u64,
+        _unit_bytes: u32,
+    ) -> Option<DirtyRun> {
+        let mut taking = Taking {
+            space: self,
+            most_bytes: most_bytes.max(u64::from(self.block_bytes())),
+            range: self.whole_blocks(&range),
+            run: None,
+        };
+        let mut number = number_of(range.start);
+        loop {
+            number = match &taking.run {
+                // Only what continues it.
+                Some(run) if run.range.end.is_multiple_of(SPAN_BYTES) => number_of(run.range.end),
+                Some(_) => break,
+                None => self.next_dirty_span(number)?,
+            };
+            if range_of(number).start >= taking.range.end {
+                break;
+            }
+            let before = taking.run.as_ref().map(|run| run.range.end);
+            let more = self.with_present(number, |span, state| {
+                let more = taking.from_span(state);
+                if state.dirty_blocks == 0 {
+                    self.core.list_dirty(span.number, false);
+                }
+                more
+            });
+            if taking.run.is_some()
+                && (more != Some(true) || taking.run.as_ref().map(|run| run.range.end) == before)
+            {
+                break;
+            }
+            number = number.checked_add(1)?;
+        }
+        taking.run
+    }
+
+    /// A run is on the device and committed (`ok`), or it is dirty again, and what was promised for it is so again. Whoever
+    /// else had its memory has let go of it.
+    pub(crate) fn write_back_ended(&self, host: &dyn crate::Backing, run: DirtyRun, ok: bool) {
+        let DirtyRun {
+            range,
+            pieces,
+            reserved,
+            id,
+            ..
+        } = run;
+        drop(pieces);
+        let mut ended = Ended::default();
+        let mut entries = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let number = number_of(at);
+            let here = at..range.end.min(range_of(number).end);
+            self.with_present(number, |span, state| {
+                let before = state.dirty_blocks;
+                let again = ended.span(state, &here, &reserved, ok);
+                state.dirty_blocks += again;
+                if before == 0 && again > 0 {
+                    self.core.list_dirty(span.number, true);
+                }
+                for folio in state
+                    .overlapping_mut(here.clone())
+                    .filter(|folio| folio.is_idle() && !folio.queued)
+                {
+                    folio.queued = true;
+                    entries.push(folio.entry(self.core.id));
+                }
+            });
+            at = here.end;
+        }
+        self.settle(host, &ended, range.end - range.start, ok);
+        self.runs.end(id);
+        self.cache.queue(entries);
+        self.cache.memory_freed();
+        self.cache.shrink_to_budget();
+    }
+
+    fn settle(&self, host: &dyn crate::Backing, ended: &Ended, bytes: u64, ok: bool) {
+        let twice_bytes = ended.twice_blocks as u64 * u64::from(self.block_bytes());
+        if ok {
+            self.core.undirtied(bytes);
+            self.cache.throttle.cleaned(bytes);
+        } else if twice_bytes > 0 {
+            // Newer bytes are there: of these two only they are left.
+            self.core.undirtied(twice_bytes);
+            self.cache.throttle.release(twice_bytes);
+        }
+        if ended.surplus_units > 0 {
+            host.unreserve(ended.surplus_units);
+        }
+    }
+
+    /// Waits until nothing of the range is under write-back that was so when this was called.
+    pub(crate) fn wait_written(&self, range: Range<u64>) {
+        self.runs.wait(&range);
+    }
+
+    /// The folio that the last sequential writer is still filling.
+    pub(crate) fn append_tail(&self) -> Option<Range<u64>> {
+        self.stream.tail()
+    }
+
+    /// What the cache knows the file by; no other file of it ever has the same.
+    pub(crate) fn id(&self) -> u64 {
+        self.core.id
+    }
+}
+
+/// A run that is being taken.
+struct Taking<'a> {
+    space: &'a AddressSpace,
+    range: Range<u64>,
+    most_bytes: u64,
+    run: Option<DirtyRun>,
+}
+
+impl Taking<'_> {
+    /// Takes what a span has. True: what follows may continue it.
+    fn from_span(&mut self, state: &mut SpanState) -> bool {
+        let mut taken_blocks = 0;
+        let mut more = true;
+        // Under the span's lock: what is dirty is within it.
+        let file_size = self.space.core.size();
+        for folio in state.overlapping_mut(self.range.clone()) {
+            let within = folio.blocks(&self.range);
+            let Some(mut blocks) = folio.takeable(within) else {
+                match self.run {
+                    None => continue,
+                    Some(_) => break,
+                }
+            };
+            let start = folio.bytes(&blocks).start;
+            let so_far = self
+                .run
+                .as_ref()
+                .map_or(0, |run| run.range.end - run.range.start);
+            let room = ((self.most_bytes - so_far) >> self.space.core.block_shift) as usize;
+            if room == 0 || self.run.as_ref().is_some_and(|run| run.range.end != start) {
+                more = false;
+                break;
+            }
+            blocks.end = blocks.end.min(blocks.start + room);
+            taken_blocks += blocks.len();
+            self.take(folio, blocks);
+            let end = self.run.as_ref().map_or(0, |run| run.range.end);
+            if end != folio.end() || end >= file_size {
+                more = false;
+                break;
+            }
+        }
+        state.dirty_blocks -= taken_blocks;
+        if let Some(run) = self.run.as_mut().filter(|_| taken_blocks > 0) {
+            run.file_size = file_size;
+        }
+        more
+    }
+
+    fn take(&mut self, folio: &mut Folio, blocks: Range<usize>) {
+        let Some(memory) = &folio.memory else {
+            return;
+        };
+        let range = folio.bytes(&blocks);
+        let run = self.run.get_or_insert_with(|| DirtyRun {
+            range: range.start..range.start,
+            pieces: Vec::new(),
+            reserved_units: 0,
+            file_size: 0,
+            reserved: Vec::new(),
+            id: self.space.runs.begin(range.clone()),
+        });
+        self.space.runs.extend(run.id, range.end);
+        run.range.end = range.end;
+        run.pieces.push(DirtyPiece {
+            file_offset: range.start,
+            pages: Arc::clone(memory),
+            range: folio.place(&range),
+        });
+        run.reserved_units += folio.reserved.count(blocks.clone()) as u64;
+        let mut left = blocks.clone();
+        while let Some(reserved) = folio.reserved.first_run(left.clone()) {
+            run.reserved.push(folio.bytes(&reserved));
+            left.start = reserved.end;
+        }
+        folio.reserved.remove(blocks.clone());
+        folio.dirty.remove(blocks.clone());
+        folio.writing.insert(blocks);
+    }
+}
+
+/// What the end of a run came to.
+#[derive(Default)]
+struct Ended {
+    /// Blocks of a failed run that were dirty anew before it ended.
+    twice_blocks: usize,
+    /// Units that are promised twice by now.
+    surplus_units: u64,
+}
+
+impl Ended {
+    /// The blocks of `range` in one span. How many are dirty again.
+    fn span(
+        &mut self,
+        state: &mut SpanState,
+        range: &Range<u64>,
+        reserved: &[Range<u64>],
+        ok: bool,
+    ) -> usize {
+        let mut again = 0;
+        for folio in state.overlapping_mut(range.clone()) {
+            let blocks = folio.blocks(range);
+            folio.writing.remove(blocks.clone());
+            if ok {
+                continue;
+            }
+            let twice = folio.dirty.count(blocks.clone());
+            self.twice_blocks += twice;
+            again += blocks.len() - twice;
+            folio.dirty.insert(blocks);
+            let here = folio.start..folio.end();
+            for run in reserved
+                .iter()
+                .filter(|run| run.start < here.end && here.start < run.end)
+            {
+                let units = folio.blocks(run);
+                self.surplus_units += folio.reserved.count(units.clone()) as u64;
+                folio.reserved.insert(units);
+            }
+        }
+        again
+    }
+}

@@ -1,0 +1,174 @@
+//! What a piece of a buffered write needs before it may make blocks dirty: room for dirty memory, and the volume's promise of
+//! room for holes. Dropped, what was not used goes back.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cache::Backing;
+use crate::cache::folio::Folio;
+use crate::cache::span::number_of;
+use crate::error::Result;
+use crate::throttle::{Throttle, Wait};
+
+/// See the module.
+pub(crate) struct Promise<'a> {
+    host: &'a Arc<dyn Backing>,
+    room: Room<'a>,
+    /// The runs of blocks that may become dirty: those that were not when it was made.
+    prepared: Vec<Range<u64>>,
+    /// The holes of them: room is promised for each unit. What is used is taken out.
+    holes: Vec<Range<u64>>,
+}
+
+/// Room for so many dirty bytes.
+struct Room<'a> {
+    throttle: &'a Throttle,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.throttle.release(self.bytes);
+        }
+    }
+}
+
+impl<'a> Promise<'a> {
+    /// What a write to `range`, in one span, needs now.
+    ///
+    /// # Errors
+    /// Those of waiting for room, and of reserving; nothing is held then.
+    pub(crate) fn for_range(
+        host: &'a Arc<dyn Backing>,
+        range: Range<u64>,
+        wait: Wait,
+    ) -> Result<Promise<'a>> {
+        let space = host.space();
+        let prepared = clean_runs(host, &range);
+        let bytes = prepared.iter().map(|run| run.end - run.start).sum();
+        let throttle = &space.cache.throttle;
+        if bytes > 0 {
+            throttle.acquire(bytes, wait)?;
+        }
+        let mut promise = Promise {
+            host,
+            room: Room { throttle, bytes },
+            prepared: Vec::new(),
+            holes: Vec::new(),
+        };
+        for run in prepared {
+            let holes = host.reserve(run.start, run.end - run.start)?;
+            let holes = holes
+                .runs
+                .iter()
+                .map(|(start, len)| *start..start.saturating_add(*len));
+            promise.holes.extend(holes);
+            promise.prepared.push(run);
+        }
+        Ok(promise)
+    }
+
+    /// Whether the clean ones of `blocks`, `new_bytes` in all, may become dirty.
+    pub(crate) fn covers(&self, folio: &Folio, blocks: &Range<usize>, new_bytes: u64) -> bool {
+        if new_bytes > self.room.bytes {
+            return false;
+        }
+        let mut from = blocks.start;
+        while let Some(start) = folio.dirty.first(from..blocks.end, false) {
+            let end = folio
+                .dirty
+                .first(start..blocks.end, true)
+                .unwrap_or(blocks.end);
+            let run = folio.bytes(&(start..end));
+            if !self
+                .prepared
+                .iter()
+                .any(|known| known.start <= run.start && run.end <= known.end)
+            {
+                return false;
+            }
+            from = end;
+        }
+        true
+    }
+
+    /// The clean ones of `blocks` become dirty, and the folio takes over what is promised for them.
+    pub(crate) fn used(&mut self, folio: &mut Folio, blocks: &Range<usize>, new_bytes: u64) {
+        self.room.bytes -= new_bytes;
+        let range = folio.bytes(blocks);
+        let mut left = Vec::with_capacity(self.holes.len());
+        for hole in self.holes.drain(..) {
+            let here = hole.start.max(range.start)..hole.end.min(range.end);
+            if here.is_empty() {
+                left.push(hole);
+                continue;
+            }
+            left.extend(
+                [hole.start..here.start, here.end..hole.end]
+                    .into_iter()
+                    .filter(|rest| !rest.is_empty()),
+            );
+            // A block that became dirty meanwhile has a promise of its own.
+            let mut from = folio.blocks(&here);
+            while let Some(start) = folio.dirty.first(from.clone(), false) {
+                let end = folio.dirty.first(start..from.end, true).unwrap_or(from.end);
+                left.extend(rest_of(&folio.bytes(&(from.start..start))));
+                folio.reserved.insert(start..end);
+                from.start = end;
+            }
+            left.extend(rest_of(&folio.bytes(&from)));
+        }
+        self.holes = left;
+    }
+}
+
+fn rest_of(range: &Range<u64>) -> Option<Range<u64>> {
+    (!range.is_empty()).then(|| range.clone())
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let unit = u64::from(self.host.space().block_bytes());
+        let units: u64 = self
+            .holes
+            .iter()
+            .map(|hole| (hole.end - hole.start) / unit)
+            .sum();
+        if units > 0 {
+            self.host.unreserve(units);
+        }
+    }
+}
+
+/// The runs of `range`, made longer to whole blocks, that are not dirty.
+fn clean_runs(host: &Arc<dyn Backing>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let space = host.space();
+    let whole = space.whole_blocks(range);
+    let mut runs = Vec::new();
+    let mut at = whole.start;
+    let dirty = |start: u64, end: u64, at: &mut u64, runs: &mut Vec<Range<u64>>| {
+        if *at < start {
+            runs.push(*at..start);
+        }
+        *at = end;
+    };
+    space
+        .cache
+        .table
+        .look(space.core.id, number_of(range.start), |span| {
+            let state = span.state.read();
+            for folio in state.overlapping(whole.clone()) {
+                let mut blocks = folio.blocks(&whole);
+                while let Some(run) = folio.dirty.first_run(blocks.clone()) {
+                    let bytes = folio.bytes(&run);
+                    dirty(bytes.start, bytes.end, &mut at, &mut runs);
+                    blocks.start = run.end;
+                }
+            }
+        });
+    if at < whole.end {
+        runs.push(at..whole.end);
+    }
+    runs
+}
