@@ -1,21 +1,43 @@
-//! The dirty memory of one device: its room, its background threshold and its flusher's bell.
+//! The dirty memory of one device: its room, its thresholds, what its control loop has learned, and its flusher's bell.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 
 use crate::error::Error;
+use crate::throttle::bandwidth::SAMPLE_EVERY;
+use crate::throttle::control::{Control, Positions, Rates, Totals};
+use crate::throttle::events::{Event, Listeners};
+use crate::throttle::law::Position;
 use crate::throttle::limits::{DirtyLimits, Thresholds};
 use crate::throttle::room::Room;
+use crate::throttle::state::Tally;
 
 type Bell = Box<dyn Fn() + Send + Sync>;
 
 /// See the module.
 pub(crate) struct Device {
     pub(crate) room: Room<Error>,
+    /// All that ever became clean, in bytes. Written once for a run of write-back.
+    cleaned_bytes: CachePadded<AtomicU64>,
     background_bytes: AtomicU64,
-    /// The cache's budget: the default limits are parts of it.
-    budget_bytes: AtomicU64,
+    /// The limits as asked for, and the budget that the others are parts of.
+    asked: Mutex<(DirtyLimits, u64)>,
     bell: OnceLock<Bell>,
+    born: Instant,
+    /// Locked for a moment every 200 ms, by whoever comes by then.
+    control: Mutex<Control>,
+    /// When the next window ends, in nanoseconds from birth.
+    window_ends_ns: AtomicU64,
+    /// What the control loop said last, in bytes a second; zero while it knows nothing.
+    bandwidth_bytes_per_s: AtomicU64,
+    ratelimit_bytes_per_s: AtomicU64,
+    pub(crate) pauses: Tally,
+    pub(crate) waits: Tally,
+    pub(crate) listeners: Arc<Listeners>,
 }
 
 impl Device {
@@ -23,35 +45,116 @@ impl Device {
         let thresholds = limits.resolve(budget_bytes);
         Device {
             room: Room::new(thresholds.limit_bytes),
+            cleaned_bytes: CachePadded::default(),
             background_bytes: AtomicU64::new(thresholds.background_bytes),
-            budget_bytes: AtomicU64::new(budget_bytes),
+            asked: Mutex::new((limits, budget_bytes)),
             bell: OnceLock::new(),
+            born: Instant::now(),
+            control: Mutex::default(),
+            window_ends_ns: AtomicU64::new(0),
+            bandwidth_bytes_per_s: AtomicU64::new(0),
+            ratelimit_bytes_per_s: AtomicU64::new(0),
+            pauses: Tally::default(),
+            waits: Tally::default(),
+            listeners: Arc::default(),
         }
     }
 
-    pub(crate) fn set_limits(&self, limits: DirtyLimits) -> Thresholds {
-        let thresholds = limits.resolve(self.budget_bytes.load(Ordering::Relaxed));
-        self.background_bytes
-            .store(thresholds.background_bytes, Ordering::Relaxed);
-        self.room.set_limit(thresholds.limit_bytes);
-        self.kick();
-        thresholds
+    pub(crate) fn set_limits(&self, limits: DirtyLimits) {
+        let mut asked = self.asked.lock();
+        asked.0 = limits;
+        self.resolve(&asked);
     }
 
     pub(crate) fn set_budget_bytes(&self, bytes: u64) {
-        self.budget_bytes.store(bytes, Ordering::Relaxed);
+        let mut asked = self.asked.lock();
+        asked.1 = bytes;
+        self.resolve(&asked);
     }
 
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        Thresholds {
-            background_bytes: self.background_bytes.load(Ordering::Relaxed),
-            limit_bytes: self.room.limit_bytes(),
+    fn resolve(&self, &(limits, budget_bytes): &(DirtyLimits, u64)) {
+        let thresholds = limits.resolve(budget_bytes);
+        self.background_bytes
+            .store(thresholds.background_bytes, Ordering::Relaxed);
+        self.room.set_limit(thresholds.limit_bytes);
+        self.tell_limits(false, thresholds);
+        self.kick();
+    }
+
+    pub(crate) fn tell_limits(&self, of_process: bool, thresholds: Thresholds) {
+        self.listeners.tell(|| Event::LimitChanged {
+            of_process,
+            background_bytes: thresholds.background_bytes,
+            limit_bytes: thresholds.limit_bytes,
+        });
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            dirty_bytes: self.room.used_bytes(),
+            thresholds: Thresholds {
+                background_bytes: self.background_bytes.load(Ordering::Relaxed),
+                limit_bytes: self.room.limit_bytes(),
+            },
         }
     }
 
     pub(crate) fn over_background(&self) -> bool {
         self.room.used_bytes() > self.background_bytes.load(Ordering::Relaxed)
             || self.room.is_waited_for()
+    }
+
+    /// Counts what became clean, for the bandwidth.
+    pub(crate) fn count_cleaned(&self, bytes: u64) {
+        self.cleaned_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The time that the control loop counts.
+    pub(crate) fn now(&self) -> Duration {
+        self.born.elapsed()
+    }
+
+    /// Ends the window of measurement if it is time, unless somebody else is at it.
+    pub(crate) fn sample(&self, now: Duration, positions: Positions) {
+        if now.as_nanos() < u128::from(self.window_ends_ns.load(Ordering::Relaxed)) {
+            return;
+        }
+        let Some(mut control) = self.control.try_lock() else {
+            return;
+        };
+        let totals = Totals {
+            cleaned_bytes: self.cleaned_bytes.load(Ordering::Relaxed),
+            pauses: self.pauses.count(),
+        };
+        let rates = control.sample(now, positions, totals);
+        let next = (now + SAMPLE_EVERY).as_nanos();
+        self.window_ends_ns
+            .store(u64::try_from(next).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let Some(rates) = rates else { return };
+        let (bandwidth, ratelimit) = (
+            rates.bandwidth_bytes_per_s as u64,
+            rates.ratelimit_bytes_per_s as u64,
+        );
+        self.bandwidth_bytes_per_s
+            .store(bandwidth.max(1), Ordering::Relaxed);
+        self.ratelimit_bytes_per_s
+            .store(ratelimit.max(1), Ordering::Relaxed);
+        drop(control);
+        self.listeners.tell(|| Event::Bandwidth {
+            bandwidth_bytes_per_s: bandwidth,
+            ratelimit_bytes_per_s: ratelimit,
+            dirty_bytes: positions.device.dirty_bytes,
+        });
+    }
+
+    /// What was learned, if anything was.
+    pub(crate) fn rates(&self) -> Option<Rates> {
+        let bandwidth = self.bandwidth_bytes_per_s.load(Ordering::Relaxed);
+        let ratelimit = self.ratelimit_bytes_per_s.load(Ordering::Relaxed);
+        (bandwidth > 0 && ratelimit > 0).then_some(Rates {
+            bandwidth_bytes_per_s: bandwidth as f64,
+            ratelimit_bytes_per_s: ratelimit as f64,
+        })
     }
 
     /// What wakes the flusher; the first one given stays.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::throttle::device::Device;
+use crate::throttle::law::Position;
 use crate::throttle::limits::{DirtyLimits, Thresholds};
 use crate::throttle::room::Room;
 
@@ -50,13 +51,19 @@ impl Process {
         self.background_bytes
             .store(thresholds.background_bytes, Ordering::Relaxed);
         self.room.set_limit(thresholds.limit_bytes);
-        self.kick();
+        for device in self.devices() {
+            device.tell_limits(true, thresholds);
+            device.kick();
+        }
     }
 
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        Thresholds {
-            background_bytes: self.background_bytes.load(Ordering::Relaxed),
-            limit_bytes: self.room.limit_bytes(),
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            dirty_bytes: self.room.used_bytes(),
+            thresholds: Thresholds {
+                background_bytes: self.background_bytes.load(Ordering::Relaxed),
+                limit_bytes: self.room.limit_bytes(),
+            },
         }
     }
 

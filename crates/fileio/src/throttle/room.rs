@@ -66,24 +66,33 @@ impl<E: Clone> Room<E> {
         self.limit_bytes.load(Ordering::SeqCst)
     }
 
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Whether anyone waits.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Takes `bytes` if there is room and nobody waits for it.
-    pub(crate) fn take(&self, bytes: u64) -> bool {
-        !self.is_waited_for() && self.take_past_the_line(bytes)
+    /// Takes `bytes` if there is room and nobody waits for it. The bytes in use then, these among them.
+    pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
+        if self.is_waited_for() {
+            return None;
+        }
+        self.take_past_the_line(bytes)
     }
 
-    fn take_past_the_line(&self, bytes: u64) -> bool {
+    fn take_past_the_line(&self, bytes: u64) -> Option<u64> {
         let limit = self.limit_bytes();
         self.used_bytes
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| {
                 let sum = used.checked_add(bytes)?;
                 (sum <= limit || used == 0).then_some(sum)
             })
-            .is_ok()
+            .ok()
+            .map(|before| before + bytes)
     }
 
     /// Takes `bytes`, or a place in the line for them.
@@ -91,7 +100,7 @@ impl<E: Clone> Room<E> {
     /// # Errors
     /// Why waiting is in vain.
     pub(crate) fn take_or_queue(&self, bytes: u64) -> Result<Option<Ticket<'_, E>>, E> {
-        if self.take(bytes) {
+        if self.take(bytes).is_some() {
             return Ok(None);
         }
         let waiter = Arc::new(Waiter {
@@ -160,7 +169,7 @@ impl<E: Clone> Room<E> {
     /// Answers those in front for whom there is room.
     fn serve(&self, line: &mut Line<E>) {
         while let Some(first) = line.waiters.front()
-            && self.take_past_the_line(first.bytes)
+            && self.take_past_the_line(first.bytes).is_some()
         {
             if let Some(first) = line.waiters.pop_front() {
                 self.waiting.fetch_sub(1, Ordering::SeqCst);

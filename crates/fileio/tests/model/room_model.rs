@@ -47,7 +47,7 @@ fn room_is_never_over_its_limit_and_nobody_waits_for_ever() {
             thread.join().expect("no thread panics");
         }
         assert_eq!(room.used_bytes(), 0);
-        assert!(!room.is_waited_for());
+        assert_eq!(room.waiting(), 0);
     });
 }
 
@@ -55,7 +55,7 @@ fn room_is_never_over_its_limit_and_nobody_waits_for_ever() {
 fn who_waits_first_is_served_first() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
-        assert!(room.take(10));
+        assert_eq!(room.take(10), Some(10));
         let first = room.take_or_queue(9).expect("not stuck").expect("no room");
         let late = {
             let room = Arc::clone(&room);
@@ -66,7 +66,7 @@ fn who_waits_first_is_served_first() {
             let room = Arc::clone(&room);
             thread::spawn(move || {
                 room.give_back(5);
-                assert!(!room.take(1), "past the one who waits");
+                assert_eq!(room.take(1), None, "past the one who waits");
                 room.give_back(5);
             })
         };
@@ -82,7 +82,7 @@ fn who_waits_first_is_served_first() {
 fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
-        assert!(room.take(6));
+        assert_eq!(room.take(6), Some(6));
         let large = room.take_or_queue(8).expect("not stuck").expect("no room");
         let small = {
             let room = Arc::clone(&room);
@@ -104,7 +104,7 @@ fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
 fn who_waits_hears_of_an_error_and_of_its_end() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
-        assert!(room.take(10));
+        assert_eq!(room.take(10), Some(10));
         let answers = Arc::new(Mutex::new((0, 0)));
         let waiters: Vec<_> = (0..3)
             .map(|_| {
@@ -138,7 +138,7 @@ fn who_waits_hears_of_an_error_and_of_its_end() {
 fn who_waits_notices_another_limit() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(4));
-        assert!(room.take(4));
+        assert_eq!(room.take(4), Some(4));
         let waiter = {
             let room = Arc::clone(&room);
             thread::spawn(move || take(&room, 4))

@@ -1,0 +1,284 @@
+//! The throttle with real threads. The law itself is tested in simulated time.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn process(limit_bytes: u64) -> Arc<Process> {
+    Process::new(DirtyLimits::new(Some(limit_bytes), None), 0)
+}
+
+fn throttle(limit_bytes: u64) -> Throttle {
+    within(&process(1 << 50), limit_bytes)
+}
+
+fn within(process: &Arc<Process>, limit_bytes: u64) -> Throttle {
+    let limits = DirtyLimits::new(Some(limit_bytes), None);
+    Throttle::within(Arc::clone(process), limits, 0)
+}
+
+/// As if the device had written 100 MiB a second for a while.
+fn measured(throttle: &Throttle) {
+    let begin = throttle.device.now() + Duration::from_secs(2);
+    throttle.device.sample(begin, throttle.positions());
+    for window in 1..10 {
+        let now = begin + Duration::from_millis(200 * window);
+        throttle.device.count_cleaned(20 * MIB);
+        throttle.device.sample(now, throttle.positions());
+    }
+    let bandwidth = throttle.bandwidth_bytes_per_s().expect("measured");
+    assert_eq!((bandwidth + 500) >> 10, 100 << 10);
+}
+
+fn is_would_block(result: Result<()>) -> bool {
+    matches!(result, Err(Error::Caller(Reason::WouldBlock)))
+}
+
+fn broken() -> Error {
+    Error::Unsupported("broken".into())
+}
+
+#[test]
+fn the_limit_holds_and_everybody_gets_on() {
+    let throttle = throttle(MIB);
+    let taken = AtomicU64::new(0);
+    let rounds = 2000;
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            let (throttle, taken) = (&throttle, &taken);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let bytes = 4096 * (1 + (round * 7 + writer) % 64);
+                    throttle
+                        .acquire(bytes, Wait::Yes)
+                        .expect("nothing is stuck");
+                    assert!(throttle.dirty_bytes() <= MIB);
+                    taken.fetch_add(bytes, Ordering::SeqCst);
+                    throttle.balance(bytes);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let all: u64 = (0..4)
+                .flat_map(|writer| {
+                    (0..rounds).map(move |round| 4096 * (1 + (round * 7 + writer) % 64))
+                })
+                .sum();
+            let mut cleaned = 0;
+            while cleaned < all {
+                let bytes = taken.swap(0, Ordering::SeqCst);
+                cleaned += bytes;
+                if bytes == 0 {
+                    thread::yield_now();
+                } else {
+                    throttle.cleaned(bytes);
+                }
+            }
+        });
+    });
+    let state = throttle.state();
+    assert_eq!((state.dirty_bytes, state.process_dirty_bytes), (0, 0));
+    assert_eq!(state.balance_calls, 4 * rounds);
+    assert!(state.pauses.longest <= MAX_PAUSE);
+}
+
+#[test]
+fn devices_share_the_process_limit() {
+    let process = process(8 * MIB);
+    let (a, b) = (within(&process, 6 * MIB), within(&process, 6 * MIB));
+    a.acquire(6 * MIB, Wait::No).expect("room");
+    assert!(is_would_block(b.acquire(3 * MIB, Wait::No)));
+    assert_eq!(b.dirty_bytes(), 0, "what failed keeps no room");
+    b.acquire(2 * MIB, Wait::No).expect("room");
+    assert!(
+        b.over_background(),
+        "below its own threshold, over the process's"
+    );
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| b.acquire(3 * MIB, Wait::Yes));
+        while process.room.waiting() == 0 {
+            thread::yield_now();
+        }
+        a.cleaned(3 * MIB);
+        waiter.join().expect("no panic").expect("room");
+    });
+    assert_eq!(b.dirty_bytes(), 5 * MIB);
+    drop(a);
+    assert_eq!(b.state().process_dirty_bytes, 5 * MIB);
+    process.set_limits(DirtyLimits::new(Some(5 * MIB), None));
+    assert!(is_would_block(b.acquire(4096, Wait::No)));
+}
+
+#[test]
+fn who_waits_hears_of_errors() {
+    let throttle = throttle(MIB);
+    throttle.acquire(MIB, Wait::No).expect("room");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| throttle.acquire(4096, Wait::Yes));
+        while throttle.state().waiting == 0 {
+            thread::yield_now();
+        }
+        throttle.stuck(Some(broken()));
+        let answer = waiter.join().expect("no panic");
+        assert!(matches!(answer, Err(Error::Unsupported(_))));
+    });
+    for wait in [Wait::No, Wait::Yes] {
+        let answer = throttle.acquire(4096, wait);
+        assert!(matches!(answer, Err(Error::Unsupported(_))));
+    }
+    throttle.release(4096);
+    throttle
+        .acquire(4096, Wait::Yes)
+        .expect("there is room, stuck or not");
+    throttle.stuck(None);
+    assert!(is_would_block(throttle.acquire(4096, Wait::No)));
+}
+
+#[test]
+fn nobody_waits_for_what_another_broken_device_holds() {
+    let process = process(4 * MIB);
+    let (broken_one, other) = (within(&process, 4 * MIB), within(&process, 4 * MIB));
+    broken_one.acquire(4 * MIB, Wait::No).expect("room");
+    broken_one.stuck(Some(broken()));
+    let answer = other.acquire(4096, Wait::Yes);
+    assert!(matches!(answer, Err(Error::Unsupported(_))));
+    assert_eq!(other.dirty_bytes(), 0);
+    broken_one.release(4096);
+    other.acquire(4096, Wait::Yes).expect("room");
+}
+
+#[test]
+fn limits_change_under_way() {
+    let throttle = throttle(MIB);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&heard);
+    let listener = Arc::new(move |event: &Event| to.lock().push(*event));
+    let subscription = throttle.subscribe(listener);
+    throttle.acquire(MIB, Wait::No).expect("room");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| throttle.acquire(MIB / 2, Wait::Yes));
+        while throttle.state().waiting == 0 {
+            thread::yield_now();
+        }
+        throttle.set_limits(DirtyLimits::new(Some(4 * MIB), Some(MIB)));
+        waiter.join().expect("no panic").expect("room");
+    });
+    let state = throttle.state();
+    assert_eq!((state.limit_bytes, state.background_bytes), (4 * MIB, MIB));
+    assert_eq!(state.waits.count, 1);
+    drop(subscription);
+    throttle.set_limits(DirtyLimits::default());
+    assert_eq!(
+        throttle.state().limit_bytes,
+        MIN_LIMIT_BYTES,
+        "of no budget"
+    );
+    throttle.set_budget_bytes(100 * MIB);
+    assert_eq!(throttle.state().limit_bytes, 20 * MIB);
+    let heard = heard.lock();
+    let changed = |event: &Event| matches!(event, Event::LimitChanged { limit_bytes, of_process: false, .. } if *limit_bytes == 4 * MIB);
+    let waited =
+        |event: &Event| matches!(event, Event::Waited { ok: true, bytes, .. } if *bytes == MIB / 2);
+    assert_eq!(heard.iter().filter(|event| changed(event)).count(), 1);
+    assert_eq!(heard.iter().filter(|event| waited(event)).count(), 1);
+    assert_eq!(heard.len(), 2, "{heard:?}");
+}
+
+#[test]
+fn the_flushers_bell_rings_at_the_threshold_and_for_who_waits() {
+    let throttle = throttle(8 * MIB);
+    let rung = Arc::new(AtomicU64::new(0));
+    let bell = Arc::clone(&rung);
+    throttle.on_need(move || {
+        bell.fetch_add(1, Ordering::SeqCst);
+    });
+    throttle.acquire(4 * MIB, Wait::No).expect("room");
+    assert!(!throttle.over_background());
+    assert_eq!(rung.load(Ordering::SeqCst), 0);
+    throttle.acquire(4096, Wait::No).expect("room");
+    assert!(throttle.over_background());
+    assert_eq!(rung.load(Ordering::SeqCst), 1);
+    throttle.acquire(4 * MIB - 4096, Wait::No).expect("room");
+    assert_eq!(rung.load(Ordering::SeqCst), 1);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| throttle.acquire(2 * MIB, Wait::Yes));
+        while rung.load(Ordering::SeqCst) < 2 {
+            thread::yield_now();
+        }
+        throttle.cleaned(8 * MIB);
+        waiter.join().expect("no panic").expect("room");
+    });
+    assert!(!throttle.over_background());
+}
+
+#[test]
+fn below_freerun_and_before_any_measurement_nobody_pauses() {
+    let throttle = throttle(100 * MIB);
+    throttle.acquire(99 * MIB, Wait::No).expect("room");
+    assert_eq!(throttle.balance(99 * MIB), Duration::ZERO, "not measured");
+    measured(&throttle);
+    throttle.release(30 * MIB);
+    assert_eq!(throttle.balance(69 * MIB), Duration::ZERO, "free");
+    assert_eq!(throttle.would_pause(1 << 40), None);
+    assert_eq!(throttle.state().pauses.count, 0);
+}
+
+#[test]
+fn writers_pause_over_freerun_and_asynchronous_ones_are_told() {
+    let throttle = throttle(100 * MIB);
+    throttle.acquire(80 * MIB, Wait::No).expect("room");
+    measured(&throttle);
+    let heard = Arc::new(AtomicU64::new(0));
+    let to = Arc::clone(&heard);
+    let _subscription = throttle.subscribe(Arc::new(move |event: &Event| {
+        if matches!(event, Event::Paused { dirtied_bytes, .. } if *dirtied_bytes == 4 * MIB) {
+            to.fetch_add(1, Ordering::SeqCst);
+        }
+    }));
+    assert_eq!(throttle.would_pause(0), None, "nothing is owed");
+    throttle.owe(4 * MIB);
+    let owed = throttle.would_pause(0).expect("4 MiB at about 100 MiB/s");
+    assert!(owed <= MAX_PAUSE);
+    assert_eq!(throttle.state().pauses.count, 0, "nobody slept");
+    let pause = throttle.balance(0);
+    assert!(pause > Duration::ZERO && pause <= MAX_PAUSE);
+    assert_eq!(throttle.balance(0), Duration::ZERO, "paid");
+    let state = throttle.state();
+    assert_eq!((state.pauses.count, state.pauses.longest), (1, pause));
+    assert_eq!(state.pauses.histogram.iter().sum::<u64>(), 1);
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn each_thread_pays_for_itself() {
+    let throttle = throttle(100 * MIB);
+    throttle.acquire(80 * MIB, Wait::No).expect("room");
+    measured(&throttle);
+    // This thread's account is not one that an ended thread has left behind.
+    throttle.owe(0);
+    let both_here = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            throttle.owe(4 * MIB);
+            both_here.wait();
+            assert!(throttle.would_pause(0).is_some());
+        });
+        both_here.wait();
+        assert_eq!(throttle.would_pause(0), None);
+    });
+}
+
+#[test]
+fn chunks_follow_what_was_measured() {
+    let throttle = throttle(1 << 30);
+    assert_eq!(throttle.state().chunk_bytes, 4 * MIB);
+    throttle.acquire(600 * MIB, Wait::No).expect("room");
+    measured(&throttle);
+    assert_eq!(throttle.state().chunk_bytes, 52 * MIB);
+}

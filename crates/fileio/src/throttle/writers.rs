@@ -1,0 +1,54 @@
+//! The writers of a device: each thread's own account with it, on a cache line of its own.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use thread_local::ThreadLocal;
+
+use crate::throttle::pacer::Pacer;
+
+/// One thread's account.
+pub(crate) struct Writer {
+    pub(crate) pacer: Cell<Pacer>,
+    /// Written by its own thread only.
+    calls: Arc<CachePadded<AtomicU64>>,
+}
+
+impl Writer {
+    /// Counts a balance call.
+    pub(crate) fn count(&self) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls + 1, Ordering::Relaxed);
+    }
+}
+
+/// See the module. Those that have ended leave their account to a later thread.
+#[derive(Default)]
+pub(crate) struct Writers {
+    by_thread: ThreadLocal<CachePadded<Writer>>,
+    /// Locked when a thread comes for the first time, and when calls are summed.
+    calls: Mutex<Vec<Arc<CachePadded<AtomicU64>>>>,
+}
+
+impl Writers {
+    /// The calling thread's.
+    pub(crate) fn this_thread(&self) -> &Writer {
+        self.by_thread.get_or(|| {
+            let calls = Arc::default();
+            self.calls.lock().push(Arc::clone(&calls));
+            CachePadded::new(Writer {
+                pacer: Cell::default(),
+                calls,
+            })
+        })
+    }
+
+    /// Balance calls of all threads.
+    pub(crate) fn calls(&self) -> u64 {
+        let calls = self.calls.lock();
+        calls.iter().map(|one| one.load(Ordering::Relaxed)).sum()
+    }
+}
