@@ -207,17 +207,6 @@ impl Throttle {
         self.device.room.used_bytes()
     }
 
-    /// What [`Throttle::stuck`] was told last.
-    pub(crate) fn stuck_error(&self) -> Option<Error> {
-        self.device.room.stuck()
-    }
-
-    /// The cache's budget has changed: limits that nobody chose go with it.
-    pub(crate) fn set_budget_bytes(&self, bytes: u64) {
-        self.device.set_budget_bytes(bytes);
-        self.process.kick();
-    }
-
     /// Whether the flusher should write without being asked: the device's dirty memory, or the process's, is over its
     /// background threshold, or somebody waits for room. Part of it may be room that was acquired and is not dirty yet.
     pub(crate) fn over_background(&self) -> bool {
