@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
 use oracle::subject::VolumeSubject;
 use throughline_device::{BlockDevice, Op};
-use throughline_testing::model::{Answer, FallocateMode, Refusal, RenameMode, Subject};
+use throughline_testing::model::{
+    Answer, FallocateMode, Form, Handle, Refusal, RenameMode, Subject,
+};
 use throughline_testing::{Fault, FaultDevice};
 
 /// The shapes that the countdown runs on.
@@ -80,12 +82,12 @@ fn overwrite(subject: &mut dyn Subject, progress: &mut Progress, path: &str, dat
     let Some(mut expected) = progress.held(path) else {
         return;
     };
-    let answer = subject.write(path.as_bytes(), 0, data).and_then(|n| {
-        match n == data.len() || data.is_empty() {
+    let answer = subject
+        .write(path.as_bytes(), Handle::Direct, Form::Plain, 0, data)
+        .and_then(|n| match n == data.len() || data.is_empty() {
             true => Ok(()),
             false => Err(Refusal::NoSpace),
-        }
-    });
+        });
     if expected.len() < data.len() {
         expected.resize(data.len(), 0);
     }
@@ -211,7 +213,7 @@ fn compare(device: Arc<dyn BlockDevice>, files: &BTreeMap<Vec<u8>, Held>) -> Res
         } else {
             let mut bytes = vec![0; expected.len() + 1];
             let n = subject
-                .read(path, 0, &mut bytes)
+                .read(path, Handle::Direct, 0, &mut bytes)
                 .map_err(|refusal| format!("{name}: {refusal:?}"))?;
             bytes.truncate(n);
             bytes

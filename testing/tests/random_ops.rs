@@ -34,7 +34,7 @@ fn run(seed: u64, scratch: &Scratch) -> Result<Counts, String> {
     driver
         .compare(&mut subject)
         .map_err(|what| named(format!("at the end: {what}")))?;
-    driver.tree.close_kept();
+    driver.tree.close_all_kept();
     subject
         .close()
         .map_err(|refusal| named(format!("close: {refusal:?}")))?;
@@ -181,8 +181,8 @@ fn threads_on_one_volume_do_what_their_models_do() {
         let mut parts: Vec<(Driver, VolumeSubject)> = parts
             .into_iter()
             .map(|(mut driver, mut part)| {
-                driver.tree.close_kept();
-                let _ = part.close_kept();
+                driver.tree.close_all_kept();
+                part.close_all_kept();
                 (driver, part)
             })
             .collect();

@@ -128,7 +128,7 @@ impl Driver {
             Body::File(content) => {
                 for (from, to) in content.interesting(WHOLE_BELOW) {
                     let mut bytes = vec![0xee; (to - from) as usize];
-                    let answer = subject.read(path, from, &mut bytes);
+                    let answer = subject.read(path, self.reader, from, &mut bytes);
                     self.was_read(answer, Ok(id), from, &bytes)?;
                 }
                 Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::generate::{Bounds, Generator, Profile};
 use super::op::{Data, Op};
-use super::subject::{Answer, FallocateMode, Refusal, Subject};
+use super::subject::{Answer, FallocateMode, Handle, Refusal, SLOTS, Subject};
 use super::tree::{Body, Expected, Id, ROOT, Tree};
 
 /// Operations shown when something is wrong.
@@ -16,6 +16,8 @@ const METADATA_BLOCKS: u64 = 24;
 pub struct Driver {
     /// What the subject should hold.
     pub tree: Tree,
+    /// How files are read for comparing them.
+    pub reader: Handle,
     generator: Generator,
     pub(super) bounds: Bounds,
     recent: VecDeque<(u32, Op)>,
@@ -24,6 +26,8 @@ pub struct Driver {
     pub no_space: u32,
     /// How often it refused as unsupported.
     pub unsupported: u32,
+    /// How often a write that may not wait would have had to.
+    pub would_block: u32,
 }
 
 pub(super) type Check = Result<(), String>;
@@ -33,12 +37,14 @@ impl Driver {
     pub fn new(seed: u64, profile: Profile, bounds: Bounds) -> Self {
         Self {
             tree: Tree::default(),
+            reader: Handle::default(),
             generator: Generator::new(seed, profile, bounds),
             bounds,
             recent: VecDeque::new(),
             count: 0,
             no_space: 0,
             unsupported: 0,
+            would_block: 0,
         }
     }
 
@@ -87,11 +93,6 @@ impl Driver {
                     tree.rename(&from.0, &to.0, *mode)
                 })
             }
-            Op::Write(path, offset, data) => {
-                let answer = subject.write(&path.0, *offset, &data.bytes());
-                let id = self.tree.find_file(&path.0);
-                self.written(subject, answer, id, *offset, *data)
-            }
             Op::Truncate(path, len) => {
                 let answer = subject.truncate(&path.0, *len);
                 self.judge(subject, answer, 0, |tree| {
@@ -103,12 +104,6 @@ impl Driver {
             }
             Op::Fallocate(path, mode, offset, len) => {
                 self.fallocate(subject, &path.0, *mode, *offset, *len)
-            }
-            Op::Read(path, offset, len) => {
-                let mut bytes = vec![0xee; *len];
-                let answer = subject.read(&path.0, *offset, &mut bytes);
-                let id = self.tree.find_file(&path.0);
-                self.was_read(answer, id, *offset, &bytes)
             }
             Op::Seek(path, offset) => self.seek(subject, &path.0, *offset),
             Op::Stat(path) => self.stat(subject, &path.0),
@@ -144,9 +139,17 @@ impl Driver {
                     Ok(())
                 })
             }
-            Op::Keep(_) | Op::WriteKept(..) | Op::ReadKept(..) | Op::CloseKept => {
-                self.kept(subject, op)
+            Op::Write(..) | Op::Append(..) | Op::Read(..) | Op::Flush(..) | Op::CopyRange(..) => {
+                self.content_call(subject, op)
             }
+            Op::Keep(..)
+            | Op::WriteKept(..)
+            | Op::AppendKept(..)
+            | Op::ReadKept(..)
+            | Op::TruncateKept(..)
+            | Op::FlushKept(..)
+            | Op::AdviseKept(..)
+            | Op::CloseKept(_) => self.kept(subject, op),
             Op::Sync => subject
                 .sync()
                 .map_err(|refusal| format!("sync: {refusal:?}")),
@@ -194,7 +197,7 @@ impl Driver {
     }
 
     /// Compares an answer with what the tree says when it does the same; `blocks` is what the operation may need.
-    fn judge(
+    pub(super) fn judge(
         &mut self,
         subject: &mut dyn Subject,
         answer: Answer<()>,
@@ -208,7 +211,7 @@ impl Driver {
     }
 
     /// "No space" has to be true.
-    fn check_full(&mut self, subject: &mut dyn Subject, blocks: u64) -> Check {
+    pub(super) fn check_full(&mut self, subject: &mut dyn Subject, blocks: u64) -> Check {
         self.no_space += 1;
         let space = subject
             .space()
@@ -222,11 +225,11 @@ impl Driver {
         Ok(())
     }
 
-    fn blocks(&self, bytes: u64) -> u64 {
+    pub(super) fn blocks(&self, bytes: u64) -> u64 {
         bytes / self.bounds.block_bytes + 2
     }
 
-    fn written(
+    pub(super) fn written(
         &mut self,
         subject: &mut dyn Subject,
         answer: Answer<usize>,
@@ -349,7 +352,7 @@ impl Driver {
         }
         let mut bytes = vec![0; len as usize];
         let n = subject
-            .read(path, offset, &mut bytes)
+            .read(path, self.reader, offset, &mut bytes)
             .map_err(|refusal| format!("read: {refusal:?}"))?;
         let mut old = vec![0; n];
         self.tree.content(id).read(offset, &mut old);
@@ -402,34 +405,9 @@ impl Driver {
         }
     }
 
-    fn kept(&mut self, subject: &mut dyn Subject, op: &Op) -> Check {
-        match (op, self.tree.kept) {
-            (Op::Keep(path), _) => {
-                let answer = subject.keep(&path.0);
-                self.judge(subject, answer, 0, |tree| tree.keep(&path.0))
-            }
-            (Op::WriteKept(offset, data), Some(id)) => {
-                let answer = subject.write_kept(*offset, &data.bytes());
-                self.written(subject, answer, Ok(id), *offset, *data)
-            }
-            (Op::ReadKept(offset, len), Some(id)) => {
-                let mut bytes = vec![0xee; *len];
-                let answer = subject.read_kept(*offset, &mut bytes);
-                self.was_read(answer, Ok(id), *offset, &bytes)
-            }
-            (Op::CloseKept, Some(_)) => {
-                self.tree.close_kept();
-                subject
-                    .close_kept()
-                    .map_err(|refusal| format!("close: {refusal:?}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn reopen(&mut self, subject: &mut dyn Subject) -> Check {
-        if self.tree.kept.is_some() {
-            self.kept(subject, &Op::CloseKept)?;
+        for slot in 0..SLOTS {
+            self.kept(subject, &Op::CloseKept(slot))?;
         }
         subject
             .reopen()

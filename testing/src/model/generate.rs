@@ -3,7 +3,8 @@
 use fastrand::Rng;
 
 use super::op::{Data, Op, Path};
-use super::subject::{FallocateMode, FileKind, RenameMode};
+use super::hot::Hot;
+use super::subject::{FallocateMode, FileKind, Form, Handle, RenameMode};
 use super::tree::{Body, Id, ROOT, Tree};
 
 /// What a run does most.
@@ -19,10 +20,12 @@ pub enum Profile {
     Extents,
     /// Many files of a few bytes.
     Small,
+    /// A few files, and in them a few places, through handles of all kinds.
+    Hot,
 }
 
 impl Profile {
-    /// All of them.
+    /// Those that say something with direct handles alone.
     pub const ALL: [Self; 5] = [
         Self::Mixed,
         Self::Names,
@@ -47,6 +50,8 @@ pub struct Bounds {
     pub nanoseconds: bool,
     /// Whether nobody else uses the volume: its root is the tree's, and "no space" can be checked.
     pub alone: bool,
+    /// Whether handles of all kinds are used, and their calls; direct ones alone without.
+    pub mixed: bool,
 }
 
 /// Directories that a tree grows to.
@@ -59,6 +64,7 @@ pub(super) struct Generator {
     profile: Profile,
     bounds: Bounds,
     serial: u64,
+    hot: Option<Hot>,
 }
 
 impl Generator {
@@ -68,17 +74,28 @@ impl Generator {
             profile,
             bounds,
             serial: 0,
+            hot: bounds.mixed.then(|| Hot::new(seed, profile, bounds)),
         }
     }
 
-    /// The next operation.
+    /// The next operation. Handles of all kinds leave the others as they are for the same seed.
     pub(super) fn next(&mut self, tree: &Tree) -> Op {
+        let hot = self.hot.as_mut().and_then(|hot| hot.next(tree));
+        let op = hot.unwrap_or_else(|| self.plain(tree));
+        match &mut self.hot {
+            Some(hot) => hot.through_some_handle(op),
+            None => op,
+        }
+    }
+
+    fn plain(&mut self, tree: &Tree) -> Op {
         let [make, remove, rename, data, shape, look, attributes, keep] = match self.profile {
             Profile::Mixed => [20, 12, 10, 20, 10, 15, 6, 6],
             Profile::Names => [45, 18, 20, 3, 1, 10, 2, 1],
             Profile::Data => [4, 2, 1, 45, 15, 25, 2, 6],
             Profile::Extents => [4, 2, 1, 25, 45, 15, 2, 6],
             Profile::Small => [30, 15, 8, 25, 8, 10, 2, 2],
+            Profile::Hot => [4, 6, 3, 45, 15, 25, 2, 6],
         };
         let weights = [make, remove, rename, data, shape, look, attributes, keep];
         let sum: u32 = weights.iter().sum();
@@ -307,7 +324,13 @@ impl Generator {
                     len: self.len() as usize,
                     seed: self.random.u64(..),
                 };
-                Op::Write(path, self.offset(size), data)
+                Op::Write(
+                    path,
+                    Handle::default(),
+                    Form::default(),
+                    self.offset(size),
+                    data,
+                )
             }
         }
     }
@@ -345,7 +368,12 @@ impl Generator {
             0..4 => {
                 let path = self.file_path(tree);
                 let size = Self::file_len(tree, &path);
-                Op::Read(path, self.offset(size), self.len() as usize)
+                Op::Read(
+                    path,
+                    Handle::default(),
+                    self.offset(size),
+                    self.len() as usize,
+                )
             }
             4 | 5 => {
                 let path = self.file_path(tree);
@@ -382,23 +410,23 @@ impl Generator {
     }
 
     fn keep(&mut self, tree: &Tree) -> Op {
-        let Some(id) = tree.kept else {
-            return Op::Keep(self.file_path(tree));
+        let Some(id) = tree.kept[0] else {
+            return Op::Keep(0, self.file_path(tree), Handle::default());
         };
         let size = match &tree.node(id).body {
             Body::File(content) => content.len(),
             _ => 0,
         };
         match self.random.u8(..6) {
-            0 => Op::Keep(self.file_path(tree)),
-            1 => Op::CloseKept,
-            2 | 3 => Op::ReadKept(self.offset(size), self.len() as usize),
+            0 => Op::Keep(0, self.file_path(tree), Handle::default()),
+            1 => Op::CloseKept(0),
+            2 | 3 => Op::ReadKept(0, self.offset(size), self.len() as usize),
             _ => {
                 let data = Data {
                     len: self.len() as usize,
                     seed: self.random.u64(..),
                 };
-                Op::WriteKept(self.offset(size), data)
+                Op::WriteKept(0, Form::default(), self.offset(size), data)
             }
         }
     }

@@ -12,10 +12,12 @@
 //! - The same seed and [`Bounds`] give the same operations, as long as the answers are the same.
 //! - Every answer is compared; "no space" alone is the subject's to say, and has to be true.
 
+mod cached;
 mod compare;
 mod content;
 mod drive;
 mod generate;
+mod hot;
 mod op;
 mod subject;
 mod tree;
@@ -24,5 +26,7 @@ pub use content::Content;
 pub use drive::Driver;
 pub use generate::{Bounds, Profile};
 pub use op::Op;
-pub use subject::{Answer, FallocateMode, FileKind, Refusal, RenameMode, Space, Stat, Subject};
+pub use subject::{
+    Advice, Answer, FallocateMode, FileKind, Flush, Form, Handle, Refusal, RenameMode, SLOTS, Space, Stat, Subject,
+};
 pub use tree::{Body, Expected, Id, Node, ROOT, Tree};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::subject::{FallocateMode, FileKind, RenameMode};
+use super::subject::{Advice, FallocateMode, FileKind, Flush, Form, Handle, RenameMode};
 
 /// A path, shown as text.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,8 +48,11 @@ pub enum Op {
     Unlink(Path),
     Rmdir(Path),
     Rename(Path, Path, RenameMode),
-    Write(Path, u64, Data),
-    Read(Path, u64, usize),
+    Write(Path, Handle, Form, u64, Data),
+    Append(Path, Handle, Data),
+    Read(Path, Handle, u64, usize),
+    Flush(Path, Flush),
+    CopyRange(Path, u64, Path, u64, Handle, u64),
     Truncate(Path, u64),
     Fallocate(Path, FallocateMode, u64, u64),
     Seek(Path, u64),
@@ -58,10 +61,14 @@ pub enum Op {
     ReadDir(Path),
     SetAttributes(Path, Option<u32>, Option<(u32, u32)>),
     SetModified(Path, (i64, u32)),
-    Keep(Path),
-    WriteKept(u64, Data),
-    ReadKept(u64, usize),
-    CloseKept,
+    Keep(usize, Path, Handle),
+    WriteKept(usize, Form, u64, Data),
+    AppendKept(usize, Data),
+    ReadKept(usize, u64, usize),
+    TruncateKept(usize, u64),
+    FlushKept(usize, Flush),
+    AdviseKept(usize, Advice, u64, u64),
+    CloseKept(usize),
     Sync,
     Reopen,
 }

@@ -19,6 +19,8 @@ pub enum Refusal {
     Busy,
     Loop,
     Unsupported,
+    /// It would have to wait, and may not.
+    WouldBlock,
     /// Anything else: always a failure of the test. The text says what.
     Other(String),
 }
@@ -81,6 +83,54 @@ pub enum FallocateMode {
     Insert,
 }
 
+/// How a file is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Handle {
+    Buffered,
+    #[default]
+    Direct,
+    /// Buffered, and durable when the call returns.
+    Sync,
+}
+
+/// The form of a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// One buffer.
+    #[default]
+    Plain,
+    /// Several.
+    Vectored,
+    /// One that may not wait.
+    Try,
+}
+
+/// What a flush makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Data, size and name.
+    All,
+    /// Data, and what is needed to find it.
+    Data,
+    /// Of a range, data alone; without a promise.
+    Range(u64, u64),
+}
+
+/// What a program says about its reading to come. It changes no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Advice {
+    Normal,
+    Sequential,
+    Random,
+    WillNeed,
+    DontNeed,
+}
+
+/// Files that a subject keeps open.
+pub const SLOTS: usize = 4;
+
 /// Free space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
@@ -110,9 +160,37 @@ pub trait Subject {
     /// Renames.
     fn rename(&mut self, from: &[u8], to: &[u8], mode: RenameMode) -> Answer<()>;
     /// Writes; returns how much.
-    fn write(&mut self, path: &[u8], offset: u64, data: &[u8]) -> Answer<usize>;
+    fn write(
+        &mut self,
+        path: &[u8],
+        handle: Handle,
+        form: Form,
+        offset: u64,
+        data: &[u8],
+    ) -> Answer<usize>;
+    /// Writes at the end; returns where and how much.
+    fn append(&mut self, path: &[u8], handle: Handle, data: &[u8]) -> Answer<(u64, usize)>;
     /// Reads; returns how much.
-    fn read(&mut self, path: &[u8], offset: u64, to: &mut [u8]) -> Answer<usize>;
+    fn read(
+        &mut self,
+        path: &[u8],
+        handle: Handle,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Answer<usize>;
+    /// Makes a file durable, or a part of it.
+    fn flush(&mut self, path: &[u8], flush: Flush) -> Answer<()>;
+    /// Advises on a kept file.
+    fn advise(&mut self, slot: usize, advice: Advice, offset: u64, len: u64) -> Answer<()>;
+    /// Copies from one file into another; returns how much, less than asked only at the end of the first or where an
+    /// error came after it.
+    fn copy_range(
+        &mut self,
+        from: (&[u8], u64),
+        to: (&[u8], u64),
+        handle: Handle,
+        len: u64,
+    ) -> Answer<u64>;
     /// Sets the size.
     fn truncate(&mut self, path: &[u8], len: u64) -> Answer<()>;
     /// Allocates, punches and so on.
@@ -136,14 +214,20 @@ pub trait Subject {
     ) -> Answer<()>;
     /// Sets the time of the last change.
     fn set_modified(&mut self, path: &[u8], time: (i64, u32)) -> Answer<()>;
-    /// Opens a file to keep, in place of the one kept before.
-    fn keep(&mut self, path: &[u8]) -> Answer<()>;
-    /// Writes into the kept file.
-    fn write_kept(&mut self, offset: u64, data: &[u8]) -> Answer<usize>;
-    /// Reads from the kept file.
-    fn read_kept(&mut self, offset: u64, to: &mut [u8]) -> Answer<usize>;
-    /// Closes the kept file.
-    fn close_kept(&mut self) -> Answer<()>;
+    /// Opens a file to keep, in place of the one kept in the slot before.
+    fn keep(&mut self, slot: usize, path: &[u8], handle: Handle) -> Answer<()>;
+    /// Writes into a kept file.
+    fn write_kept(&mut self, slot: usize, form: Form, offset: u64, data: &[u8]) -> Answer<usize>;
+    /// Writes at the end of a kept file; returns where and how much.
+    fn append_kept(&mut self, slot: usize, data: &[u8]) -> Answer<(u64, usize)>;
+    /// Reads from a kept file.
+    fn read_kept(&mut self, slot: usize, offset: u64, to: &mut [u8]) -> Answer<usize>;
+    /// Sets the size of a kept file.
+    fn truncate_kept(&mut self, slot: usize, len: u64) -> Answer<()>;
+    /// Makes a kept file durable.
+    fn flush_kept(&mut self, slot: usize, flush: Flush) -> Answer<()>;
+    /// Closes a kept file.
+    fn close_kept(&mut self, slot: usize) -> Answer<()>;
     /// Makes everything durable.
     fn sync(&mut self) -> Answer<()>;
     /// Closes the volume and opens it again.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::content::Content;
-use super::subject::{FileKind, Refusal, RenameMode};
+use super::subject::{FileKind, Refusal, RenameMode, SLOTS};
 
 /// Number of a file in the model.
 pub type Id = u32;
@@ -73,8 +73,8 @@ impl Node {
 pub struct Tree {
     nodes: BTreeMap<Id, Node>,
     next: Id,
-    /// A file that is open, and lives on without a name.
-    pub kept: Option<Id>,
+    /// Files that are open, and live on without a name.
+    pub kept: [Option<Id>; SLOTS],
 }
 
 impl Default for Tree {
@@ -89,7 +89,7 @@ impl Default for Tree {
         Self {
             nodes: BTreeMap::from([(ROOT, root)]),
             next: ROOT + 1,
-            kept: None,
+            kept: [None; SLOTS],
         }
     }
 }
@@ -403,23 +403,35 @@ impl Tree {
     fn drop_link(&mut self, id: Id) {
         let node = self.node_mut(id);
         node.links -= 1;
-        if node.links == 0 && self.kept != Some(id) {
+        if node.links == 0 && !self.kept.contains(&Some(id)) {
             self.nodes.remove(&id);
         }
     }
 
-    /// Keeps a regular file open, in place of the one kept before.
-    pub fn keep(&mut self, path: &[u8]) -> Expected<()> {
+    /// Keeps a regular file open, in place of the one kept in the slot before.
+    pub fn keep(&mut self, slot: usize, path: &[u8]) -> Expected<()> {
         let id = self.find_file(path)?;
-        self.close_kept();
-        self.kept = Some(id);
+        // In this order: it may be the same file.
+        let before = self.kept[slot].replace(id);
+        self.closed(before);
         Ok(())
     }
 
-    /// Closes the kept file, which then goes if it has no name.
-    pub fn close_kept(&mut self) {
-        if let Some(id) = self.kept.take()
+    /// Closes a kept file, which then goes if it has no name.
+    pub fn close_kept(&mut self, slot: usize) {
+        let before = self.kept[slot].take();
+        self.closed(before);
+    }
+
+    /// Closes all.
+    pub fn close_all_kept(&mut self) {
+        (0..SLOTS).for_each(|slot| self.close_kept(slot));
+    }
+
+    fn closed(&mut self, id: Option<Id>) {
+        if let Some(id) = id
             && self.node(id).links == 0
+            && !self.kept.contains(&Some(id))
         {
             self.nodes.remove(&id);
         }

@@ -71,6 +71,7 @@ impl Shape {
             extents: self.extents,
             nanoseconds: self.nanoseconds,
             alone: true,
+            mixed: false,
         }
     }
 }

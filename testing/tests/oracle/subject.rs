@@ -8,34 +8,43 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline::{
-    Attributes, DeviceNumber, Error, Fallocate, File, FileType, OpenOptions, Reason, Volume,
+    Attributes, DeviceNumber, Error, Fallocate, File, FileOptions, FileType, OpenOptions, Reason,
+    SyncRange, Volume,
 };
 use throughline_device::BlockDevice;
 use throughline_testing::model::{
-    Answer, FallocateMode, FileKind, Refusal, RenameMode, Space, Stat, Subject,
+    Advice, Answer, FallocateMode, FileKind, Flush, Form, Handle, Refusal, RenameMode, SLOTS,
+    Space, Stat, Subject,
 };
 
 /// An open volume on a device, or a directory of it.
 pub struct VolumeSubject {
     device: Arc<dyn BlockDevice>,
+    options: OpenOptions,
     /// `None` while it reopens.
     volume: Option<Arc<Volume>>,
     /// What stands before every path.
     prefix: Vec<u8>,
-    kept: Option<File>,
+    kept: [Option<File>; SLOTS],
 }
 
 impl VolumeSubject {
     /// Opens the volume on `device` for writing.
     pub fn open(device: Arc<dyn BlockDevice>) -> Answer<Self> {
-        let volume = OpenOptions::new()
+        Self::open_with(device, &OpenOptions::new())
+    }
+
+    /// The same, with these options.
+    pub fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Answer<Self> {
+        let volume = options
             .open_device(Arc::clone(&device))
             .map_err(refusal)?;
         Ok(Self {
             device,
+            options: options.clone(),
             volume: Some(Arc::new(volume)),
             prefix: Vec::new(),
-            kept: None,
+            kept: Default::default(),
         })
     }
 
@@ -46,9 +55,10 @@ impl VolumeSubject {
             .map_err(refusal)?;
         Ok(Self {
             device: Arc::clone(&self.device),
+            options: self.options.clone(),
             volume: self.volume.clone(),
             prefix: dir.as_bytes().to_vec(),
-            kept: None,
+            kept: Default::default(),
         })
     }
 
@@ -56,21 +66,27 @@ impl VolumeSubject {
     pub fn on(&self, other: &Self) -> Self {
         Self {
             device: Arc::clone(&other.device),
+            options: other.options.clone(),
             volume: other.volume.clone(),
             prefix: self.prefix.clone(),
-            kept: None,
+            kept: Default::default(),
         }
     }
 
     /// Lets go of the volume, so that another may close it.
     pub fn release(&mut self) {
-        self.kept = None;
+        self.kept = Default::default();
         self.volume = None;
+    }
+
+    /// Closes the files that are kept open.
+    pub fn close_all_kept(&mut self) {
+        self.kept = Default::default();
     }
 
     /// Closes it, as the last that uses it.
     pub fn close(mut self) -> Answer<()> {
-        self.kept = None;
+        self.kept = Default::default();
         match self.volume.take().and_then(Arc::into_inner) {
             Some(volume) => volume.close().map_err(refusal),
             None => Ok(()),
@@ -105,6 +121,7 @@ pub fn refusal(error: Error) -> Refusal {
             Reason::TooManyLinks => Refusal::TooManyLinks,
             Reason::Loop => Refusal::Loop,
             Reason::Busy(_) => Refusal::Busy,
+            Reason::WouldBlock => Refusal::WouldBlock,
             other => Refusal::Other(other.to_string()),
         },
         Error::Unsupported(what) if what.starts_with("the volume takes") => {
@@ -127,9 +144,39 @@ fn kind(file_type: FileType) -> FileKind {
     }
 }
 
-fn write(file: &File, offset: u64, data: &[u8]) -> Answer<usize> {
-    file.write_vectored_at(offset, &[IoSlice::new(data)])
-        .map_err(refusal)
+fn write(file: &File, form: Form, offset: u64, data: &[u8]) -> Answer<usize> {
+    let (head, tail) = data.split_at(data.len() / 5);
+    match form {
+        Form::Plain => file.write_at(offset, data),
+        Form::Try => file.try_write_at(offset, data),
+        Form::Vectored => {
+            let parts = [IoSlice::new(head), IoSlice::new(&[]), IoSlice::new(tail)];
+            file.write_vectored_at(offset, &parts)
+        }
+    }
+    .map_err(refusal)
+}
+
+fn flush(file: &File, flush: Flush) -> Answer<()> {
+    match flush {
+        Flush::All => file.sync(),
+        Flush::Data => file.sync_data(),
+        Flush::Range(offset, len) if offset % 2 == 0 => {
+            file.sync_range(offset, len, SyncRange::Start)
+        }
+        Flush::Range(offset, len) => file.sync_range(offset, len, SyncRange::Wait),
+    }
+    .map_err(refusal)
+}
+
+fn options(handle: Handle) -> FileOptions {
+    let mut options = FileOptions::new();
+    match handle {
+        Handle::Buffered => &mut options,
+        Handle::Direct => options.direct(true),
+        Handle::Sync => options.sync(true),
+    };
+    options
 }
 
 fn read(file: &File, offset: u64, to: &mut [u8]) -> Answer<usize> {
@@ -205,16 +252,63 @@ impl Subject for VolumeSubject {
             .map_err(refusal)
     }
 
-    fn write(&mut self, name: &[u8], offset: u64, data: &[u8]) -> Answer<usize> {
-        write(&self.file(name)?, offset, data)
+    fn write(
+        &mut self,
+        name: &[u8],
+        handle: Handle,
+        form: Form,
+        offset: u64,
+        data: &[u8],
+    ) -> Answer<usize> {
+        write(&self.file(name, handle)?, form, offset, data)
     }
 
-    fn read(&mut self, name: &[u8], offset: u64, to: &mut [u8]) -> Answer<usize> {
-        read(&self.file(name)?, offset, to)
+    fn append(&mut self, name: &[u8], handle: Handle, data: &[u8]) -> Answer<(u64, usize)> {
+        self.file(name, handle)?.append(data).map_err(refusal)
+    }
+
+    fn read(
+        &mut self,
+        name: &[u8],
+        handle: Handle,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Answer<usize> {
+        read(&self.file(name, handle)?, offset, to)
+    }
+
+    fn flush(&mut self, name: &[u8], how: Flush) -> Answer<()> {
+        flush(&self.file(name, Handle::Buffered)?, how)
+    }
+
+    fn advise(&mut self, slot: usize, advice: Advice, offset: u64, len: u64) -> Answer<()> {
+        let advice = match advice {
+            Advice::Normal => throughline::Advice::Normal,
+            Advice::Sequential => throughline::Advice::Sequential,
+            Advice::Random => throughline::Advice::Random,
+            Advice::WillNeed => throughline::Advice::WillNeed,
+            Advice::DontNeed => throughline::Advice::DontNeed,
+        };
+        self.kept_file(slot)?
+            .advise(advice, offset, len)
+            .map_err(refusal)
+    }
+
+    fn copy_range(
+        &mut self,
+        from: (&[u8], u64),
+        to: (&[u8], u64),
+        handle: Handle,
+        len: u64,
+    ) -> Answer<u64> {
+        let (source, target) = (self.file(from.0, Handle::Buffered), self.file(to.0, handle));
+        source?
+            .copy_range(from.1, &*target?, to.1, len)
+            .map_err(refusal)
     }
 
     fn truncate(&mut self, name: &[u8], len: u64) -> Answer<()> {
-        self.file(name)?.set_len(len).map_err(refusal)
+        self.file(name, Handle::Buffered)?.set_len(len).map_err(refusal)
     }
 
     fn fallocate(&mut self, name: &[u8], mode: FallocateMode, offset: u64, len: u64) -> Answer<()> {
@@ -226,17 +320,21 @@ impl Subject for VolumeSubject {
             FallocateMode::Collapse => Fallocate::Collapse,
             FallocateMode::Insert => Fallocate::Insert,
         };
-        self.file(name)?
+        self.file(name, Handle::Buffered)?
             .allocate(mode, offset, len)
             .map_err(refusal)
     }
 
     fn seek_data(&mut self, name: &[u8], offset: u64) -> Answer<Option<u64>> {
-        self.file(name)?.seek_data(offset).map_err(refusal)
+        self.file(name, Handle::Buffered)?
+            .seek_data(offset)
+            .map_err(refusal)
     }
 
     fn seek_hole(&mut self, name: &[u8], offset: u64) -> Answer<Option<u64>> {
-        self.file(name)?.seek_hole(offset).map_err(refusal)
+        self.file(name, Handle::Direct)?
+            .seek_hole(offset)
+            .map_err(refusal)
     }
 
     fn stat(&mut self, name: &[u8]) -> Answer<Stat> {
@@ -315,22 +413,34 @@ impl Subject for VolumeSubject {
             .map_err(refusal)
     }
 
-    fn keep(&mut self, name: &[u8]) -> Answer<()> {
-        let file = self.file(name)?;
-        self.kept = Some(file);
+    fn keep(&mut self, slot: usize, name: &[u8], handle: Handle) -> Answer<()> {
+        let file = self.file(name, handle)?;
+        self.kept[slot] = Some(file);
         Ok(())
     }
 
-    fn write_kept(&mut self, offset: u64, data: &[u8]) -> Answer<usize> {
-        write(self.kept_file()?, offset, data)
+    fn write_kept(&mut self, slot: usize, form: Form, offset: u64, data: &[u8]) -> Answer<usize> {
+        write(self.kept_file(slot)?, form, offset, data)
     }
 
-    fn read_kept(&mut self, offset: u64, to: &mut [u8]) -> Answer<usize> {
-        read(self.kept_file()?, offset, to)
+    fn append_kept(&mut self, slot: usize, data: &[u8]) -> Answer<(u64, usize)> {
+        self.kept_file(slot)?.append(data).map_err(refusal)
     }
 
-    fn close_kept(&mut self) -> Answer<()> {
-        self.kept = None;
+    fn read_kept(&mut self, slot: usize, offset: u64, to: &mut [u8]) -> Answer<usize> {
+        read(self.kept_file(slot)?, offset, to)
+    }
+
+    fn truncate_kept(&mut self, slot: usize, len: u64) -> Answer<()> {
+        self.kept_file(slot)?.set_len(len).map_err(refusal)
+    }
+
+    fn flush_kept(&mut self, slot: usize, how: Flush) -> Answer<()> {
+        flush(self.kept_file(slot)?, how)
+    }
+
+    fn close_kept(&mut self, slot: usize) -> Answer<()> {
+        self.kept[slot] = None;
         Ok(())
     }
 
@@ -339,14 +449,15 @@ impl Subject for VolumeSubject {
     }
 
     fn reopen(&mut self) -> Answer<()> {
-        self.kept = None;
+        self.kept = Default::default();
         if !self.prefix.is_empty() {
             return self.sync(); // others use the volume
         }
         if let Some(volume) = self.volume.take().and_then(Arc::into_inner) {
             volume.close().map_err(refusal)?;
         }
-        let volume = OpenOptions::new()
+        let volume = self
+            .options
             .open_device(Arc::clone(&self.device))
             .map_err(refusal)?;
         self.volume = Some(Arc::new(volume));
@@ -364,7 +475,7 @@ impl Subject for VolumeSubject {
 
 impl VolumeSubject {
     /// The regular file itself, not what a symbolic link leads to.
-    fn file(&self, name: &[u8]) -> Answer<File> {
+    fn file(&self, name: &[u8], handle: Handle) -> Answer<File> {
         let metadata = self
             .volume()
             .symlink_metadata(self.path(name))
@@ -372,11 +483,13 @@ impl VolumeSubject {
         if metadata.is_symlink() {
             return Err(Refusal::Invalid);
         }
-        self.volume().open_file(self.path(name)).map_err(refusal)
+        options(handle)
+            .open(self.volume(), self.path(name))
+            .map_err(refusal)
     }
 
-    fn kept_file(&self) -> Answer<&File> {
-        self.kept
+    fn kept_file(&self, slot: usize) -> Answer<&File> {
+        self.kept[slot]
             .as_ref()
             .ok_or_else(|| Refusal::Other("no file is kept: a bug of the test".into()))
     }
