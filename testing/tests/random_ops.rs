@@ -1,16 +1,16 @@
 //! Random operations on a volume and on the reference model, over the features of the format; `e2fsck` judges the
 //! image, the model everything else.
 //!
-//! `THROUGHLINE_SEED=n` runs one seed, `THROUGHLINE_SEED=n..m` some; `THROUGHLINE_SOAK=1` runs many more.
+//! Here every handle is direct; `random_mixed` has those of all kinds.
 
 mod oracle;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::seeds::{chosen, run_all, soak};
 use oracle::subject::VolumeSubject;
-use throughline_testing::model::{Bounds, Driver, Profile, Subject};
+use throughline_testing::model::{Bounds, Driver, Profile};
 
 const SEEDS: u64 = 200;
 const SOAK_SEEDS: u64 = 5000;
@@ -52,78 +52,25 @@ fn run(seed: u64, scratch: &Scratch) -> Result<Counts, String> {
     Ok((driver.no_space, driver.unsupported, driver.tree.len()))
 }
 
-/// `n` or `n..m`.
-fn range(text: &str) -> (u64, u64) {
-    let number = |text: &str| {
-        text.parse()
-            .expect("THROUGHLINE_SEED is a number, or two with .. between")
-    };
-    match text.split_once("..") {
-        Some((first, end)) => (number(first), number(end)),
-        None => (number(text), number(text) + 1),
-    }
-}
-
 #[test]
 fn random_operations_do_what_the_model_does() {
     if !tools() {
         return;
     }
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
-    let chosen = std::env::var("THROUGHLINE_SEED")
-        .ok()
-        .map(|text| range(&text));
-    let (first, end) = chosen.unwrap_or((0, if soak { SOAK_SEEDS } else { SEEDS }));
-    let found = FOUND
-        .into_iter()
-        .filter(|seed| chosen.is_none() && *seed >= end);
-    let seeds: Vec<u64> = (first..end).chain(found).collect();
-    let next = AtomicU64::new(0);
-    let sums = Mutex::new((0, 0, 0));
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let wrong: Vec<String> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| {
-                    let scratch = Scratch::new();
-                    let mut wrong = Vec::new();
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&seed) = seeds.get(at as usize) else {
-                            return wrong;
-                        };
-                        let result = std::panic::catch_unwind(|| run(seed, &scratch));
-                        match result {
-                            Ok(Ok(counts)) => {
-                                let mut sums = sums.lock().unwrap();
-                                *sums = (sums.0 + counts.0, sums.1 + counts.1, sums.2 + counts.2);
-                            }
-                            Ok(Err(what)) => wrong.push(what),
-                            Err(_) => wrong.push(format!("seed {seed}: panicked")),
-                        }
-                    }
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().expect("panics are caught"))
-            .collect()
+    let most = if soak() { SOAK_SEEDS } else { SEEDS };
+    let found = FOUND.into_iter().filter(|seed| *seed >= most);
+    let seeds = chosen().unwrap_or_else(|| (0..most).chain(found).collect());
+    let counts = run_all(&seeds, run);
+    let (no_space, unsupported, files) = counts.iter().fold((0, 0, 0), |sum, one| {
+        (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
     });
-    assert!(
-        wrong.is_empty(),
-        "{} seeds failed:\n{}",
-        wrong.len(),
-        wrong.join("\n\n")
-    );
-    let (no_space, unsupported, files) = sums.into_inner().unwrap();
     eprintln!(
         "{} seeds: {files} files left, {no_space} times no space, {unsupported} times unsupported",
         seeds.len()
     );
     // A driver that does next to nothing must not pass.
     assert!(
-        chosen.is_some() || (no_space > 100 && files > 10_000),
+        chosen().is_some() || (no_space > 100 && files > 10_000),
         "the operations say too little"
     );
 }

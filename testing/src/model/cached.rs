@@ -38,7 +38,9 @@ impl Driver {
                 let answer = subject.copy_range(from, to, *handle, *len);
                 self.copied(subject, answer, from, to, *len)
             }
-            other => Err(format!("{other:?} is no call for content: a bug of the test")),
+            other => Err(format!(
+                "{other:?} is no call for content: a bug of the test"
+            )),
         }
     }
 
@@ -50,7 +52,9 @@ impl Driver {
                 self.judge(subject, answer, 0, |tree| tree.keep(*slot, &path.0))
             }
             Op::WriteKept(slot, form, offset, data) => {
-                let Some(id) = of(self, slot) else { return Ok(()) };
+                let Some(id) = of(self, slot) else {
+                    return Ok(());
+                };
                 let answer = subject.write_kept(*slot, *form, *offset, &data.bytes());
                 if self.had_to_wait(*form, &answer, Some(id)) {
                     return Ok(());
@@ -58,18 +62,24 @@ impl Driver {
                 self.written(subject, answer, Ok(id), *offset, *data)
             }
             Op::AppendKept(slot, data) => {
-                let Some(id) = of(self, slot) else { return Ok(()) };
+                let Some(id) = of(self, slot) else {
+                    return Ok(());
+                };
                 let answer = subject.append_kept(*slot, &data.bytes());
                 self.appended(subject, answer, id, *data)
             }
             Op::ReadKept(slot, offset, len) => {
-                let Some(id) = of(self, slot) else { return Ok(()) };
+                let Some(id) = of(self, slot) else {
+                    return Ok(());
+                };
                 let mut bytes = vec![0xee; *len];
                 let answer = subject.read_kept(*slot, *offset, &mut bytes);
                 self.was_read(answer, Ok(id), *offset, &bytes)
             }
             Op::TruncateKept(slot, len) => {
-                let Some(id) = of(self, slot) else { return Ok(()) };
+                let Some(id) = of(self, slot) else {
+                    return Ok(());
+                };
                 let answer = subject.truncate_kept(*slot, *len);
                 self.judge(subject, answer, 0, |tree| {
                     tree.content(id).set_len(*len);
@@ -80,9 +90,11 @@ impl Driver {
             Op::FlushKept(slot, flush) if of(self, slot).is_some() => {
                 same("flush", subject.flush_kept(*slot, *flush), Ok(()))
             }
-            Op::AdviseKept(slot, advice, offset, len) if of(self, slot).is_some() => {
-                same("advise", subject.advise(*slot, *advice, *offset, *len), Ok(()))
-            }
+            Op::AdviseKept(slot, advice, offset, len) if of(self, slot).is_some() => same(
+                "advise",
+                subject.advise(*slot, *advice, *offset, *len),
+                Ok(()),
+            ),
             Op::CloseKept(slot) if of(self, slot).is_some() => {
                 self.tree.close_kept(*slot);
                 same("close", subject.close_kept(*slot), Ok(()))
@@ -166,7 +178,9 @@ impl Driver {
             .map_err(|refusal| format!("stat: {refusal:?}"))?
             .len_bytes;
         if now != size && !(now > size && now > to.1 && now <= to.1 + bytes.len() as u64) {
-            return Err(format!("a part of a copy left a size of {now} instead of {size}"));
+            return Err(format!(
+                "a part of a copy left a size of {now} instead of {size}"
+            ));
         }
         let mut found = vec![0; bytes.len()];
         let n = subject
@@ -177,7 +191,9 @@ impl Driver {
         let mut old = vec![0; n];
         content.read(to.1, &mut old);
         // Behind the part that was copied nothing may have changed.
-        let copied = (0..n).rfind(|at| found[*at] != old[*at]).map_or(0, |at| at + 1);
+        let copied = (0..n)
+            .rfind(|at| found[*at] != old[*at])
+            .map_or(0, |at| at + 1);
         if found[..copied] != bytes[..copied] {
             return Err("a part of a copy that is neither old nor new".to_owned());
         }

@@ -2,8 +2,8 @@
 
 use fastrand::Rng;
 
-use super::op::{Data, Op, Path};
 use super::hot::Hot;
+use super::op::{Data, Op, Path};
 use super::subject::{FallocateMode, FileKind, Form, Handle, RenameMode};
 use super::tree::{Body, Id, ROOT, Tree};
 

@@ -95,9 +95,7 @@ impl Hot {
             Op::Append(path, _, data) => Op::Append(path, self.handle(), data),
             Op::Read(path, _, offset, len) => Op::Read(path, self.handle(), offset, len),
             Op::Keep(slot, path, _) => Op::Keep(slot, path, self.handle()),
-            Op::WriteKept(slot, _, offset, data) => {
-                Op::WriteKept(slot, self.form(), offset, data)
-            }
+            Op::WriteKept(slot, _, offset, data) => Op::WriteKept(slot, self.form(), offset, data),
             other => other,
         }
     }

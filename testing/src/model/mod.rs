@@ -27,6 +27,7 @@ pub use drive::Driver;
 pub use generate::{Bounds, Profile};
 pub use op::Op;
 pub use subject::{
-    Advice, Answer, FallocateMode, FileKind, Flush, Form, Handle, Refusal, RenameMode, SLOTS, Space, Stat, Subject,
+    Advice, Answer, FallocateMode, FileKind, Flush, Form, Handle, Refusal, RenameMode, SLOTS,
+    Space, Stat, Subject,
 };
 pub use tree::{Body, Expected, Id, Node, ROOT, Tree};

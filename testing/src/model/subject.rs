@@ -171,13 +171,7 @@ pub trait Subject {
     /// Writes at the end; returns where and how much.
     fn append(&mut self, path: &[u8], handle: Handle, data: &[u8]) -> Answer<(u64, usize)>;
     /// Reads; returns how much.
-    fn read(
-        &mut self,
-        path: &[u8],
-        handle: Handle,
-        offset: u64,
-        to: &mut [u8],
-    ) -> Answer<usize>;
+    fn read(&mut self, path: &[u8], handle: Handle, offset: u64, to: &mut [u8]) -> Answer<usize>;
     /// Makes a file durable, or a part of it.
     fn flush(&mut self, path: &[u8], flush: Flush) -> Answer<()>;
     /// Advises on a kept file.

@@ -2,4 +2,5 @@
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 pub mod image;
+pub mod seeds;
 pub mod subject;

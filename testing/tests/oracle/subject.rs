@@ -36,9 +36,7 @@ impl VolumeSubject {
 
     /// The same, with these options.
     pub fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Answer<Self> {
-        let volume = options
-            .open_device(Arc::clone(&device))
-            .map_err(refusal)?;
+        let volume = options.open_device(Arc::clone(&device)).map_err(refusal)?;
         Ok(Self {
             device,
             options: options.clone(),
@@ -267,13 +265,7 @@ impl Subject for VolumeSubject {
         self.file(name, handle)?.append(data).map_err(refusal)
     }
 
-    fn read(
-        &mut self,
-        name: &[u8],
-        handle: Handle,
-        offset: u64,
-        to: &mut [u8],
-    ) -> Answer<usize> {
+    fn read(&mut self, name: &[u8], handle: Handle, offset: u64, to: &mut [u8]) -> Answer<usize> {
         read(&self.file(name, handle)?, offset, to)
     }
 
@@ -308,7 +300,9 @@ impl Subject for VolumeSubject {
     }
 
     fn truncate(&mut self, name: &[u8], len: u64) -> Answer<()> {
-        self.file(name, Handle::Buffered)?.set_len(len).map_err(refusal)
+        self.file(name, Handle::Buffered)?
+            .set_len(len)
+            .map_err(refusal)
     }
 
     fn fallocate(&mut self, name: &[u8], mode: FallocateMode, offset: u64, len: u64) -> Answer<()> {

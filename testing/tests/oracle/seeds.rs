@@ -1,0 +1,92 @@
+//! Running many seeds, on all cores: which, and what ends a run that does not end.
+//!
+//! `THROUGHLINE_SEED=n` runs one seed, `THROUGHLINE_SEED=n..m` some; `THROUGHLINE_SOAK=1` runs many more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use super::image::Scratch;
+
+/// A run takes a second or two. This is no measurement: it is for those that would take for ever.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// Whether the long versions of the tests were asked for.
+pub fn soak() -> bool {
+    std::env::var_os("THROUGHLINE_SOAK").is_some()
+}
+
+/// The seeds that the caller of the tests chose.
+pub fn chosen() -> Option<Vec<u64>> {
+    let text = std::env::var("THROUGHLINE_SEED").ok()?;
+    let number = |text: &str| {
+        text.parse()
+            .expect("THROUGHLINE_SEED is a number, or two with .. between")
+    };
+    let (first, end) = match text.split_once("..") {
+        Some((first, end)) => (number(first), number(end)),
+        None => (number(&text), number(&text) + 1),
+    };
+    Some((first..end).collect())
+}
+
+/// Ends the process if it is not dropped in time, and says at what: a test that hangs says nothing otherwise.
+pub struct Deadline {
+    _done: Sender<()>,
+}
+
+impl Deadline {
+    pub fn new(what: String) -> Deadline {
+        Deadline::within(DEADLINE, what)
+    }
+
+    pub fn within(time: Duration, what: String) -> Deadline {
+        let (done, wait) = channel::<()>();
+        std::thread::spawn(move || {
+            if wait.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{what} does not end");
+                std::process::abort();
+            }
+        });
+        Deadline { _done: done }
+    }
+}
+
+/// Runs every seed and gives what each came to; with all that went wrong if anything did.
+///
+/// # Panics
+/// If a seed failed or panicked: with what each of them said.
+pub fn run_all<T: Send>(
+    seeds: &[u64],
+    run: impl Fn(u64, &Scratch) -> Result<T, String> + Sync,
+) -> Vec<T> {
+    let next = AtomicU64::new(0);
+    let worker = || {
+        let scratch = Scratch::new();
+        let mut results = Vec::new();
+        while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+            let _deadline = Deadline::new(format!("seed {seed}"));
+            let caught =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scratch)));
+            results.push(caught.unwrap_or_else(|_| Err(format!("seed {seed}: panicked"))));
+        }
+        results
+    };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let results: Vec<Result<T, String>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("panics are caught"))
+            .collect()
+    });
+    let (right, wrong): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    let wrong: Vec<String> = wrong.into_iter().filter_map(Result::err).collect();
+    assert!(
+        wrong.is_empty(),
+        "{} seeds failed (THROUGHLINE_SEED=n repeats one):\n{}",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
+    right.into_iter().filter_map(Result::ok).collect()
+}

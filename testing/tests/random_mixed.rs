@@ -1,0 +1,219 @@
+//! Random operations through buffered, direct and sync handles on the same files, against the reference model: with a
+//! page cache so small that every turn evicts and writes back. `e2fsck` judges the image, the model everything else.
+
+mod oracle;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::seeds::{Deadline, chosen, run_all, soak};
+use oracle::subject::VolumeSubject;
+use throughline::{DirtyLimits, OpenOptions};
+use throughline_testing::model::{Bounds, Driver, Handle, Profile};
+
+/// Every shape twice, with another profile each time.
+const SEEDS: u64 = 82;
+const SOAK_SEEDS: u64 = 10_000;
+/// Seeds that found something once.
+const FOUND: [u64; 0] = [];
+const OPERATIONS: u32 = 1000;
+
+const PROFILES: [Profile; 7] = [
+    Profile::Hot,
+    Profile::Data,
+    Profile::Hot,
+    Profile::Extents,
+    Profile::Hot,
+    Profile::Mixed,
+    Profile::Small,
+];
+
+/// A small cache: how small, and how little of it may be dirty, is the seed's.
+fn options(seed: u64) -> OpenOptions {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0xcac4e);
+    let mut limits = DirtyLimits::default();
+    limits.limit_bytes = [None, Some(256 << 10), Some(1 << 20)][random.usize(..3)];
+    let mut options = OpenOptions::new();
+    options
+        .cache_bytes(Some((1 << 20) << random.u32(..3)))
+        .dirty_limits(limits);
+    options
+}
+
+/// Compares all by buffered handles, which leave most of it in the cache, and by direct ones.
+fn compare(driver: &mut Driver, subject: &mut VolumeSubject) -> Result<(), String> {
+    for reader in [Handle::Buffered, Handle::Direct] {
+        driver.reader = reader;
+        driver
+            .compare(subject)
+            .map_err(|what| format!("{reader:?}: {what}"))?;
+    }
+    driver.reader = Handle::Buffered;
+    Ok(())
+}
+
+/// One seed: a shape, a profile, a cache, and what they lead to: no space, would block, files left.
+fn run(seed: u64, scratch: &Scratch) -> Result<(u32, u32, usize), String> {
+    let shape: &Shape = &SHAPES[seed as usize % SHAPES.len()];
+    let profile = PROFILES[(seed as usize / SHAPES.len() + seed as usize) % PROFILES.len()];
+    let device = scratch.device(shape);
+    let bounds = Bounds {
+        mixed: true,
+        ..shape.bounds()
+    };
+    let mut driver = Driver::new(seed, profile, bounds);
+    driver.reader = Handle::Buffered;
+    let named = |what: String| format!("seed {seed}, {}, {profile:?}: {what}", shape.name);
+    let mut subject = VolumeSubject::open_with(Arc::clone(&device), &options(seed))
+        .map_err(|refusal| named(format!("open: {refusal:?}")))?;
+    driver.run(&mut subject, OPERATIONS).map_err(named)?;
+    compare(&mut driver, &mut subject).map_err(|what| named(format!("at the end: {what}")))?;
+    driver.tree.close_all_kept();
+    subject
+        .close()
+        .map_err(|refusal| named(format!("close: {refusal:?}")))?;
+    scratch
+        .check(&*device)
+        .map_err(|what| named(driver.tell(&what)))?;
+    let mut subject = VolumeSubject::open_with(device, &options(seed))
+        .map_err(|refusal| named(format!("open again: {refusal:?}")))?;
+    compare(&mut driver, &mut subject).map_err(|what| named(format!("opened again: {what}")))?;
+    subject
+        .close()
+        .map_err(|refusal| named(format!("close again: {refusal:?}")))?;
+    Ok((driver.no_space, driver.would_block, driver.tree.len()))
+}
+
+#[test]
+fn handles_of_all_kinds_do_what_the_model_does() {
+    if !tools() {
+        return;
+    }
+    let most = if soak() { SOAK_SEEDS } else { SEEDS };
+    let found = FOUND.into_iter().filter(|seed| *seed >= most);
+    let seeds = chosen().unwrap_or_else(|| (0..most).chain(found).collect());
+    let counts = run_all(&seeds, run);
+    let sum = counts.iter().fold((0, 0, 0), |sum, one| {
+        (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
+    });
+    eprintln!(
+        "{} seeds: {} times no space, {} times would block, {} files left",
+        seeds.len(),
+        sum.0,
+        sum.1,
+        sum.2
+    );
+    assert!(
+        chosen().is_some() || sum.0 > 50,
+        "the operations say too little"
+    );
+}
+
+/// Threads that drive directories of their own through one small cache, while another changes its limits and syncs: they
+/// meet in the cache, the flusher, the throttle, the allocators and the journal.
+#[test]
+fn threads_in_one_cache_do_what_their_models_do() {
+    if !tools() {
+        return;
+    }
+    let names = ["ext4 4k", "ext4 1k", "ext3 1k", "inline_data 4k", "ext2 4k"];
+    let most = if soak() { 2000 } else { names.len() as u64 };
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let scratch = Scratch::new();
+    for seed in seeds {
+        let name = names[seed as usize % names.len()];
+        let _deadline = Deadline::new(format!("threads, seed {seed}"));
+        together(seed, name, &scratch).unwrap_or_else(|what| {
+            panic!("threads, THROUGHLINE_SEED={seed} (not all of it repeats), {name}: {what}")
+        });
+    }
+}
+
+const THREADS: u64 = 4;
+
+fn together(seed: u64, name: &str, scratch: &Scratch) -> Result<(), String> {
+    let shape = SHAPES
+        .iter()
+        .find(|shape| shape.name == name)
+        .expect("a shape of the table");
+    let device = scratch.device(&Shape { mib: 96, ..*shape });
+    let bounds = Bounds {
+        alone: false,
+        far_bytes: 64 << 20,
+        mixed: true,
+        ..shape.bounds()
+    };
+    let failed = |call: &str| {
+        let call = call.to_owned();
+        move |refusal| format!("{call}: {refusal:?}")
+    };
+    let subject =
+        VolumeSubject::open_with(Arc::clone(&device), &options(seed)).map_err(failed("open"))?;
+    let mut parts = Vec::new();
+    for thread in 0..THREADS {
+        let profile = PROFILES[(seed as usize + thread as usize * 3) % PROFILES.len()];
+        let part = subject
+            .below(&format!("/t{thread}"))
+            .map_err(failed("mkdir"))?;
+        parts.push((Driver::new(seed * 100 + thread, profile, bounds), part));
+    }
+    let ended = AtomicBool::new(false);
+    let ran: Vec<Result<(), String>> = std::thread::scope(|scope| {
+        let disturbing = scope.spawn(|| disturb(&subject, seed, &ended));
+        let workers: Vec<_> = parts
+            .iter_mut()
+            .map(|(driver, part)| {
+                scope.spawn(|| {
+                    driver.reader = Handle::Buffered;
+                    driver.run(part, OPERATIONS)?;
+                    compare(driver, part)
+                })
+            })
+            .collect();
+        let mut ran: Vec<_> = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|_| Err("panicked".into())))
+            .collect();
+        ended.store(true, Ordering::Relaxed);
+        ran.push(disturbing.join().expect("no panic"));
+        ran
+    });
+    for (driver, part) in &mut parts {
+        driver.tree.close_all_kept();
+        part.release();
+    }
+    ran.into_iter().collect::<Result<(), String>>()?;
+    subject.close().map_err(failed("close"))?;
+    scratch.check(&*device)?;
+    let again = VolumeSubject::open_with(device, &options(seed)).map_err(failed("open again"))?;
+    for (driver, part) in &mut parts {
+        let mut part = part.on(&again);
+        compare(driver, &mut part).map_err(|what| format!("opened again: {what}"))?;
+    }
+    again.close().map_err(failed("close again"))
+}
+
+/// What changes no content: limits and budgets that come and go, and syncs.
+fn disturb(subject: &VolumeSubject, seed: u64, ended: &AtomicBool) -> Result<(), String> {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0xd157);
+    let volume = subject.volume();
+    while !ended.load(Ordering::Relaxed) {
+        match random.u8(..4) {
+            0 => volume.sync().map_err(|error| format!("sync: {error}"))?,
+            1 => volume.set_cache_bytes(Some((1 << 20) << random.u32(..4))),
+            2 => {
+                let mut limits = DirtyLimits::default();
+                limits.limit_bytes = [None, Some(256 << 10), Some(2 << 20)][random.usize(..3)];
+                volume.set_dirty_limits(limits);
+            }
+            _ => drop(
+                volume
+                    .stat_fs()
+                    .map_err(|error| format!("statfs: {error}"))?,
+            ),
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
