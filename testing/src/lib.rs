@@ -3,7 +3,8 @@
 
 pub mod model;
 mod mount;
+pub mod sectors;
 mod simdevice;
 
 pub use mount::Mount;
-pub use simdevice::{Fault, FaultDevice, Logged};
+pub use simdevice::{Fault, FaultDevice, Filter, Logged};

@@ -105,6 +105,25 @@ fn a_torn_write_is_a_mixture_and_the_same_for_a_seed() {
 }
 
 #[test]
+fn some_fail_and_what_is_lost_is_told_to_be_done() {
+    let (worked, left, device) = six_writes(Fault::Some(1000));
+    assert_eq!((worked, left, device.failed()), ([false; 6], [0; 6], 6));
+    let (worked, left, device) = six_writes(Fault::Lost);
+    assert_eq!((worked, left, device.failed()), ([true; 6], [0; 6], 0));
+    assert_eq!(six_writes(Fault::Some(0)).2.failed(), 0);
+}
+
+#[test]
+fn a_filter_says_which_requests_count() {
+    let device = FaultDevice::new(memory(), Fault::From(0))
+        .only_where(|request| request.slices().next().is_some_and(|bytes| bytes[0] == 7));
+    let mut queue = device.open_queue().unwrap();
+    assert!(write(&mut *queue, 0, &[1; 512]).is_ok());
+    assert!(write(&mut *queue, 0, &[7; 512]).is_err());
+    assert_eq!(device.requests(), 1);
+}
+
+#[test]
 fn a_torn_read_leaves_junk() {
     let device = FaultDevice::new(memory(), Fault::Torn(0));
     let mut content = [0; 4096];

@@ -16,10 +16,11 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use throughline_device::{BlockDevice, DeviceInfo, Op, Queue};
+use throughline_device::{BlockDevice, DeviceInfo, Op, Queue, Request};
 
 use queue::FaultQueue;
 use script::Script;
+
 
 /// Which requests fail, and how. Numbers count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,14 @@ pub enum Fault {
     /// Request number `n` fails half-way: of a write, any of its logical blocks reach the device and any do
     /// not; a read leaves junk in the memory. Other operations fail as with `Once`.
     Torn(u64),
+    /// So many in a thousand requests fail without reaching the device, by the seed.
+    Some(u32),
+    /// Every request is reported as done and never reaches the device: what is written is thrown away.
+    Lost,
 }
+
+/// Which requests count.
+pub type Filter = dyn Fn(&Request) -> bool + Send + Sync;
 
 /// One request as it was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +83,12 @@ impl FaultDevice {
     /// Counts and fails these operations alone.
     pub fn only(self, ops: &[Op]) -> FaultDevice {
         self.script.lock().only = Some(ops.to_vec());
+        self
+    }
+
+    /// Counts and fails those requests alone for which `filter` says so.
+    pub fn only_where(self, filter: impl Fn(&Request) -> bool + Send + Sync + 'static) -> FaultDevice {
+        self.script.lock().filter = Some(Arc::new(filter));
         self
     }
 
@@ -137,6 +151,10 @@ impl BlockDevice for FaultDevice {
             align_bytes,
             script,
         )))
+    }
+
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        self.inner.allocate(offset_bytes, len_bytes)
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {

@@ -21,7 +21,7 @@ pub(super) struct FaultQueue {
     block_bytes: usize,
     align_bytes: usize,
     script: Arc<Mutex<Script>>,
-    /// Failed without reaching `inner`, and not reaped.
+    /// Never given to `inner`, and not reaped.
     refused: Vec<Completion>,
     /// On `inner`, to be reported as failed: operation, offset, length.
     to_fail: Vec<(Op, u64, u64)>,
@@ -94,6 +94,10 @@ impl Queue for FaultQueue {
         match verdict {
             Verdict::Pass => self.inner.submit(request),
             Verdict::Refuse => self.refuse(request),
+            Verdict::Lose => self.refused.push(Completion {
+                request,
+                result: Ok(()),
+            }),
             Verdict::FailAfterDone => {
                 self.to_fail.push(identity(&request));
                 self.inner.submit(request);

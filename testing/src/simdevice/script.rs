@@ -1,5 +1,7 @@
 //! What has come, and what is to become of the next request.
 
+use std::sync::Arc;
+
 use throughline_device::{Op, Request};
 
 use super::{Fault, Logged};
@@ -7,6 +9,7 @@ use super::{Fault, Logged};
 pub(super) struct Script {
     pub(super) fault: Fault,
     pub(super) only: Option<Vec<Op>>,
+    pub(super) filter: Option<Arc<super::Filter>>,
     pub(super) seed: u64,
     pub(super) log: Option<Vec<Logged>>,
     pub(super) requests: u64,
@@ -18,6 +21,8 @@ pub(super) enum Verdict {
     Pass,
     Refuse,
     FailAfterDone,
+    /// Told to be done, and never done.
+    Lose,
     /// The bits of a random number say what happens to each block.
     Tear(Random),
 }
@@ -27,6 +32,7 @@ impl Script {
         Script {
             fault,
             only: None,
+            filter: None,
             seed: 0,
             log: None,
             requests: 0,
@@ -36,8 +42,8 @@ impl Script {
 
     /// Counts and logs a request, and decides.
     pub(super) fn next(&mut self, request: &Request) -> Verdict {
-        let verdict = self.decide(request.op());
-        let failed = !matches!(verdict, Verdict::Pass);
+        let verdict = self.decide(request);
+        let failed = !matches!(verdict, Verdict::Pass | Verdict::Lose);
         self.failed += u64::from(failed);
         if let Some(log) = &mut self.log {
             log.push(Logged {
@@ -51,8 +57,9 @@ impl Script {
         verdict
     }
 
-    fn decide(&mut self, op: Op) -> Verdict {
-        if self.only.as_ref().is_some_and(|only| !only.contains(&op)) {
+    fn decide(&mut self, request: &Request) -> Verdict {
+        let other = self.only.as_ref().is_some_and(|only| !only.contains(&request.op()));
+        if other || self.filter.as_ref().is_some_and(|filter| !filter(request)) {
             return Verdict::Pass;
         }
         let n = self.requests;
@@ -61,9 +68,15 @@ impl Script {
             Fault::Once(at) if n == at => Verdict::Refuse,
             Fault::From(at) if n >= at => Verdict::Refuse,
             Fault::AfterDone(at) if n == at => Verdict::FailAfterDone,
+            Fault::Some(in_1000) if self.dice(n) % 1000 < u64::from(in_1000) => Verdict::Refuse,
+            Fault::Lost => Verdict::Lose,
             Fault::Torn(at) if n == at => Verdict::Tear(Random(self.seed ^ n.rotate_left(32))),
             _ => Verdict::Pass,
         }
+    }
+
+    fn dice(&self, n: u64) -> u64 {
+        Random(self.seed ^ n.rotate_left(32)).next()
     }
 }
 
