@@ -27,7 +27,12 @@ pub enum Sector {
 /// Fills `bytes`, whole sectors, for byte `offset` of a file.
 pub fn fill(bytes: &mut [u8], file: u64, offset: u64, version: u64) {
     for (index, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
-        fill_one(sector, file, offset + (index * SECTOR_BYTES) as u64, version);
+        fill_one(
+            sector,
+            file,
+            offset + (index * SECTOR_BYTES) as u64,
+            version,
+        );
     }
 }
 
@@ -42,7 +47,9 @@ fn fill_one(sector: &mut [u8], file: u64, offset: u64, version: u64) {
     let head = [u64::from_le_bytes(MAGIC), file, offset, version];
     let mut state = file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ offset.rotate_left(17) ^ version;
     for (index, word) in sector.chunks_mut(8).enumerate() {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(head[1] | 1);
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(head[1] | 1);
         let value = head.get(index).copied().unwrap_or(state ^ (state >> 29));
         word.copy_from_slice(&value.to_le_bytes()[..word.len()]);
     }

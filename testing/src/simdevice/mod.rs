@@ -21,7 +21,6 @@ use throughline_device::{BlockDevice, DeviceInfo, Op, Queue, Request};
 use queue::FaultQueue;
 use script::Script;
 
-
 /// Which requests fail, and how. Numbers count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -87,7 +86,10 @@ impl FaultDevice {
     }
 
     /// Counts and fails those requests alone for which `filter` says so.
-    pub fn only_where(self, filter: impl Fn(&Request) -> bool + Send + Sync + 'static) -> FaultDevice {
+    pub fn only_where(
+        self,
+        filter: impl Fn(&Request) -> bool + Send + Sync + 'static,
+    ) -> FaultDevice {
         self.script.lock().filter = Some(Arc::new(filter));
         self
     }

@@ -58,7 +58,10 @@ impl Script {
     }
 
     fn decide(&mut self, request: &Request) -> Verdict {
-        let other = self.only.as_ref().is_some_and(|only| !only.contains(&request.op()));
+        let other = self
+            .only
+            .as_ref()
+            .is_some_and(|only| !only.contains(&request.op()));
         if other || self.filter.as_ref().is_some_and(|filter| !filter(request)) {
             return Verdict::Pass;
         }
