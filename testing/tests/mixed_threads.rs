@@ -1,0 +1,581 @@
+//! Threads on the same files through buffered, direct and sync handles. Each sector says its file, place and version, so a
+//! reader can tell what it may see: nothing older than the last write that was done before the read began, nothing that
+//! was never written, nothing of another file.
+
+mod oracle;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::seeds::{Deadline, chosen, soak};
+use throughline::{
+    Advice, Attributes, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
+};
+use throughline_device::BlockDevice;
+use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, Sector, fill, filled, parse};
+
+const WRITERS: u64 = 4;
+const READERS: u64 = 2;
+const SECTOR: u64 = SECTOR_BYTES as u64;
+/// Sectors of a shared file: more than one span, and a last block that is not whole.
+const SECTORS: u64 = (2 << 20) / SECTOR + 1021;
+
+type Check = Result<(), String>;
+
+fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+    move |error| format!("{call}: {error}")
+}
+
+/// A volume with a small cache.
+fn volume(device: &Arc<dyn BlockDevice>, seed: u64) -> Result<Volume, String> {
+    let mut limits = DirtyLimits::default();
+    limits.limit_bytes = [Some(512 << 10), None][seed as usize % 2];
+    OpenOptions::new()
+        .cache_bytes(Some((2 << 20) << (seed % 3)))
+        .dirty_limits(limits)
+        .open_device(Arc::clone(device))
+        .map_err(say("open"))
+}
+
+/// A handle of a kind that the dice choose, on the open file or by its name.
+fn some_handle(
+    random: &mut fastrand::Rng,
+    volume: &Volume,
+    path: &str,
+    open: &File,
+) -> Result<File, String> {
+    let mut options = FileOptions::new();
+    match random.u8(..12) {
+        0..7 => {}
+        7..11 => drop(options.direct(true)),
+        _ => drop(options.data_sync(true)),
+    }
+    match random.bool() {
+        true => open.reopen(&options),
+        false => options.open(volume, path),
+    }
+    .map_err(say("open"))
+}
+
+/// One sector of a shared file, as far as the threads have told.
+#[derive(Default)]
+struct Slot {
+    /// The version that its owner is writing, or wrote last.
+    begun: AtomicU64,
+    /// The version that its owner's last call left.
+    done: AtomicU64,
+    /// The version by which it became zero last, or becomes.
+    zeroed: AtomicU64,
+}
+
+/// A file that all threads use. Each sector has one owner, who alone writes it.
+struct Shared {
+    number: u64,
+    path: String,
+    /// Adjacent sectors that have the same owner.
+    stripe: u64,
+    slots: Vec<Slot>,
+}
+
+impl Shared {
+    fn new(number: u64, stripe: u64) -> Shared {
+        Shared {
+            number,
+            path: format!("/shared{number}"),
+            stripe,
+            slots: (0..SECTORS).map(|_| Slot::default()).collect(),
+        }
+    }
+
+    /// A run of sectors that `owner` has.
+    fn own_run(&self, random: &mut fastrand::Rng, owner: u64) -> (u64, u64) {
+        let stripes = SECTORS / self.stripe / WRITERS;
+        let stripe = random.u64(..stripes.max(1)) * WRITERS + owner;
+        let skip = random.u64(..self.stripe);
+        let len = match random.bool() {
+            true => self.stripe - skip,
+            false => random.u64(1..=self.stripe - skip),
+        };
+        let first = stripe * self.stripe + skip;
+        (first, len.min(SECTORS.saturating_sub(first)))
+    }
+
+    fn slots(&self, first: u64, count: u64) -> &[Slot] {
+        &self.slots[first as usize..(first + count) as usize]
+    }
+
+    /// Writes a run of its owner, and notes it.
+    fn write(&self, handle: &File, first: u64, count: u64, version: u64) -> Check {
+        let mut bytes = filled(
+            (count * SECTOR) as usize,
+            self.number,
+            first * SECTOR,
+            version,
+        );
+        for slot in self.slots(first, count) {
+            slot.begun.store(version, Ordering::SeqCst);
+        }
+        handle
+            .write_all_at(first * SECTOR, &bytes)
+            .map_err(say("write"))?;
+        for slot in self.slots(first, count) {
+            slot.done.store(version, Ordering::SeqCst);
+        }
+        // What was given is the caller's again.
+        bytes.fill(0xdb);
+        Ok(())
+    }
+
+    /// Makes a run of its owner zero, and notes it.
+    fn zero(&self, handle: &File, first: u64, count: u64, version: u64, mode: Fallocate) -> Check {
+        for slot in self.slots(first, count) {
+            slot.begun.store(version, Ordering::SeqCst);
+            slot.zeroed.store(version, Ordering::SeqCst);
+        }
+        handle
+            .allocate(mode, first * SECTOR, count * SECTOR)
+            .map_err(say("allocate"))?;
+        for slot in self.slots(first, count) {
+            slot.done.store(version, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Reads a run and judges every sector.
+    fn read(&self, handle: &File, first: u64, count: u64) -> Check {
+        let done: Vec<u64> = self
+            .slots(first, count)
+            .iter()
+            .map(|slot| slot.done.load(Ordering::SeqCst))
+            .collect();
+        let mut bytes = vec![0xee; (count * SECTOR) as usize];
+        let n = handle
+            .read_at(first * SECTOR, &mut bytes)
+            .map_err(say("read"))?;
+        if n != bytes.len() {
+            return Err(format!("{} bytes at sector {first}: read {n}", bytes.len()));
+        }
+        for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+            let (at, least) = (first + index as u64, done[index]);
+            let slot = &self.slots[at as usize];
+            let found = parse(sector);
+            let right = match found {
+                Sector::Zero => slot.zeroed.load(Ordering::SeqCst) >= least,
+                Sector::Data {
+                    file,
+                    offset,
+                    version,
+                } => {
+                    file == self.number
+                        && offset == at * SECTOR
+                        && (least..=slot.begun.load(Ordering::SeqCst)).contains(&version)
+                }
+                Sector::Garbage => false,
+            };
+            if !right {
+                let (begun, zeroed) = (&slot.begun, &slot.zeroed);
+                return Err(format!(
+                    "{} sector {at} ({} direct) is {found:?}, expected version {least} to {begun:?}, zeroed {zeroed:?}",
+                    self.path,
+                    handle.is_direct()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What all threads use.
+struct Common<'a> {
+    volume: &'a Volume,
+    shared: &'a [Shared],
+    open: &'a [File],
+    extents: bool,
+}
+
+impl Common<'_> {
+    fn pick(&self, random: &mut fastrand::Rng) -> Result<(&Shared, File), String> {
+        let at = random.usize(..self.shared.len());
+        let shared = &self.shared[at];
+        let handle = some_handle(random, self.volume, &shared.path, &self.open[at])?;
+        Ok((shared, handle))
+    }
+}
+
+/// A writer: its own sectors, in all files.
+fn writer(common: &Common<'_>, me: u64, seed: u64, steps: u64) -> Check {
+    let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(32));
+    for version in 1..=steps {
+        let (shared, handle) = common.pick(&mut random)?;
+        let (first, count) = shared.own_run(&mut random, me);
+        if count == 0 {
+            continue;
+        }
+        match random.u8(..20) {
+            0 => shared.zero(&handle, first, count, version, Fallocate::PunchHole)?,
+            1 if common.extents => {
+                shared.zero(&handle, first, count, version, Fallocate::ZeroRange)?
+            }
+            2 => handle.sync().map_err(say("sync"))?,
+            3 => handle
+                .sync_range(first * SECTOR, count * SECTOR, SyncRange::Wait)
+                .map_err(say("sync_range"))?,
+            4 => handle
+                .advise(Advice::DontNeed, first * SECTOR, count * SECTOR)
+                .map_err(say("advise"))?,
+            5..9 => shared.read(&handle, first, count)?,
+            _ => shared.write(&handle, first, count, version)?,
+        }
+    }
+    Ok(())
+}
+
+/// A reader, at random places or from front to back.
+fn reader(common: &Common<'_>, seed: u64, ended: &AtomicBool) -> Check {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut at = 0;
+    while !ended.load(Ordering::Relaxed) {
+        let (shared, handle) = common.pick(&mut random)?;
+        if random.bool() {
+            at = random.u64(..SECTORS);
+        }
+        for _ in 0..random.u8(1..8) {
+            let count = random.u64(1..400).min(SECTORS - at);
+            shared.read(&handle, at, count)?;
+            at = (at + count) % SECTORS;
+        }
+        if random.u8(..8) == 0 {
+            common
+                .volume
+                .set_cache_bytes(Some((2 << 20) << random.u8(..3)));
+        }
+    }
+    Ok(())
+}
+
+fn shape(name: &str) -> Shape {
+    let shape = SHAPES.iter().find(|shape| shape.name == name);
+    Shape {
+        mib: 64,
+        ..*shape.expect("a shape of the table")
+    }
+}
+
+/// Runs the threads, the first of which are to end by themselves; then `ended` is set for the others.
+fn together<'a>(
+    first: Vec<Box<dyn FnOnce() -> Check + Send + 'a>>,
+    others: Vec<Box<dyn FnOnce() -> Check + Send + 'a>>,
+    ended: &AtomicBool,
+) -> Check {
+    let ran: Vec<Check> = std::thread::scope(|scope| {
+        let others: Vec<_> = others.into_iter().map(|work| scope.spawn(work)).collect();
+        let first: Vec<_> = first.into_iter().map(|work| scope.spawn(work)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Check>| {
+            thread.join().unwrap_or_else(|_| Err("panicked".into()))
+        };
+        let mut ran: Vec<Check> = first.into_iter().map(join).collect();
+        ended.store(true, Ordering::Relaxed);
+        ran.extend(others.into_iter().map(join));
+        ran
+    });
+    ran.into_iter().collect()
+}
+
+/// Reads all of the shared files through the cache and past it.
+fn read_all(volume: &Volume, shared: &[Shared]) -> Check {
+    for shared in shared {
+        for direct in [false, true] {
+            let handle = FileOptions::new()
+                .direct(direct)
+                .open(volume, &shared.path)
+                .map_err(say("open"))?;
+            shared.read(&handle, 0, SECTORS)?;
+        }
+    }
+    Ok(())
+}
+
+/// Closes, has it judged, and opens again.
+fn close_and_open(
+    open: Volume,
+    device: &Arc<dyn BlockDevice>,
+    seed: u64,
+    scratch: &Scratch,
+) -> Result<Volume, String> {
+    open.close().map_err(say("close"))?;
+    scratch.check(&**device)?;
+    volume(device, seed)
+}
+
+fn regions(seed: u64, name: &str, scratch: &Scratch) -> Check {
+    let device = scratch.device(&shape(name));
+    let volume = volume(&device, seed)?;
+    // Sectors of one block, blocks of one folio, folios.
+    let shared: Vec<Shared> = (0..)
+        .zip([1, 8, 3, 128])
+        .map(|(number, stripe)| Shared::new(number, stripe))
+        .collect();
+    let mut open = Vec::new();
+    for shared in &shared {
+        let file = volume.create_file(&shared.path, &Attributes::new());
+        let file = file.map_err(say("create"))?;
+        file.set_len(SECTORS * SECTOR).map_err(say("set_len"))?;
+        open.push(file);
+    }
+    let steps = if soak() { 3000 } else { 400 };
+    let ended = AtomicBool::new(false);
+    {
+        let common = &Common {
+            volume: &volume,
+            shared: &shared,
+            open: &open,
+            extents: shape(name).extents,
+        };
+        let ended = &ended;
+        let writers = (0..WRITERS).map(|me| Box::new(move || writer(common, me, seed, steps)) as _);
+        let readers =
+            (0..READERS).map(|me| Box::new(move || reader(common, seed ^ (me + 77), ended)) as _);
+        together(writers.collect(), readers.collect(), ended)?;
+    }
+    drop(open);
+    read_all(&volume, &shared)?;
+    let again = close_and_open(volume, &device, seed, scratch)?;
+    read_all(&again, &shared)?;
+    again.close().map_err(say("close again"))
+}
+
+/// One thread cuts, punches and closes up a file that others read and write: whatever they see was written to it.
+fn cut_under(common: &Common<'_>, seed: u64, steps: u64) -> Check {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0xc07);
+    for _ in 0..steps {
+        let (_, handle) = common.pick(&mut random)?;
+        let offset = random.u64(..SECTORS) * SECTOR;
+        let len = random.u64(1..600) * SECTOR;
+        let block = 4096;
+        let (from, whole) = (offset / block * block, len.next_multiple_of(block));
+        let done = match random.u8(..10) {
+            0..4 => handle.set_len(offset + random.u64(..2) * random.u64(..SECTOR)),
+            4 => handle.set_len(0),
+            5..7 => handle.allocate(Fallocate::PunchHole, offset, len),
+            7 => ignore_invalid(handle.allocate(Fallocate::ZeroRange, offset, len)),
+            // Places move: only by whole sectors, so that each is still one.
+            8 => ignore_invalid(handle.allocate(Fallocate::Collapse, from, whole)),
+            _ => ignore_invalid(handle.allocate(Fallocate::Insert, from, whole)),
+        };
+        done.map_err(say("cut"))?;
+    }
+    Ok(())
+}
+
+/// What moves blocks is refused at the end of a file, and without extents.
+fn ignore_invalid(result: throughline::Result<()>) -> throughline::Result<()> {
+    match result {
+        Err(throughline::Error::Caller(throughline::Reason::Invalid(_)))
+        | Err(throughline::Error::Unsupported(_)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Every whole sector of what was read is zero or was once written to this file.
+fn judge_loosely(shared: &Shared, offset: u64, bytes: &[u8]) -> Check {
+    for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+        let found = parse(sector);
+        // Cut inside of a sector, the rest of it is zero.
+        let zeros = sector.iter().rev().take_while(|byte| **byte == 0).count();
+        let right = match found {
+            Sector::Zero => true,
+            Sector::Data { file, .. } => file == shared.number,
+            Sector::Garbage => {
+                zeros > 0 && sector.starts_with(&MAGIC[..8.min(SECTOR_BYTES - zeros)])
+            }
+        };
+        if !right {
+            return Err(format!(
+                "{} sector {} is {found:?}, {zeros} zeros at its end",
+                shared.path,
+                offset / SECTOR + index as u64
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Writes and reads a file that another cuts.
+fn use_what_is_cut(common: &Common<'_>, me: u64, seed: u64, ended: &AtomicBool) -> Check {
+    let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(40));
+    let mut version = 0;
+    while !ended.load(Ordering::Relaxed) {
+        version += 1;
+        let (shared, handle) = common.pick(&mut random)?;
+        let first = random.u64(..SECTORS);
+        let count = random.u64(1..300);
+        let mut bytes = vec![0xee; (count * SECTOR) as usize];
+        match random.u8(..8) {
+            0..4 => {
+                fill(&mut bytes, shared.number, first * SECTOR, version);
+                handle
+                    .write_all_at(first * SECTOR, &bytes)
+                    .map_err(say("write"))?;
+            }
+            4 if me == 0 => handle.sync().map_err(say("sync"))?,
+            _ => {
+                let n = handle
+                    .read_at(first * SECTOR, &mut bytes)
+                    .map_err(say("read"))?;
+                judge_loosely(shared, first * SECTOR, &bytes[..n])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
+    let device = scratch.device(&shape(name));
+    let volume = volume(&device, seed)?;
+    let shared: Vec<Shared> = (0..2).map(|number| Shared::new(number, 1)).collect();
+    let mut open = Vec::new();
+    for shared in &shared {
+        let file = volume.create_file(&shared.path, &Attributes::new());
+        open.push(file.map_err(say("create"))?);
+    }
+    let steps = if soak() { 3000 } else { 300 };
+    let ended = AtomicBool::new(false);
+    {
+        let common = &Common {
+            volume: &volume,
+            shared: &shared,
+            open: &open,
+            extents: shape(name).extents,
+        };
+        let ended = &ended;
+        let users = (0..3)
+            .map(|me| Box::new(move || use_what_is_cut(common, me, seed, ended)) as _)
+            .collect();
+        let cutter = Box::new(move || cut_under(common, seed, steps));
+        together(vec![cutter], users, ended)?;
+    }
+    // What is there now is there after all of it was written back, and on the device.
+    let whole = |volume: &Volume, direct: bool| -> Result<Vec<Vec<u8>>, String> {
+        let read = |shared: &Shared| {
+            let file = FileOptions::new()
+                .direct(direct)
+                .open(volume, &shared.path)
+                .map_err(say("open"))?;
+            let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
+            let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
+            judge_loosely(shared, 0, &bytes[..n])?;
+            (n == bytes.len())
+                .then_some(bytes)
+                .ok_or_else(|| format!("{n} bytes read"))
+        };
+        shared.iter().map(read).collect()
+    };
+    drop(open);
+    let before = whole(&volume, false)?;
+    if whole(&volume, true)? != before {
+        return Err("direct handles see other bytes".into());
+    }
+    let again = close_and_open(volume, &device, seed, scratch)?;
+    if whole(&again, false)? != before {
+        return Err("opened again, there are other bytes".into());
+    }
+    again.close().map_err(say("close again"))
+}
+
+/// Appends of many handles never overlap, and each thread's come in its order.
+fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
+    let device = scratch.device(&shape(name));
+    let volume = volume(&device, seed)?;
+    let log = volume
+        .create_file("/log", &Attributes::new())
+        .map_err(say("create"))?;
+    let steps = if soak() { 2000 } else { 150 };
+    let total = AtomicU64::new(0);
+    let ended = AtomicBool::new(false);
+    {
+        let (volume, log, total) = (&volume, &log, &total);
+        let append = move |me: u64| -> Check {
+            let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(48));
+            for version in 1..=steps {
+                let handle = some_handle(&mut random, volume, "/log", log)?;
+                let len = random.usize(1..24) * SECTOR_BYTES;
+                // Where it will be is not known yet: the place is in the thread's own count.
+                let bytes = filled(len, me, 0, version);
+                let (_, n) = handle.append(&bytes).map_err(say("append"))?;
+                if n != len {
+                    return Err(format!("appended {n} of {len}"));
+                }
+                total.fetch_add(len as u64, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let threads = (0..WRITERS).map(|me| Box::new(move || append(me)) as _);
+        together(threads.collect(), Vec::new(), &ended)?;
+    }
+    drop(log);
+    let check = |volume: &Volume| -> Check {
+        let file = volume.open_file("/log").map_err(say("open"))?;
+        let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
+        file.read_exact_at(0, &mut bytes).map_err(say("read"))?;
+        if bytes.len() as u64 != total.load(Ordering::Relaxed) {
+            return Err(format!("{} bytes, appended {total:?}", bytes.len()));
+        }
+        let mut next = vec![(1, 0); WRITERS as usize];
+        for (at, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+            let Sector::Data {
+                file,
+                offset,
+                version,
+            } = parse(sector)
+            else {
+                return Err(format!("sector {at} is {:?}", parse(sector)));
+            };
+            let next = &mut next[file as usize];
+            // The record goes on, or the next one begins.
+            if (version, offset) != *next && (version, offset) != (next.0 + 1, 0) {
+                return Err(format!(
+                    "sector {at} of {file}: {version} at {offset}, after {next:?}"
+                ));
+            }
+            *next = (version, offset + SECTOR);
+        }
+        Ok(())
+    };
+    check(&volume)?;
+    let again = close_and_open(volume, &device, seed, scratch)?;
+    check(&again)?;
+    again.close().map_err(say("close again"))
+}
+
+/// A few seeds of one of the above, on several shapes.
+fn over_shapes(what: &str, run: fn(u64, &str, &Scratch) -> Check) {
+    if !tools() {
+        return;
+    }
+    const NAMES: [&str; 4] = ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 4k"];
+    let most = if soak() { 400 } else { NAMES.len() as u64 };
+    let scratch = Scratch::new();
+    for seed in chosen().unwrap_or_else(|| (0..most).collect()) {
+        let name = NAMES[seed as usize % NAMES.len()];
+        let _deadline = Deadline::new(format!("{what}, seed {seed}"));
+        run(seed, name, &scratch).unwrap_or_else(|wrong| {
+            panic!("{what}, THROUGHLINE_SEED={seed} (threads do not repeat), {name}: {wrong}")
+        });
+    }
+}
+
+#[test]
+fn readers_see_no_less_than_what_was_written() {
+    over_shapes("regions", regions);
+}
+
+#[test]
+fn what_is_cut_under_readers_shows_nothing_else() {
+    over_shapes("cutting", cutting);
+}
+
+#[test]
+fn appends_never_overlap() {
+    over_shapes("appending", appending);
+}
