@@ -85,31 +85,3 @@ impl Asked {
         self.0.lock().take()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stream_is_told_of_in_steps() {
-        let file = FileState::default();
-        assert!(!file.stream_passed(0..3, 4));
-        assert!(file.stream_passed(0..4, 4));
-        assert!(!file.stream_passed(0..7, 4), "not far enough");
-        assert!(!file.stream_passed(0..8, 4), "not read yet");
-        assert_eq!(file.take_passed(), Some(0..8));
-        assert_eq!(file.take_passed(), None);
-        assert!(file.stream_passed(0..2, 4), "a stream that began anew");
-    }
-
-    #[test]
-    fn a_file_is_listed_once_and_not_lost() {
-        let file = FileState::default();
-        assert!(file.enlist());
-        assert!(!file.enlist());
-        assert!(!file.delist(|| true), "still dirty: kept");
-        assert!(!file.enlist());
-        assert!(file.delist(|| false));
-        assert!(file.enlist());
-    }
-}

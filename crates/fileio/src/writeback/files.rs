@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use crate::cache::Backing;
 use crate::error::Error;
 
-/// The pause before a file whose write-back failed is tried again, at first and at most.
-const RETRY: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(30);
+/// The pause before a file whose write-back failed is tried again, at first and at most. It begins short, so that what a
+/// device refuses once is over before anybody hears of it.
+const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
 
 /// A file's number in here; never used twice.
 pub(super) type Key = u64;
@@ -59,6 +60,9 @@ pub(super) struct Failure {
     pub(super) error: Error,
     retry_at: Instant,
     pause: Duration,
+    retried: bool,
+    /// A retry failed too: it is not over by itself.
+    pub(super) lasts: bool,
 }
 
 /// See the module.
@@ -212,12 +216,17 @@ impl Files {
             return;
         };
         match &mut file.failure {
-            Some(failure) => failure.error = error,
+            Some(failure) => {
+                failure.error = error;
+                failure.lasts = failure.retried;
+            }
             none => {
                 *none = Some(Failure {
                     error,
                     retry_at: now + RETRY.start,
                     pause: RETRY.start,
+                    retried: false,
+                    lasts: false,
                 });
             }
         }
@@ -233,10 +242,13 @@ impl Files {
         }
     }
 
-    /// A file that waits for its retry.
-    pub(super) fn failure(&self) -> Option<&Failure> {
-        let file = self.files.get(self.failed.first()?)?;
-        file.failure.as_ref()
+    /// A write-back that failed, and so did its retry.
+    pub(super) fn lasting_failure(&self) -> Option<&Failure> {
+        let failures = self
+            .failed
+            .iter()
+            .filter_map(|key| self.files.get(key)?.failure.as_ref());
+        failures.into_iter().find(|failure| failure.lasts)
     }
 
     /// When the next retry is due.
@@ -256,6 +268,7 @@ impl Files {
             {
                 failure.pause = (failure.pause * 2).min(RETRY.end);
                 failure.retry_at = now + failure.pause;
+                failure.retried = true;
                 due.push(*key);
             }
         }

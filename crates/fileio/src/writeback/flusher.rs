@@ -524,7 +524,7 @@ impl Flusher {
             return;
         };
         // What failed is gone, as by a truncation: nobody need wait in vain any more.
-        if self.is_stuck && self.files.failure().is_none() {
+        if self.is_stuck && self.files.lasting_failure().is_none() {
             self.is_stuck = false;
             host.space().cache().throttle().stuck(None);
         }
@@ -537,7 +537,7 @@ impl Flusher {
         if self.is_stuck || !self.is_wanted() {
             return;
         }
-        if let (Some(failure), Some(file)) = (self.files.failure(), self.files.any()) {
+        if let (Some(failure), Some(file)) = (self.files.lasting_failure(), self.files.any()) {
             let throttle = file.host.space().cache().throttle();
             throttle.stuck(Some(failure.error.clone()));
             self.is_stuck = true;

@@ -1,16 +1,17 @@
 //! What the flusher is told: [`Inbox`].
 //!
-//! The flusher sleeps only when it has looked for work *after* it said that it is asleep; whoever makes work looks at that
-//! word afterwards. So a wake-up is never missed, and costs a load while the flusher is awake.
+//! The flusher sleeps only when it has looked for work *after* it said that it is asleep ([`Wish`]). So a wake-up is never
+//! missed, and costs a load while the flusher is awake.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::reply::Reply;
+use super::wish::Wish;
 use crate::cache::Backing;
 use crate::error::Error;
 
@@ -41,11 +42,11 @@ pub(super) struct Inbox {
     to: Sender<Message>,
     from: Receiver<Message>,
     /// The flusher sleeps, or is about to.
-    asleep: AtomicBool,
+    asleep: Wish,
     /// [`Message::Pressure`] is in line.
     pressed: AtomicBool,
     /// The flusher has passed over a frozen file.
-    wants_thaw: AtomicBool,
+    wants_thaw: Wish,
 }
 
 impl Inbox {
@@ -54,9 +55,9 @@ impl Inbox {
         Inbox {
             to,
             from,
-            asleep: AtomicBool::new(false),
+            asleep: Wish::default(),
             pressed: AtomicBool::new(false),
-            wants_thaw: AtomicBool::new(false),
+            wants_thaw: Wish::default(),
         }
     }
 
@@ -67,13 +68,12 @@ impl Inbox {
 
     /// Whether the flusher may be asleep; after the caller has made its work visible.
     pub(super) fn is_asleep(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.asleep.load(Ordering::Relaxed)
+        self.asleep.is_made()
     }
 
     /// There may be work.
     pub(super) fn wake(&self) {
-        if self.is_asleep() && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.asleep.grant() {
             self.send(Message::Wake);
         }
     }
@@ -85,9 +85,7 @@ impl Inbox {
     }
 
     pub(super) fn thawed(&self) {
-        fence(Ordering::SeqCst);
-        if self.wants_thaw.load(Ordering::Relaxed) && self.wants_thaw.swap(false, Ordering::AcqRel)
-        {
+        if self.wants_thaw.grant() {
             self.send(Message::Thawed);
         }
     }
@@ -96,19 +94,17 @@ impl Inbox {
 
     /// The flusher will sleep if it finds nothing now.
     pub(super) fn say_asleep(&self) {
-        self.asleep.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.asleep.make();
     }
 
     /// It has found something.
     pub(super) fn say_awake(&self) {
-        self.asleep.store(false, Ordering::Release);
+        self.asleep.drop_it();
     }
 
     /// The flusher has found a frozen file, and looks once more.
     pub(super) fn want_thaw(&self) {
-        self.wants_thaw.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.wants_thaw.make();
     }
 
     pub(super) fn next(&self) -> Option<Message> {
@@ -124,7 +120,7 @@ impl Inbox {
             },
             None => self.from.recv().ok(),
         };
-        self.asleep.store(false, Ordering::Release);
+        self.asleep.drop_it();
         message.inspect(|m| self.read(m))
     }
 

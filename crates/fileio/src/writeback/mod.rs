@@ -24,6 +24,7 @@ mod inbox;
 mod jobs;
 mod reply;
 mod run;
+mod wish;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,10 +4,16 @@
 //! A structure is added by including its source here with `#[path]`; it must take its locks and atomics from `crate::sync`
 //! and use nothing else of the crate.
 
+#[path = "../../src/writeback/file_state.rs"]
+mod file_state;
+mod file_state_model;
 #[path = "../../src/throttle/room.rs"]
 mod room;
 mod room_model;
 mod sync;
+#[path = "../../src/writeback/wish.rs"]
+mod wish;
+mod wish_model;
 
 /// Runs `test` under so many random schedules, and as many that favour few changes of threads.
 fn every_schedule(test: impl Fn() + Send + Sync + Copy + 'static) {

@@ -1,0 +1,81 @@
+//! The flusher's list of dirty files: none is lost, none is listed twice, and streams are told of in steps.
+
+use std::sync::Arc;
+
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::sync::mpsc;
+use shuttle::thread;
+
+use crate::every_schedule;
+use crate::file_state::FileState;
+
+#[test]
+fn a_dirty_file_is_always_written_in_the_end() {
+    every_schedule(|| {
+        let (file, dirty) = (Arc::new(FileState::default()), Arc::new(AtomicU64::new(0)));
+        let (to, from) = mpsc::channel();
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let (file, dirty, to) = (Arc::clone(&file), Arc::clone(&dirty), to.clone());
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        dirty.fetch_add(1, Ordering::Relaxed);
+                        if file.enlist() {
+                            to.send(()).expect("the flusher is there");
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(to);
+        let mut written = 0;
+        // Ends when the writers have gone and no word is left.
+        while from.recv().is_ok() {
+            loop {
+                written += dirty.swap(0, Ordering::Relaxed);
+                if file.delist(|| dirty.load(Ordering::Relaxed) > 0) {
+                    break;
+                }
+            }
+        }
+        for writer in writers {
+            writer.join().expect("no thread panics");
+        }
+        assert_eq!(written, 4, "dirty, and the flusher does not know");
+    });
+}
+
+#[test]
+fn a_file_is_listed_once() {
+    every_schedule(|| {
+        let file = Arc::new(FileState::default());
+        let first = {
+            let file = Arc::clone(&file);
+            thread::spawn(move || file.enlist())
+        };
+        let second = file.enlist();
+        assert!(first.join().expect("no thread panics") != second);
+        assert!(!file.delist(|| true), "still dirty: kept");
+        assert!(!file.enlist());
+        assert!(file.delist(|| false));
+        assert!(file.enlist());
+    });
+}
+
+#[test]
+fn a_stream_is_told_of_in_steps() {
+    let test = || {
+        let file = FileState::default();
+        assert!(!file.stream_passed(0..3, 4));
+        assert!(file.stream_passed(0..4, 4));
+        assert!(!file.stream_passed(0..7, 4), "not far enough");
+        assert!(!file.stream_passed(0..8, 4), "not read yet");
+        assert_eq!(file.take_passed(), Some(0..8));
+        assert_eq!(file.take_passed(), None);
+        assert!(file.stream_passed(0..2, 4), "a stream that began anew");
+        assert!(file.start(5..6));
+        assert!(!file.start(1..2));
+        assert_eq!(file.take_started(), Some(1..6));
+    };
+    shuttle::check_random(test, 1);
+}
