@@ -20,7 +20,8 @@ impl AddressSpace {
     /// Drops what is cached of the range: clean blocks, and dirty ones too, whose promises and dirty bytes are given back.
     /// Blocks only partly in the range are kept, with the bytes in the range made zero: such a block is dirty if it was,
     /// and if it was not, those bytes are the caller's to make zero on the device, unless they are behind the file's size.
-    /// The file's lock is held exclusively and the space is frozen, so nothing is filled or under write-back.
+    /// Where the range has the file's end and the file is not cut there, the size is the caller's to commit: with the dirty
+    /// blocks goes what would have done it. The file's lock is held exclusively and the space is frozen, so nothing is filled or under write-back.
     pub fn discard(&self, host: &dyn Backing, range: Range<u64>) {
         for number in self.spans(&range) {
             let mut dropped = Dropped::default();

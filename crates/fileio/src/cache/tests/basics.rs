@@ -1,0 +1,222 @@
+use crate::cache::Backing;
+use crate::cache::testing::{STALE, Volume};
+use crate::cache::tests::{pattern, settle};
+use crate::error::{Error, Reason};
+use crate::mapper::{Map, MappedExtent, Target};
+use crate::throttle::Wait;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_is_written_is_read_before_and_after_it_is_on_the_device() {
+    for block in [1024, 4096, 65536] {
+        let volume = Volume::new(block, 16 * MIB / block, 8 * MIB);
+        let file = volume.file();
+        let data = pattern(1, 0, 3_000_001);
+        assert_eq!(file.write(777, &data).unwrap(), data.len());
+        assert_eq!(file.space().size(), 777 + data.len() as u64);
+        let mut buf = vec![0; data.len()];
+        assert_eq!(file.space().read_cached(777, &mut buf), Some(data.len()));
+        assert!(buf == data);
+        assert_eq!(file.read(0, 777).unwrap(), vec![0; 777]);
+        file.flush().unwrap();
+        assert_eq!(file.on_device()[777..], data);
+        file.space().drop_clean(0..u64::MAX);
+        assert!(file.space().is_empty());
+        assert_eq!(file.space().read_cached(777, &mut buf), None);
+        assert!(file.read(777, data.len() + 9).unwrap() == data);
+        assert_eq!(file.space().read_cached(777, &mut buf), Some(data.len()));
+        settle(&volume, vec![file]);
+    }
+}
+
+#[test]
+fn there_is_nothing_behind_the_end() {
+    let volume = Volume::new(4096, 100, 4 * MIB);
+    let file = volume.file();
+    let mut buf = [0; 10];
+    assert_eq!(file.space().read_cached(0, &mut buf), Some(0));
+    file.write(0, b"abc").unwrap();
+    assert_eq!(file.space().read_cached(3, &mut buf), Some(0));
+    assert_eq!(file.space().read_cached(u64::MAX - 3, &mut buf), Some(0));
+    assert_eq!(file.space().read_cached(1, &mut buf), Some(2));
+    assert_eq!(file.read(u64::MAX - 3, 10).unwrap(), b"");
+    let too_far = crate::buffered::write(
+        &file.host(),
+        u64::MAX - 2,
+        &[std::io::IoSlice::new(b"abc")],
+        Wait::Yes,
+    );
+    assert!(matches!(too_far, Err(Error::Caller(Reason::TooLarge))));
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn a_small_write_keeps_the_rest_of_its_block() {
+    let volume = Volume::new(4096, 100, 4 * MIB);
+    let file = volume.file();
+    let mut expected = pattern(2, 0, 40_000);
+    file.write(0, &expected).unwrap();
+    file.flush().unwrap();
+    file.space().drop_clean(0..u64::MAX);
+    file.write(5000, b"hello").unwrap();
+    expected[5000..5005].copy_from_slice(b"hello");
+    // In its block, and nowhere else, something had to be read.
+    assert_eq!(file.space().cached_bytes(), 4096);
+    assert_eq!(file.read(0, 40_000).unwrap(), expected);
+    file.flush().unwrap();
+    assert_eq!(file.on_device(), expected);
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn what_the_device_holds_behind_the_end_is_never_shown() {
+    for block in [1024, 4096, 65536] {
+        let volume = Volume::new(block, 100, 4 * MIB);
+        let file = volume.file();
+        file.write(0, &[7; 100]).unwrap();
+        file.flush().unwrap();
+        // Somebody left bytes behind the end, as a direct write that failed does.
+        let Target::Data { device_offset } = file.map(0, block).unwrap().target else {
+            panic!("it is on the device");
+        };
+        file.space().drop_clean(0..u64::MAX);
+        let mut garbage = vec![STALE; block as usize];
+        garbage[..100].fill(7);
+        volume
+            .disk
+            .write_at(device_offset, &garbage, false)
+            .unwrap();
+        file.write(3 * block + 1, b"x").unwrap();
+        let mut expected = vec![0; 3 * block as usize + 2];
+        expected[..100].fill(7);
+        expected[3 * block as usize + 1] = b'x';
+        assert_eq!(file.read(0, expected.len() + 10).unwrap(), expected);
+        file.flush().unwrap();
+        assert_eq!(file.on_device(), expected);
+        settle(&volume, vec![file]);
+    }
+}
+
+#[test]
+fn holes_and_unwritten_blocks_read_as_zero() {
+    let volume = Volume::new(4096, 200, 4 * MIB);
+    let file = volume.file();
+    file.preallocate(0..40_960);
+    file.truncate(100_000);
+    assert_eq!(file.read(0, 100_000).unwrap(), vec![0; 100_000]);
+    file.write(10_000, b"x").unwrap();
+    file.write(90_000, b"y").unwrap();
+    let mut expected = vec![0; 100_000];
+    expected[10_000] = b'x';
+    expected[90_000] = b'y';
+    assert_eq!(file.read(0, 100_000).unwrap(), expected);
+    file.flush().unwrap();
+    assert_eq!(file.on_device(), expected);
+    assert_eq!(
+        file.mapped(),
+        11,
+        "only the hole that was written is filled"
+    );
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn a_full_volume_is_told_of_at_the_write() {
+    let volume = Volume::new(4096, 10, 4 * MIB);
+    let file = volume.file();
+    assert_eq!(file.write(0, &[1; 8 * 4096]).unwrap(), 8 * 4096);
+    let refused = file.write(20 * 4096, &[2; 3 * 4096]);
+    assert!(
+        matches!(refused, Err(Error::Caller(Reason::NoSpace))),
+        "{refused:?}"
+    );
+    assert_eq!(file.space().size(), 8 * 4096);
+    assert_eq!(volume.promised(), 8);
+    // What is dirty already, and what is on the device, needs nothing.
+    file.write(0, &[3; 4096]).unwrap();
+    file.flush().unwrap();
+    file.write(4096, &[4; 4096]).unwrap();
+    assert_eq!(file.write(8 * 4096, &[5; 2 * 4096]).unwrap(), 2 * 4096);
+    file.flush().unwrap();
+    assert_eq!(volume.free(), 0);
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn discarded_blocks_give_back_what_was_promised_for_them() {
+    let volume = Volume::new(4096, 100, 4 * MIB);
+    let file = volume.file();
+    // Not flushed: whether the flusher has come by or not, the outcome is the same.
+    file.write(0, &[1; 40_960]).unwrap();
+    file.punch(4096..8192);
+    file.truncate(10_000);
+    let mut expected = vec![1; 10_000];
+    expected[4096..8192].fill(0);
+    assert_eq!(file.read(0, 20_000).unwrap(), expected);
+    file.truncate(20_000);
+    expected.resize(20_000, 0);
+    assert_eq!(file.read(0, 20_000).unwrap(), expected);
+    file.flush().unwrap();
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn a_file_that_is_let_go_leaves_nothing_behind() {
+    let volume = Volume::new(4096, 1000, 8 * MIB);
+    let file = volume.file();
+    file.write(0, &[1; 1_000_000]).unwrap();
+    file.flush().unwrap();
+    assert_eq!(file.read(0, 1_000_000).unwrap(), vec![1; 1_000_000]);
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn mappings_that_cannot_be_true_are_errors() {
+    let volume = Volume::new(4096, 100, 4 * MIB);
+    let file = volume.file();
+    file.write(0, &[1; 40_960]).unwrap();
+    file.flush().unwrap();
+    file.space().drop_clean(0..u64::MAX);
+    let data = |device_offset| Target::Data { device_offset };
+    let lies = [
+        (0, 0, Target::Hole),
+        (8192, 4096, Target::Hole),
+        (0, 4096, data(u64::MAX - 100)),
+        (0, 100, data(0)),
+        (u64::MAX - 5, 100, data(0)),
+    ];
+    for (file_offset, len, target) in lies {
+        file.lie(Some(MappedExtent {
+            file_offset,
+            len,
+            target,
+        }));
+        let read = file.read(0, 4096);
+        assert!(
+            matches!(read, Err(Error::Corrupt(_) | Error::Device(_))),
+            "{target:?}: {:?}",
+            read.map(|bytes| bytes.len())
+        );
+        let written = file.write(5, b"x");
+        assert!(written.is_err(), "{target:?}: {written:?}");
+    }
+    file.lie(None);
+    assert_eq!(file.read(0, 4096).unwrap(), vec![1; 4096]);
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn who_may_not_wait_does_not_read_from_the_device() {
+    let volume = Volume::new(4096, 100, 4 * MIB);
+    let file = volume.file();
+    file.write(0, &[1; 40_960]).unwrap();
+    file.flush().unwrap();
+    file.space().drop_clean(0..u64::MAX);
+    let refused = file.write_as(10, b"x", Wait::No);
+    assert!(matches!(refused, Err(Error::Caller(Reason::WouldBlock))));
+    assert_eq!(file.write_as(4096, &[2; 4096], Wait::No).unwrap(), 4096);
+    // Half of it needs nothing to be read.
+    assert_eq!(file.write_as(8192, &[3; 6000], Wait::No).unwrap(), 4096);
+    settle(&volume, vec![file]);
+}

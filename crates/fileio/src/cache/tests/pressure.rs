@@ -1,0 +1,112 @@
+//! Little memory.
+
+use crate::cache::Backing;
+use crate::cache::testing::Volume;
+use crate::cache::tests::{pattern, settle};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_stream_larger_than_the_budget_goes_through_it() {
+    for budget in [MIB, 3 * MIB, 20 * MIB] {
+        let volume = Volume::new(4096, 16 * 256, budget);
+        let file = volume.file();
+        let data = pattern(5, 0, 15 * MIB as usize);
+        for (index, piece) in data.chunks(100_000).enumerate() {
+            assert_eq!(
+                file.write(index as u64 * 100_000, piece).unwrap(),
+                piece.len()
+            );
+            assert!(volume.cache.pool.used_bytes() <= budget);
+        }
+        for (index, piece) in data.chunks(70_001).enumerate() {
+            assert!(file.read(index as u64 * 70_001, piece.len()).unwrap() == piece);
+            assert!(volume.cache.pool.used_bytes() <= budget);
+        }
+        settle(&volume, vec![file]);
+    }
+}
+
+/// Reads 4 KiB blocks that are hot, and between them a file much larger than the budget: how many of the hot reads were hits.
+#[test]
+fn a_scan_does_not_push_out_what_is_hot() {
+    let budget = 8 * MIB;
+    let volume = Volume::new(4096, 40 * 256, budget);
+    let (hot, cold) = (volume.file(), volume.file());
+    hot.write(0, &pattern(1, 0, 2 * MIB as usize)).unwrap();
+    cold.write(0, &pattern(2, 0, 32 * MIB as usize)).unwrap();
+    volume.cache.flush_all().unwrap();
+    hot.space().drop_clean(0..u64::MAX);
+    let mut buf = [0; 4096];
+    for at in (0..2).flat_map(|_| 0..512_u64) {
+        hot.read(at * 4096, 4096).unwrap();
+    }
+    let (mut asked, mut hits) = (0, 0);
+    for round in 0..4 {
+        for scanned in 0..512_u64 {
+            let at = scanned * 65536;
+            cold.read(at, 65536).unwrap();
+            let block = (scanned * 37 + round) % 512 * 4096;
+            let hit = hot.space().read_cached(block, &mut buf).is_some();
+            if !hit {
+                hot.read(block, 4096).unwrap();
+            }
+            asked += 1;
+            hits += u32::from(hit);
+        }
+    }
+    assert!(hits * 100 >= asked * 95, "{hits} hits of {asked}");
+    settle(&volume, vec![hot, cold]);
+}
+
+#[test]
+fn a_smaller_budget_gives_memory_back() {
+    let volume = Volume::new(4096, 4000, 12 * MIB);
+    let file = volume.file();
+    file.write(0, &pattern(1, 0, 10 * MIB as usize)).unwrap();
+    file.flush().unwrap();
+    volume.cache.set_budget_bytes(2 * MIB);
+    assert!(volume.cache.pool.used_bytes() <= 2 * MIB);
+    assert_eq!(volume.cache.budget_bytes(), 2 * MIB);
+    assert!(file.read(0, 10 * MIB as usize).unwrap() == pattern(1, 0, 10 * MIB as usize));
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn without_memory_a_read_goes_past_the_cache() {
+    let volume = Volume::new(4096, 2000, MIB);
+    let file = volume.file();
+    let data = pattern(3, 0, MIB as usize);
+    file.write(0, &data).unwrap();
+    file.flush().unwrap();
+    file.space().drop_clean(0..u64::MAX);
+    // All of it is with somebody else.
+    let held: Vec<_> = std::iter::from_fn(|| volume.cache.pool.take(4096)).collect();
+    assert!(!held.is_empty());
+    assert!(file.read(1234, 500_000).unwrap() == data[1234..501_234]);
+    assert!(file.space().is_empty());
+    drop(held);
+    assert!(file.read(0, MIB as usize).unwrap() == data);
+    assert!(!file.space().is_empty());
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn entries_of_dropped_folios_are_sifted_out() {
+    let volume = Volume::new(4096, 2000, 4 * MIB);
+    let file = volume.file();
+    file.write(0, &pattern(3, 0, MIB as usize)).unwrap();
+    file.flush().unwrap();
+    for _ in 0..200 {
+        for at in 0..64 {
+            file.read(at * 8192, 4096).unwrap();
+        }
+        file.space().drop_clean(0..u64::MAX);
+    }
+    assert!(
+        volume.cache.policy.len() < 4000,
+        "{}",
+        volume.cache.policy.len()
+    );
+    settle(&volume, vec![file]);
+}

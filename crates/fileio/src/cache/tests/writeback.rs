@@ -1,0 +1,209 @@
+//! What the flusher takes, and what becomes of it: here by hand, with no flusher.
+
+use std::sync::Arc;
+
+use crate::cache::testing::{FakeFile, Volume};
+use crate::cache::tests::pattern;
+use crate::cache::{Backing, DirtyRun};
+use crate::error::{Error, Reason};
+
+const BLOCK: u64 = 4096;
+
+/// A file for a test that is its flusher: freezing it keeps the real one away.
+fn quiet() -> (Arc<Volume>, Arc<FakeFile>) {
+    let volume = Volume::new(BLOCK, 2000, 64 << 20);
+    let file = volume.file();
+    (volume, file)
+}
+
+fn take(file: &FakeFile) -> Option<DirtyRun> {
+    file.space().take_dirty(0..u64::MAX, u64::MAX, BLOCK as u32)
+}
+
+/// As after a write that arrived: nothing of the promise is needed any more.
+fn end(file: &FakeFile, run: DirtyRun, ok: bool) {
+    let units = run.reserved_units;
+    file.space().write_back_ended(file, run, ok);
+    if ok {
+        file.unreserve(units);
+    }
+}
+
+#[test]
+fn adjacent_blocks_come_as_one_run_over_folios_and_spans() {
+    let (volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    let data = pattern(1, 0, 5_000_000);
+    file.write(0, &data).unwrap();
+    file.write(6_000_000, b"far").unwrap();
+    let run = take(&file).expect("it is dirty");
+    assert_eq!(run.range, 0..5_000_000_u64.next_multiple_of(BLOCK));
+    assert_eq!(run.file_size, 6_000_003);
+    assert_eq!(run.reserved_units, run.range.end / BLOCK);
+    let mut at = 0;
+    for piece in &run.pieces {
+        assert_eq!(piece.file_offset, at);
+        let bytes = &piece.pages[piece.range.clone()];
+        let until = (at as usize + bytes.len()).min(data.len());
+        assert!(bytes[..until - at as usize] == data[at as usize..until]);
+        at += bytes.len() as u64;
+    }
+    assert_eq!(at, run.range.end);
+    let far = take(&file).expect("it is dirty");
+    assert_eq!(far.range.start, 6_000_000 / BLOCK * BLOCK);
+    assert!(take(&file).is_none());
+    assert_eq!(file.space().next_dirty(0), None);
+    assert!(file.space().is_dirty(0..1) && !file.space().is_dirty(5_500_000..5_600_000));
+    end(&file, run, true);
+    end(&file, far, true);
+    assert!(!file.space().is_dirty(0..u64::MAX));
+    assert_eq!((file.space().dirty_bytes(), volume.promised()), (0, 0));
+    assert_eq!(volume.cache.throttle().dirty_bytes(), 0);
+}
+
+#[test]
+fn a_run_is_no_longer_than_asked_and_begins_in_the_range() {
+    let (_volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    file.write(0, &pattern(1, 0, 100 * BLOCK as usize)).unwrap();
+    let run = file
+        .space()
+        .take_dirty(10 * BLOCK..50 * BLOCK, 3 * BLOCK, BLOCK as u32)
+        .expect("dirty");
+    assert_eq!(run.range, 10 * BLOCK..13 * BLOCK);
+    assert_eq!(file.space().next_dirty(10 * BLOCK), Some(13 * BLOCK));
+    let least = file
+        .space()
+        .take_dirty(50 * BLOCK..60 * BLOCK, 0, BLOCK as u32)
+        .expect("dirty");
+    assert_eq!(least.range, 50 * BLOCK..51 * BLOCK);
+    let rest = file
+        .space()
+        .take_dirty(48 * BLOCK..60 * BLOCK, u64::MAX, BLOCK as u32)
+        .expect("dirty");
+    assert_eq!(rest.range, 48 * BLOCK..50 * BLOCK);
+    for run in [run, least, rest] {
+        end(&file, run, true);
+    }
+}
+
+#[test]
+fn what_is_under_write_back_does_not_change_and_is_not_taken_twice() {
+    let (volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    let old = pattern(1, 0, 64 << 10);
+    file.write(0, &old).unwrap();
+    let first = take(&file).expect("dirty");
+    file.write(BLOCK, &[9; 100]).unwrap();
+    let piece = &first.pieces[0];
+    assert!(piece.pages[piece.range.clone()] == old[..piece.range.len()]);
+    assert_eq!(file.read(BLOCK, 100).unwrap(), [9; 100]);
+    // The block counts twice, and its newer bytes wait.
+    assert_eq!(file.space().dirty_bytes(), (64 << 10) + BLOCK);
+    assert_eq!(volume.cache.throttle().dirty_bytes(), (64 << 10) + BLOCK);
+    assert!(take(&file).is_none());
+    end(&file, first, true);
+    assert_eq!(file.space().dirty_bytes(), BLOCK);
+    let second = take(&file).expect("dirty");
+    assert_eq!(second.range, BLOCK..2 * BLOCK);
+    assert_eq!(
+        second.pieces[0].pages[second.pieces[0].range.clone()][..100],
+        [9; 100]
+    );
+    end(&file, second, true);
+    assert_eq!((file.space().dirty_bytes(), volume.promised()), (0, 0));
+}
+
+#[test]
+fn what_failed_is_dirty_again_and_counts_once() {
+    let (volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    let mut data = pattern(1, 0, 10 * BLOCK as usize);
+    file.write(0, &data).unwrap();
+    assert_eq!(volume.promised(), 10);
+    let run = take(&file).expect("dirty");
+    data[..5].fill(8);
+    file.write(0, &[8; 5]).unwrap();
+    assert_eq!(
+        (volume.promised(), file.space().dirty_bytes()),
+        (11, 11 * BLOCK)
+    );
+    end(&file, run, false);
+    assert_eq!(
+        (volume.promised(), file.space().dirty_bytes()),
+        (10, 10 * BLOCK)
+    );
+    assert_eq!(volume.cache.throttle().dirty_bytes(), 10 * BLOCK);
+    let run = take(&file).expect("dirty");
+    assert_eq!((run.range.clone(), run.reserved_units), (0..10 * BLOCK, 10));
+    assert!(run.pieces[0].pages[..4096] == data[..4096]);
+    end(&file, run, true);
+    assert_eq!(volume.promised(), 0);
+    assert_eq!(volume.cache.throttle().dirty_bytes(), 0);
+}
+
+#[test]
+fn the_run_with_the_end_of_the_file_ends_there() {
+    let (_volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    file.write(0, &[1; 2 << 20]).unwrap();
+    let run = take(&file).expect("dirty");
+    assert_eq!((run.range.end, run.file_size), (2 << 20, 2 << 20));
+    file.write(2 << 20, &[1; 10]).unwrap();
+    let next = take(&file).expect("dirty");
+    assert_eq!(
+        (next.range.start, next.file_size),
+        (2 << 20, (2 << 20) + 10)
+    );
+    end(&file, next, true);
+    end(&file, run, true);
+}
+
+#[test]
+fn waiting_is_for_what_was_under_way() {
+    let (_volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    file.write(0, &[1; 8192]).unwrap();
+    let first = file
+        .space()
+        .take_dirty(0..1, 1, BLOCK as u32)
+        .expect("dirty");
+    let later = file
+        .space()
+        .take_dirty(4096..4097, 1, BLOCK as u32)
+        .expect("dirty");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| file.space().wait_written(0..4096));
+        end(&file, first, true);
+        waiter.join().expect("the other run is not waited for");
+    });
+    end(&file, later, true);
+}
+
+#[test]
+fn nothing_runs_while_frozen_and_a_freeze_waits() {
+    let (_volume, file) = quiet();
+    let running = file.space().begin_background().expect("not frozen");
+    std::thread::scope(|scope| {
+        let freezer = scope.spawn(|| {
+            let frozen = file.space().freeze();
+            assert!(file.space().begin_background().is_none());
+            drop(frozen);
+        });
+        drop(running);
+        freezer.join().expect("a freeze");
+    });
+    assert!(file.space().begin_background().is_some());
+}
+
+#[test]
+fn an_error_is_kept_until_it_is_taken_back() {
+    let (_volume, file) = quiet();
+    assert!(file.space().error().is_none());
+    file.space()
+        .set_error(Some(Error::Caller(Reason::ReadOnly)))
+        .unwrap();
+    assert!(file.space().error().is_some() && file.space().error().is_some());
+    file.space().set_error(None).unwrap();
+    assert!(file.space().error().is_none());
+}
