@@ -1,5 +1,7 @@
 //! Attributes of inodes: what `stat` shows, and what `chmod`, `chown` and `utimes` set.
 
+use std::sync::atomic::Ordering;
+
 use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{InodeImage, InodeNumber};
@@ -33,7 +35,7 @@ pub struct Metadata {
     pub links: u16,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Space it owns, in units of 512 bytes.
+    /// Space it owns, in units of 512 bytes; what it will own when it is written back counts.
     pub blocks_512: u64,
     /// Major and minor number of a device.
     pub device: Option<(u32, u32)>,
@@ -79,6 +81,15 @@ impl Fs {
         let file_type = raw.file_type().map_err(damaged)?;
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         let time = |which| raw.time(which).unwrap_or_default();
+        let committed = raw.size_bytes(&self.geo).map_err(damaged)?;
+        // What is not written yet has its size and its room.
+        let (size_bytes, put_by) = match inode.cached.get() {
+            Some(cached) => (
+                cached.space.size().max(committed),
+                inode.delayed.units() << self.geo.block_log >> 9,
+            ),
+            None => (committed, 0),
+        };
         Ok(Metadata {
             ino: inode.ino,
             file_type,
@@ -86,8 +97,8 @@ impl Fs {
             uid: raw.uid(),
             gid: raw.gid(),
             links: raw.links_count(),
-            size_bytes: raw.size_bytes(&self.geo).map_err(damaged)?,
-            blocks_512: raw.blocks_512(&self.geo),
+            size_bytes,
+            blocks_512: raw.blocks_512(&self.geo).saturating_add(put_by),
             device: is_device.then(|| raw.device_number()),
             flags: raw.flags(),
             generation: raw.generation(),
@@ -120,6 +131,10 @@ impl Fs {
                 return Err(Reason::Permission.into());
             }
             set.apply(&mut raw);
+            if set.modified.is_some() {
+                // The next write sets the time again, however soon it comes.
+                inode.mapping.touched.store(0, Ordering::Relaxed);
+            }
             raw.set_time(Time::Change, self.now());
         }
         self.store(&mut h, inode)?;

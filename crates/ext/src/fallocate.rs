@@ -7,6 +7,7 @@ use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 
 use crate::balloc::GROUP_CREDITS;
+use crate::coherent;
 use crate::error::{Error, Reason, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
@@ -75,8 +76,8 @@ impl Fs {
             ));
         }
         match mode {
-            Fallocate::Allocate => self.allocate(inode, offset, end, true),
-            Fallocate::KeepSize => self.allocate(inode, offset, end, false),
+            Fallocate::Allocate => self.allocate_beside(inode, offset, end, true),
+            Fallocate::KeepSize => self.allocate_beside(inode, offset, end, false),
             Fallocate::PunchHole => self.punch(inode, offset, end),
             Fallocate::ZeroRange => self.zero_range(inode, offset, end, true),
             Fallocate::ZeroRangeKeepSize => self.zero_range(inode, offset, end, false),
@@ -106,6 +107,16 @@ impl Fs {
             from,
             to: to.max(from),
         }
+    }
+
+    /// Allocates, with what is dirty left as it is.
+    fn allocate_beside(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+        let seen = coherent::size(self, inode)?;
+        let _frozen = coherent::freeze(inode);
+        let done = self.allocate(inode, offset, end, grow);
+        inode.delayed.renew(self, inode);
+        coherent::resized(inode, map::size(self, inode)?.max(seen));
+        done
     }
 
     fn allocate(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
@@ -184,10 +195,13 @@ impl Fs {
     }
 
     fn punch(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-        let whole = self.whole(offset, end, map::size(self, inode)?);
+        let size = coherent::size(self, inode)?;
+        let _frozen = coherent::clear(self, inode, offset..end, true)?;
+        // The bytes that made the file so long may be those that go.
+        self.settle(inode, size)?;
+        let whole = self.whole(offset, end, size);
         self.zero_edges(inode, offset, end, whole)?;
-        self.free_blocks_of(inode, whole)?;
-        self.settle(inode, 0)
+        self.free_blocks_of(inode, whole)
     }
 
     fn free_blocks_of(&self, inode: &Inode, blocks: Blocks) -> Result<()> {
@@ -204,6 +218,15 @@ impl Fs {
     }
 
     fn zero_range(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+        let size = coherent::size(self, inode)?;
+        let _frozen = coherent::clear(self, inode, offset..end, true)?;
+        self.settle(inode, size)?;
+        let done = self.zero_on_device(inode, offset, end, grow);
+        coherent::resized(inode, map::size(self, inode)?);
+        done
+    }
+
+    fn zero_on_device(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
         let whole = self.whole(offset, end, map::size(self, inode)?);
         self.zero_edges(inode, offset, end, whole)?;
         let mut at = (whole.from < whole.to).then_some(whole.from);
@@ -220,12 +243,20 @@ impl Fs {
 
     fn collapse(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
         let blocks = self.aligned(offset, end)?;
-        let size = map::size(self, inode)?;
+        let size = coherent::size(self, inode)?;
         if end >= size {
             return Err(
                 Reason::Invalid("a range to take out must end before the file does").into(),
             );
         }
+        let _frozen = coherent::clear_from(self, inode, offset..end)?;
+        self.settle(inode, size)?;
+        let done = self.collapse_on_device(inode, blocks, size - (end - offset));
+        coherent::resized(inode, map::size(self, inode)?);
+        done
+    }
+
+    fn collapse_on_device(&self, inode: &Inode, blocks: Blocks, size: u64) -> Result<()> {
         self.free_blocks_of(inode, blocks)?;
         let by = (blocks.to - blocks.from) as u32;
         let mut cursor = Some(blocks.to);
@@ -236,7 +267,7 @@ impl Fs {
                     extents::shift_left(t, from, by, PER_STEP)
                 })?;
                 if next.is_none() {
-                    map::set_size(inode, size - (end - offset));
+                    map::set_size(inode, size);
                     file::touch(self, inode);
                 }
                 self.store(h, inode)?;
@@ -248,7 +279,7 @@ impl Fs {
 
     fn insert_range(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
         let blocks = self.aligned(offset, end)?;
-        let size = map::size(self, inode)?;
+        let size = coherent::size(self, inode)?;
         if offset >= size {
             return Err(Reason::Invalid("a range to put in must begin within the file").into());
         }
@@ -256,6 +287,14 @@ impl Fs {
             .checked_add(end - offset)
             .filter(|s| *s <= map::max_size(self, inode));
         let new_size = new_size.ok_or(Reason::TooLarge)?;
+        let _frozen = coherent::clear_from(self, inode, offset..offset)?;
+        self.settle(inode, size)?;
+        let done = self.insert_on_device(inode, blocks, new_size);
+        coherent::resized(inode, map::size(self, inode)?);
+        done
+    }
+
+    fn insert_on_device(&self, inode: &Inode, blocks: Blocks, new_size: u64) -> Result<()> {
         let by = (blocks.to - blocks.from) as u32;
         let mut cursor = Some(extents::END);
         while let Some(to) = cursor {

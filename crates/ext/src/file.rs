@@ -4,6 +4,7 @@
 //!   all they touch is mapped and known to the thread.
 //! - A write that lengthens the file, or that covers a block in part, is alone: it reads, changes and writes back, or
 //!   decides by the size.
+//! - So is one to a file that is cached, or that somebody has open for buffered I/O ([`crate::coherent`]).
 //! - Times are changed at most once in a [`TICK_NS`], as the kernel's clock ticks: not a transaction for every write.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -13,8 +14,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::{FileBlock, FsBlock};
-use throughline_fileio::direct;
+use throughline_fileio::{Mapper, direct};
 
+use crate::coherent;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
@@ -46,6 +48,10 @@ impl Fs {
         if is_inline(inode) {
             return inline::read_vectored(self, inode, offset, bufs);
         }
+        if inode.cached.get().is_some() {
+            let len = bufs.iter().map(|b| b.len() as u64).sum();
+            coherent::before_read(self, inode, offset..offset.saturating_add(len))?;
+        }
         Ok(direct::read(
             &self.disk,
             &FileMapper::for_read(self, inode),
@@ -70,7 +76,8 @@ impl Fs {
         let mapper = FileMapper::for_write(self, inode, end);
         if !direct::needs_exclusive(&mapper, offset, len) {
             let _io = inode.io_shared();
-            if end <= map::size(self, inode)? && !is_inline(inode) {
+            let plain = end <= map::size(self, inode)? && !is_inline(inode);
+            if plain && coherent::may_share(inode) {
                 let done = direct::write(&self.disk, &mapper, offset, bufs)?;
                 self.touch_if_due(inode)?;
                 return Ok(done);
@@ -87,7 +94,7 @@ impl Fs {
     pub fn append(&self, inode: &Inode, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         self.check_may_write(inode, true)?;
         let _io = inode.io_exclusive();
-        let offset = map::size(self, inode)?;
+        let offset = coherent::size(self, inode)?;
         let mapper = FileMapper::for_write(self, inode, offset.saturating_add(total(bufs)));
         Ok((offset, self.write_alone(inode, &mapper, offset, bufs)?))
     }
@@ -96,16 +103,31 @@ impl Fs {
     fn write_alone(
         &self,
         inode: &Inode,
-        mapper: &FileMapper<'_>,
+        mapper: &dyn Mapper,
         offset: u64,
         bufs: &[IoSlice<'_>],
     ) -> Result<usize> {
         let bufs = self.within_limit(inode, offset, bufs)?;
-        if total(&bufs) == 0 {
+        let len = total(&bufs);
+        if len == 0 {
             return Ok(0);
         }
+        let _frozen = coherent::make_way(self, inode, offset..offset.saturating_add(len))?;
+        let done = self.write_to_device(inode, mapper, offset, &bufs);
+        // Where it fails, some of it may be written, and the file longer.
+        coherent::resized(inode, map::size(self, inode)?);
+        done
+    }
+
+    fn write_to_device(
+        &self,
+        inode: &Inode,
+        mapper: &dyn Mapper,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> Result<usize> {
         if is_inline(inode) {
-            if let Some(done) = inline::write(self, inode, offset, &bufs)? {
+            if let Some(done) = inline::write(self, inode, offset, bufs)? {
                 return Ok(done);
             }
             inline::spill(self, inode)?;
@@ -114,7 +136,7 @@ impl Fs {
         if offset > size {
             zero_in_block(self, inode, size, offset)?;
         }
-        let done = direct::write(&self.disk, mapper, offset, &bufs)?;
+        let done = direct::write(&self.disk, mapper, offset, bufs)?;
         self.touch_if_due(inode)?;
         Ok(done)
     }
@@ -123,8 +145,18 @@ impl Fs {
     ///
     /// # Errors
     /// What the device says, again at every call until it can be done.
-    pub fn sync_file(&self, _inode: &Inode) -> Result<()> {
-        self.sync()
+    pub fn sync_file(&self, inode: &Inode) -> Result<()> {
+        let flushed = coherent::flush(inode, coherent::ALL);
+        // What is not to be written must not keep the rest from being safe.
+        self.sync_metadata().and(flushed)
+    }
+
+    /// As [`Fs::sync_file`], for programs that need no times.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_data(&self, inode: &Inode) -> Result<()> {
+        self.sync_file(inode)
     }
 
     /// The largest size in bytes that the file can have.
@@ -148,7 +180,7 @@ impl Fs {
     }
 
     /// The buffers as far as the file may reach.
-    fn within_limit<'b>(
+    pub(crate) fn within_limit<'b>(
         &self,
         inode: &Inode,
         offset: u64,
@@ -184,7 +216,7 @@ impl Fs {
     }
 
     /// Sets the times of a write that needed no transaction, if they are older than a tick.
-    fn touch_if_due(&self, inode: &Inode) -> Result<()> {
+    pub(crate) fn touch_if_due(&self, inode: &Inode) -> Result<()> {
         if inode.mapping.touched.load(Ordering::Relaxed) == tick() {
             return Ok(());
         }
@@ -286,6 +318,7 @@ fn zero_on_disk(fs: &Fs, block: FsBlock, from: u64, to: u64) -> Result<()> {
     Ok(fs.disk.write_at(device, &bytes, false)?)
 }
 
-fn total(bufs: &[IoSlice<'_>]) -> u64 {
+/// Bytes of some buffers.
+pub(crate) fn total(bufs: &[IoSlice<'_>]) -> u64 {
     bufs.iter().map(|b| b.len() as u64).sum()
 }

@@ -14,6 +14,7 @@ use throughline_block::Disk;
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, Superblock};
+use throughline_fileio::PageCache;
 use throughline_journal::{Block, Journal};
 use zerocopy::IntoBytes;
 
@@ -28,9 +29,11 @@ use crate::lock_order::{Held, Rank, locked};
 use crate::mmp::MmpGuard;
 use crate::orphan::Orphans;
 
-/// An open volume. Shared by all threads; [`Fs::close`] ends it well, dropping it does its best.
+/// An open volume. Shared by all threads; [`Fs::close`] or [`Fs::shut_down`] ends it well, dropping it does its best.
 pub struct Fs {
     pub(crate) disk: Arc<Disk>,
+    /// Cached data of files.
+    pub(crate) cache: Arc<PageCache>,
     pub(crate) journal: Journal,
     pub(crate) geo: Geometry,
     pub(crate) access: Access,
@@ -117,6 +120,11 @@ impl Fs {
     /// The device below.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
+    }
+
+    /// The page cache of its files.
+    pub fn cache(&self) -> &Arc<PageCache> {
+        &self.cache
     }
 
     /// A copy of the superblock, free counts as of now.
@@ -235,11 +243,22 @@ impl Fs {
         result
     }
 
-    /// Every change so far is on the disk when this returns, the superblock's counts with it.
+    /// Every change so far is on the disk when this returns: data that is cached, metadata, the superblock's counts.
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done; the volume then takes no more changes.
+    /// What the device says, again at every call until it can be done. Where that was about metadata, the volume takes no
+    /// more changes.
     pub fn sync(&self) -> Result<()> {
+        if self.access != Access::Write {
+            return Ok(());
+        }
+        let flushed = self.cache.flush_all();
+        self.sync_metadata()?;
+        Ok(flushed?)
+    }
+
+    /// Every change of metadata so far is on the disk when this returns, and all data that was written to the device.
+    pub(crate) fn sync_metadata(&self) -> Result<()> {
         if self.access != Access::Write {
             return Ok(());
         }
@@ -268,13 +287,28 @@ impl Fs {
     /// Closes the volume: everything to the disk, and the volume marked clean if it was when it was opened.
     ///
     /// # Errors
-    /// What the device says; the volume is then left marked as not cleanly closed.
+    /// As [`Fs::shut_down`].
     pub fn close(self) -> Result<()> {
         self.shut_down()
     }
 
-    fn shut_down(&self) -> Result<()> {
-        if self.access != Access::Write || self.life.closed.swap(true, Ordering::AcqRel) {
+    /// As [`Fs::close`], for a volume that is shared: open files hold it, and so does write-back while they are dirty. Its
+    /// threads are gone afterwards. Nothing may be changed any more. A second call does nothing.
+    ///
+    /// # Errors
+    /// What the device says; the volume is then left marked as not cleanly closed, and data that could not be written is
+    /// lost.
+    pub fn shut_down(&self) -> Result<()> {
+        if self.life.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let result = self.finish();
+        self.cache.close();
+        result
+    }
+
+    fn finish(&self) -> Result<()> {
+        if self.access != Access::Write {
             return Ok(());
         }
         let result = self.sync().and_then(|()| {

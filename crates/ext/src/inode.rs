@@ -6,14 +6,16 @@
 
 mod table;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
+use crate::cached::Cached;
+use crate::delayed::Delayed;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
@@ -50,6 +52,12 @@ pub struct Inode {
     pub(crate) last_child_group: AtomicU32,
     /// The mapping's own state.
     pub(crate) mapping: crate::map::State,
+    /// Its bytes in the page cache, once somebody had it open for buffered I/O.
+    pub(crate) cached: OnceLock<Cached>,
+    /// Room put by for what is cached only.
+    pub(crate) delayed: Delayed,
+    /// Buffered writes behind its end, one at a time.
+    extend: Mutex<()>,
     /// The block of the inode table that holds it.
     table_block: FsBlock,
     /// First byte of it in that block.
@@ -69,6 +77,11 @@ impl Inode {
         locked(Rank::FileIo, self.ino.0.into(), || {
             self.io.write().unwrap_or_else(|e| e.into_inner())
         })
+    }
+
+    /// For a buffered write that may end behind the file's end; beside [`Inode::io_shared`].
+    pub(crate) fn extend(&self) -> Held<MutexGuard<'_, ()>> {
+        locked(Rank::Extend, self.ino.0.into(), || self.extend.lock())
     }
 
     /// For lookups in this directory.
@@ -156,6 +169,9 @@ impl Inode {
             touched: AtomicBool::new(true),
             last_child_group: AtomicU32::new(u32::MAX),
             mapping: crate::map::State::default(),
+            cached: OnceLock::new(),
+            delayed: Delayed::default(),
+            extend: Mutex::new(()),
             table_block,
             table_offset,
         }

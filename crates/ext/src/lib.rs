@@ -6,13 +6,17 @@
 //! Invariants the whole crate holds to:
 //! - Every change of metadata happens inside a [`Handle`] that `Fs::begin` gave; a read-only volume gives none.
 //! - Blocks of data are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
+//! - Data in the page cache has its room put by before a write call returns, its mapping's too (`delayed`).
 //! - Locks are taken in the order of `lock_order`; a handle is begun with no mapping or group lock held.
 //! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
 #![forbid(unsafe_code)]
 
 mod attr;
 mod balloc;
+mod cached;
 mod check;
+mod coherent;
+mod delayed;
 mod dir;
 mod error;
 mod fallocate;
@@ -30,6 +34,7 @@ mod mapper;
 mod mmp;
 mod namei;
 mod open;
+mod open_file;
 mod ops;
 mod options;
 mod orphan;
@@ -49,6 +54,7 @@ pub use fs::Fs;
 pub use handle::Handle;
 pub use inode::Inode;
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
+pub use open_file::OpenFile;
 pub use ops::{NewInode, NewKind, RenameMode};
 pub use options::OpenOptions;
 pub use statfs::StatFs;

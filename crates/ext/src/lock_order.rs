@@ -1,12 +1,14 @@
 //! The order in which locks are taken, checked per thread in debug builds.
 //!
 //! ```text
-//! rename → directory inode (by number) → file inode (by number) → journal handle → mapping (by number)
-//!   → allocation group (by number) → orphan list → superblock → metadata buffer → device queue
+//! rename → directory inode (by number) → file inode (by number) → file end (by number) → journal handle
+//!   → mapping (by number) → room put by for a file → allocation group (by number) → orphan list → superblock → metadata buffer → device queue
 //! ```
 //!
 //! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
 //! for a commit that waits for them. The last two are the journal's and the block layer's own and are not seen here.
+//! The page cache's locks stand behind the file's end; it asks for mappings and room with none of them held. The flusher
+//! takes no lock of a file: only what stands behind the journal handle.
 //! Below the lock of an inode's image ([`crate::Inode::raw`]) nothing is locked but the buffer of its block.
 
 use std::ops::{Deref, DerefMut};
@@ -20,6 +22,8 @@ pub(crate) enum Rank {
     Directory,
     /// A file against truncation, ascending by inode number.
     FileIo,
+    /// A file's end against buffered writes behind it, by inode number.
+    Extend,
     /// An open journal handle.
     Handle,
     /// An inode's block mapping, ascending by inode number.

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use throughline_fileio::direct::{self, NewFile};
 
+use crate::coherent;
 use crate::error::{Reason, Result};
 use crate::file::is_inline;
 use crate::fs::Fs;
@@ -49,10 +50,16 @@ impl Fs {
             }
             let lock = inode.io_exclusive();
             let len = data.len() as u64;
-            let empty = map::size(self, inode).is_ok_and(|size| size == 0) && !is_inline(inode);
-            if empty && len != 0 && len <= map::max_size(self, inode) {
-                fit.push((*at, lock, FileMapper::for_write(self, inode, len)));
+            let empty =
+                coherent::size(self, inode).is_ok_and(|size| size == 0) && !is_inline(inode);
+            if !empty || len == 0 || len > map::max_size(self, inode) {
+                continue;
             }
+            let Ok(frozen) = coherent::make_way(self, inode, coherent::ALL) else {
+                continue;
+            };
+            let mapper = FileMapper::for_write(self, inode, len);
+            fit.push((*at, (frozen, lock), mapper));
         }
         let new: Vec<NewFile<'_>> = fit
             .iter()
@@ -63,8 +70,13 @@ impl Fs {
             .collect();
         let done = direct::write_new(&self.disk, &new);
         drop(new);
-        for ((at, ..), done) in fit.into_iter().zip(done) {
-            results[at] = Some(done.map_err(Into::into));
+        for ((at, _alone, _), done) in fit.into_iter().zip(done) {
+            let (inode, _) = files[at];
+            let size = map::size(self, inode);
+            if let Ok(size) = &size {
+                coherent::resized(inode, *size);
+            }
+            results[at] = Some(done.map_err(Into::into).and(size.map(|_| ())));
         }
     }
 

@@ -1,11 +1,18 @@
 //! The mapping of an inode as the data path sees it: [`throughline_fileio::Mapper`].
 //!
-//! One [`FileMapper`] serves one call of direct I/O, under the inode's I/O lock. The first piece of a write that needs new
-//! blocks takes the exclusive right to allocate in the rest of the call's range, so that two writers never map one block
-//! twice and never wait for each other in a circle: each holds one range, and takes it while it holds no other.
+//! One [`FileMapper`] serves one call of direct I/O, under the inode's I/O lock, or one run of write-back, which holds no
+//! lock. The first piece of a write that needs new blocks takes the exclusive right to allocate in the rest of the range,
+//! so that two writers never map one block twice and never wait for each other in a circle: each holds one range, and
+//! takes it while it holds no other. (The flusher holds several at once. They never overlap, and nobody writes directly
+//! to a file meanwhile.)
 //!
 //! A claim of new blocks may come with spare blocks in front of it, for the tables that an indirect map will need: so they
 //! lie where they break no run of data, and they are there when the data is.
+//!
+//! Write-back takes its blocks out of what is put by for the file ([`crate::delayed`]), and leaves the times alone: they
+//! are those of the writes, which set them.
+
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use throughline_extfmt::extent::Extent;
@@ -14,36 +21,80 @@ use throughline_fileio as fileio;
 use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 
 use crate::balloc::{GROUP_CREDITS, Run};
+use crate::cached::CachedFile;
+use crate::delayed::Lent;
 use crate::error::{Error, Reason, Result};
 use crate::file;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
-use crate::map::{self, Allocating, Format, INSERT_CREDITS, Kind, Mapping, Spare};
+use crate::map::{self, Format, INSERT_CREDITS, Kind, Mapping, Spare};
 
 /// Claims that go into one transaction, at most.
 const CLAIMS_PER_COMMIT: usize = 8;
 
-/// A file's mapping for one call of direct I/O.
-pub(crate) struct FileMapper<'a> {
+/// The file of a mapper, and on whose behalf it works.
+pub(crate) trait Place: Send + Sync {
+    /// Whether this is write-back, which has its blocks put by.
+    const WRITE_BACK: bool;
+
+    fn fs(&self) -> &Fs;
+    fn inode(&self) -> &Inode;
+}
+
+/// A file for the time of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Borrowed<'a> {
     fs: &'a Fs,
     inode: &'a Inode,
+}
+
+impl Place for Borrowed<'_> {
+    const WRITE_BACK: bool = false;
+
+    fn fs(&self) -> &Fs {
+        self.fs
+    }
+
+    fn inode(&self) -> &Inode {
+        self.inode
+    }
+}
+
+impl Place for Arc<CachedFile> {
+    const WRITE_BACK: bool = true;
+
+    fn fs(&self) -> &Fs {
+        CachedFile::fs(self)
+    }
+
+    fn inode(&self) -> &Inode {
+        CachedFile::inode(self)
+    }
+}
+
+/// A file's mapping for one call of direct I/O, or one run of write-back.
+pub(crate) struct FileMapper<P: Place> {
+    place: P,
     /// Behind the last file block that the call may write.
     end: u64,
-    call: Mutex<Call<'a>>,
+    call: Mutex<Call>,
 }
 
 /// What a call has going.
 #[derive(Default)]
-struct Call<'a> {
-    allocating: Option<Allocating<'a>>,
+struct Call {
+    /// The file blocks in which it alone allocates.
+    allocating: Option<(u64, u64)>,
     /// New blocks that are claimed: by claim id; `None` once they are settled.
     claimed: Vec<Option<Claimed>>,
     /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
     last: Option<(u64, FsBlock)>,
+    /// Blocks put by that the commit under way has entered.
+    entered: u64,
 }
 
-impl Call<'_> {
+impl Call {
     /// Between batches no claim is in use, so that the list starts again.
     fn forget_settled(&mut self) {
         if self.claimed.iter().all(Option::is_none) {
@@ -58,63 +109,77 @@ struct Claimed {
     data: Run,
     /// For tables.
     spare: Option<Run>,
+    /// Whether they were put by.
+    put_by: bool,
 }
 
-impl<'a> FileMapper<'a> {
+impl Claimed {
+    /// What of it was put by.
+    fn lent(&self) -> Lent {
+        Lent {
+            units: self.data.len,
+            tables: self.spare.map_or(0, |spare| spare.len),
+        }
+    }
+}
+
+impl<'a> FileMapper<Borrowed<'a>> {
     /// For reading.
     pub(crate) fn for_read(fs: &'a Fs, inode: &'a Inode) -> Self {
-        Self {
-            fs,
-            inode,
-            end: 0,
-            call: Mutex::default(),
-        }
+        Self::new(Borrowed { fs, inode }, 0)
     }
 
     /// For writing up to the file byte `end`.
     pub(crate) fn for_write(fs: &'a Fs, inode: &'a Inode, end: u64) -> Self {
+        Self::new(Borrowed { fs, inode }, end)
+    }
+}
+
+impl FileMapper<Arc<CachedFile>> {
+    /// For writing back up to the file byte `end`.
+    pub(crate) fn for_write_back(file: Arc<CachedFile>, end: u64) -> Self {
+        Self::new(file, end)
+    }
+}
+
+impl<P: Place> FileMapper<P> {
+    fn new(place: P, end: u64) -> Self {
+        let end = end.div_ceil(place.fs().geo.block_bytes.into());
         Self {
-            fs,
-            inode,
-            end: end.div_ceil(fs.geo.block_bytes.into()),
+            place,
+            end,
             call: Mutex::default(),
         }
     }
 
-    fn bytes(&self, blocks: u64) -> u64 {
-        blocks << self.fs.geo.block_log
+    fn fs(&self) -> &Fs {
+        self.place.fs()
     }
 
-    /// The first block of a byte range, and how many blocks it touches.
-    fn blocks(&self, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
-        let log = self.fs.geo.block_log;
-        let first = u32::try_from(offset >> log)
-            .ok()
-            .filter(|b| *b < u32::MAX)?;
-        let last = offset.saturating_add(len.max(1) - 1) >> log;
-        let count = (last - u64::from(first)).saturating_add(1);
-        Some((
-            FileBlock(first),
-            u32::try_from(count)
-                .unwrap_or(u32::MAX)
-                .min(u32::MAX - first),
-        ))
+    fn inode(&self) -> &Inode {
+        self.place.inode()
+    }
+
+    fn bytes(&self, blocks: u64) -> u64 {
+        blocks << self.fs().geo.block_log
     }
 
     fn claim_blocks(&self, offset: u64, len: u64) -> Result<Claim> {
-        let (first, count) = self.blocks(offset, len).ok_or(Reason::TooLarge)?;
-        let mut found = map::lookup_cached(self.fs, self.inode, first, count)?;
+        let (fs, inode) = (self.fs(), self.inode());
+        let (first, count) = blocks_of(fs, offset, len).ok_or(Reason::TooLarge)?;
+        let mut found = map::lookup_cached(fs, inode, first, count)?;
         let mut call = self.call.lock();
         if !matches!(found.kind, Kind::Data(_)) && call.allocating.is_none() {
-            let end = self.end.max(u64::from(first.0) + 1);
-            call.allocating = Some(self.inode.mapping.allocating(first.0.into(), end));
+            let range = (first.0.into(), self.end.max(u64::from(first.0) + 1));
+            inode.mapping.allocate(range);
+            call.allocating = Some(range);
             // Whoever allocated here until now has changed it.
-            found = map::lookup_cached(self.fs, self.inode, first, count)?;
+            found = map::lookup_cached(fs, inode, first, count)?;
         }
         match found.kind {
             Kind::Data(block) => self.overwrite(offset, len, first, block, found.len_blocks),
             Kind::Unwritten(block) => {
-                self.fs.check_data_range(block, found.len_blocks.into())?;
+                fs.check_data_range(block, found.len_blocks.into())?;
                 Ok(self.units(first, block, found.len_blocks, ClaimKind::Convert, 0))
             }
             Kind::Hole => self.claim_new(&mut call, first, found),
@@ -129,7 +194,7 @@ impl<'a> FileMapper<'a> {
         block: FsBlock,
         count: u32,
     ) -> Result<Claim> {
-        self.fs.check_data_range(block, count.into())?;
+        self.fs().check_data_range(block, count.into())?;
         let start = self.bytes(first.0.into());
         let end = start
             .saturating_add(self.bytes(count.into()))
@@ -163,39 +228,72 @@ impl<'a> FileMapper<'a> {
     }
 
     /// Claims a run for the hole at `first`, with blocks for tables in front where they are needed.
-    fn claim_new(&self, call: &mut Call<'a>, first: FileBlock, hole: Mapping) -> Result<Claim> {
-        let (fs, inode) = (self.fs, self.inode);
+    fn claim_new(&self, call: &mut Call, first: FileBlock, hole: Mapping) -> Result<Claim> {
+        let (fs, inode) = (self.fs(), self.inode());
         let want = hole.len_blocks.min(fs.geo.blocks_per_group);
-        let goal = match call.last {
-            Some((block, goal)) if block == u64::from(first.0) => goal,
-            _ => map::goal(fs, inode, first)?,
-        };
+        let goal = self.goal(call, first)?;
         let tables = map::tables_for(fs, inode, first, want)?;
-        let run = fs.claim(goal, want.saturating_add(tables))?;
-        // A run too short for both holds data only; tables then come from elsewhere.
-        let tables = if run.len > tables { tables } else { 0 };
-        let spare = (tables > 0).then_some(Run {
-            start: run.start,
-            len: tables,
-        });
-        let data = Run {
-            start: FsBlock(run.start.0 + u64::from(tables)),
-            len: (run.len - tables).min(want),
+        let claimed = match self.claim_put_by(goal, want, tables)? {
+            Some(claimed) => claimed,
+            None => divide(
+                fs.claim(goal, want.saturating_add(tables))?,
+                (want, tables),
+                |over| fs.release(over),
+            ),
         };
-        let over = run.len - tables - data.len;
-        if over > 0 {
-            fs.release(Run {
-                start: FsBlock(data.start.0 + u64::from(data.len)),
-                len: over,
-            });
-        }
-        call.last = Some((
+        let data = claimed.data;
+        let next = (
             u64::from(first.0) + u64::from(data.len),
             FsBlock(data.start.0 + u64::from(data.len)),
-        ));
+        );
+        call.last = Some(next);
+        if P::WRITE_BACK {
+            inode.delayed.ended(next.0, next.1);
+        }
         let id = call.claimed.len() as u64;
-        call.claimed.push(Some(Claimed { data, spare }));
+        call.claimed.push(Some(claimed));
         Ok(self.units(first, data.start, data.len, ClaimKind::New, id))
+    }
+
+    /// Where the block at `first` is best: behind the claim before, of this call or of the file's write-back, else
+    /// where the mapping says.
+    fn goal(&self, call: &Call, first: FileBlock) -> Result<FsBlock> {
+        let last = call.last.filter(|(block, _)| *block == u64::from(first.0));
+        let behind = match last {
+            Some((_, goal)) => Some(goal),
+            None if P::WRITE_BACK => self.inode().delayed.goal(first),
+            None => None,
+        };
+        behind.map_or_else(|| map::goal(self.fs(), self.inode(), first), Ok)
+    }
+
+    /// Claims out of what is put by for the file; `None` where nothing is.
+    fn claim_put_by(&self, goal: FsBlock, want: u32, tables: u32) -> Result<Option<Claimed>> {
+        if !P::WRITE_BACK {
+            return Ok(None);
+        }
+        let (fs, delayed) = (self.fs(), &self.inode().delayed);
+        let lent = delayed.lend(want, tables);
+        if lent.units == 0 {
+            return Ok(None);
+        }
+        let run = fs
+            .claim_put_by(goal, lent.units + lent.tables)
+            .inspect_err(|_| delayed.take_back(lent))?;
+        let claimed = divide(run, (lent.units, lent.tables), |over| {
+            fs.release_put_by(over);
+        });
+        let claimed = Claimed {
+            put_by: true,
+            ..claimed
+        };
+        // What was not found was put by again by the allocator.
+        let kept = claimed.lent();
+        delayed.take_back(Lent {
+            units: lent.units - kept.units,
+            tables: lent.tables - kept.tables,
+        });
+        Ok(Some(claimed))
     }
 
     /// Enters claims, ascending, a bounded number in one transaction, and with each the size that they reach.
@@ -219,7 +317,7 @@ impl<'a> FileMapper<'a> {
 
     /// One transaction. Where space runs out in the middle, what was entered stays, and the file ends behind it at most.
     fn commit_batch(&self, batch: &[Claim], size: u64) -> Result<()> {
-        let (fs, inode) = (self.fs, self.inode);
+        let (fs, inode) = (self.fs(), self.inode());
         let credits = batch
             .iter()
             .map(|c| self.credits(c))
@@ -247,7 +345,9 @@ impl<'a> FileMapper<'a> {
                 return result;
             }
             file::grow_to(fs, h, inode, size)?;
-            file::touch(fs, inode);
+            if !P::WRITE_BACK {
+                file::touch(fs, inode);
+            }
             fs.store(h, inode)?;
             result
         })
@@ -255,8 +355,8 @@ impl<'a> FileMapper<'a> {
 
     /// Enters one claim into the mapping and, if its blocks are new, their bits.
     fn enter(&self, h: &mut Handle<'_>, claim: &Claim) -> Result<()> {
-        let first = claim.file_offset >> self.fs.geo.block_log;
-        let count = claim.len >> self.fs.geo.block_log;
+        let first = claim.file_offset >> self.fs().geo.block_log;
+        let count = claim.len >> self.fs().geo.block_log;
         match claim.kind {
             ClaimKind::Overwrite => Ok(()),
             ClaimKind::Convert => {
@@ -265,50 +365,73 @@ impl<'a> FileMapper<'a> {
                     if h.credits_left() < INSERT_CREDITS {
                         h.extend(INSERT_CREDITS)?;
                     }
-                    next = map::set_unwritten(
-                        self.fs,
-                        h,
-                        self.inode,
-                        (from, first + count),
-                        false,
-                        1,
-                    )?;
+                    let range = (from, first + count);
+                    let mut spare = Spare::new(None, P::WRITE_BACK);
+                    next = map::set_written(self.fs(), h, self.inode(), range, &mut spare)?;
+                }
+                if P::WRITE_BACK {
+                    self.inode().delayed.converted(count);
                 }
                 Ok(())
             }
             ClaimKind::New => {
-                let Some(claimed) = self.settle(claim) else {
-                    return Err(Error::corrupt("a claim was committed twice"));
-                };
-                let Claimed { data, spare } = claimed;
-                let mut spare = Spare::new(spare);
-                let extent = Extent {
-                    block: FileBlock(first as u32),
-                    len: data.len,
-                    start: data.start,
-                    unwritten: false,
-                };
-                let result = map::enter(self.fs, h, self.inode, extent, Some(&mut spare));
-                if let Some(rest) = spare.rest() {
-                    self.fs.release(rest);
-                }
-                match result {
-                    Ok(()) => self.fs.confirm(h, data),
-                    Err(error) => {
-                        self.fs.release(data);
-                        Err(error)
-                    }
-                }
+                let claimed = self
+                    .settle(claim)
+                    .ok_or_else(|| Error::corrupt("a claim was committed twice"))?;
+                self.enter_new(h, FileBlock(first as u32), claimed)
             }
         }
     }
 
+    fn enter_new(&self, h: &mut Handle<'_>, first: FileBlock, claimed: Claimed) -> Result<()> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let data = claimed.data;
+        let extent = Extent {
+            block: first,
+            len: data.len,
+            start: data.start,
+            unwritten: false,
+        };
+        let mut spare = Spare::new(claimed.spare, P::WRITE_BACK);
+        let result = map::enter(fs, h, inode, extent, Some(&mut spare));
+        let rest = spare.rest();
+        if let Err(error) = result {
+            let used = claimed.lent().tables - rest.map_or(0, |rest| rest.len);
+            self.tables_used(&claimed, used);
+            self.give_back(Claimed {
+                spare: rest,
+                ..claimed
+            });
+            return Err(error);
+        }
+        let result = fs.confirm(h, data);
+        if claimed.put_by {
+            inode.delayed.entered(claimed.lent());
+            self.call.lock().entered += u64::from(data.len);
+            if Format::of(&inode.raw.read()) == Format::Indirect {
+                inode.delayed.tables_made(fs, (first, data.len))?;
+            }
+        }
+        // Only now, so that a table that was not needed is nobody's for a moment, but never two's.
+        if let Some(rest) = rest {
+            fs.release(rest);
+        }
+        result
+    }
+
+    /// So many of the spare blocks are tables now.
+    fn tables_used(&self, claimed: &Claimed, tables: u32) {
+        if claimed.put_by {
+            self.inode().delayed.entered(Lent { units: 0, tables });
+        }
+    }
+
     fn credits(&self, claim: &Claim) -> u32 {
-        let count = (claim.len >> self.fs.geo.block_log) as u32;
+        let count = (claim.len >> self.fs().geo.block_log) as u32;
         match claim.kind {
             ClaimKind::Overwrite => 0,
-            ClaimKind::New if Format::of(&self.inode.raw.read()) == Format::Indirect => {
-                let tables = count / (self.fs.geo.block_bytes / 4) + 5;
+            ClaimKind::New if Format::of(&self.inode().raw.read()) == Format::Indirect => {
+                let tables = count / (self.fs().geo.block_bytes / 4) + 5;
                 tables * (1 + GROUP_CREDITS) + GROUP_CREDITS
             }
             ClaimKind::New | ClaimKind::Convert => INSERT_CREDITS + GROUP_CREDITS,
@@ -325,11 +448,90 @@ impl<'a> FileMapper<'a> {
     }
 
     fn give_back(&self, claimed: Claimed) {
-        self.fs.release(claimed.data);
-        if let Some(spare) = claimed.spare {
-            self.fs.release(spare);
+        let release = |run| {
+            if claimed.put_by {
+                self.fs().release_put_by(run);
+            } else {
+                self.fs().release(run);
+            }
+        };
+        release(claimed.data);
+        claimed.spare.into_iter().for_each(release);
+        if claimed.put_by {
+            self.inode().delayed.take_back(claimed.lent());
         }
     }
+}
+
+/// Divides a claimed run into `tables` blocks in front, where it is long enough for both, and up to `want` of data; the
+/// rest goes `back`.
+fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claimed {
+    // A run too short for both holds data only; tables then come from elsewhere.
+    let tables = if run.len > tables { tables } else { 0 };
+    let part = |from: u32, len: u32| Run {
+        start: FsBlock(run.start.0 + u64::from(from)),
+        len,
+    };
+    let data = part(tables, (run.len - tables).min(want));
+    let over = run.len - tables - data.len;
+    if over > 0 {
+        back(part(tables + data.len, over));
+    }
+    Claimed {
+        data,
+        spare: (tables > 0).then(|| part(0, tables)),
+        put_by: false,
+    }
+}
+
+/// The first block of a byte range, and how many blocks it touches.
+fn blocks_of(fs: &Fs, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
+    let log = fs.geo.block_log;
+    let first = u32::try_from(offset >> log)
+        .ok()
+        .filter(|b| *b < u32::MAX)?;
+    let last = offset.saturating_add(len.max(1) - 1) >> log;
+    let count = (last - u64::from(first)).saturating_add(1);
+    Some((
+        FileBlock(first),
+        u32::try_from(count)
+            .unwrap_or(u32::MAX)
+            .min(u32::MAX - first),
+    ))
+}
+
+/// The piece of a file at a byte, as a reader sees it. For callers as those of [`map::lookup_cached`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn mapped(fs: &Fs, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
+    let Some((first, count)) = blocks_of(fs, offset, len) else {
+        return Ok(MappedExtent {
+            file_offset: offset,
+            len,
+            target: Target::Hole,
+        });
+    };
+    let found = map::lookup_cached(fs, inode, first, count)?;
+    let bytes = |blocks: u64| blocks << fs.geo.block_log;
+    let start = bytes(first.0.into());
+    let end = start
+        .saturating_add(bytes(found.len_blocks.into()))
+        .min(offset.saturating_add(len));
+    let target = match found.kind {
+        Kind::Hole => Target::Hole,
+        Kind::Unwritten(block) => Target::Unwritten {
+            device_offset: bytes(block.0),
+        },
+        Kind::Data(block) => Target::Data {
+            device_offset: bytes(block.0),
+        },
+    };
+    Ok(MappedExtent {
+        file_offset: start,
+        len: end - start,
+        target,
+    })
 }
 
 /// The file byte behind the last of some claims.
@@ -339,51 +541,26 @@ fn end_of(claims: &[Claim]) -> u64 {
         .map_or(0, |c| c.file_offset.saturating_add(c.len))
 }
 
-impl Map for FileMapper<'_> {
+impl<P: Place> Map for FileMapper<P> {
     fn block_bytes(&self) -> u32 {
-        self.fs.geo.block_bytes
+        self.fs().geo.block_bytes
     }
 
     fn size_bytes(&self) -> u64 {
         // Callers have looked the size up before they made the mapper, so it is known.
-        map::size(self.fs, self.inode).unwrap_or(0)
+        map::size(self.fs(), self.inode()).unwrap_or(0)
     }
 
     fn map(&self, file_offset: u64, len: u64) -> fileio::Result<MappedExtent> {
-        let Some((first, count)) = self.blocks(file_offset, len) else {
-            return Ok(MappedExtent {
-                file_offset,
-                len,
-                target: Target::Hole,
-            });
-        };
-        let found = map::lookup_cached(self.fs, self.inode, first, count)?;
-        let start = self.bytes(first.0.into());
-        let end = start
-            .saturating_add(self.bytes(found.len_blocks.into()))
-            .min(file_offset.saturating_add(len));
-        let target = match found.kind {
-            Kind::Hole => Target::Hole,
-            Kind::Unwritten(block) => Target::Unwritten {
-                device_offset: self.bytes(block.0),
-            },
-            Kind::Data(block) => Target::Data {
-                device_offset: self.bytes(block.0),
-            },
-        };
-        Ok(MappedExtent {
-            file_offset: start,
-            len: end - start,
-            target,
-        })
+        Ok(mapped(self.fs(), self.inode(), file_offset, len)?)
     }
 }
 
-impl Mapper for FileMapper<'_> {
+impl<P: Place> Mapper for FileMapper<P> {
     fn claim(&self, file_offset: u64, len: u64) -> fileio::Result<Claim> {
         Ok(self
             .claim_blocks(file_offset, len)
-            .map_err(|e| e.in_inode(self.inode.ino))?)
+            .map_err(|e| e.in_inode(self.inode().ino))?)
     }
 
     fn commit(&self, claims: &[Claim], new_size: Option<u64>) -> fileio::Result<()> {
@@ -392,6 +569,7 @@ impl Mapper for FileMapper<'_> {
             .copied()
             .filter(|c| c.kind != ClaimKind::Overwrite)
             .collect();
+        let new_size = new_size.filter(|size| *size > self.size_bytes());
         if pending.is_empty() && new_size.is_none() {
             return Ok(());
         }
@@ -399,7 +577,16 @@ impl Mapper for FileMapper<'_> {
         if result.is_err() {
             self.abandon(claims);
         }
-        self.call.lock().forget_settled();
+        let mut call = self.call.lock();
+        call.forget_settled();
+        let entered = std::mem::take(&mut call.entered);
+        drop(call);
+        if P::WRITE_BACK {
+            let restored = if result.is_err() { entered } else { 0 };
+            self.inode()
+                .delayed
+                .settle(self.fs(), self.inode(), restored);
+        }
         Ok(result?)
     }
 
@@ -412,12 +599,15 @@ impl Mapper for FileMapper<'_> {
     }
 }
 
-impl Drop for FileMapper<'_> {
+impl<P: Place> Drop for FileMapper<P> {
     fn drop(&mut self) {
-        let claimed = std::mem::take(&mut self.call.get_mut().claimed);
-        claimed
+        let call = std::mem::take(self.call.get_mut());
+        call.claimed
             .into_iter()
             .flatten()
             .for_each(|c| self.give_back(c));
+        if let Some(range) = call.allocating {
+            self.inode().mapping.allocated(range);
+        }
     }
 }

@@ -13,6 +13,7 @@ use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::{Geometry, Superblock};
+use throughline_fileio::PageCache;
 use throughline_journal::{Budget, Journal};
 
 use crate::balloc::Balloc;
@@ -153,6 +154,7 @@ impl Fs {
             _ => Journal::read_only(Arc::clone(&disk), geo.block_bytes, budget)?,
         };
         Ok(Self {
+            cache: PageCache::new(Arc::clone(&disk), &options.cache),
             balloc: Balloc::new(&sb, &geo, options.use_reserved),
             ialloc: Ialloc::new(&sb),
             groups: Groups::default(),

@@ -1,5 +1,7 @@
 //! How a volume is opened.
 
+use throughline_fileio::CacheOptions;
+
 /// How a volume is opened. The default reads only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -12,6 +14,8 @@ pub struct OpenOptions {
     pub use_reserved: Option<bool>,
     /// Memory for cached metadata blocks, in bytes.
     pub metadata_cache_bytes: usize,
+    /// How file data is cached.
+    pub cache: CacheOptions,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
     pub last_mounted: Option<String>,
 }
@@ -23,6 +27,7 @@ impl Default for OpenOptions {
             allow_unclean: false,
             use_reserved: None,
             metadata_cache_bytes: 32 << 20,
+            cache: CacheOptions::default(),
             last_mounted: None,
         }
     }

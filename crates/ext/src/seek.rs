@@ -2,6 +2,7 @@
 
 use throughline_extfmt::FileBlock;
 
+use crate::coherent;
 use crate::error::Result;
 use crate::file;
 use crate::fs::Fs;
@@ -34,9 +35,13 @@ impl Fs {
     fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
         file::check_regular(inode)?;
         let _io = inode.io_shared();
-        let size = map::size(self, inode)?;
+        let size = coherent::size(self, inode)?;
         if file::is_inline(inode) {
             return Ok((data && offset < size).then_some(offset));
+        }
+        if !coherent::is_clean(inode) {
+            // What is dirty has no place yet.
+            coherent::flush(inode, offset..u64::MAX)?;
         }
         let mut at = offset;
         while at < size {
@@ -58,5 +63,5 @@ impl Fs {
 
 fn file_size(fs: &Fs, inode: &Inode) -> Result<u64> {
     file::check_regular(inode)?;
-    map::size(fs, inode)
+    coherent::size(fs, inode)
 }

@@ -10,6 +10,7 @@ use throughline_extfmt::extent::Extent;
 use throughline_extfmt::inode::FileType;
 
 use crate::balloc::GROUP_CREDITS;
+use crate::coherent;
 use crate::error::{Reason, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
@@ -46,21 +47,41 @@ impl Fs {
         let _io = inode.io_exclusive();
         if file::is_inline(inode) {
             if inline::resize(self, inode, size)? {
+                coherent::resized(inode, size);
                 return Ok(());
             }
             inline::spill(self, inode)?;
         }
-        let old = map::size(self, inode)?;
-        if size <= old {
-            file::zero_in_block(self, inode, size, u64::MAX)?;
-            return shrink(self, inode, size, true);
+        let seen = coherent::size(self, inode)?;
+        let _frozen = if size < seen {
+            coherent::clear(self, inode, size..u64::MAX, false)?
+        } else {
+            coherent::freeze(inode)
+        };
+        let done = self.set_size(inode, size, size <= seen);
+        inode.delayed.renew(self, inode);
+        if done.is_ok() {
+            coherent::resized(inode, size);
         }
-        file::zero_in_block(self, inode, old, size)?;
-        self.transact(INODE_CREDITS, |h| {
-            file::grow_to(self, h, inode, size)?;
-            file::touch(self, inode);
-            self.store(h, inode)
-        })
+        done
+    }
+
+    /// Makes the committed size `size`, and frees what lies behind it where it `shrinks`.
+    fn set_size(&self, inode: &Inode, size: u64, shrinks: bool) -> Result<()> {
+        let old = map::size(self, inode)?;
+        if size > old {
+            file::zero_in_block(self, inode, old, size)?;
+            self.transact(INODE_CREDITS, |h| {
+                file::grow_to(self, h, inode, size)?;
+                file::touch(self, inode);
+                self.store(h, inode)
+            })?;
+        }
+        if shrinks {
+            file::zero_in_block(self, inode, size, u64::MAX)?;
+            shrink(self, inode, size, true)?;
+        }
+        Ok(())
     }
 }
 
@@ -71,6 +92,8 @@ impl Fs {
 /// `Corrupt` where blocks cannot be its own; those of the device.
 pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
     let _io = inode.io_exclusive();
+    let _frozen = coherent::discard_all(fs, inode);
+    coherent::resized(inode, 0);
     shrink(fs, inode, 0, false)
 }
 

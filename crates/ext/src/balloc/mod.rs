@@ -10,10 +10,13 @@
 //!
 //! Invariants:
 //! - A block is free, claimed or allocated. Counts: `free` is what the bitmaps say, `claimed` a part of it.
+//! - Blocks *put by* are a number only: so many of the free ones are for data that is not written yet, whichever they
+//!   will be. Nobody else's claim gets them.
 //! - Bitmaps change only under their group's lock, with the group's map loaded, which changes along.
 //! - Whoever got a promise of blocks from the counts finds as many, unless the counts were wrong on disk.
 
 mod change;
+mod counts;
 mod map;
 mod search;
 mod table;
@@ -27,6 +30,7 @@ use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
+use counts::Counts;
 use table::GroupTable;
 
 /// Blocks of the transaction that a [`Fs::confirm`] touches: the bitmap and the descriptor. [`Fs::free`] touches as many
@@ -49,6 +53,8 @@ enum Purpose {
     Data,
     /// Blocks of a mapping. Data that was promised its blocks needs them, so they may be the last ones.
     Metadata,
+    /// Blocks that were put by for it with [`Fs::put_by`].
+    PutBy,
 }
 
 /// The counts, and the groups in memory.
@@ -63,16 +69,6 @@ pub(crate) struct Balloc {
     groups: GroupTable,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    /// Free as the bitmaps on disk say.
-    free: u64,
-    /// Of those, claimed.
-    claimed: u64,
-    /// Of those, promised to searches under way.
-    promised: u64,
-}
-
 impl Balloc {
     /// With the superblock's counts. `use_reserved`: see [`crate::OpenOptions::use_reserved`].
     pub(crate) fn new(sb: &Superblock, geo: &Geometry, use_reserved: Option<bool>) -> Self {
@@ -83,92 +79,13 @@ impl Balloc {
         Self {
             counts: Mutex::new(Counts {
                 free: sb.free_blocks_count().min(geo.blocks),
-                claimed: 0,
-                promised: 0,
+                ..Counts::default()
             }),
             search_ended: Condvar::new(),
             reserved: if use_reserved { 0 } else { sb.r_blocks_count() },
             kept_for_maps: kept_for_maps(geo),
             groups: GroupTable::new(geo.block_bytes),
         }
-    }
-
-    /// Free blocks as the bitmaps on disk have them.
-    pub(crate) fn free_on_disk(&self) -> u64 {
-        self.counts.lock().free
-    }
-
-    /// Corrects the free blocks, before anything was claimed.
-    pub(crate) fn set_free(&self, free: u64) {
-        self.counts.lock().free = free;
-    }
-
-    /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found. Where all that is left is
-    /// promised to searches under way, which may need less, it waits for them; they wait for nobody.
-    fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
-        let untouchable = match purpose {
-            Purpose::Data => self.reserved.saturating_add(self.kept_for_maps),
-            Purpose::Metadata => 0,
-        };
-        let mut counts = self.counts.lock();
-        loop {
-            let taken = counts.claimed.saturating_add(counts.promised);
-            let left = counts
-                .free
-                .saturating_sub(taken)
-                .saturating_sub(untouchable);
-            let promised = u64::from(want).min(left);
-            if promised != 0 {
-                counts.promised += promised;
-                return Ok(Promise {
-                    balloc: self,
-                    blocks: promised as u32,
-                    claimed: 0,
-                });
-            }
-            if counts.promised == 0 {
-                return Err(Reason::NoSpace.into());
-            }
-            self.search_ended.wait(&mut counts);
-        }
-    }
-
-    fn released(&self, blocks: u32) {
-        let mut counts = self.counts.lock();
-        debug_assert!(
-            counts.claimed >= blocks.into(),
-            "more claims end than began"
-        );
-        counts.claimed = counts.claimed.saturating_sub(blocks.into());
-    }
-
-    fn confirmed(&self, blocks: u32) {
-        let mut counts = self.counts.lock();
-        counts.claimed = counts.claimed.saturating_sub(blocks.into());
-        counts.free = counts.free.saturating_sub(blocks.into());
-    }
-
-    fn freed(&self, blocks: u32) {
-        let mut counts = self.counts.lock();
-        counts.free = counts.free.saturating_add(blocks.into());
-    }
-}
-
-/// Blocks promised to a search. When it ends, however it ends, those that it claimed count as claimed and the rest is free
-/// for others again.
-struct Promise<'b> {
-    balloc: &'b Balloc,
-    blocks: u32,
-    claimed: u32,
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        let mut counts = self.balloc.counts.lock();
-        counts.promised = counts.promised.saturating_sub(self.blocks.into());
-        counts.claimed = counts.claimed.saturating_add(self.claimed.into());
-        drop(counts);
-        self.balloc.search_ended.notify_all();
     }
 }
 
@@ -200,6 +117,14 @@ impl Fs {
         self.claim_for(Purpose::Metadata, goal, want)
     }
 
+    /// As [`Fs::claim`], out of blocks that were put by: there are as many.
+    ///
+    /// # Errors
+    /// As [`Fs::claim`].
+    pub(crate) fn claim_put_by(&self, goal: FsBlock, want: u32) -> Result<Run> {
+        self.claim_for(Purpose::PutBy, goal, want)
+    }
+
     fn claim_for(&self, purpose: Purpose, goal: FsBlock, want: u32) -> Result<Run> {
         self.check_writable()?;
         let mut promise = self.balloc.promise(want.max(1), purpose)?;
@@ -223,16 +148,44 @@ impl Fs {
 
     /// A claimed run, or a part of one, goes back.
     pub(crate) fn release(&self, run: Run) {
+        if self.unclaim(run) {
+            self.balloc.released(run.len, 0);
+        }
+    }
+
+    /// A claimed run, or a part of one, goes back to what is put by.
+    pub(crate) fn release_put_by(&self, run: Run) {
+        if self.unclaim(run) {
+            self.balloc.released(run.len, run.len);
+        }
+    }
+
+    fn unclaim(&self, run: Run) -> bool {
         let Ok((group, first)) = self.bit_of(run) else {
-            return;
+            return false;
         };
         // A group with claims is in memory, so that this reads nothing and cannot fail.
-        if self
-            .with_map(group, |map| map.release(first, run.len))
+        self.with_map(group, |map| map.release(first, run.len))
             .is_ok()
-        {
-            self.balloc.released(run.len);
-        }
+    }
+
+    /// Puts blocks by for data that is not written yet: no claim but [`Fs::claim_put_by`] gets them.
+    ///
+    /// # Errors
+    /// `NoSpace`, and none is put by then.
+    pub(crate) fn put_by(&self, blocks: u64) -> Result<()> {
+        self.check_writable()?;
+        self.balloc.put_by(blocks)
+    }
+
+    /// Blocks put by are for everybody again.
+    pub(crate) fn give_up(&self, blocks: u64) {
+        self.balloc.give_up(blocks);
+    }
+
+    /// Puts blocks by that were just allocated from such, whether there are others or not.
+    pub(crate) fn put_by_again(&self, blocks: u64) {
+        self.balloc.put_by_again(blocks);
     }
 
     /// Frees allocated blocks, over group borders too ([`GROUP_CREDITS`] for each group). Metadata blocks among them must
@@ -258,6 +211,19 @@ impl Fs {
         Ok(())
     }
 
+    /// As [`Fs::alloc_block`], out of blocks that were put by.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn alloc_put_by(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        let run = self.claim_put_by(goal, 1)?;
+        if let Err(error) = self.confirm(h, run) {
+            self.release_put_by(run);
+            return Err(error);
+        }
+        Ok(run.start)
+    }
+
     /// One block for a mapping, claimed and confirmed. The caller fills it with [`Handle::create`]. An operation that has
     /// changed something already claims before instead, so that a full volume does not leave it half-done.
     ///
@@ -276,7 +242,10 @@ impl Fs {
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
         let counts = *self.balloc.counts.lock();
         (
-            counts.free.saturating_sub(counts.claimed),
+            counts
+                .free
+                .saturating_sub(counts.claimed)
+                .saturating_sub(counts.put_by),
             sb.r_blocks_count()
                 .saturating_add(self.balloc.kept_for_maps),
         )

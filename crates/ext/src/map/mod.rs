@@ -29,8 +29,9 @@ use crate::handle::Handle;
 use crate::inode::Inode;
 use tree::View;
 
+pub(crate) use indirect::TableName;
 pub(crate) use size::{is_plain, max_size, set_size, size};
-pub(crate) use state::{Allocating, State};
+pub(crate) use state::State;
 pub(crate) use store::Budget;
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
 
@@ -169,6 +170,43 @@ pub(crate) fn tables_for(fs: &Fs, inode: &Inode, block: FileBlock, len: u32) -> 
     }
 }
 
+/// The blocks that the mapping may come to need when `entries` more entries of any order and place are entered: for
+/// extents; an indirect map's are counted by [`each_missing_table`].
+pub(crate) fn nodes_needed(fs: &Fs, inode: &Inode, entries: u64) -> u64 {
+    let raw = inode.raw.read();
+    match Format::of(&raw) {
+        Format::Extents => extents::nodes_needed(raw.i_block(), fs.geo.block_bytes, entries),
+        _ => 0,
+    }
+}
+
+/// Names each table that mapping the blocks would need and that is not there; none for extents. Takes the mapping lock
+/// shared.
+pub(crate) fn each_missing_table(
+    fs: &Fs,
+    inode: &Inode,
+    (block, len): (FileBlock, u32),
+    found: impl FnMut(TableName),
+) -> Result<()> {
+    let _map = inode.map_shared();
+    let view = View::new(fs, inode);
+    match view.format {
+        Format::Indirect => {
+            indirect::each_missing_table(&view, block.0, len, fs.geo.block_bytes, found)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Names each table that leads to the blocks.
+pub(crate) fn each_table(
+    fs: &Fs,
+    (block, len): (FileBlock, u32),
+    found: impl FnMut(TableName),
+) -> Result<()> {
+    indirect::each_table(block.0, len, fs.geo.block_bytes, found)
+}
+
 /// Maps the hole at `extent`, and counts its blocks. The bits of the blocks are the caller's matter.
 ///
 /// # Errors
@@ -247,6 +285,22 @@ pub(crate) fn set_unwritten(
     })
 }
 
+/// Makes the first unwritten extent in the file blocks `from..to` written. Answers where to go on; `None` when done.
+///
+/// # Errors
+/// As [`set_unwritten`].
+pub(crate) fn set_written(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    (from, to): (u64, u64),
+    spare: &mut Spare,
+) -> Result<Option<u64>> {
+    change_extents(fs, h, inode, Some(spare), |tree| {
+        extents::set_unwritten(tree, from, to, false, 1)
+    })
+}
+
 /// Runs a change that only extent trees know.
 pub(crate) fn with_extents<'a, 'h, R>(
     fs: &'a Fs,
@@ -254,7 +308,17 @@ pub(crate) fn with_extents<'a, 'h, R>(
     inode: &'a Inode,
     change: impl FnOnce(&mut Tree<'a, 'h>) -> Result<R>,
 ) -> Result<R> {
-    let mut tree = Tree::new(fs, h, inode, None);
+    change_extents(fs, h, inode, None, change)
+}
+
+fn change_extents<'a, 'h, R>(
+    fs: &'a Fs,
+    h: &'a mut Handle<'h>,
+    inode: &'a Inode,
+    spare: Option<&'a mut Spare>,
+    change: impl FnOnce(&mut Tree<'a, 'h>) -> Result<R>,
+) -> Result<R> {
+    let mut tree = Tree::new(fs, h, inode, spare);
     if tree.format() != Format::Extents {
         return Err(Error::Unsupported(
             "this change of a file without extents".into(),

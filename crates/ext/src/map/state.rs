@@ -60,37 +60,24 @@ impl State {
             .store(size.map_or(0, |s| s.saturating_add(1)), Ordering::Release);
     }
 
-    /// Waits until nobody else allocates in the file blocks `from..to`, then keeps others out of them until the answer is
-    /// dropped. A thread holds one of a file at a time.
-    pub(crate) fn allocating(&self, from: u64, to: u64) -> Allocating<'_> {
+    /// Waits until nobody else allocates in the file blocks `from..to`, then keeps others out of them until
+    /// [`State::allocated`]. Whoever holds one of a file does not ask for another that overlaps it.
+    pub(crate) fn allocate(&self, (from, to): (u64, u64)) {
         let mut pending = self.pending.lock();
         while pending.iter().any(|(f, t)| *f < to && from < *t) {
             self.ended.wait(&mut pending);
         }
         pending.push((from, to));
-        Allocating {
-            state: self,
-            from,
-            to,
-        }
     }
-}
 
-/// Exclusive right to allocate in a range of file blocks.
-pub(crate) struct Allocating<'a> {
-    state: &'a State,
-    from: u64,
-    to: u64,
-}
-
-impl Drop for Allocating<'_> {
-    fn drop(&mut self) {
-        let mut pending = self.state.pending.lock();
-        if let Some(at) = pending.iter().position(|p| *p == (self.from, self.to)) {
+    /// The end of what began with [`State::allocate`].
+    pub(crate) fn allocated(&self, range: (u64, u64)) {
+        let mut pending = self.pending.lock();
+        if let Some(at) = pending.iter().position(|p| *p == range) {
             pending.swap_remove(at);
         }
         drop(pending);
-        self.state.ended.notify_all();
+        self.ended.notify_all();
     }
 }
 
@@ -174,15 +161,15 @@ mod tests {
     fn overlapping_allocations_wait() {
         let state = State::default();
         let order = Mutex::new(Vec::new());
-        let first = state.allocating(0, 10);
-        let _other = state.allocating(10, 20);
+        state.allocate((0, 10));
+        state.allocate((10, 20));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _second = state.allocating(5, 8);
+                state.allocate((5, 8));
                 order.lock().push("second");
             });
             order.lock().push("first");
-            drop(first);
+            state.allocated((0, 10));
         });
         assert_eq!(*order.lock(), ["first", "second"]);
     }

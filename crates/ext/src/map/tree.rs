@@ -97,28 +97,33 @@ pub(crate) struct Tree<'a, 'h> {
     spare: Option<&'a mut Spare>,
 }
 
-/// Blocks claimed ahead for nodes, so that they lie beside their data and are there when the data has been written.
+/// Blocks for nodes: those claimed ahead, so that they lie beside their data and are there when the data has been
+/// written, and those put by for the file.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Option<Run>);
+pub(crate) struct Spare {
+    run: Option<Run>,
+    put_by: bool,
+}
 
 impl Spare {
-    /// Takes claimed blocks; whoever holds the spare in the end releases what is left.
-    pub(crate) fn new(run: Option<Run>) -> Self {
-        Self(run)
+    /// Takes claimed blocks; whoever holds the spare in the end releases what is left. With `put_by`, further blocks come
+    /// out of what is put by for the file's mapping.
+    pub(crate) fn new(run: Option<Run>, put_by: bool) -> Self {
+        Self { run, put_by }
     }
 
     /// What is left.
     pub(crate) fn rest(self) -> Option<Run> {
-        self.0
+        self.run
     }
 
     fn take(&mut self) -> Option<Run> {
-        let run = self.0?;
+        let run = self.run?;
         let rest = Run {
             start: FsBlock(run.start.0 + 1),
             len: run.len - 1,
         };
-        self.0 = (rest.len > 0).then_some(rest);
+        self.run = (rest.len > 0).then_some(rest);
         Some(Run {
             start: run.start,
             len: 1,
@@ -186,6 +191,11 @@ impl NodesMut for Tree<'_, '_> {
         add_blocks(fs, inode, 1)?;
         let block = match self.spare.as_mut().and_then(|s| s.take()) {
             Some(run) => fs.confirm(self.h, run).map(|()| run.start),
+            None if self.spare.as_ref().is_some_and(|s| s.put_by) && inode.delayed.use_node() => {
+                let goal = fs.goal_for(inode);
+                let block = fs.alloc_put_by(self.h, goal);
+                block.inspect_err(|_| inode.delayed.keep_node())
+            }
             None => fs.alloc_block(self.h, fs.goal_for(inode)),
         };
         let block = block.or_else(|e| add_blocks(fs, inode, -1).and(Err(e)))?;

@@ -315,8 +315,9 @@ fn split<S: NodesMut>(store: &mut S, path: &Path<S::Node>, level: usize) -> Resu
             step.at,
         ));
     }
-    // At the end of the node, where files grow, the left part stays full.
-    let at_end = step.pos + usize::from(node.depth() > 0) >= node.len();
+    // At the end of the tree, where files grow, the left part stays full. Elsewhere halves, so that no order of inserts
+    // splits more often than [`super::nodes_needed`] says.
+    let at_end = path.upper == END && step.pos + usize::from(node.depth() > 0) >= node.len();
     let cut = if at_end {
         node.len() - 1
     } else {

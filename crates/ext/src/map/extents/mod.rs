@@ -17,6 +17,7 @@
 //! the tree valid at each step, so running out of space in the middle leaves nothing to undo.
 
 mod change;
+mod need;
 mod node;
 mod remove;
 mod shift;
@@ -33,6 +34,7 @@ use super::{Kind, Mapping};
 use crate::error::{Error, Result};
 
 pub(crate) use change::{insert, set_unwritten, split_at};
+pub(crate) use need::nodes_needed;
 pub(crate) use node::{Extent, clip};
 pub(crate) use remove::remove;
 pub(crate) use shift::{shift_left, shift_right};

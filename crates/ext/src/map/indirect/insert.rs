@@ -62,15 +62,29 @@ pub(crate) fn missing_tables<S: Nodes>(
     block_bytes: u32,
 ) -> Result<u32> {
     let mut missing = 0;
+    each_missing_table(store, start, len, block_bytes, |_| missing += 1)?;
+    Ok(missing)
+}
+
+/// Names each table that mapping `start..start + len` would have to allocate.
+pub(crate) fn each_missing_table<S: Nodes>(
+    store: &S,
+    start: u32,
+    len: u32,
+    block_bytes: u32,
+    mut found: impl FnMut(TableName),
+) -> Result<()> {
     let mut before: Option<Route> = None;
     for (route, _, _) in pieces(start, len, block_bytes)? {
-        // A table is named by the slots that lead to it; the piece before has counted those on its own way.
+        // The piece before has counted those on its own way.
         let counted =
             |level: usize| before.is_some_and(|b| b.slots[..level] == route.slots[..level]);
         let mut next = pointer(&store.root(), route.slots[0]);
         for level in 1..=route.levels {
             if next == 0 {
-                missing += (level..=route.levels).filter(|l| !counted(*l)).count() as u32;
+                (level..=route.levels)
+                    .filter(|level| !counted(*level))
+                    .for_each(|level| found(TableName::new(&route, level)));
                 break;
             }
             if level < route.levels {
@@ -80,7 +94,35 @@ pub(crate) fn missing_tables<S: Nodes>(
         }
         before = Some(route);
     }
-    Ok(missing)
+    Ok(())
+}
+
+/// Names all tables on the ways to `start..start + len`, some more than once.
+pub(crate) fn each_table(
+    start: u32,
+    len: u32,
+    block_bytes: u32,
+    mut found: impl FnMut(TableName),
+) -> Result<()> {
+    for (route, _, _) in pieces(start, len, block_bytes)? {
+        (1..=route.levels).for_each(|level| found(TableName::new(&route, level)));
+    }
+    Ok(())
+}
+
+/// A table of a file, there or not: the slots that lead to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TableName(u64);
+
+impl TableName {
+    /// The table `level` tables down on a way, at least 1.
+    fn new(route: &Route, level: usize) -> Self {
+        // A table has 2^14 slots at most; a way leads through two of them before its last.
+        let name = route.slots[..level]
+            .iter()
+            .fold(level as u64, |name, slot| name << 14 | *slot as u64);
+        Self(name)
+    }
 }
 
 /// The range table by table: the way to its first block, blocks of the range before, blocks in this table.

@@ -1,0 +1,152 @@
+//! The allocator's counts: who may have how many blocks, before it is known which.
+//!
+//! ```text
+//!   free (as the bitmaps say)
+//!   ├─ claimed     found for somebody, not yet allocated
+//!   ├─ promised    to searches under way
+//!   ├─ put by      for data in memory that is not written yet
+//!   └─ the rest    for whoever comes, as far as the reserves allow
+//! ```
+
+use super::{Balloc, Purpose};
+use crate::error::{Reason, Result};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Free as the bitmaps on disk say.
+    pub(super) free: u64,
+    /// Of those, claimed.
+    pub(super) claimed: u64,
+    /// Of those, promised to searches under way.
+    pub(super) promised: u64,
+    /// Of those, put by for data that is not written yet.
+    pub(super) put_by: u64,
+}
+
+impl Counts {
+    /// What nobody has, but for `untouchable` blocks.
+    fn left(&self, untouchable: u64) -> u64 {
+        self.free
+            .saturating_sub(self.claimed)
+            .saturating_sub(self.promised)
+            .saturating_sub(self.put_by)
+            .saturating_sub(untouchable)
+    }
+}
+
+impl Balloc {
+    /// Free blocks as the bitmaps on disk have them.
+    pub(crate) fn free_on_disk(&self) -> u64 {
+        self.counts.lock().free
+    }
+
+    /// Corrects the free blocks, before anything was claimed.
+    pub(crate) fn set_free(&self, free: u64) {
+        self.counts.lock().free = free;
+    }
+
+    /// Blocks put by.
+    #[cfg(test)]
+    pub(crate) fn blocks_put_by(&self) -> u64 {
+        self.counts.lock().put_by
+    }
+
+    /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found. Where all that is left is
+    /// promised to searches under way, which may need less, it waits for them; they wait for nobody.
+    pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
+        let mut counts = self.counts.lock();
+        loop {
+            let left = match purpose {
+                Purpose::Data => counts.left(self.reserved.saturating_add(self.kept_for_maps)),
+                Purpose::Metadata => counts.left(0),
+                Purpose::PutBy => counts.put_by,
+            };
+            let promised = u64::from(want).min(left);
+            if promised != 0 {
+                counts.promised += promised;
+                if purpose == Purpose::PutBy {
+                    counts.put_by -= promised;
+                }
+                return Ok(Promise {
+                    balloc: self,
+                    blocks: promised as u32,
+                    claimed: 0,
+                    purpose,
+                });
+            }
+            if counts.promised == 0 || purpose == Purpose::PutBy {
+                return Err(Reason::NoSpace.into());
+            }
+            self.search_ended.wait(&mut counts);
+        }
+    }
+
+    /// Puts `blocks` by, all of them or none. Waits for searches as [`Balloc::promise`] does.
+    pub(super) fn put_by(&self, blocks: u64) -> Result<()> {
+        let untouchable = self.reserved.saturating_add(self.kept_for_maps);
+        let mut counts = self.counts.lock();
+        while counts.left(untouchable) < blocks {
+            if counts.promised == 0 {
+                return Err(Reason::NoSpace.into());
+            }
+            self.search_ended.wait(&mut counts);
+        }
+        counts.put_by += blocks;
+        Ok(())
+    }
+
+    pub(super) fn put_by_again(&self, blocks: u64) {
+        let mut counts = self.counts.lock();
+        counts.put_by = counts.put_by.saturating_add(blocks);
+    }
+
+    pub(super) fn give_up(&self, blocks: u64) {
+        let mut counts = self.counts.lock();
+        debug_assert!(counts.put_by >= blocks, "more is given up than was put by");
+        counts.put_by = counts.put_by.saturating_sub(blocks);
+    }
+
+    /// Claims end; `put_by` of the blocks are put by again.
+    pub(super) fn released(&self, blocks: u32, put_by: u32) {
+        let mut counts = self.counts.lock();
+        debug_assert!(
+            counts.claimed >= blocks.into(),
+            "more claims end than began"
+        );
+        counts.claimed = counts.claimed.saturating_sub(blocks.into());
+        counts.put_by = counts.put_by.saturating_add(put_by.into());
+    }
+
+    pub(super) fn confirmed(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.claimed = counts.claimed.saturating_sub(blocks.into());
+        counts.free = counts.free.saturating_sub(blocks.into());
+    }
+
+    pub(super) fn freed(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.free = counts.free.saturating_add(blocks.into());
+    }
+}
+
+/// Blocks promised to a search. When it ends, however it ends, those that it claimed count as claimed and the rest goes
+/// back to where it came from.
+pub(super) struct Promise<'b> {
+    balloc: &'b Balloc,
+    pub(super) blocks: u32,
+    pub(super) claimed: u32,
+    purpose: Purpose,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.balloc.counts.lock();
+        counts.promised = counts.promised.saturating_sub(self.blocks.into());
+        counts.claimed = counts.claimed.saturating_add(self.claimed.into());
+        if self.purpose == Purpose::PutBy {
+            counts.put_by += u64::from(self.blocks.saturating_sub(self.claimed));
+        }
+        drop(counts);
+        self.balloc.search_ended.notify_all();
+    }
+}

@@ -1,0 +1,187 @@
+//! The page cache's side of an inode: [`Cached`] in the inode, and [`CachedFile`], the file as the cache sees it.
+//!
+//! Invariants:
+//! - There is at most one [`CachedFile`] of an inode at a time. All open files hold it, and while the file is dirty so does
+//!   the flusher; whoever reads ahead holds it too. So when there is none, nothing of the file is dirty and nobody
+//!   brings anything of it into the cache.
+//! - One comes into being under the inode's I/O lock held exclusively, so that whoever holds that lock and sees none is
+//!   alone with the device.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use throughline_fileio::{self as fileio, AddressSpace, Backing, Holes, Map, MappedExtent, Mapper};
+
+use crate::error::{Error, Result};
+use crate::file;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map;
+use crate::mapper::{self, FileMapper};
+
+/// What an inode keeps of its cached bytes.
+pub(crate) struct Cached {
+    /// The bytes.
+    pub(crate) space: Arc<AddressSpace>,
+    file: Mutex<Weak<CachedFile>>,
+}
+
+impl Cached {
+    /// The file as the cache sees it, while anybody does.
+    pub(crate) fn file(&self) -> Option<Arc<CachedFile>> {
+        self.file.lock().upgrade()
+    }
+}
+
+/// A regular file as the page cache sees it. It keeps the volume and the inode in memory.
+pub(crate) struct CachedFile {
+    fs: Arc<Fs>,
+    inode: Arc<Inode>,
+    space: Arc<AddressSpace>,
+}
+
+impl CachedFile {
+    /// The one of an inode.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt` for a size that cannot be.
+    pub(crate) fn of(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<Arc<Self>> {
+        file::check_regular(inode)?;
+        if let Some(file) = inode.cached.get().and_then(Cached::file) {
+            return Ok(file);
+        }
+        let _io = inode.io_exclusive();
+        let size = map::size(fs, inode)?;
+        let cached = inode.cached.get_or_init(|| {
+            let cache = Arc::clone(&fs.cache);
+            Cached {
+                space: Arc::new(AddressSpace::new(cache, size, fs.geo.block_bytes)),
+                file: Mutex::default(),
+            }
+        });
+        let mut known = cached.file.lock();
+        if let Some(file) = known.upgrade() {
+            return Ok(file);
+        }
+        let file = Arc::new(Self {
+            fs: Arc::clone(fs),
+            inode: Arc::clone(inode),
+            space: Arc::clone(&cached.space),
+        });
+        *known = Arc::downgrade(&file);
+        Ok(file)
+    }
+
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    pub(crate) fn inode(&self) -> &Inode {
+        &self.inode
+    }
+}
+
+impl Map for CachedFile {
+    fn block_bytes(&self) -> u32 {
+        self.fs.geo.block_bytes
+    }
+
+    fn size_bytes(&self) -> u64 {
+        committed_size(&self.fs, &self.inode)
+    }
+
+    fn map(&self, file_offset: u64, len: u64) -> fileio::Result<MappedExtent> {
+        map_of(&self.fs, &self.inode, file_offset, len)
+    }
+}
+
+impl Backing for CachedFile {
+    fn space(&self) -> &AddressSpace {
+        &self.space
+    }
+
+    fn reserve(&self, file_offset: u64, len: u64) -> fileio::Result<Holes> {
+        reserve(&self.fs, &self.inode, &self.space, file_offset, len)
+    }
+
+    fn unreserve(&self, units: u64) {
+        self.inode.delayed.give_up(&self.fs, &self.inode, units);
+    }
+
+    fn writer(self: Arc<Self>, file_offset: u64, len: u64) -> fileio::Result<Box<dyn Mapper>> {
+        self.fs.check_writable()?;
+        let end = file_offset.saturating_add(len);
+        Ok(Box::new(FileMapper::for_write_back(self, end)))
+    }
+}
+
+/// A file as the cache sees it where there may be no [`CachedFile`]: to drop what is cached. It cannot be written back by
+/// it, and need not be: nothing is dirty.
+pub(crate) struct Bare<'a> {
+    pub(crate) fs: &'a Fs,
+    pub(crate) inode: &'a Inode,
+    pub(crate) space: &'a AddressSpace,
+}
+
+impl Map for Bare<'_> {
+    fn block_bytes(&self) -> u32 {
+        self.fs.geo.block_bytes
+    }
+
+    fn size_bytes(&self) -> u64 {
+        committed_size(self.fs, self.inode)
+    }
+
+    fn map(&self, file_offset: u64, len: u64) -> fileio::Result<MappedExtent> {
+        map_of(self.fs, self.inode, file_offset, len)
+    }
+}
+
+impl Backing for Bare<'_> {
+    fn space(&self) -> &AddressSpace {
+        self.space
+    }
+
+    fn reserve(&self, file_offset: u64, len: u64) -> fileio::Result<Holes> {
+        reserve(self.fs, self.inode, self.space, file_offset, len)
+    }
+
+    fn unreserve(&self, units: u64) {
+        self.inode.delayed.give_up(self.fs, self.inode, units);
+    }
+
+    fn writer(self: Arc<Self>, _file_offset: u64, _len: u64) -> fileio::Result<Box<dyn Mapper>> {
+        Err(fileio::Error::Unsupported(
+            "writing back a file that nobody has open".into(),
+        ))
+    }
+}
+
+fn committed_size(fs: &Fs, inode: &Inode) -> u64 {
+    // The size was looked up when the space was made, so it is known.
+    map::size(fs, inode).unwrap_or(0)
+}
+
+fn map_of(fs: &Fs, inode: &Inode, offset: u64, len: u64) -> fileio::Result<MappedExtent> {
+    if file::is_inline(inode) {
+        // Its bytes are in the inode, and never in the cache.
+        return Err(Error::Unsupported("caching a file whose data is in its inode".into()).into());
+    }
+    Ok(mapper::mapped(fs, inode, offset, len)?)
+}
+
+fn reserve(
+    fs: &Fs,
+    inode: &Inode,
+    space: &AddressSpace,
+    offset: u64,
+    len: u64,
+) -> fileio::Result<Holes> {
+    let log = fs.geo.block_log;
+    let end = offset
+        .saturating_add(len)
+        .div_ceil(fs.geo.block_bytes.into());
+    let dirty_blocks = space.dirty_bytes() >> log;
+    let range = (offset >> log, end);
+    Ok(inode.delayed.put_by(fs, inode, range, dirty_blocks)?)
+}

@@ -1,0 +1,188 @@
+//! Buffered and direct access to one inode: the rules of [`throughline_fileio::coherence`], as this crate keeps them.
+//!
+//! *The size*: [`map::size`] is the committed one, [`size`] what everybody sees.
+//!
+//! - A direct read writes back first what is dirty in its range; one that ends behind the committed size, all of the file.
+//! - A direct write of a file that nobody has open for buffered I/O and of which nothing is cached shares the I/O lock as
+//!   ever. Any other is alone, behind [`make_way`].
+//! - Truncation and `fallocate` are alone, and go behind [`make_way`] or [`clear`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use throughline_fileio::{AddressSpace, Backing, Frozen, buffered, coherence};
+
+use crate::cached::{Bare, Cached};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map;
+
+/// All bytes of a file.
+pub(crate) const ALL: Range<u64> = 0..u64::MAX;
+
+/// The file's size as everybody sees it. Without a lock it may change at once.
+///
+/// # Errors
+/// `Corrupt` for a size that cannot be.
+pub(crate) fn size(fs: &Fs, inode: &Inode) -> Result<u64> {
+    let committed = map::size(fs, inode)?;
+    Ok(match inode.cached.get() {
+        Some(cached) => cached.space.size().max(committed),
+        None => committed,
+    })
+}
+
+/// The committed size changed otherwise than by write-back; the I/O lock is held exclusively.
+pub(crate) fn resized(inode: &Inode, size: u64) {
+    if let Some(cached) = inode.cached.get() {
+        cached.space.set_size(size);
+    }
+}
+
+/// Whether a direct write may go beside others: nothing is cached, and nobody is there to cache anything. The I/O lock is
+/// held.
+pub(crate) fn may_share(inode: &Inode) -> bool {
+    inode
+        .cached
+        .get()
+        .is_none_or(|cached| cached.space.is_empty() && cached.file().is_none())
+}
+
+/// Whether nothing of the file is in memory only; the I/O lock is held.
+pub(crate) fn is_clean(inode: &Inode) -> bool {
+    inode
+        .cached
+        .get()
+        .is_none_or(|cached| cached.space.dirty_bytes() == 0)
+}
+
+/// Writes back what is dirty in the range, and waits for it.
+///
+/// # Errors
+/// What write-back met, again at each call until it can be done.
+pub(crate) fn flush(inode: &Inode, range: Range<u64>) -> Result<()> {
+    // When there is no such file, nothing is dirty.
+    let Some(file) = inode.cached.get().and_then(Cached::file) else {
+        return Ok(());
+    };
+    let host: Arc<dyn Backing> = file;
+    Ok(buffered::flush(&host, range)?)
+}
+
+/// What a direct read of the range needs; the I/O lock is held, shared.
+///
+/// # Errors
+/// As [`flush`].
+pub(crate) fn before_read(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<()> {
+    let Some(cached) = inode.cached.get() else {
+        return Ok(());
+    };
+    let committed = map::size(fs, inode)?;
+    if range.end > committed && cached.space.size() > committed {
+        return flush(inode, ALL);
+    }
+    if cached.space.dirty_bytes() > 0 && cached.space.is_dirty(range.clone()) {
+        flush(inode, range)?;
+    }
+    Ok(())
+}
+
+/// For a change of the range on the device: writes the file back as far as that matters, keeps background work out until
+/// the answer is dropped, and drops what is cached of the range. The committed size is everybody's then, and no room is put by. The
+/// I/O lock is held exclusively.
+///
+/// # Errors
+/// As [`flush`].
+pub(crate) fn make_way<'i>(
+    fs: &Fs,
+    inode: &'i Inode,
+    range: Range<u64>,
+) -> Result<Option<Frozen<'i>>> {
+    let Some(cached) = inode.cached.get() else {
+        return Ok(None);
+    };
+    let space = &cached.space;
+    if space.size() != map::size(fs, inode)? || !inode.delayed.is_idle() {
+        flush(inode, ALL)?;
+    } else if space.is_dirty(range.clone()) {
+        flush(inode, coherence::whole_blocks(space, range.clone()))?;
+    }
+    Ok(Some(drop_range(fs, inode, space, range)))
+}
+
+/// As [`make_way`] for a range whose bytes go: they are not written back; what is dirty in the blocks at its edges is, and
+/// the rest of the file where `rest` says so.
+///
+/// # Errors
+/// As [`flush`].
+pub(crate) fn clear<'i>(
+    fs: &Fs,
+    inode: &'i Inode,
+    range: Range<u64>,
+    rest: bool,
+) -> Result<Option<Frozen<'i>>> {
+    let Some(cached) = inode.cached.get() else {
+        return Ok(None);
+    };
+    flush_around(inode, &cached.space, range.clone(), rest)?;
+    Ok(Some(drop_range(fs, inode, &cached.space, range)))
+}
+
+/// As [`clear`] with the rest of the file, where what is behind the range moves: that is dropped from the cache too.
+///
+/// # Errors
+/// As [`flush`].
+pub(crate) fn clear_from<'i>(
+    fs: &Fs,
+    inode: &'i Inode,
+    range: Range<u64>,
+) -> Result<Option<Frozen<'i>>> {
+    let Some(cached) = inode.cached.get() else {
+        return Ok(None);
+    };
+    flush_around(inode, &cached.space, range.clone(), true)?;
+    let from = range.start..u64::MAX;
+    Ok(Some(drop_range(fs, inode, &cached.space, from)))
+}
+
+/// Writes back what is dirty in the blocks at the edges of a range, or in all blocks that are not whole in it.
+fn flush_around(inode: &Inode, space: &AddressSpace, range: Range<u64>, rest: bool) -> Result<()> {
+    let around = coherence::whole_blocks(space, range.clone());
+    let inner = coherence::inner_blocks(space, range);
+    let (before, after) = if rest {
+        (0..inner.start, inner.end..u64::MAX)
+    } else {
+        (around.start..inner.start, inner.end..around.end)
+    };
+    for part in [before, after] {
+        if !part.is_empty() && space.is_dirty(part.clone()) {
+            flush(inode, part)?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps background work out until the answer is dropped; the I/O lock is held exclusively.
+pub(crate) fn freeze(inode: &Inode) -> Option<Frozen<'_>> {
+    inode.cached.get().map(|cached| cached.space.freeze())
+}
+
+/// Freezes, and drops the whole file.
+pub(crate) fn discard_all<'i>(fs: &Fs, inode: &'i Inode) -> Option<Frozen<'i>> {
+    let cached = inode.cached.get()?;
+    Some(drop_range(fs, inode, &cached.space, ALL))
+}
+
+fn drop_range<'i>(
+    fs: &Fs,
+    inode: &Inode,
+    space: &'i AddressSpace,
+    range: Range<u64>,
+) -> Frozen<'i> {
+    let frozen = coherence::take_out(space, &Bare { fs, inode, space }, range);
+    if space.dirty_bytes() == 0 {
+        inode.delayed.all_clean(fs, inode);
+    }
+    frozen
+}

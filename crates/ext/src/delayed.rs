@@ -1,0 +1,316 @@
+//! Room put by for data that is in memory and not yet on the device: blocks for the data and for what its mapping will need.
+//!
+//! ```text
+//!   put_by ──► units, nodes ──► lend ──► (data is written) ──► entered       the blocks are the file's
+//!     └──► give_up                └───────────┴──────────────► take_back     promised again
+//! ```
+//!
+//! Invariants:
+//! - What the volume's allocator has put by ([`Fs::put_by`]) is the sum of `units` and `nodes` over all inodes.
+//! - `nodes` and `lent` together cover the mapping's need for all units that are not entered yet, in whatever order and
+//!   place they will be. They are never less than that, and more only until the next [`Delayed::settle`].
+//! - The mapping of a file with room put by changes by write-back only; whatever else changes it (a direct write,
+//!   `fallocate`) writes the file back before, or calls [`Delayed::renew`] after.
+//!
+//! What a mapping needs: an indirect map exactly the tables that are missing, which are remembered by name; extents as
+//! many nodes as that many single blocks could take. Unwritten blocks have their room; their conversion may split two
+//! extents more for each.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_fileio::Holes;
+
+use crate::error::{Reason, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, Format, Kind, TableName};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Delayed {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Blocks of data put by.
+    units: u64,
+    /// Blocks of data that were put by and are claimed now.
+    claimed: u64,
+    /// Blocks of the mapping put by.
+    nodes: u64,
+    /// Blocks of the mapping that were put by and are claimed now.
+    lent: u64,
+    /// Unwritten blocks that are to be converted.
+    converts: u64,
+    /// Tables that an indirect map will need.
+    missing: BTreeSet<TableName>,
+    /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
+    last: Option<(u64, FsBlock)>,
+}
+
+/// Blocks taken out of what is put by, for one claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// For data.
+    pub(crate) units: u32,
+    /// For tables.
+    pub(crate) tables: u32,
+}
+
+/// What a range will need.
+#[derive(Default)]
+struct Needs {
+    holes: Holes,
+    units: u64,
+    converts: u64,
+    missing: Vec<TableName>,
+}
+
+impl Delayed {
+    /// Puts room by for the holes of a range of file blocks; answers them, in bytes. `dirty_blocks` is how many blocks of
+    /// the file are in memory only, before.
+    ///
+    /// # Errors
+    /// `NoSpace`, and nothing is put by then; `TooLarge`; those of reading the mapping.
+    pub(crate) fn put_by(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        range: (u64, u64),
+        dirty_blocks: u64,
+    ) -> Result<Holes> {
+        let needs = Needs::of(fs, inode, range)?;
+        if needs.units == 0 && needs.converts == 0 {
+            return Ok(needs.holes);
+        }
+        let mut state = self.state.lock();
+        let before = (state.converts, state.units);
+        // A block that was dirty before is counted again: not for ever.
+        state.converts = state.converts.min(dirty_blocks) + needs.converts;
+        state.units += needs.units;
+        let added: Vec<TableName> = needs
+            .missing
+            .into_iter()
+            .filter(|table| state.missing.insert(*table))
+            .collect();
+        let nodes = state.lacking(fs, inode);
+        let done = match needs.units + nodes {
+            0 => Ok(()),
+            blocks => fs.put_by(blocks),
+        };
+        match done {
+            Ok(()) => state.nodes += nodes,
+            Err(error) => {
+                (state.converts, state.units) = before;
+                added.iter().for_each(|table| {
+                    state.missing.remove(table);
+                });
+                return Err(error);
+            }
+        }
+        Ok(needs.holes)
+    }
+
+    /// Gives up room for so many blocks of data, and what their mapping would have needed.
+    pub(crate) fn give_up(&self, fs: &Fs, inode: &Inode, units: u64) {
+        let mut state = self.state.lock();
+        let units = units.min(state.units);
+        state.units -= units;
+        let blocks = units + state.surplus(fs, inode);
+        if blocks > 0 {
+            fs.give_up(blocks);
+        }
+    }
+
+    /// Takes room out for one claim: up to so many blocks of data and tables, as far as it was put by.
+    pub(crate) fn lend(&self, units: u32, tables: u32) -> Lent {
+        let mut state = self.state.lock();
+        let units = u64::from(units).min(state.units);
+        let tables = if units == 0 {
+            0
+        } else {
+            u64::from(tables).min(state.nodes)
+        };
+        state.units -= units;
+        state.claimed += units;
+        state.nodes -= tables;
+        state.lent += tables;
+        Lent {
+            units: units as u32,
+            tables: tables as u32,
+        }
+    }
+
+    /// What was lent is promised again.
+    pub(crate) fn take_back(&self, lent: Lent) {
+        let mut state = self.state.lock();
+        let (units, tables) = (u64::from(lent.units), u64::from(lent.tables));
+        state.claimed = state.claimed.saturating_sub(units);
+        state.units += units;
+        state.lent = state.lent.saturating_sub(tables);
+        state.nodes += tables;
+    }
+
+    /// What was lent is the file's.
+    pub(crate) fn entered(&self, lent: Lent) {
+        let mut state = self.state.lock();
+        state.claimed = state.claimed.saturating_sub(lent.units.into());
+        state.lent = state.lent.saturating_sub(lent.tables.into());
+    }
+
+    /// The tables that lead to a range of an indirect map are there.
+    pub(crate) fn tables_made(&self, fs: &Fs, range: (FileBlock, u32)) -> Result<()> {
+        let mut state = self.state.lock();
+        map::each_table(fs, range, |table| {
+            state.missing.remove(&table);
+        })
+    }
+
+    /// So many unwritten blocks are converted.
+    pub(crate) fn converted(&self, blocks: u64) {
+        let mut state = self.state.lock();
+        state.converts = state.converts.saturating_sub(blocks);
+    }
+
+    /// Takes the room for one node, if there is any.
+    pub(crate) fn use_node(&self) -> bool {
+        let mut state = self.state.lock();
+        let there = state.nodes > 0;
+        state.nodes -= u64::from(there);
+        there
+    }
+
+    /// The room of a node that was not used after all.
+    pub(crate) fn keep_node(&self) {
+        self.state.lock().nodes += 1;
+    }
+
+    /// After a commit: room that the mapping cannot need any more goes back. With `restored`, so many blocks that were
+    /// entered count as promised again, since their data is dirty still.
+    pub(crate) fn settle(&self, fs: &Fs, inode: &Inode, restored: u64) {
+        let mut state = self.state.lock();
+        if restored > 0 {
+            state.units += restored;
+            fs.put_by_again(restored);
+        }
+        let surplus = state.surplus(fs, inode);
+        if surplus > 0 {
+            fs.give_up(surplus);
+        }
+    }
+
+    /// After a change of the mapping beside write-back: room for what it made necessary.
+    pub(crate) fn renew(&self, fs: &Fs, inode: &Inode) {
+        let mut state = self.state.lock();
+        if state.is_idle() {
+            return;
+        }
+        let lacking = state.lacking(fs, inode);
+        if lacking > 0 {
+            fs.put_by_again(lacking);
+            state.nodes += lacking;
+        }
+    }
+
+    /// Nothing of the file is dirty, and nobody writes it: nothing is to be converted.
+    pub(crate) fn all_clean(&self, fs: &Fs, inode: &Inode) {
+        let mut state = self.state.lock();
+        state.converts = 0;
+        let surplus = state.surplus(fs, inode);
+        if surplus > 0 {
+            fs.give_up(surplus);
+        }
+    }
+
+    /// Blocks of data that the file will have and has not.
+    pub(crate) fn units(&self) -> u64 {
+        let state = self.state.lock();
+        state.units + state.claimed
+    }
+
+    /// Whether write-back will change the mapping.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.lock().is_idle()
+    }
+
+    /// Where the block behind the last claim is best, if `first` is behind it.
+    pub(crate) fn goal(&self, first: FileBlock) -> Option<FsBlock> {
+        let last = self.state.lock().last;
+        last.filter(|(block, _)| *block == u64::from(first.0))
+            .map(|(_, goal)| goal)
+    }
+
+    /// Remembers where a claim ended.
+    pub(crate) fn ended(&self, block: u64, goal: FsBlock) {
+        self.state.lock().last = Some((block, goal));
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.units + self.claimed + self.converts == 0
+    }
+
+    /// Blocks that the mapping may need.
+    fn needed(&self, fs: &Fs, inode: &Inode) -> u64 {
+        let entries = (self.units + self.claimed).saturating_add(2 * self.converts);
+        map::nodes_needed(fs, inode, entries).saturating_add(self.missing.len() as u64)
+    }
+
+    /// Of those, the ones that are not put by yet.
+    fn lacking(&self, fs: &Fs, inode: &Inode) -> u64 {
+        self.needed(fs, inode)
+            .saturating_sub(self.nodes + self.lent)
+    }
+
+    /// Takes out what is put by beyond the need.
+    fn surplus(&mut self, fs: &Fs, inode: &Inode) -> u64 {
+        if self.units + self.claimed == 0 {
+            self.missing.clear();
+        }
+        let over = (self.nodes + self.lent).saturating_sub(self.needed(fs, inode));
+        let over = over.min(self.nodes);
+        self.nodes -= over;
+        over
+    }
+}
+
+impl Needs {
+    fn of(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Result<Self> {
+        let mut needs = Self::default();
+        let log = fs.geo.block_log;
+        let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
+        let mut at = from;
+        while at < to {
+            let block = u32::try_from(at).ok().filter(|b| *b < u32::MAX);
+            let block = FileBlock(block.ok_or(Reason::TooLarge)?);
+            let left = u32::try_from(to - at).unwrap_or(u32::MAX);
+            let found = map::lookup_cached(fs, inode, block, left)?;
+            let len = u64::from(found.len_blocks);
+            match found.kind {
+                Kind::Hole => {
+                    needs.units += len;
+                    needs.add_hole(at << log, len << log);
+                    if has_tables {
+                        let hole = (block, found.len_blocks);
+                        map::each_missing_table(fs, inode, hole, |t| needs.missing.push(t))?;
+                    }
+                }
+                Kind::Unwritten(_) => needs.converts += len,
+                Kind::Data(_) => {}
+            }
+            at += len;
+        }
+        Ok(needs)
+    }
+
+    fn add_hole(&mut self, offset: u64, len: u64) {
+        match self.holes.runs.last_mut() {
+            Some((last, bytes)) if *last + *bytes == offset => *bytes += len,
+            _ => self.holes.runs.push((offset, len)),
+        }
+    }
+}
