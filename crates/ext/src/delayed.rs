@@ -99,7 +99,7 @@ impl Delayed {
         let nodes = state.lacking(fs, inode);
         let done = match needs.units + nodes {
             0 => Ok(()),
-            blocks => fs.put_by(blocks),
+            blocks => fs.put_by(blocks, needs.units == 0),
         };
         match done {
             Ok(()) => state.nodes += nodes,

@@ -5,6 +5,9 @@
 //! - A file whose bytes are in its inode is read and written there, and never cached.
 //! - A write call sets the times, at most once in a tick; write-back does not.
 
+#[cfg(test)]
+mod tests;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;

@@ -32,6 +32,14 @@ impl Counts {
             .saturating_sub(self.put_by)
             .saturating_sub(untouchable)
     }
+
+    fn left_for(&self, purpose: Purpose, balloc: &Balloc) -> u64 {
+        match purpose {
+            Purpose::Data => self.left(balloc.reserved.saturating_add(balloc.kept_for_maps)),
+            Purpose::Metadata => self.left(0),
+            Purpose::PutBy => self.put_by,
+        }
+    }
 }
 
 impl Balloc {
@@ -56,12 +64,7 @@ impl Balloc {
     pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
         let mut counts = self.counts.lock();
         loop {
-            let left = match purpose {
-                Purpose::Data => counts.left(self.reserved.saturating_add(self.kept_for_maps)),
-                Purpose::Metadata => counts.left(0),
-                Purpose::PutBy => counts.put_by,
-            };
-            let promised = u64::from(want).min(left);
+            let promised = u64::from(want).min(counts.left_for(purpose, self));
             if promised != 0 {
                 counts.promised += promised;
                 if purpose == Purpose::PutBy {
@@ -82,10 +85,9 @@ impl Balloc {
     }
 
     /// Puts `blocks` by, all of them or none. Waits for searches as [`Balloc::promise`] does.
-    pub(super) fn put_by(&self, blocks: u64) -> Result<()> {
-        let untouchable = self.reserved.saturating_add(self.kept_for_maps);
+    pub(super) fn put_by(&self, blocks: u64, purpose: Purpose) -> Result<()> {
         let mut counts = self.counts.lock();
-        while counts.left(untouchable) < blocks {
+        while counts.left_for(purpose, self) < blocks {
             if counts.promised == 0 {
                 return Err(Reason::NoSpace.into());
             }

@@ -169,13 +169,19 @@ impl Fs {
             .is_ok()
     }
 
-    /// Puts blocks by for data that is not written yet: no claim but [`Fs::claim_put_by`] gets them.
+    /// Puts blocks by for data that is not written yet: no claim but [`Fs::claim_put_by`] gets them. With `map_only`, they
+    /// are for the mapping of data that has its blocks, and may be the last ones.
     ///
     /// # Errors
     /// `NoSpace`, and none is put by then.
-    pub(crate) fn put_by(&self, blocks: u64) -> Result<()> {
+    pub(crate) fn put_by(&self, blocks: u64, map_only: bool) -> Result<()> {
         self.check_writable()?;
-        self.balloc.put_by(blocks)
+        let purpose = if map_only {
+            Purpose::Metadata
+        } else {
+            Purpose::Data
+        };
+        self.balloc.put_by(blocks, purpose)
     }
 
     /// Blocks put by are for everybody again.

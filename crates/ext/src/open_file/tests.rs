@@ -1,0 +1,463 @@
+//! Files through the cache: what comes back, what is on the volume afterwards, and that no room is put by for ever.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use throughline_fileio::{ReadStream, Wait};
+
+use super::OpenFile;
+use crate::coherent::ALL;
+use crate::testing::{Image, Rng};
+use crate::{Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, Reason};
+
+/// Volumes that differ in how they map and allocate: size, arguments of `mke2fs`.
+const SHAPES: &[(&str, &[&str])] = &[
+    ("24M", &["-t", "ext4", "-b", "1024"]),
+    ("24M", &["-t", "ext4", "-b", "2048"]),
+    ("24M", &["-t", "ext4", "-b", "4096"]),
+    ("64M", &["-t", "ext4", "-b", "65536"]),
+    ("24M", &["-t", "ext2", "-b", "1024"]),
+    ("24M", &["-t", "ext3", "-b", "4096"]),
+    ("24M", &["-t", "ext4", "-O", "inline_data", "-I", "256"]),
+];
+
+fn open(image: &Image, budget_bytes: u64) -> Arc<Fs> {
+    let mut options = OpenOptions {
+        write: true,
+        use_reserved: Some(true),
+        ..OpenOptions::default()
+    };
+    options.cache.budget_bytes = Some(budget_bytes);
+    Arc::new(image.try_open(&options).expect("the volume opens"))
+}
+
+/// Ends the volume; nothing is put by then, nobody holds it, and `e2fsck` finds nothing.
+fn close(image: &Image, fs: Arc<Fs>, what: &str) {
+    let closed = fs.shut_down();
+    assert_eq!(fs.balloc.blocks_put_by(), 0, "{what}: blocks put by");
+    assert_eq!(Arc::strong_count(&fs), 1, "{what}: who holds the volume");
+    closed.unwrap_or_else(|e| panic!("{what}: {e}"));
+    fs.check_counts().unwrap_or_else(|e| panic!("{what}: {e}"));
+    drop(fs);
+    image.check(what);
+}
+
+fn create(fs: &Fs, name: &str) -> Arc<Inode> {
+    let new = NewInode {
+        permissions: 0o600,
+        uid: 0,
+        gid: 0,
+    };
+    let root = fs.root().expect("the root");
+    fs.create(&root, name.as_bytes(), NewKind::File, new)
+        .expect("a file")
+}
+
+fn lookup(fs: &Fs, name: &str) -> Arc<Inode> {
+    let root = fs.root().expect("the root");
+    fs.lookup(&root, name.as_bytes())
+        .expect("the file is there")
+}
+
+fn write(file: &OpenFile, at: u64, bytes: &[u8]) -> crate::Result<usize> {
+    let bufs = [IoSlice::new(bytes)];
+    file.write(true, Some(at), &bufs, Wait::Yes)
+        .map(|(_, done)| done)
+}
+
+fn write_all(file: &OpenFile, mut at: u64, mut bytes: &[u8]) -> crate::Result<()> {
+    while !bytes.is_empty() {
+        let done = write(file, at, bytes)?;
+        (at, bytes) = (at + done as u64, &bytes[done..]);
+    }
+    Ok(())
+}
+
+fn read(file: &OpenFile, buffered: bool, at: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xEE; len];
+    let bufs = &mut [IoSliceMut::new(&mut buf)];
+    let done = file.read(buffered, at, bufs, &ReadStream::default());
+    buf.truncate(done.expect("a read"));
+    buf
+}
+
+/// Bytes that say where they are.
+fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
+    (at..at + len as u64)
+        .map(|at| (at / 7 + at / 4093 + seed * 31) as u8)
+        .collect()
+}
+
+#[test]
+fn what_was_written_is_read_on_every_shape() {
+    for (size, args) in SHAPES {
+        let what = format!("{args:?}");
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
+        let fs = open(&image, 4 << 20);
+        let inode = create(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        let whole = pattern(1, 0, 3_000_017);
+        for (at, piece) in (0u64..).step_by(10_007).zip(whole.chunks(10_007)) {
+            write_all(&file, at, piece).unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        assert_eq!(file.size(), whole.len() as u64, "{what}");
+        assert!(read(&file, true, 0, 4 << 20) == whole, "{what}: buffered");
+        assert!(read(&file, false, 0, 4 << 20) == whole, "{what}: direct");
+        let seen = fs.metadata(&inode).expect("metadata");
+        assert_eq!(seen.size_bytes, whole.len() as u64, "{what}");
+        file.sync(false).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(fs.balloc.blocks_put_by(), 0, "{what}: after a sync");
+        drop((file, inode));
+        close(&image, fs, &what);
+
+        let fs = open(&image, 4 << 20);
+        let inode = lookup(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        assert!(read(&file, true, 0, 4 << 20) == whole, "{what}: reopened");
+        drop((file, inode));
+        close(&image, fs, &what);
+    }
+}
+
+/// Until nothing more is taken; answers what was.
+fn fill(file: &OpenFile, offsets: impl Iterator<Item = u64>, piece: usize) -> Vec<(u64, usize)> {
+    let mut taken = Vec::new();
+    for at in offsets {
+        match write(file, at, &pattern(3, at, piece)) {
+            Ok(done) => taken.push((at, done)),
+            Err(Error::Caller(Reason::NoSpace)) => return taken,
+            Err(error) => panic!("at {at}: {error}"),
+        }
+    }
+    panic!("a full volume took everything");
+}
+
+#[test]
+fn what_a_full_volume_took_is_there() {
+    type Offsets = fn(u64) -> Box<dyn Iterator<Item = u64>>;
+    let patterns: [(&str, Offsets); 3] = [
+        ("stream", |_| Box::new((0..).map(|i| i * 9_001))),
+        ("every other block", |b| {
+            Box::new((0..).map(move |i| 2 * i * b))
+        }),
+        ("from the end", |b| {
+            Box::new((0..60_000).rev().map(move |i| 2 * i * b))
+        }),
+    ];
+    for (size, args) in [
+        ("8M", &["-t", "ext4", "-b", "1024"][..]),
+        ("16M", &["-t", "ext4", "-b", "4096"]),
+        ("8M", &["-t", "ext2", "-b", "1024"]),
+        ("16M", &["-t", "ext2", "-b", "4096"]),
+    ] {
+        for (name, offsets) in &patterns {
+            let what = format!("{name} on {args:?}");
+            let Some(image) = Image::make(size, args) else {
+                continue;
+            };
+            let fs = open(&image, 64 << 20);
+            let inode = create(&fs, "a");
+            let file = fs.open_file(&inode).expect("open");
+            let block = u64::from(fs.geo.block_bytes);
+            let piece = if *name == "stream" {
+                9_001
+            } else {
+                block as usize
+            };
+            let taken = fill(&file, offsets(block), piece);
+            let bytes: usize = taken.iter().map(|(_, len)| len).sum();
+            assert!(bytes > 2 << 20, "{what}: only {bytes} were taken");
+            file.sync(false).unwrap_or_else(|e| panic!("{what}: {e}"));
+            drop((file, inode));
+            close(&image, fs, &what);
+
+            let fs = open(&image, 8 << 20);
+            let inode = lookup(&fs, "a");
+            let file = fs.open_file(&inode).expect("open");
+            for (at, len) in taken {
+                assert!(
+                    read(&file, true, at, len) == pattern(3, at, len),
+                    "{what}: lost at {at}"
+                );
+            }
+            drop((file, inode));
+            close(&image, fs, &what);
+        }
+    }
+}
+
+/// A file's bytes, as they should be.
+#[derive(Default)]
+struct Model(Vec<u8>);
+
+impl Model {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let end = at as usize + bytes.len();
+        if self.0.len() < end {
+            self.0.resize(end, 0);
+        }
+        self.0[at as usize..end].copy_from_slice(bytes);
+    }
+
+    fn zero(&mut self, from: u64, to: u64) {
+        let to = (to as usize).min(self.0.len());
+        if (from as usize) < to {
+            self.0[from as usize..to].fill(0);
+        }
+    }
+}
+
+struct Step<'a> {
+    fs: &'a Fs,
+    inode: &'a Inode,
+    file: &'a OpenFile,
+    block: u64,
+}
+
+impl Step<'_> {
+    /// One random operation, on the file and on the model; what it was.
+    fn take(&self, rng: &mut Rng, model: &mut Model) -> String {
+        let reach = 40 * self.block;
+        let (at, len) = (rng.below(reach), 1 + rng.below(9 * self.block));
+        let (first, blocks) = (rng.below(40) * self.block, (1 + rng.below(9)) * self.block);
+        match rng.below(16) {
+            0..5 => self.write(true, at, len, model),
+            5 => self.write(false, at, len, model),
+            6 => self.write(false, first, blocks, model),
+            7 => self.append(rng.below(2) == 0, len, model),
+            8 => {
+                self.fs.truncate(self.inode, at).expect("truncate");
+                model.0.resize(at as usize, 0);
+                format!("truncate {at}")
+            }
+            9 => self.allocate(Fallocate::PunchHole, at, len, model),
+            10 => self.allocate(Fallocate::ZeroRangeKeepSize, at, len, model),
+            11 => self.allocate(Fallocate::Collapse, first, blocks, model),
+            12 => self.allocate(Fallocate::Insert, first, blocks, model),
+            13 => self.allocate(Fallocate::KeepSize, at, len, model),
+            14 => {
+                self.file.start_flush(at..at + len);
+                format!("start flush {at} {len}")
+            }
+            _ => {
+                self.file.sync(true).expect("sync");
+                "sync".into()
+            }
+        }
+    }
+
+    fn write(&self, buffered: bool, at: u64, len: u64, model: &mut Model) -> String {
+        let bytes = pattern(at + len, at, len as usize);
+        let bufs = [IoSlice::new(&bytes)];
+        let done = self.file.write(buffered, Some(at), &bufs, Wait::Yes);
+        assert_eq!(done.expect("a write"), (at, bytes.len()));
+        model.write(at, &bytes);
+        format!("write {buffered} {at} {len}")
+    }
+
+    fn append(&self, buffered: bool, len: u64, model: &mut Model) -> String {
+        let at = model.0.len() as u64;
+        let bytes = pattern(len, at, len as usize);
+        let bufs = [IoSlice::new(&bytes)];
+        let done = self.file.write(buffered, None, &bufs, Wait::Yes);
+        assert_eq!(done.expect("an append"), (at, bytes.len()));
+        model.write(at, &bytes);
+        format!("append {buffered} {len}")
+    }
+
+    fn allocate(&self, mode: Fallocate, at: u64, len: u64, model: &mut Model) -> String {
+        let size = model.0.len() as u64;
+        let end = at + len;
+        let done = self.fs.fallocate(self.inode, mode, at, len);
+        match (mode, &done) {
+            (_, Err(Error::Unsupported(_))) => {}
+            (Fallocate::Collapse, Err(Error::Caller(Reason::Invalid(_)))) => assert!(end >= size),
+            (Fallocate::Insert, Err(Error::Caller(Reason::Invalid(_)))) => assert!(at >= size),
+            (_, Err(error)) => panic!("{mode:?} {at} {len}: {error}"),
+            (Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize, Ok(())) => model.zero(at, end),
+            (Fallocate::Collapse, Ok(())) => {
+                model.0.drain(at as usize..end as usize);
+            }
+            (Fallocate::Insert, Ok(())) => {
+                let zeros = std::iter::repeat_n(0, len as usize);
+                model.0.splice(at as usize..at as usize, zeros);
+            }
+            (_, Ok(())) => {}
+        }
+        format!("{mode:?} {at} {len}")
+    }
+}
+
+#[test]
+fn operations_of_all_kinds_agree_with_a_model() {
+    for (seed, (size, args)) in SHAPES.iter().enumerate() {
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
+        let what = format!("{args:?}, seed {seed}");
+        let fs = open(&image, 2 << 20);
+        let inode = create(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        let block = u64::from(fs.geo.block_bytes);
+        let step = Step {
+            fs: &fs,
+            inode: &inode,
+            file: &file,
+            block,
+        };
+        let (mut rng, mut model) = (Rng::new(seed as u64 + 77), Model::default());
+        let rounds = if block > 4096 { 60 } else { 400 };
+        let mut done = Vec::new();
+        for round in 0..rounds {
+            done.push(step.take(&mut rng, &mut model));
+            assert_eq!(file.size(), model.0.len() as u64, "{what}: {done:?}");
+            let buffered = rng.below(3) > 0;
+            if round % 7 == 0 {
+                let seen = read(&file, buffered, 0, model.0.len() + 100);
+                let wrong = seen.iter().zip(&model.0).position(|(a, b)| a != b);
+                assert_eq!(wrong, None, "{what}, {buffered}: {done:?}");
+                assert_eq!(seen.len(), model.0.len(), "{what}: {done:?}");
+            }
+            let at = rng.below(model.0.len() as u64 + 1);
+            let len = rng.below(3 * block) as usize;
+            let end = (at as usize + len).min(model.0.len());
+            let seen = read(&file, buffered, at, len);
+            assert!(
+                seen == model.0[at as usize..end],
+                "{what}, {buffered} {at} {len}: {done:?}"
+            );
+        }
+        drop(step);
+        drop((file, inode));
+        close(&image, fs, &what);
+        let fs = open(&image, 2 << 20);
+        let inode = lookup(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        assert!(
+            read(&file, false, 0, model.0.len() + 1) == model.0,
+            "{what}: reopened"
+        );
+        drop((file, inode));
+        close(&image, fs, &what);
+    }
+}
+
+#[test]
+fn what_is_dirty_and_unlinked_is_never_written() {
+    let Some(image) = Image::make("24M", &["-t", "ext4"]) else {
+        return;
+    };
+    let fs = open(&image, 16 << 20);
+    let inode = create(&fs, "a");
+    fs.open_inode(&inode).expect("open");
+    let file = fs.open_file(&inode).expect("open");
+    write_all(&file, 0, &[7; 1 << 20]).expect("a write");
+    assert_ne!(fs.balloc.blocks_put_by(), 0);
+    let root = fs.root().expect("the root");
+    fs.unlink(&root, b"a").expect("unlink");
+    assert!(read(&file, true, 0, 1 << 20) == [7; 1 << 20]);
+    drop(file);
+    fs.close_inode(&inode).expect("close");
+    assert_eq!(fs.balloc.blocks_put_by(), 0);
+    assert_eq!(fs.cache.throttle().dirty_bytes(), 0);
+    drop(inode);
+    close(&image, fs, "unlinked");
+}
+
+#[test]
+fn preallocated_room_is_written_on_a_full_volume() {
+    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = open(&image, 32 << 20);
+    let (kept, other) = (create(&fs, "kept"), create(&fs, "other"));
+    fs.fallocate(&kept, Fallocate::Allocate, 0, 4 << 20)
+        .expect("room");
+    let filler = fs.open_file(&other).expect("open");
+    fill(&filler, (0..).map(|i| i * 65_536), 65_536);
+    let file = fs.open_file(&kept).expect("open");
+    for at in (0..4 << 20).step_by(2048) {
+        write_all(&file, at, &pattern(5, at, 1024)).expect("preallocated");
+    }
+    file.sync(false).expect("sync");
+    drop((filler, other, file, kept));
+    close(&image, fs, "preallocated");
+    let fs = open(&image, 4 << 20);
+    let kept = lookup(&fs, "kept");
+    let file = fs.open_file(&kept).expect("open");
+    for at in (0..4 << 20).step_by(2048) {
+        assert!(read(&file, true, at, 1024) == pattern(5, at, 1024), "{at}");
+        assert!(read(&file, true, at + 1024, 1024) == [0; 1024], "{at}");
+    }
+    drop((file, kept));
+    close(&image, fs, "reopened");
+}
+
+#[test]
+fn times_are_those_of_the_writes() {
+    let Some(image) = Image::make("24M", &["-t", "ext4"]) else {
+        return;
+    };
+    let fs = open(&image, 8 << 20);
+    let inode = create(&fs, "a");
+    let file = fs.open_file(&inode).expect("open");
+    write_all(&file, 0, &[1; 100_000]).expect("a write");
+    let long_ago = crate::Timestamp {
+        seconds: 1_000_000_000,
+        nanoseconds: 0,
+    };
+    let set = crate::Attributes {
+        modified: Some(long_ago),
+        ..Default::default()
+    };
+    fs.set_attributes(&inode, &set).expect("utimes");
+    file.sync(false).expect("sync");
+    assert_eq!(fs.metadata(&inode).expect("metadata").modified, long_ago);
+    write_all(&file, 0, &[2; 10]).expect("a write");
+    assert_ne!(fs.metadata(&inode).expect("metadata").modified, long_ago);
+    drop((file, inode));
+    close(&image, fs, "times");
+}
+
+#[test]
+fn writers_of_all_kinds_at_once() {
+    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = open(&image, 2 << 20);
+    let inode = create(&fs, "a");
+    let file = fs.open_file(&inode).expect("open");
+    let lane = 1 << 20;
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (fs, inode, file) = (&fs, &inode, &file);
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread + 5);
+                for round in 0..200u64 {
+                    let at = thread * lane + rng.below(lane - 5000);
+                    let bytes = pattern(round, at, 1 + rng.below(5000) as usize);
+                    let buffered = rng.below(3) > 0;
+                    let bufs = [IoSlice::new(&bytes)];
+                    let done = file.write(buffered, Some(at), &bufs, Wait::Yes);
+                    assert_eq!(done.expect("a write"), (at, bytes.len()));
+                    let other = rng.below(2) == 0;
+                    assert!(
+                        read(file, other, at, bytes.len()) == bytes,
+                        "{buffered} {other}"
+                    );
+                    if rng.below(8) == 0 {
+                        fs.fallocate(inode, Fallocate::PunchHole, at, 1 << 11)
+                            .expect("a hole");
+                    }
+                    if rng.below(8) == 0 {
+                        file.flush_range(ALL).expect("a flush");
+                    }
+                }
+            });
+        }
+    });
+    drop((file, inode));
+    close(&image, fs, "writers at once");
+}
