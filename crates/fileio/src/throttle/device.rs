@@ -89,19 +89,22 @@ impl Device {
         });
     }
 
+    pub(crate) fn background_bytes(&self) -> u64 {
+        self.background_bytes.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn position(&self) -> Position {
         Position {
             dirty_bytes: self.room.used_bytes(),
             thresholds: Thresholds {
-                background_bytes: self.background_bytes.load(Ordering::Relaxed),
+                background_bytes: self.background_bytes(),
                 limit_bytes: self.room.limit_bytes(),
             },
         }
     }
 
     pub(crate) fn over_background(&self) -> bool {
-        self.room.used_bytes() > self.background_bytes.load(Ordering::Relaxed)
-            || self.room.is_waited_for()
+        self.room.used_bytes() > self.background_bytes() || self.room.is_waited_for()
     }
 
     /// Counts what became clean, for the bandwidth.

@@ -117,15 +117,13 @@ impl Throttle {
     pub(crate) fn acquire(&self, bytes: u64, wait: Wait) -> Result<()> {
         // Who has room of the device waits for that of the process, never the other way round: no circle.
         let used = self.take(&self.device.room, bytes, wait)?;
-        let background = self.device.position().thresholds.background_bytes;
-        if passes(background, used, bytes) {
+        if passes(self.device.background_bytes(), used, bytes) {
             self.device.kick();
         }
         let used = self
             .take(&self.process.room, bytes, wait)
             .inspect_err(|_| self.device.room.give_back(bytes))?;
-        let background = self.process.position().thresholds.background_bytes;
-        if passes(background, used, bytes) {
+        if passes(self.process.background_bytes(), used, bytes) {
             self.process.kick();
         }
         Ok(())

@@ -57,11 +57,15 @@ impl Process {
         }
     }
 
+    pub(crate) fn background_bytes(&self) -> u64 {
+        self.background_bytes.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn position(&self) -> Position {
         Position {
             dirty_bytes: self.room.used_bytes(),
             thresholds: Thresholds {
-                background_bytes: self.background_bytes.load(Ordering::Relaxed),
+                background_bytes: self.background_bytes(),
                 limit_bytes: self.room.limit_bytes(),
             },
         }
@@ -69,8 +73,7 @@ impl Process {
 
     /// Whether every flusher should write what it has.
     pub(crate) fn over_background(&self) -> bool {
-        self.room.used_bytes() > self.background_bytes.load(Ordering::Relaxed)
-            || self.room.is_waited_for()
+        self.room.used_bytes() > self.background_bytes() || self.room.is_waited_for()
     }
 
     pub(crate) fn join(&self, device: &Arc<Device>) {
