@@ -101,6 +101,22 @@ fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
 }
 
 #[test]
+fn who_fits_when_the_one_in_front_gives_up_is_served() {
+    every_schedule(|| {
+        let room = Arc::new(TestRoom::new(10));
+        assert_eq!(room.take(6), Some(6));
+        let large = room.take_or_queue(8).expect("not stuck").expect("no room");
+        let small = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || take(&room, 4))
+        };
+        drop(large);
+        small.join().expect("no panic").expect("not stuck");
+        assert_eq!((room.used_bytes(), room.waiting()), (10, 0));
+    });
+}
+
+#[test]
 fn who_waits_hears_of_an_error_and_of_its_end() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
@@ -131,6 +147,7 @@ fn who_waits_hears_of_an_error_and_of_its_end() {
         assert_eq!(served + refused, 3);
         assert_eq!(room.used_bytes(), 0);
         assert!(room.stuck().is_none());
+        assert_eq!(room.waiting(), 0);
     });
 }
 
