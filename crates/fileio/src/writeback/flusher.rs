@@ -21,7 +21,7 @@ use crate::cache::Backing;
 use crate::error::Error;
 
 /// A run is at least so long, where so much is dirty, and at most.
-const RUN_BYTES: Range<u64> = 4 << 20..64 << 20;
+const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
 
 /// How often the flusher looks for what is old, at least.
 const LOOK: Duration = Duration::from_secs(5);
@@ -40,6 +40,8 @@ pub(super) struct Flusher {
     turn: Option<(Key, u64)>,
     /// Background work that memory pressure still asks for, in bytes.
     urge_bytes: u64,
+    /// Memory was short, and there was nothing to write that could be.
+    is_in_vain: bool,
     /// So many files yet are written with their tails.
     tails_too: usize,
     next_look: Instant,
@@ -72,6 +74,7 @@ impl Flusher {
             written: Vec::new(),
             turn: None,
             urge_bytes: 0,
+            is_in_vain: false,
             tails_too: 0,
             next_look: Instant::now(),
             is_stuck: false,
@@ -181,6 +184,9 @@ impl Flusher {
             return;
         };
         let is_waited_for = reply.is_some();
+        if !is_waited_for && self.jobs.add_to(&file.jobs, kind, &range) {
+            return;
+        }
         let touching = |run: &Run| {
             let other = run.range();
             is_waited_for && other.start < range.end && range.start < other.end
@@ -259,10 +265,15 @@ impl Flusher {
                 continue;
             };
             let is_failed = self.files.get(key).is_none_or(|f| f.place == Place::Failed);
+            let most = match self.jobs.is_any(Kind::Urgent) {
+                // Somebody else waits: he has his turn soon.
+                true => self.run_bytes().min(RUN_BYTES.start),
+                false => self.run_bytes(),
+            };
             let issue = match is_failed && !insists {
                 // Its retry does all of it.
                 true => Issue::Clean,
-                false => self.issue(key, range, self.run_bytes()),
+                false => self.issue(key, range, most),
             };
             let (looked, has_worked) = match issue {
                 Issue::Issued(_, end) => (Some(end), true),
@@ -319,7 +330,7 @@ impl Flusher {
             }
             self.tails_too = self.files.ready_count();
         }
-        self.urge_bytes = 0;
+        self.is_in_vain |= std::mem::take(&mut self.urge_bytes) > 0;
         false
     }
 
@@ -534,7 +545,8 @@ impl Flusher {
 
     /// There is nothing to do and nothing in flight: whoever waits for room waits in vain where a file has failed.
     fn tell_stuck(&mut self) {
-        if self.is_stuck || !self.is_wanted() {
+        let is_waited_for = std::mem::take(&mut self.is_in_vain) || self.is_wanted();
+        if self.is_stuck || !is_waited_for {
             return;
         }
         if let (Some(failure), Some(file)) = (self.files.lasting_failure(), self.files.any()) {

@@ -61,6 +61,18 @@ impl Job {
         }
     }
 
+    /// Takes `range` on too.
+    fn also(&mut self, range: Range<u64>) {
+        let hull = |one: &Range<u64>| one.start.min(range.start)..one.end.max(range.end);
+        self.range = hull(&self.range);
+        // One range is as good as several: what is clean costs next to nothing to pass over.
+        let left = self.scan.iter().fold(range.clone(), |all, one| {
+            all.start.min(one.start)..all.end.max(one.end)
+        });
+        self.scan.clear();
+        self.scan.push_back(left);
+    }
+
     /// Whether a file that failed is tried all the same.
     pub(super) fn insists(&self) -> bool {
         matches!(self.kind, Kind::Urgent | Kind::Retry)
@@ -112,6 +124,27 @@ impl Jobs {
         self.jobs.insert(self.last_id, job);
         self.lines[kind as usize].push_back(self.last_id);
         self.last_id
+    }
+
+    /// Lets the first of `jobs` that is of this kind, and that nobody waits for, do `range` too. False: there is none.
+    pub(super) fn add_to(&mut self, jobs: &[JobId], kind: Kind, range: &Range<u64>) -> bool {
+        for id in jobs {
+            let is_such = |job: &&mut Job| job.kind == kind && job.reply.is_none();
+            if let Some(job) = self.jobs.get_mut(id).filter(is_such) {
+                let was_idle = job.scan.is_empty();
+                job.also(range.clone());
+                if was_idle {
+                    self.lines[kind as usize].push_back(*id);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a job of the kind is in line.
+    pub(super) fn is_any(&self, kind: Kind) -> bool {
+        !self.lines[kind as usize].is_empty()
     }
 
     pub(super) fn get(&mut self, id: JobId) -> Option<&mut Job> {

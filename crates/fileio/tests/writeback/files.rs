@@ -11,7 +11,7 @@ use crate::backing::{FakeFile, Flat};
 use crate::common::Rng;
 use crate::fake_mapper::{BLOCK, FakeMapper};
 use crate::hold::HoldDevice;
-use crate::{MIB, cache, memory, on_device, pattern, read, until, write};
+use crate::{AtEnd, MIB, cache, memory, on_device, pattern, read, until, write};
 
 #[test]
 fn what_is_written_comes_to_the_device() {
@@ -86,12 +86,12 @@ fn a_flush_ends_although_the_file_is_written_on() {
                 write(&host, at, &pattern(0, at, 20_000)).unwrap();
             }
         });
+        let _at_end = AtEnd(&stop);
         for _ in 0..20 {
             write(&host, 40 * MIB, b"this must be there").unwrap();
             buffered::flush(&host, 0..u64::MAX).unwrap();
             assert!(file.size_bytes() >= 40 * MIB + 18);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -157,6 +157,37 @@ fn dirty_memory_stays_within_a_tiny_limit() {
     }
     buffered::flush(&host, 0..u64::MAX).unwrap();
     assert_eq!(file.size_bytes(), at);
+}
+
+/// Much more than the budget, at the speed of memory: the limits hold all the time.
+#[test]
+fn a_long_stream_stays_within_a_small_budget() {
+    let (total, budget) = (1024 * MIB, 64 * MIB);
+    let device = Arc::new(throughline_device::NullDevice::new(total));
+    let cache = cache(device, budget, None, None);
+    let file = FakeFile::new(&cache, Flat::new(), 0, total / BLOCK);
+    let host = file.host();
+    let limit = cache.throttle().state().limit_bytes;
+    assert!(limit <= budget / 5);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                assert!(cache.throttle().dirty_bytes() <= limit);
+                assert!(file.space_ref().cached_bytes() <= budget);
+            }
+        });
+        let _at_end = AtEnd(&is_done);
+        let data = pattern(0, 0, MIB as usize);
+        for i in 0..total / MIB {
+            write(&host, i * MIB, &data).unwrap();
+        }
+        buffered::flush(&host, 0..u64::MAX).unwrap();
+    });
+    assert_eq!(file.size_bytes(), total);
+    let counts = cache.writeback().counts();
+    assert_eq!(counts.bytes, total, "each byte was written once");
+    assert!(counts.descents * 100 <= counts.runs, "{counts:?}");
 }
 
 #[test]

@@ -95,3 +95,12 @@ pub(crate) fn until(done: impl Fn() -> bool) {
         std::thread::yield_now();
     }
 }
+
+/// Sets a flag when it goes, so that threads that look at it end although a test failed.
+pub(crate) struct AtEnd<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
