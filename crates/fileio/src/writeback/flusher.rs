@@ -23,6 +23,9 @@ use crate::error::Error;
 /// A run is at least so long, where so much is dirty, and at most.
 const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
 
+/// A run of a file that failed, at most: what can be written is not kept from it for long by what cannot.
+const FAILED_RUN_BYTES: u64 = 256 << 10;
+
 /// How often the flusher looks for what is old, at least.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -265,11 +268,7 @@ impl Flusher {
                 continue;
             };
             let is_failed = self.files.get(key).is_none_or(|f| f.place == Place::Failed);
-            let most = match self.jobs.is_any(Kind::Urgent) {
-                // Somebody else waits: he has his turn soon.
-                true => self.run_bytes().min(RUN_BYTES.start),
-                false => self.run_bytes(),
-            };
+            let most = self.job_run_bytes(is_failed);
             let issue = match is_failed && !insists {
                 // Its retry does all of it.
                 true => Issue::Clean,
@@ -588,6 +587,19 @@ impl Flusher {
         let file = self.files.any();
         let chunk = file.map(|file| file.host.space().cache().throttle().chunk_bytes());
         chunk.unwrap_or(RUN_BYTES.start).max(1)
+    }
+
+    /// The longest run of a job.
+    fn job_run_bytes(&self, is_failed: bool) -> u64 {
+        let most = self.run_bytes();
+        if is_failed {
+            return most.min(FAILED_RUN_BYTES);
+        }
+        // Where somebody else waits he has his turn soon.
+        match self.jobs.is_any(Kind::Urgent) {
+            true => most.min(RUN_BYTES.start),
+            false => most,
+        }
     }
 
     /// The longest run: a part of a chunk, so that what a slow device has done is clean and counted soon, and several are

@@ -217,3 +217,32 @@ impl Shared {
         Duration::from_millis(self.age_ms.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throughline_device::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn the_thread_starts_when_it_is_needed_and_ends_with_its_owner() {
+        let disk = Disk::new(Arc::new(MemoryDevice::new(1 << 20))).unwrap();
+        let writeback = Writeback::new(Arc::new(disk));
+        let shared = Arc::downgrade(&writeback.shared);
+        let bell = writeback.bell();
+        bell();
+        writeback.flush_all().unwrap();
+        assert_eq!(shared.strong_count(), 1, "there was nothing to write");
+        writeback.send(Message::Thawed);
+        assert_eq!(shared.strong_count(), 2);
+        writeback.flush_all().unwrap();
+        writeback.close();
+        writeback.close();
+        assert_eq!(shared.strong_count(), 1, "closed");
+        writeback.send(Message::Thawed);
+        assert_eq!(shared.strong_count(), 2, "and started again");
+        drop(writeback);
+        assert_eq!(shared.strong_count(), 0);
+        bell();
+    }
+}
