@@ -122,7 +122,11 @@ impl Flusher {
     fn hear(&mut self, message: Message) {
         let counting = &self.shared.counting;
         match message {
-            Message::Dirtied(host) => drop(self.files.enter(host)),
+            Message::Dirtied(host) => {
+                let key = self.files.enter(host);
+                // It may have been flushed before this was read.
+                self.forget_clean(key);
+            }
             Message::Passed(host) => {
                 counting.stream_passes.add(1);
                 if let Some(range) = host.space().flushing.take_passed() {

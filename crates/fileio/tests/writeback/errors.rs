@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throughline_block::Disk;
-use throughline_device::{BlockDevice, Op};
+use throughline_device::{BlockDevice, Op, Request};
 use throughline_fileio::{Error, Map, buffered};
 use throughline_testing::{Fault, FaultDevice};
 
@@ -127,4 +127,29 @@ fn no_byte_is_lost_whichever_write_fails() {
             file.assert_settled();
         }
     }
+}
+
+#[test]
+fn a_bad_block_keeps_little_else_from_the_device() {
+    let bad = 3 * MIB..3 * MIB + BLOCK;
+    let hits = move |request: &Request| {
+        let start = request.offset_bytes();
+        request.op() == Op::Write && start < bad.end && bad.start < start + request.len_bytes()
+    };
+    let device = FaultDevice::new(memory(16 * MIB), Fault::From(0)).only_where(hits);
+    let device = Arc::new(device);
+    let cache = cache(Arc::clone(&device) as _, 64 * MIB, None, None);
+    let file = FakeFile::new(&cache, Flat::new(), 0, 4096);
+    let host = file.host();
+    write(&host, 0, &pattern(0, 0, 10 << 20)).unwrap();
+    for _ in 0..2 {
+        buffered::flush(&host, 0..u64::MAX).unwrap_err();
+    }
+    assert!((BLOCK..=256 << 10).contains(&file.space_ref().dirty_bytes()));
+    // A range without it can be flushed.
+    buffered::flush(&host, 5 * MIB..6 * MIB).unwrap();
+    buffered::flush(&host, 3 * MIB..4 * MIB).unwrap_err();
+    device.set_fault(Fault::Never);
+    buffered::flush(&host, 0..u64::MAX).unwrap();
+    assert_eq!(file.space_ref().dirty_bytes(), 0);
 }
