@@ -7,6 +7,9 @@
 #[path = "../../src/writeback/file_state.rs"]
 mod file_state;
 mod file_state_model;
+#[path = "../../src/readahead/inbox.rs"]
+mod inbox;
+mod inbox_model;
 #[path = "../../src/throttle/room.rs"]
 mod room;
 mod room_model;

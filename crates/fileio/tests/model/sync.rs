@@ -51,9 +51,17 @@ impl Condvar {
         self.0.notify_one();
     }
 
-    /// Never times out, so that a lost wake-up is a deadlock and not a delay.
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _most: Duration) {
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.0.take().expect("held");
         guard.0 = Some(self.0.wait(held).expect("no thread panics"));
+    }
+
+    /// Never times out, so that a lost wake-up is a deadlock and not a delay.
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _most: Duration) {
+        self.wait(guard);
     }
 }

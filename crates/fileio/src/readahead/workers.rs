@@ -1,0 +1,190 @@
+//! The threads that read ahead.
+//!
+//! Invariants:
+//! - Threads start when there is work for them, hold nothing but the inbox, and end when it is closed. A job may hold the cache
+//!   that owns this: the last one to be dropped then closes the inbox from one of its own threads.
+//! - A job runs once or is dropped, also when the inbox is closed.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+
+use super::inbox::Inbox;
+
+/// Threads of one cache.
+const THREADS: usize = 2;
+/// Jobs in line.
+const MOST_JOBS: usize = 256;
+
+/// Something to do in the background.
+pub(crate) trait Job: Send + Sized + 'static {
+    /// Does it, or the first part of it: the rest goes to the end of the line.
+    fn run(self) -> Option<Self>;
+}
+
+/// See the module.
+pub(crate) struct Workers<J: Job> {
+    inbox: Arc<Inbox<J>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<J: Job> Workers<J> {
+    pub(crate) fn new() -> Workers<J> {
+        Workers {
+            inbox: Arc::new(Inbox::new(MOST_JOBS)),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// Puts a job in line; gives it back where there is no room or no thread to be had.
+    pub(crate) fn send(&self, job: J) -> Result<(), J> {
+        if !self.have_threads() {
+            return Err(job);
+        }
+        self.inbox.push(job)
+    }
+
+    /// Starts what is missing of the threads. Whether there is one at all.
+    fn have_threads(&self) -> bool {
+        let mut threads = self.threads.lock();
+        if threads.len() < THREADS && self.inbox.is_behind() {
+            let inbox = Arc::clone(&self.inbox);
+            let builder = thread::Builder::new().name(format!("tl-readahead-{}", threads.len()));
+            if let Ok(thread) = builder.spawn(move || work(&inbox)) {
+                threads.push(thread);
+            }
+        }
+        !threads.is_empty()
+    }
+
+    /// Drops what is in line, refuses what comes, and waits for the threads to end.
+    pub(crate) fn close(&self) {
+        drop(self.inbox.close());
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let own = thread::current().id();
+        for thread in threads.into_iter().filter(|t| t.thread().id() != own) {
+            // A job that panicked has said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<J: Job> Drop for Workers<J> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn work<J: Job>(inbox: &Inbox<J>) {
+    while let Some(job) = inbox.next() {
+        if let Some(rest) = job.run() {
+            // No room: the rest of a hint.
+            drop(inbox.push(rest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Runs so many times, each when it gets leave to.
+    struct Steps {
+        left: usize,
+        leave: Option<Arc<Mutex<Receiver<()>>>>,
+        ran: Sender<String>,
+        owner: Option<Arc<Owner>>,
+    }
+
+    /// As a cache: owns the workers, and is owned by the jobs.
+    struct Owner {
+        workers: Workers<Steps>,
+        dropped: Arc<AtomicUsize>,
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.workers.close();
+            self.dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Job for Steps {
+        fn run(mut self) -> Option<Steps> {
+            if let Some(leave) = &self.leave {
+                leave.lock().recv().ok()?;
+            }
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            self.ran.send(name).ok()?;
+            self.left -= 1;
+            (self.left > 0).then_some(self)
+        }
+    }
+
+    #[test]
+    fn runs_all_steps_on_named_threads() {
+        let workers = Workers::new();
+        let (ran, names) = channel();
+        for left in 1..=10 {
+            let job = Steps { left, leave: None, ran: ran.clone(), owner: None };
+            assert!(workers.send(job).is_ok());
+        }
+        drop(ran);
+        let names: Vec<String> = names.iter().collect();
+        assert_eq!(names.len(), 55);
+        assert!(names.iter().all(|name| name.starts_with("tl-readahead-")));
+    }
+
+    #[test]
+    fn a_full_inbox_refuses_and_closing_drops() {
+        let workers = Workers::new();
+        let (ran, names) = channel();
+        let (give_leave, leave) = channel();
+        let leave = Arc::new(Mutex::new(leave));
+        let job = || Steps {
+            left: 1,
+            leave: Some(Arc::clone(&leave)),
+            ran: ran.clone(),
+            owner: None,
+        };
+        let mut taken = 0;
+        while workers.send(job()).is_ok() {
+            taken += 1;
+            assert!(taken <= MOST_JOBS + THREADS);
+        }
+        assert!(taken >= MOST_JOBS);
+        drop(give_leave);
+        workers.close();
+        assert!(workers.send(job()).is_err());
+        workers.close();
+        drop(ran);
+        assert_eq!(names.iter().count(), 0, "none had leave");
+        assert_eq!(Arc::strong_count(&leave), 1, "every job was dropped");
+    }
+
+    #[test]
+    fn a_job_may_hold_the_last_of_its_owner() {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let owner = Arc::new(Owner { workers: Workers::new(), dropped: Arc::clone(&dropped) });
+        let (give_leave, leave) = channel();
+        let (ran, names) = channel();
+        let job = Steps {
+            left: 1,
+            leave: Some(Arc::new(Mutex::new(leave))),
+            ran,
+            owner: Some(Arc::clone(&owner)),
+        };
+        assert!(owner.workers.send(job).is_ok());
+        let inbox = Arc::downgrade(&owner.workers.inbox);
+        drop(owner);
+        give_leave.send(()).unwrap();
+        assert_eq!(names.iter().count(), 1);
+        while inbox.strong_count() > 0 {
+            thread::yield_now();
+        }
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    }
+}
