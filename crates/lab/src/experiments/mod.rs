@@ -1,5 +1,7 @@
 //! The experiments by name.
 
+mod cache_hit;
+mod cache_scan;
 mod cp_stream;
 mod cp_tree;
 mod founding1;
@@ -28,6 +30,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cp_stream::EXPERIMENT,
     cp_tree::EXPERIMENT,
     open::EXPERIMENT,
+    cache_hit::EXPERIMENT,
+    cache_scan::EXPERIMENT,
 ];
 
 /// The experiment of this name.
