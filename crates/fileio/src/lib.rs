@@ -19,5 +19,5 @@ pub use cache::{Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, Pa
 pub use error::{Error, Reason, Result};
 pub use mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 pub use raw::RawFile;
-pub use readahead::ReadStream;
+pub use readahead::{Advice, ReadStream};
 pub use throttle::{DirtyLimits, Wait};

@@ -46,8 +46,8 @@ enum Missing {
 impl AddressSpace {
     /// Takes on what is missing of `range` up to the file's end and is not taken on by another: less of it where there is no
     /// memory. It asks no mapping and never waits. With `mark`, the first folio that is new by it carries the mark that
-    /// sends for more.
-    pub(crate) fn begin_fill(&self, range: Range<u64>, mut mark: bool) -> Vec<Filling> {
+    /// sends for more. And up to where it came: behind that there was no memory.
+    pub(crate) fn begin_fill(&self, range: Range<u64>, mut mark: bool) -> (Vec<Filling>, u64) {
         let range = self.whole_blocks(&(range.start..range.end.min(self.size())));
         let mut fillings = Vec::new();
         let mut at = range.start;
@@ -70,7 +70,7 @@ impl AddressSpace {
                 },
             };
         }
-        fillings
+        (fillings, at)
     }
 
     fn whole_folios(&self, range: Range<u64>) -> Range<u64> {

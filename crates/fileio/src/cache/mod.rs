@@ -101,11 +101,12 @@ impl PageCache {
         let throttle = Throttle::new(options.dirty, budget_bytes);
         let writeback = Writeback::new(Arc::clone(&disk));
         throttle.on_need(writeback.bell());
+        let pool = PagePool::new(budget_bytes);
         Arc::new(PageCache {
-            pool: PagePool::new(budget_bytes),
             throttle,
             writeback,
-            readahead: Readahead {},
+            readahead: Readahead::new(Arc::clone(&disk), pool.clone()),
+            pool,
             table: Table::new(),
             policy: Policy::new(),
             waits: Waits::new(),
@@ -139,6 +140,7 @@ impl PageCache {
 
     /// Ends its threads. What is still dirty is lost: [`PageCache::flush_all`] comes first.
     pub fn close(&self) {
+        self.readahead.close();
         self.writeback.close();
     }
 

@@ -123,7 +123,7 @@ impl Reader<'_, '_, '_> {
             .readahead
             .missed(self.host, self.stream, offset, len, self.at);
         let until = self.at.saturating_add(most).max(missing);
-        let fillings = space.begin_fill(self.at..until, false);
+        let (fillings, _) = space.begin_fill(self.at..until, false);
         // An error may be of what is read ahead: what is asked for has its own below.
         let _ = read_in(&**self.host, fillings);
         match self.look() {

@@ -322,7 +322,7 @@ impl Writer<'_> {
                 return Err(Reason::WouldBlock.into());
             }
         }
-        let fillings = self.space.begin_fill(block, false);
+        let (fillings, _) = self.space.begin_fill(block, false);
         if !fillings.is_empty() {
             return read_in(&**self.host, fillings);
         }

@@ -62,9 +62,15 @@ pub(crate) struct Wanted {
 
 impl FillJob {
     /// `None` while the file is frozen: what was taken on is given up.
-    pub(crate) fn taken(host: &Arc<dyn Backing>, fillings: Vec<Filling>, in_flight: &Arc<InFlight>) -> Option<FillJob> {
+    pub(crate) fn taken(
+        host: &Arc<dyn Backing>,
+        fillings: Vec<Filling>,
+        in_flight: &Arc<InFlight>,
+    ) -> Option<FillJob> {
         let running = host.space().begin_background()?;
-        let bytes = fillings.iter().map(|filling| filling.range().end - filling.range().start);
+        let bytes = fillings
+            .iter()
+            .map(|filling| filling.range().end - filling.range().start);
         Some(FillJob::Taken(Taken {
             _share: in_flight.add(bytes.sum()),
             fillings,
@@ -100,7 +106,11 @@ impl Wanted {
     /// Reads the next step; the rest, unless the hint has turned out to be in vain.
     fn step(mut self) -> Option<Wanted> {
         let _running = self.host.space().begin_background()?;
-        let end = self.range.start.saturating_add(self.step_bytes).min(self.range.end);
+        let end = self
+            .range
+            .start
+            .saturating_add(self.step_bytes)
+            .min(self.range.end);
         let (fillings, until) = self.host.space().begin_fill(self.range.start..end, false);
         read_in(&*self.host, fillings).ok()?;
         self.range.start = end;

@@ -205,7 +205,13 @@ impl Readahead {
     }
 
     /// Sends for a window. Where all of it is there already, for the next one: a stream goes on behind what is cached.
-    fn send(&self, host: &Arc<dyn Backing>, windows: &mut Windows, ahead: Range<u64>, rules: &Rules) {
+    fn send(
+        &self,
+        host: &Arc<dyn Backing>,
+        windows: &mut Windows,
+        ahead: Range<u64>,
+        rules: &Rules,
+    ) {
         let mut ahead = ahead;
         for _ in 0..WINDOWS_SKIPPED {
             let (fillings, until) = host.space().begin_fill(ahead.clone(), true);
@@ -237,7 +243,9 @@ impl Readahead {
                 job.push(next);
             }
             let room = self.in_flight.bytes() < most_in_flight;
-            let job = room.then(|| FillJob::taken(host, job, &self.in_flight)).flatten();
+            let job = room
+                .then(|| FillJob::taken(host, job, &self.in_flight))
+                .flatten();
             if job.is_none_or(|job| self.workers.send(job).is_err()) {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return Some(start);

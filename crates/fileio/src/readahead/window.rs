@@ -156,7 +156,11 @@ impl Windows {
             }
         };
         // A request that takes up most of the window leaves the device nothing to do while it is copied out.
-        let least = if asked >= size / 2 { end.saturating_add(size / 2) } else { end };
+        let least = if asked >= size / 2 {
+            end.saturating_add(size / 2)
+        } else {
+            end
+        };
         let window_end = rules.window_end(first, size);
         let window_end = match window_end < least {
             true => rules.window_end(end, size).max(end),

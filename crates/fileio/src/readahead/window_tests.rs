@@ -107,12 +107,29 @@ fn first_and_next_sizes() {
         (9000, 4096),
     ];
     for (asked, window) in first {
-        assert_eq!(rules.first_size(asked * KIB), window * KIB, "asked {asked} KiB");
+        assert_eq!(
+            rules.first_size(asked * KIB),
+            window * KIB,
+            "asked {asked} KiB"
+        );
     }
-    let next = [(16, 64), (64, 256), (252, 1008), (256, 512), (512, 1024), (2048, 4096), (2050, 4096), (4096, 4096)];
+    let next = [
+        (16, 64),
+        (64, 256),
+        (252, 1008),
+        (256, 512),
+        (512, 1024),
+        (2048, 4096),
+        (2050, 4096),
+        (4096, 4096),
+    ];
     for (size, window) in next {
         let size = size * KIB;
-        assert_eq!(rules.next_size(size), (window * KIB).next_multiple_of(BLOCK).min(4 * MIB), "after {size}");
+        assert_eq!(
+            rules.next_size(size),
+            (window * KIB).next_multiple_of(BLOCK).min(4 * MIB),
+            "after {size}"
+        );
     }
 }
 
@@ -126,7 +143,17 @@ fn small_sequential_reads() {
     assert_eq!(kib(&sim.own), [0..16, 16..64, 64..192]);
     assert_eq!(
         kib(&sim.ahead),
-        [192..256, 256..512, 512..1024, 1024..2048, 2048..4096, 4096..8192, 8192..12288, 12288..16384, 16384..20480]
+        [
+            192..256,
+            256..512,
+            512..1024,
+            1024..2048,
+            2048..4096,
+            4096..8192,
+            8192..12288,
+            12288..16384,
+            16384..20480
+        ]
     );
 }
 
@@ -157,7 +184,11 @@ fn reads_larger_than_the_largest_window() {
         sim.read(at * MIB, 8 * MIB);
     }
     assert_eq!(sim.own, [0..8 * MIB]);
-    assert!(sim.ahead.iter().all(|range| range.end - range.start <= 4 * MIB));
+    assert!(
+        sim.ahead
+            .iter()
+            .all(|range| range.end - range.start <= 4 * MIB)
+    );
     assert!(sim.bytes <= 64 * MIB + 8 * MIB);
 }
 
@@ -181,7 +212,11 @@ fn interleaved_streams_each_have_their_windows() {
             }
         }
         let most = count as usize * 12;
-        assert!(sim.ranges() <= most, "{count} streams: {} ranges", sim.ranges());
+        assert!(
+            sim.ranges() <= most,
+            "{count} streams: {} ranges",
+            sim.ranges()
+        );
         assert!(sim.bytes <= count * (8 + 8) * MIB);
     }
 }
@@ -211,7 +246,11 @@ fn random_reads_are_exact_and_leave_streams_alone() {
         sim.read((1 << 29) + seed * BLOCK, BLOCK);
         sim.read(index * BLOCK, BLOCK);
     }
-    let random: Vec<_> = sim.own.iter().filter(|range| range.start >= 1 << 29).collect();
+    let random: Vec<_> = sim
+        .own
+        .iter()
+        .filter(|range| range.start >= 1 << 29)
+        .collect();
     assert!(random.iter().all(|range| range.end - range.start == BLOCK));
     assert!(sim.ahead.iter().all(|range| range.end <= 1 << 29));
     assert_eq!(sim.own.len() - random.len(), 3, "the stream's own reads");
@@ -230,7 +269,10 @@ fn strides_are_exact() {
 fn nothing_behind_the_end_of_the_file() {
     for size in [1, 4095, 4096, 4097, 70_001, 3 * MIB + 1] {
         for len in [1, 511, 4096, 1 << 20] {
-            let mut sim = Sim::new(Rules { size_bytes: size, ..rules() });
+            let mut sim = Sim::new(Rules {
+                size_bytes: size,
+                ..rules()
+            });
             for at in (0..size).step_by(len) {
                 sim.read(at, len as u64);
             }
@@ -242,7 +284,10 @@ fn nothing_behind_the_end_of_the_file() {
 #[test]
 fn without_a_window_everything_is_exact() {
     for max_bytes in [0, 4095] {
-        let mut sim = Sim::new(Rules { max_bytes, ..rules() });
+        let mut sim = Sim::new(Rules {
+            max_bytes,
+            ..rules()
+        });
         for at in (0..MIB).step_by(8192) {
             sim.read(at, 8192);
         }
@@ -254,7 +299,12 @@ fn without_a_window_everything_is_exact() {
 fn odd_rules_give_whole_blocks() {
     for max_bytes in [4096, 5000, 100_000, 3 * MIB + 777, u64::MAX] {
         for block_bytes in [4096, 65536] {
-            let rules = Rules { max_bytes, block_bytes, own_bytes: 777, size_bytes: 40 * MIB + 1 };
+            let rules = Rules {
+                max_bytes,
+                block_bytes,
+                own_bytes: 777,
+                size_bytes: 40 * MIB + 1,
+            };
             let mut windows = Windows::default();
             let mut at = 0;
             while at < rules.size_bytes {
@@ -275,7 +325,13 @@ fn what_could_not_be_done_is_done_from_there() {
     let rules = rules();
     let mut windows = Windows::default();
     let plan = windows.missed(0..MIB, 0, &rules);
-    assert_eq!(plan, Plan { own: 0..MIB, ahead: MIB..2 * MIB });
+    assert_eq!(
+        plan,
+        Plan {
+            own: 0..MIB,
+            ahead: MIB..2 * MIB
+        }
+    );
     windows.reached(MIB);
     let plan = windows.missed(MIB..2 * MIB, MIB, &rules);
     assert_eq!(plan.own, MIB..2 * MIB);
@@ -283,7 +339,10 @@ fn what_could_not_be_done_is_done_from_there() {
     windows.reached(plan.own.start);
     let plan = windows.missed(MIB..MIB + 1, MIB, &rules);
     assert_eq!(plan.own.start, MIB);
-    assert!(plan.ahead.end > plan.own.start, "even where nothing was reached");
+    assert!(
+        plan.ahead.end > plan.own.start,
+        "even where nothing was reached"
+    );
 }
 
 #[test]
@@ -293,12 +352,18 @@ fn a_mark_of_somebody_elses_window_begins_a_stream() {
     assert_eq!(windows.marked(8 * MIB, &rules), 8 * MIB..9 * MIB);
     assert_eq!(windows.marked(8 * MIB, &rules), 9 * MIB..10 * MIB);
     windows.clear();
-    assert_eq!(windows.marked(rules.size_bytes, &rules).end, rules.size_bytes);
+    assert_eq!(
+        windows.marked(rules.size_bytes, &rules).end,
+        rules.size_bytes
+    );
 }
 
 #[test]
 fn offsets_at_the_end_of_all_numbers() {
-    let rules = Rules { size_bytes: u64::MAX, ..rules() };
+    let rules = Rules {
+        size_bytes: u64::MAX,
+        ..rules()
+    };
     let mut windows = Windows::default();
     let at = u64::MAX - 10_000;
     for _ in 0..2 {

@@ -129,7 +129,12 @@ mod tests {
         let workers = Workers::new();
         let (ran, names) = channel();
         for left in 1..=10 {
-            let job = Steps { left, leave: None, ran: ran.clone(), owner: None };
+            let job = Steps {
+                left,
+                leave: None,
+                ran: ran.clone(),
+                owner: None,
+            };
             assert!(workers.send(job).is_ok());
         }
         drop(ran);
@@ -168,7 +173,10 @@ mod tests {
     #[test]
     fn a_job_may_hold_the_last_of_its_owner() {
         let dropped = Arc::new(AtomicUsize::new(0));
-        let owner = Arc::new(Owner { workers: Workers::new(), dropped: Arc::clone(&dropped) });
+        let owner = Arc::new(Owner {
+            workers: Workers::new(),
+            dropped: Arc::clone(&dropped),
+        });
         let (give_leave, leave) = channel();
         let (ran, names) = channel();
         let job = Steps {

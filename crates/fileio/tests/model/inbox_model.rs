@@ -26,7 +26,11 @@ fn each_job_comes_out_once_and_closing_ends_all_waits() {
         let senders: Vec<_> = (0..2)
             .map(|sender| {
                 let inbox = Arc::clone(&inbox);
-                thread::spawn(move || (0..3).filter(|n| inbox.push(sender * 3 + n).is_ok()).count())
+                thread::spawn(move || {
+                    (0..3)
+                        .filter(|n| inbox.push(sender * 3 + n).is_ok())
+                        .count()
+                })
             })
             .collect();
         let mut taken = 0;
