@@ -44,7 +44,11 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let scratch = settings.scratch()?;
     let (plain, image) = (scratch.path().join("plain"), scratch.path().join("image"));
     make_data(&plain, len)?;
-    mke2fs(&image, len + len / 4 + (64 << 20), &["-t", "ext4", "-b", "4096"])?;
+    mke2fs(
+        &image,
+        len + len / 4 + (64 << 20),
+        &["-t", "ext4", "-b", "4096"],
+    )?;
 
     let mut options = OpenOptions::new();
     options.engine(settings.engine).cache_bytes(Some(len * 2));
@@ -64,7 +68,12 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         buf.copy_from_slice(&memory[at as usize..at as usize + buf.len()]);
         Ok(())
     };
-    let ways: [(&str, Io<'_>); 4] = [(FILE, &read_file), (RAW, &read_raw), (PREAD, &pread), (COPY, &copy)];
+    let ways: [(&str, Io<'_>); 4] = [
+        (FILE, &read_file),
+        (RAW, &read_raw),
+        (PREAD, &pread),
+        (COPY, &copy),
+    ];
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let counts: Vec<usize> = std::iter::successors(Some(1_usize), |n| Some(n * 2))
         .take_while(|n| *n <= cpus)
@@ -78,11 +87,18 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         }
     }
     let before = (volume.disk().counters(), raw.disk().counters());
-    interleave(&mut outcome, &mut variants, settings.rounds.unwrap_or(15), settings.progress)?;
+    interleave(
+        &mut outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(15),
+        settings.progress,
+    )?;
     drop(variants);
     let missed = volume.disk().counters().since(&before.0).bytes(Op::Read)
         + raw.disk().counters().since(&before.1).bytes(Op::Read);
-    outcome.counters.insert("bytes our reads took from the device".into(), missed as f64);
+    outcome
+        .counters
+        .insert("bytes our reads took from the device".into(), missed as f64);
     bars(&mut outcome, &counts);
     drop(file);
     volume.close().map_err(as_error)?;

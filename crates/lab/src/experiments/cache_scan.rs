@@ -70,14 +70,25 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         Variant::new("stream is written", || sample(Stream::Write)),
         Variant::new("control: least recently used goes", || Ok(control(sizes))),
     ];
-    interleave(&mut outcome, &mut variants, settings.rounds.unwrap_or(5), settings.progress)?;
+    interleave(
+        &mut outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(5),
+        settings.progress,
+    )?;
     drop(variants);
-    outcome.counters.insert("budget, MiB".into(), budget as f64 / f64::from(1 << 20));
+    outcome
+        .counters
+        .insert("budget, MiB".into(), budget as f64 / f64::from(1 << 20));
     for name in ["stream is read", "stream is written"] {
         let samples = outcome.samples(name, "hot hits").to_vec();
         let worst = samples.iter().copied().fold(f64::INFINITY, f64::min);
         if worst.is_finite() {
-            outcome.at_least(&format!("{name}: hits of the hot set, %, the worst sample"), worst, 95.0);
+            outcome.at_least(
+                &format!("{name}: hits of the hot set, %, the worst sample"),
+                worst,
+                95.0,
+            );
         }
     }
     Ok(outcome)
@@ -107,9 +118,13 @@ impl Listener for HotReads {
 /// One run with a cache of its own.
 fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) -> Result<Sample> {
     let mut options = OpenOptions::new();
-    options.engine(settings.engine).cache_bytes(Some(sizes.budget));
+    options
+        .engine(settings.engine)
+        .cache_bytes(Some(sizes.budget));
     let file = options.open_raw(path).map_err(as_error)?;
-    let hot = file.reopen(&throughline::FileOptions::new()).map_err(as_error)?;
+    let hot = file
+        .reopen(&throughline::FileOptions::new())
+        .map_err(as_error)?;
     hot.advise(Advice::Random, 0, 0).map_err(as_error)?;
     let mut random = fastrand::Rng::with_seed(1);
     let mut turn = HotTurn::new(sizes.hot);
@@ -122,7 +137,9 @@ fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) ->
         hot: sizes.hot,
         bytes: AtomicU64::new(0),
     });
-    let subscription = file.disk().subscribe(Arc::clone(&listener) as Arc<dyn Listener>);
+    let subscription = file
+        .disk()
+        .subscribe(Arc::clone(&listener) as Arc<dyn Listener>);
     let meter = Meter::start();
     let mut call = vec![0x5a; CALL_BYTES as usize];
     let mut reads = 0_u64;
@@ -143,7 +160,11 @@ fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) ->
     drop(hot);
     file.close().map_err(as_error)?;
     Ok(vec![
-        ("hot hits", "%", 100.0 * (1.0 - missed / reads.max(1) as f64)),
+        (
+            "hot hits",
+            "%",
+            100.0 * (1.0 - missed / reads.max(1) as f64),
+        ),
         ("stream", "MB/s", spent.mb_per_s(steps(sizes) * CALL_BYTES)),
     ])
 }
@@ -159,7 +180,8 @@ fn hot_reads_a_step(sizes: Sizes) -> u64 {
 
 fn read_hot(hot: &RawFile, block: u64) -> Result<()> {
     let mut buf = [0; READ_BYTES as usize];
-    hot.read_exact_at(block * READ_BYTES, &mut buf).map_err(as_error)
+    hot.read_exact_at(block * READ_BYTES, &mut buf)
+        .map_err(as_error)
 }
 
 /// The hot blocks, all of them in another order each time round.
@@ -259,7 +281,11 @@ mod tests {
     #[test]
     fn the_stream_would_push_the_hot_set_out_of_such_a_cache() {
         let budget = 16 << 20;
-        let sizes = Sizes { budget, hot: budget / 4, stream_file: budget * STREAM_FILE_BUDGETS };
+        let sizes = Sizes {
+            budget,
+            hot: budget / 4,
+            stream_file: budget * STREAM_FILE_BUDGETS,
+        };
         assert!(control(sizes)[0].2 < 10.0);
     }
 }
