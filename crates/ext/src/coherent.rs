@@ -78,14 +78,15 @@ pub(crate) fn before_read(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<(
     let Some(cached) = inode.cached.get() else {
         return Ok(());
     };
-    let committed = map::size(fs, inode)?;
-    if range.end > committed && cached.space.size() > committed {
-        return flush(inode, ALL);
+    let space = &cached.space;
+    if space.dirty_bytes() == 0 && space.size() <= map::size(fs, inode)? {
+        return Ok(());
     }
-    if cached.space.dirty_bytes() > 0 && cached.space.is_dirty(range.clone()) {
-        flush(inode, range)?;
-    }
-    Ok(())
+    let Some(file) = cached.file() else {
+        return Ok(());
+    };
+    let host: Arc<dyn Backing> = file;
+    Ok(coherence::before_direct_read(&host, range)?)
 }
 
 /// For a change of the range on the device: writes the file back as far as that matters, keeps background work out until

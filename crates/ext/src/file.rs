@@ -179,6 +179,11 @@ impl Fs {
         Ok(())
     }
 
+    /// Whether every file may reach there, whatever its format.
+    pub(crate) fn is_within_all_limits(end: u64) -> bool {
+        end <= i32::MAX.unsigned_abs().into()
+    }
+
     /// The buffers as far as the file may reach.
     pub(crate) fn within_limit<'b>(
         &self,

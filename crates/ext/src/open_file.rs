@@ -12,7 +12,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use throughline_fileio::buffered::{self, pause};
+use throughline_fileio::buffered;
 use throughline_fileio::{Accepted, AddressSpace, Backing, ReadStream, Wait};
 
 use crate::cached::CachedFile;
@@ -111,7 +111,8 @@ impl OpenFile {
     ///
     /// # Errors
     /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file, and for one that may only be appended to;
-    /// `WouldBlock` where it would have to wait for dirty memory and may not; `Corrupt`; those of the device.
+    /// `WouldBlock` where it would have to wait for dirty memory, or to pause for what was written before, and may not;
+    /// `Corrupt`; those of the device.
     pub fn write(
         &self,
         buffered: bool,
@@ -130,6 +131,9 @@ impl OpenFile {
         if file::total(bufs) == 0 {
             return Ok((at.unwrap_or_else(|| self.size()), 0));
         }
+        if wait == Wait::No && fs.cache.throttle().would_pause(0).is_some() {
+            return Err(Reason::WouldBlock.into());
+        }
         let (offset, accepted) = match self.write_once(at, bufs, wait) {
             // What others have put by may be more than they will need: it is known when it is written.
             Err(Error::Caller(Reason::NoSpace)) if wait == Wait::Yes && self.others_are_dirty() => {
@@ -139,7 +143,10 @@ impl OpenFile {
             }
             other => other?,
         };
-        pause(&*self.host, accepted);
+        match wait {
+            Wait::Yes => buffered::pause(&*self.host, accepted),
+            Wait::No => fs.cache.throttle().owe(accepted.dirtied_bytes),
+        }
         Ok((offset, accepted.bytes))
     }
 
@@ -206,8 +213,12 @@ impl OpenFile {
         }
         let _extend = inode.extend();
         let offset = at.unwrap_or_else(|| self.size());
-        let bufs = fs.within_limit(inode, offset, bufs)?;
-        let accepted = buffered::write(&self.host, offset, &bufs, wait)?;
+        let accepted = if Fs::is_within_all_limits(offset.saturating_add(file::total(bufs))) {
+            buffered::write(&self.host, offset, bufs, wait)?
+        } else {
+            let bufs = fs.within_limit(inode, offset, bufs)?;
+            buffered::write(&self.host, offset, &bufs, wait)?
+        };
         fs.touch_if_due(inode)?;
         Ok(Some((offset, accepted)))
     }

@@ -121,6 +121,14 @@ impl Image {
         &self.path
     }
 
+    /// A copy of the image as it is now.
+    pub(crate) fn copy(&self) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("image");
+        std::fs::copy(&self.path, &path).expect("a copy");
+        Self { path, _dir: dir }
+    }
+
     pub(crate) fn disk(&self, write: bool) -> Arc<Disk> {
         let device = throughline_device::OpenOptions::new()
             .write(write)

@@ -59,6 +59,12 @@ impl Balloc {
         self.counts.lock().put_by
     }
 
+    /// Blocks that data could have.
+    #[cfg(test)]
+    pub(crate) fn blocks_left(&self) -> u64 {
+        self.counts.lock().left_for(Purpose::Data, self)
+    }
+
     /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found. Where all that is left is
     /// promised to searches under way, which may need less, it waits for them; they wait for nobody.
     pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {

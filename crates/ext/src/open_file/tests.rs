@@ -170,6 +170,9 @@ fn what_a_full_volume_took_is_there() {
             let bytes: usize = taken.iter().map(|(_, len)| len).sum();
             assert!(bytes > 2 << 20, "{what}: only {bytes} were taken");
             file.sync(false).unwrap_or_else(|e| panic!("{what}: {e}"));
+            // All but what one more write could have needed.
+            let left = fs.balloc.blocks_left();
+            assert!(left < 24, "{what}: full with {left} blocks left");
             drop((file, inode));
             close(&image, fs, &what);
 
@@ -460,4 +463,87 @@ fn writers_of_all_kinds_at_once() {
     });
     drop((file, inode));
     close(&image, fs, "writers at once");
+}
+
+#[test]
+fn truncations_meet_running_write_back() {
+    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = open(&image, 2 << 20);
+    let inode = create(&fs, "a");
+    let file = fs.open_file(&inode).expect("open");
+    let size = 1 << 20;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rng = Rng::new(11);
+            for _ in 0..1500 {
+                let at = rng.below(size);
+                write_all(&file, at, &pattern(1, at, 1 + rng.below(20_000) as usize))
+                    .expect("a write");
+            }
+        });
+        let mut rng = Rng::new(12);
+        while !writer.is_finished() {
+            let at = rng.below(size);
+            match rng.below(5) {
+                0 => fs.truncate(&inode, at).expect("truncate"),
+                1 => {
+                    let hole = fs.fallocate(&inode, Fallocate::PunchHole, at, 50_000);
+                    hole.expect("a hole");
+                }
+                2 => fs.sync().expect("sync"),
+                3 => file.start_flush(ALL),
+                _ => {
+                    // Whole bytes of the pattern, or zero.
+                    let seen = read(&file, rng.below(2) == 0, at, 3000);
+                    let right = pattern(1, at, seen.len());
+                    let wrong = seen.iter().zip(&right).position(|(a, b)| a != b && *a != 0);
+                    assert_eq!(wrong, None, "at {at}");
+                }
+            }
+        }
+    });
+    drop((file, inode));
+    close(&image, fs, "truncations");
+}
+
+#[test]
+fn a_crash_leaves_what_was_synced() {
+    for args in [&["-t", "ext4", "-b", "1024"], &["-t", "ext2", "-b", "4096"]] {
+        let Some(image) = Image::make("24M", args) else {
+            continue;
+        };
+        let fs = open(&image, 2 << 20);
+        let inode = create(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        let kept = pattern(1, 0, 1_000_000);
+        write_all(&file, 0, &kept).expect("a write");
+        file.sync(false).expect("sync");
+        write_all(&file, 500_000, &pattern(2, 500_000, 4_000_000)).expect("a write");
+        // What the device holds now, write-back under way.
+        let crashed = image.copy();
+        drop((file, inode));
+        close(&image, fs, "the volume itself");
+
+        crashed.check(&format!("{args:?}"));
+        let fs = Arc::new(
+            crashed
+                .try_open(&OpenOptions::default())
+                .expect("it opens for reading"),
+        );
+        let inode = lookup(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        assert!(file.size() >= 1_000_000, "{args:?}: {}", file.size());
+        assert!(read(&file, true, 0, 500_000) == kept[..500_000], "{args:?}");
+        // What was written over and never synced is old or new, byte for byte, and nobody else's.
+        let len = file.size() as usize - 500_000;
+        let mut old = kept[500_000..].to_vec();
+        old.resize(len, 0);
+        let new = pattern(2, 500_000, len);
+        let seen = read(&file, false, 500_000, len);
+        let wrong = (0..len).find(|at| seen[*at] != old[*at] && seen[*at] != new[*at]);
+        assert_eq!(wrong, None, "{args:?}");
+        fs.shut_down().expect("closing what was only read");
+    }
 }
