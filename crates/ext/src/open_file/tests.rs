@@ -332,7 +332,6 @@ fn operations_of_all_kinds_agree_with_a_model() {
                 "{what}, {buffered} {at} {len}: {done:?}"
             );
         }
-        drop(step);
         drop((file, inode));
         close(&image, fs, &what);
         let fs = open(&image, 2 << 20);
