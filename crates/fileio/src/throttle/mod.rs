@@ -298,6 +298,12 @@ impl Throttle {
         law::chunk_bytes(bandwidth, limit.min(self.process.room.limit_bytes()))
     }
 
+    /// What may be dirty at most, in bytes: by the device's limit and by the process's.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        let device = self.device.room.limit_bytes();
+        device.min(self.process.room.limit_bytes())
+    }
+
     /// What the device takes of write-back, in bytes a second; `None` until it was measured.
     pub fn bandwidth_bytes_per_s(&self) -> Option<u64> {
         let rates = self.device.rates()?;

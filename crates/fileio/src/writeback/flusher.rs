@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use throughline_block::{Stream, Written};
@@ -22,6 +23,9 @@ use crate::error::Error;
 
 /// A run is at least so long, where so much is dirty, and at most.
 const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
+
+/// With a limit of dirty memory so small that a run of [`RUN_BYTES`] would be much of it, at least.
+const LEAST_RUN_BYTES: u64 = 64 << 10;
 
 /// A run of a file that failed, at most: what can be written is not kept from it for long by what cannot.
 const FAILED_RUN_BYTES: u64 = 256 << 10;
@@ -606,23 +610,18 @@ impl Flusher {
         }
     }
 
-    /// The longest run: a part of a chunk, so that what a slow device has done is clean and counted soon, and several are
-    /// in flight.
+    /// The longest run: a part of a chunk, so that what a slow device has done is clean and counted soon, and a part of what
+    /// may be dirty at all, so that several are in flight and others become dirty meanwhile.
     fn run_bytes(&self) -> u64 {
-        let chunk = self.chunk_bytes();
+        let Some(file) = self.files.any() else {
+            return RUN_BYTES.start;
+        };
+        let throttle = file.host.space().cache().throttle();
+        let (chunk, limit) = (throttle.chunk_bytes(), throttle.limit_bytes());
+        let part = (limit / 8).max(LEAST_RUN_BYTES);
         let behind = (chunk / 50).clamp(BEHIND_BYTES, RUN_BYTES.end / 2);
-        self.shared
-            .behind_bytes
-            .store(behind, std::sync::atomic::Ordering::Relaxed);
-        let most = (chunk / 4).clamp(RUN_BYTES.start, RUN_BYTES.end);
-        let at_once = self
-            .files
-            .any()
-            .map(|file| file.host.space().cache().throttle().most_at_once());
-        match at_once {
-            // Limits so small that a run of the usual length would be all that may be dirty.
-            Some(bytes) if bytes < RUN_BYTES.start / 2 => bytes,
-            _ => most,
-        }
+        let behind_bytes = &self.shared.behind_bytes;
+        behind_bytes.store(behind.min(part), Ordering::Relaxed);
+        (chunk / 4).clamp(RUN_BYTES.start, RUN_BYTES.end).min(part)
     }
 }

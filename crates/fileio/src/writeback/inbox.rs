@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::reply::Reply;
 use super::wish::Wish;
@@ -114,10 +114,7 @@ impl Inbox {
     /// Waits for a message; `None` at `until`.
     pub(super) fn wait(&self, until: Option<Instant>) -> Option<Message> {
         let message = match until {
-            Some(until) => match self.from.recv_deadline(until) {
-                Ok(message) => Some(message),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-            },
+            Some(until) => self.from.recv_deadline(until).ok(),
             None => self.from.recv().ok(),
         };
         self.asleep.drop_it();

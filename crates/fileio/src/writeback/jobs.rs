@@ -63,12 +63,14 @@ impl Job {
 
     /// Takes `range` on too.
     fn also(&mut self, range: Range<u64>) {
-        let hull = |one: &Range<u64>| one.start.min(range.start)..one.end.max(range.end);
-        self.range = hull(&self.range);
+        let hull =
+            |one: &Range<u64>, all: Range<u64>| all.start.min(one.start)..all.end.max(one.end);
         // One range is as good as several: what is clean costs next to nothing to pass over.
-        let left = self.scan.iter().fold(range.clone(), |all, one| {
-            all.start.min(one.start)..all.end.max(one.end)
-        });
+        let left = self
+            .scan
+            .iter()
+            .fold(range.clone(), |all, one| hull(one, all));
+        self.range = hull(&self.range, range);
         self.scan.clear();
         self.scan.push_back(left);
     }

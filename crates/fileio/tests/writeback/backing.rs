@@ -10,7 +10,7 @@ use throughline_fileio::{
     Reason, Result, Target,
 };
 
-use crate::fake_mapper::BLOCK;
+use crate::fake_mapper::{BLOCK, FakeMapper};
 
 /// Its blocks are all there, in order.
 pub(crate) struct Flat {
@@ -68,9 +68,22 @@ impl Mapper for Flat {
     }
 }
 
+/// A mapper that can say whether anything is left to be settled.
+pub(crate) trait Settling: Mapper {
+    fn assert_settled(&self) {}
+}
+
+impl Settling for Flat {}
+
+impl Settling for FakeMapper {
+    fn assert_settled(&self) {
+        FakeMapper::assert_settled(self);
+    }
+}
+
 /// A file on the device bytes from `base` on.
 pub(crate) struct FakeFile {
-    mapper: Box<dyn Mapper>,
+    mapper: Box<dyn Settling>,
     space: AddressSpace,
     base: u64,
     blocks: u64,
@@ -91,7 +104,7 @@ impl FakeFile {
     /// Of `blocks` blocks on the device.
     pub(crate) fn new(
         cache: &Arc<PageCache>,
-        mapper: impl Mapper + 'static,
+        mapper: impl Settling + 'static,
         base: u64,
         blocks: u64,
     ) -> Arc<FakeFile> {
@@ -131,6 +144,7 @@ impl FakeFile {
         let room = self.room.lock();
         assert_eq!(room.promised, 0, "promises left");
         assert!(room.runs.is_empty(), "runs left: {:?}", room.runs);
+        self.mapper.assert_settled();
     }
 
     pub(crate) fn promised(&self) -> u64 {

@@ -9,7 +9,7 @@ use throughline_fileio::{Map, buffered};
 
 use crate::backing::{FakeFile, Flat};
 use crate::common::Rng;
-use crate::fake_mapper::{BLOCK, FakeMapper};
+use crate::fake_mapper::{BLOCK, FakeMapper, STALE};
 use crate::hold::HoldDevice;
 use crate::{AtEnd, MIB, cache, memory, on_device, pattern, read, until, write};
 
@@ -20,6 +20,8 @@ fn what_is_written_comes_to_the_device() {
         let blocks = 1024;
         let device = memory(blocks * BLOCK);
         let disk = Disk::new(Arc::clone(&device)).unwrap();
+        disk.write_at(0, &vec![STALE; (blocks * BLOCK) as usize], false)
+            .unwrap();
         let cache = cache(device, 4 * MIB, None, None);
         let mapper = FakeMapper::new(blocks, 40, seed);
         mapper.preallocate(100, 50);
