@@ -85,6 +85,40 @@ impl Disk {
         self.device.allocate(offset, len).map_err(failed)
     }
 
+    /// Reserves space for a range of the device, a regular file, and leaves its length as it is.
+    ///
+    /// # Errors
+    /// As [`Disk::allocate`].
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let failed = |source| Error::device(Op::Write, offset, len, source);
+        self.device.reserve(offset, len).map_err(failed)
+    }
+
+    /// Whether [`Disk::set_len`] can change the length.
+    pub fn is_resizable(&self) -> bool {
+        self.device.is_resizable()
+    }
+
+    /// The first byte at or behind `offset` that has a place on the host's disk, as far as it tells; `None` where there is
+    /// none up to the end.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        let failed = |source| Error::device(Op::Read, offset, 0, source);
+        self.device.seek_data(offset).map_err(failed)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where
+    /// `offset` is behind the last byte.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        let failed = |source| Error::device(Op::Read, offset, 0, source);
+        self.device.seek_hole(offset).map_err(failed)
+    }
+
     /// The size in bytes that bios aim at: what was chosen, else what is derived from the device.
     pub fn bio_target_bytes(&self) -> u32 {
         self.target.bytes()

@@ -50,6 +50,43 @@ pub trait BlockDevice: Send + Sync {
             "only a regular file can have space reserved",
         ))
     }
+
+    /// As [`allocate`](BlockDevice::allocate), and the length stays as it is: space behind the end is there for writes
+    /// to come, until the length is set.
+    ///
+    /// # Errors
+    /// As there.
+    fn reserve(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let _ = (offset_bytes, len_bytes);
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "only a regular file can have space reserved",
+        ))
+    }
+
+    /// Whether [`set_len`](BlockDevice::set_len) can change the length.
+    fn is_resizable(&self) -> bool {
+        false
+    }
+
+    /// The first byte at or behind `offset_bytes` that has a place on the disk, as far as the system tells; `None` where
+    /// there is none up to the end.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn seek_data(&self, offset_bytes: u64) -> io::Result<Option<u64>> {
+        Ok((offset_bytes < self.len_bytes()).then_some(offset_bytes))
+    }
+
+    /// The first byte at or behind `offset_bytes` that is in a hole, of which there is one behind the end; `None` where
+    /// `offset_bytes` is behind the last byte.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn seek_hole(&self, offset_bytes: u64) -> io::Result<Option<u64>> {
+        let end = self.len_bytes();
+        Ok((offset_bytes < end).then_some(end))
+    }
 }
 
 /// One thread's way to a device.

@@ -33,6 +33,15 @@ impl Gate {
         mine.read()
     }
 
+    /// As [`Gate::shared`], unless someone is in exclusively or about to be.
+    pub(crate) fn try_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        match self.mine.get() {
+            Some(mine) => mine.try_read(),
+            // The thread's first time: its lock is entered among the others.
+            None => Some(self.shared()),
+        }
+    }
+
     /// Runs `f` while no one else is in.
     pub(crate) fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let all = self.all.lock();

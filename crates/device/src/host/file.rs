@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use rustix::ioctl;
 
@@ -84,6 +84,24 @@ impl HostFile {
         fallocate(self.fd(), FallocateFlags::empty(), offset_bytes, len_bytes)?;
         self.written_to(offset_bytes.saturating_add(len_bytes));
         Ok(())
+    }
+
+    pub(crate) fn reserve(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        Ok(fallocate(
+            self.fd(),
+            FallocateFlags::KEEP_SIZE,
+            offset_bytes,
+            len_bytes,
+        )?)
+    }
+
+    /// Where the next data or hole is; `None` behind the last. It moves the open file's own position, which nothing uses.
+    pub(crate) fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
+        match seek(self.fd(), to) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The `fallocate` mode that does `op`; `None` where it is an ioctl ([`discard_blocks`]) instead.

@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::fs::SeekFrom;
 
 pub(crate) use discover::{is_block_device, may_be_direct};
 pub use lock::LockMode;
@@ -118,5 +119,31 @@ impl BlockDevice for HostDevice {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         self.file.allocate(offset_bytes, len_bytes)
+    }
+
+    fn reserve(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        if self.file.info.kind != DeviceKind::RegularFile {
+            let why = "only a regular file can have space reserved";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        self.file.reserve(offset_bytes, len_bytes)
+    }
+
+    fn is_resizable(&self) -> bool {
+        self.file.info.kind == DeviceKind::RegularFile
+    }
+
+    fn seek_data(&self, offset_bytes: u64) -> io::Result<Option<u64>> {
+        match self.file.info.kind {
+            DeviceKind::RegularFile => self.file.seek(SeekFrom::Data(offset_bytes)),
+            _ => Ok((offset_bytes < self.len_bytes()).then_some(offset_bytes)),
+        }
+    }
+
+    fn seek_hole(&self, offset_bytes: u64) -> io::Result<Option<u64>> {
+        match self.file.info.kind {
+            DeviceKind::RegularFile => self.file.seek(SeekFrom::Hole(offset_bytes)),
+            _ => Ok((offset_bytes < self.len_bytes()).then(|| self.len_bytes())),
+        }
     }
 }

@@ -1,0 +1,149 @@
+//! [`Core`], what is known of a raw file, and [`Cached`], the file as the page cache sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throughline_block::Disk;
+
+use super::identity;
+use super::room::{self, Room};
+use crate::cache::{AddressSpace, Backing, Holes};
+use crate::error::Result;
+use crate::mapper::{Claim, Map, MappedExtent, Mapper, Target};
+
+/// The granularity of what is cached, where the device allows it.
+const UNIT_BYTES: u32 = 4096;
+
+/// What the file is, cached or not.
+pub(super) struct Core {
+    pub(super) disk: Arc<Disk>,
+    /// The length in bytes, as far as the data is on the device. Of a plain file that has bytes in the cache the host's
+    /// length may differ: it is in whole blocks, and set to the byte when the file is synced or closed.
+    pub(super) committed: AtomicU64,
+    pub(super) room: Room,
+}
+
+impl Core {
+    pub(super) fn new(disk: Arc<Disk>) -> Core {
+        Core {
+            committed: AtomicU64::new(disk.len_bytes()),
+            room: Room::default(),
+            disk,
+        }
+    }
+
+    pub(super) fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn can_grow(&self) -> bool {
+        self.disk.is_resizable()
+    }
+}
+
+/// The file as the page cache sees it. It keeps the device open, and the cache alive.
+pub(super) struct Cached {
+    pub(super) core: Arc<Core>,
+    pub(super) space: AddressSpace,
+}
+
+/// Of a device whose length is odd, the largest unit that divides it: nothing is cached behind its end.
+pub(super) fn unit_of(disk: &Disk) -> u32 {
+    let logical = identity::logical_bytes(disk);
+    let mut unit = logical.max(UNIT_BYTES);
+    while unit > logical && !disk.is_resizable() && !disk.len_bytes().is_multiple_of(unit.into()) {
+        unit /= 2;
+    }
+    unit
+}
+
+impl Map for Cached {
+    fn block_bytes(&self) -> u32 {
+        self.space.block_bytes()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.core.committed()
+    }
+
+    fn map(&self, file_offset: u64, len: u64) -> Result<MappedExtent> {
+        let on_device = identity::end_of_blocks(&self.core.disk).saturating_sub(file_offset);
+        let (len, target) = match on_device {
+            0 => (len, Target::Hole),
+            _ => (
+                len.min(on_device),
+                Target::Data {
+                    device_offset: file_offset,
+                },
+            ),
+        };
+        Ok(MappedExtent {
+            file_offset,
+            len,
+            target,
+        })
+    }
+}
+
+impl Backing for Cached {
+    fn space(&self) -> &AddressSpace {
+        &self.space
+    }
+
+    /// Nothing is to be accounted for: what has room keeps it, and is known to.
+    fn reserve(&self, file_offset: u64, len: u64) -> Result<Holes> {
+        let core = &self.core;
+        if core.can_grow() {
+            let end = file_offset.saturating_add(len);
+            core.room
+                .take(&core.disk, file_offset, end, self.space.size())?;
+        }
+        Ok(Holes::default())
+    }
+
+    fn unreserve(&self, _units: u64) {}
+
+    fn writer(self: Arc<Self>, _file_offset: u64, _len: u64) -> Result<Box<dyn Mapper>> {
+        Ok(Box::new(RunWriter { file: self }))
+    }
+}
+
+/// The mapper of one run of write-back. It runs as background work, so nobody sets the file's length meanwhile.
+struct RunWriter {
+    file: Arc<Cached>,
+}
+
+impl Map for RunWriter {
+    fn block_bytes(&self) -> u32 {
+        self.file.block_bytes()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.file.size_bytes()
+    }
+
+    fn map(&self, file_offset: u64, len: u64) -> Result<MappedExtent> {
+        self.file.map(file_offset, len)
+    }
+}
+
+impl Mapper for RunWriter {
+    /// The host's file is made long enough first: writes in parallel behind its end would be one after the other there.
+    fn claim(&self, file_offset: u64, len: u64) -> Result<Claim> {
+        let disk = &self.file.core.disk;
+        let end = file_offset.saturating_add(len);
+        if self.file.core.can_grow() && end > identity::end_of_blocks(disk) {
+            disk.set_len(end).map_err(room::told)?;
+        }
+        identity::claim(disk, file_offset, len)
+    }
+
+    fn commit(&self, _claims: &[Claim], new_size: Option<u64>) -> Result<()> {
+        if let Some(size) = new_size {
+            self.file.core.committed.fetch_max(size, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn abandon(&self, _claims: &[Claim]) {}
+}

@@ -1,0 +1,154 @@
+//! Buffered I/O on a raw file: the locks around [`crate::buffered`].
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::backing::{self, Cached};
+use super::{RawFile, total};
+use crate::buffered;
+use crate::cache::{Accepted, AddressSpace, Backing, PageCache};
+use crate::error::{Reason, Result};
+use crate::readahead::ReadStream;
+use crate::throttle::Wait;
+
+/// No file of the host is longer.
+const MAX_BYTES: u64 = i64::MAX as u64;
+
+impl RawFile {
+    /// The file as the cache sees it; from now on it is cached.
+    pub fn cached(&self) -> Arc<dyn Backing> {
+        self.made_cached()
+    }
+
+    fn made_cached(&self) -> Arc<Cached> {
+        if let Some(cached) = self.cached.get() {
+            return Arc::clone(cached);
+        }
+        // Direct writes that go beside each other see no cache, so none comes into being beside them.
+        self.gate.exclusive(|| {
+            let cached = self.cached.get_or_init(|| {
+                let disk = Arc::clone(self.disk());
+                let unit = backing::unit_of(&disk);
+                let cache = PageCache::new(disk, &self.options);
+                Arc::new(Cached {
+                    space: AddressSpace::new(cache, self.core.committed(), unit),
+                    core: Arc::clone(&self.core),
+                })
+            });
+            Arc::clone(cached)
+        })
+    }
+
+    /// Reads through the cache, reading ahead as `stream` says. How many bytes there were, fewer only at the end.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn read_buffered(
+        &self,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+        stream: &ReadStream,
+    ) -> Result<usize> {
+        let cached = self.made_cached();
+        if let [one] = bufs
+            && let Some(read) = cached.space.read_cached(offset, one)
+        {
+            return Ok(read);
+        }
+        let host: Arc<dyn Backing> = cached;
+        let _beside_others = self.gate.shared();
+        buffered::read(&host, offset, bufs, stream)
+    }
+
+    /// Writes into the cache, at `at` or, where that is `None`, at the end; where the bytes are, and how many were
+    /// written: fewer than given only where an error or the device's end came after them.
+    ///
+    /// # Errors
+    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; [`Reason::WouldBlock`] where it would have to wait
+    /// and may not; the device's, where a block is changed in part; write-back's, where memory is full of what it cannot
+    /// write.
+    pub fn write_buffered(
+        &self,
+        at: Option<u64>,
+        bufs: &[IoSlice<'_>],
+        wait: Wait,
+    ) -> Result<(u64, usize)> {
+        self.check_writable()?;
+        let host: Arc<dyn Backing> = self.made_cached();
+        let (offset, accepted) = match wait {
+            Wait::Yes => {
+                let _beside_others = self.gate.shared();
+                self.write_shared(&host, at, bufs, wait)?
+            }
+            Wait::No => {
+                let _beside_others = self.gate.try_shared().ok_or(Reason::WouldBlock)?;
+                self.write_shared(&host, at, bufs, wait)?
+            }
+        };
+        if wait == Wait::Yes {
+            buffered::pause(&*host, accepted);
+        }
+        Ok((offset, accepted.bytes))
+    }
+
+    /// With the gate held shared.
+    fn write_shared(
+        &self,
+        host: &Arc<dyn Backing>,
+        at: Option<u64>,
+        bufs: &[IoSlice<'_>],
+        wait: Wait,
+    ) -> Result<(u64, Accepted)> {
+        let size = || host.space().size();
+        let len = total(bufs);
+        let ends_inside = |at: u64| at.checked_add(len).is_some_and(|end| end <= size());
+        if let Some(at) = at.filter(|at| ends_inside(*at)) {
+            return Ok((at, buffered::write(host, at, bufs, wait)?));
+        }
+        let _extending = match wait {
+            Wait::Yes => self.extend.lock(),
+            Wait::No => self.extend.try_lock().ok_or(Reason::WouldBlock)?,
+        };
+        let at = at.unwrap_or_else(size);
+        let bufs = self.within_limit(at, bufs)?;
+        Ok((at, buffered::write(host, at, &bufs, wait)?))
+    }
+
+    /// The pieces of memory as far as the file may reach.
+    fn within_limit<'b>(&self, at: u64, bufs: &'b [IoSlice<'_>]) -> Result<Vec<IoSlice<'b>>> {
+        let (limit, past) = match self.core.can_grow() {
+            true => (MAX_BYTES, Reason::TooLarge),
+            false => (self.len(), Reason::NoSpace),
+        };
+        let mut left = limit.saturating_sub(at);
+        if left == 0 && total(bufs) > 0 {
+            return Err(past.into());
+        }
+        let mut within = Vec::with_capacity(bufs.len());
+        for buf in bufs {
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+            within.push(IoSlice::new(&buf[..len]));
+            left -= len as u64;
+        }
+        Ok(within)
+    }
+
+    /// Writes back what is dirty in the range and waits for it.
+    ///
+    /// # Errors
+    /// What write-back met, again at each call until it can be done.
+    pub fn flush_range(&self, range: Range<u64>) -> Result<()> {
+        match self.host() {
+            Some(host) => buffered::flush(&host, range),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts writing back what is dirty in the range, and does not wait.
+    pub fn start_flush(&self, range: Range<u64>) {
+        if let Some(host) = self.host() {
+            buffered::start_flush(&host, range);
+        }
+    }
+}

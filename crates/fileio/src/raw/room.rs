@@ -1,0 +1,168 @@
+//! Room on the host's disk for what is written to a plain file: had before the bytes are accepted.
+//!
+//! Space is reserved ahead of a growing file with its length left alone, in steps that grow with the file, since each is
+//! a system call that waits for the I/O in flight. In the holes of a sparse file exactly what is asked is reserved.
+//!
+//! Invariants:
+//! - What is noted as known is allocated: writing it needs no room. What is not noted may be, too.
+//! - Where the file system cannot reserve, nothing is promised: a full disk shows at write-back then, and at the sync.
+//!   A promise is worth what the host's file system makes of it: one that never overwrites in place may need room again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use throughline_block::{Disk, Error as DiskError};
+
+use crate::error::{Error, Reason, Result};
+
+/// What is reserved ahead of a growing file, at least and at most, in bytes.
+const MIN_AHEAD_BYTES: u64 = 256 << 10;
+const MAX_AHEAD_BYTES: u64 = 64 << 20;
+/// Known pieces of a sparse file that are kept in mind. With more, all are forgotten, and asked for again.
+const MAX_PIECES: usize = 1024;
+/// Reserved ranges begin and end on multiples of this.
+const UNIT_BYTES: u64 = 4096;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Every byte before this is allocated.
+    dense_until: AtomicU64,
+    /// The file system cannot reserve.
+    in_vain: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// It is known where the first hole of the file as it was opened is.
+    looked: bool,
+    /// Allocated pieces behind `dense_until`: begin → end. They do not touch.
+    pieces: BTreeMap<u64, u64>,
+}
+
+impl Room {
+    /// Has room for `offset..end` of a file of `size` bytes.
+    pub(super) fn take(&self, disk: &Disk, offset: u64, end: u64, size: u64) -> Result<()> {
+        if end <= self.dense_until.load(Ordering::Acquire) || self.in_vain.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        if !state.looked {
+            state.looked = true;
+            // What cannot be found out is reserved again, which does no harm.
+            let hole = disk.seek_hole(0).ok().flatten().unwrap_or(0);
+            self.dense_until
+                .store(hole - hole % UNIT_BYTES, Ordering::Release);
+        }
+        let dense = self.dense_until.load(Ordering::Acquire);
+        let begin = offset.max(dense) / UNIT_BYTES * UNIT_BYTES;
+        let end = end.checked_next_multiple_of(UNIT_BYTES).unwrap_or(end);
+        if end <= dense || state.knows(begin, end) {
+            return Ok(());
+        }
+        let ahead = state.ahead(begin, end, dense, size);
+        let done = match reserve(disk, begin, end.saturating_add(ahead)) {
+            Err(Error::Caller(_)) if ahead > 0 => reserve(disk, begin, end).map(|()| end),
+            other => other.map(|()| end.saturating_add(ahead)),
+        };
+        match done {
+            Ok(until) => {
+                self.note(&mut state, begin, until);
+                Ok(())
+            }
+            Err(Error::Unsupported(_)) => {
+                self.in_vain.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether anything may be reserved behind byte `size`.
+    pub(super) fn reaches_behind(&self, size: u64) -> bool {
+        let state = self.state.lock();
+        let last = state.pieces.last_key_value().map_or(0, |(_, end)| *end);
+        let end = self.dense_until.load(Ordering::Acquire).max(last);
+        // Before the file was looked at nothing was reserved.
+        state.looked && end > size.saturating_add(UNIT_BYTES)
+    }
+
+    /// What lies at or behind `offset` may have lost its place.
+    pub(super) fn forget_from(&self, offset: u64) {
+        let mut state = self.state.lock();
+        let offset = offset - offset % UNIT_BYTES;
+        self.dense_until.fetch_min(offset, Ordering::AcqRel);
+        drop(state.pieces.split_off(&offset));
+        if let Some((_, end)) = state.pieces.iter_mut().next_back() {
+            *end = (*end).min(offset);
+        }
+    }
+
+    fn note(&self, state: &mut State, begin: u64, end: u64) {
+        let (mut begin, mut end) = (begin, end);
+        // Pieces do not touch, so that at most one before the range does, and those that begin in it.
+        let before = state.pieces.range(..begin).next_back();
+        if let Some((from, until)) = before.map(|(f, u)| (*f, *u)).filter(|(_, u)| *u >= begin) {
+            begin = from;
+            end = end.max(until);
+        }
+        let inside: Vec<u64> = state.pieces.range(begin..=end).map(|(f, _)| *f).collect();
+        for from in inside {
+            end = end.max(state.pieces.remove(&from).unwrap_or(0));
+        }
+        if begin <= self.dense_until.load(Ordering::Acquire) {
+            self.dense_until.fetch_max(end, Ordering::AcqRel);
+            return;
+        }
+        if state.pieces.len() >= MAX_PIECES {
+            state.pieces.clear();
+        }
+        state.pieces.insert(begin, end);
+    }
+}
+
+impl State {
+    fn knows(&self, begin: u64, end: u64) -> bool {
+        let before = self.pieces.range(..=begin).next_back();
+        before.is_some_and(|(_, until)| *until >= end)
+    }
+
+    /// How much to reserve behind `end`: nothing inside the file, where it would fill holes for good.
+    fn ahead(&self, begin: u64, end: u64, dense: u64, size: u64) -> u64 {
+        if end < size {
+            return 0;
+        }
+        let run_begin = self
+            .pieces
+            .range(..begin)
+            .next_back()
+            .filter(|(_, until)| **until == begin)
+            .map(|(from, _)| *from);
+        let run = match run_begin {
+            _ if begin == dense => end,
+            Some(from) => end - from,
+            None => end - begin,
+        };
+        run.clamp(MIN_AHEAD_BYTES, MAX_AHEAD_BYTES) / UNIT_BYTES * UNIT_BYTES
+    }
+}
+
+fn reserve(disk: &Disk, begin: u64, end: u64) -> Result<()> {
+    disk.reserve(begin, end - begin).map_err(told)
+}
+
+/// What the host says of a file, in our words where it is no fault of the device.
+pub(super) fn told(error: DiskError) -> Error {
+    let DiskError::Device { source, .. } = &error else {
+        return error.into();
+    };
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Reason::NoSpace.into(),
+        io::ErrorKind::FileTooLarge => Reason::TooLarge.into(),
+        io::ErrorKind::Unsupported => Error::Unsupported(error.to_string()),
+        _ => error.into(),
+    }
+}
