@@ -23,6 +23,7 @@
 //! - Errors say whose fault they are; see [`Error`].
 #![forbid(unsafe_code)]
 
+mod cache;
 mod copy;
 mod cursor;
 mod dir;
@@ -39,6 +40,7 @@ mod source;
 mod time;
 mod volume;
 
+pub use cache::CacheState;
 pub use cursor::Cursor;
 pub use dir::{Dir, DirEntry, ReadDir};
 pub use error::{Error, Result};
@@ -53,5 +55,7 @@ pub use raw::RawFile;
 pub use throughline_block::{BioInfo, Event, Listener, Subscription};
 pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
 pub use throughline_ext::{Corrupt, Fallocate, Reason, RenameMode, StatFs};
-pub use throughline_fileio::DirtyLimits;
+pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
+pub use throughline_fileio::writeback::WritebackCounts;
+pub use throughline_fileio::{DirtyLimits, PageCache};
 pub use volume::Volume;

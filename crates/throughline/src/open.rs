@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
 use throughline_ext::{Fs, Reason};
-use throughline_fileio::DirtyLimits;
+use throughline_fileio::{CacheOptions, DirtyLimits};
 
 use crate::error::{Error, Result};
 use crate::mode::FileOptions;
@@ -186,7 +186,16 @@ impl OpenOptions {
 
     fn raw(&self, disk: Arc<Disk>) -> RawFile {
         let mode = FileOptions::new().direct(!self.buffered).mode();
-        RawFile::new(throughline_fileio::RawFile::new(disk), mode)
+        let file = throughline_fileio::RawFile::with_cache(disk, self.cache_options());
+        RawFile::new(file, mode)
+    }
+
+    fn cache_options(&self) -> CacheOptions {
+        let mut options = CacheOptions::default();
+        options.budget_bytes = self.cache_bytes;
+        options.dirty = self.dirty_limits;
+        options.readahead_max_bytes = self.readahead_max_bytes;
+        options
     }
 
     fn disk(&self, path: &Path) -> Result<Arc<Disk>> {

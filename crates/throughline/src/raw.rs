@@ -4,7 +4,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use throughline_block::Disk;
+use throughline_fileio::PageCache;
 
+use crate::cache::CacheState;
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::mode::{FileOptions, Mode};
@@ -44,13 +46,27 @@ impl RawFile {
         self.file.disk()
     }
 
-    /// Writes back what is dirty and closes this handle; the file closes with its last one.
+    /// Its page cache, once it has come to use one.
+    pub fn cache(&self) -> Option<&Arc<PageCache>> {
+        self.file.cache()
+    }
+
+    /// The state of its page cache, once it has come to use one.
+    pub fn cache_state(&self) -> Option<CacheState> {
+        self.cache().map(|cache| CacheState::of(cache))
+    }
+
+    /// Closes this handle; with the last one, writes back what is dirty and closes the file. Unlike [`Handle::sync`], this
+    /// promises nothing about a power loss. A handle that is dropped does the same and writes errors to the log.
     ///
     /// # Errors
-    /// What write-back met; the data that could not be written is then lost with the last handle. Call
-    /// [`Handle::sync`] before, where that is not to happen.
+    /// What write-back met: the data that could not be written is lost then, so sync before, where that must not be.
     pub fn close(self) -> Result<()> {
-        self.sync_data()
+        drop(self.handle);
+        match Arc::try_unwrap(self.file) {
+            Ok(file) => Ok(file.close()?),
+            Err(shared) => Ok(shared.flush_range(0..u64::MAX)?),
+        }
     }
 }
 

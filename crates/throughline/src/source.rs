@@ -131,25 +131,31 @@ impl Source for RawFile {
 
     fn read(
         &self,
-        _direct: bool,
-        _stream: &ReadStream,
+        direct: bool,
+        stream: &ReadStream,
         offset: u64,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
-        Ok(self.read_vectored_at(offset, bufs)?)
+        Ok(if direct {
+            self.read_vectored_at(offset, bufs)?
+        } else {
+            self.read_buffered(offset, bufs, stream)?
+        })
     }
 
     fn write(
         &self,
-        _direct: bool,
+        direct: bool,
         at: At,
         bufs: &[IoSlice<'_>],
-        _wait: Wait,
+        wait: Wait,
     ) -> Result<(u64, usize)> {
-        match at {
-            At::Offset(offset) => Ok((offset, self.write_vectored_at(offset, bufs)?)),
-            At::End => Ok(self.append(bufs)?),
-        }
+        Ok(match at {
+            At::Offset(offset) if direct => (offset, self.write_vectored_at(offset, bufs)?),
+            At::End if direct => self.append(bufs)?,
+            At::Offset(offset) => self.write_buffered(Some(offset), bufs, wait)?,
+            At::End => self.write_buffered(None, bufs, wait)?,
+        })
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
@@ -160,7 +166,11 @@ impl Source for RawFile {
         })
     }
 
-    fn sync_range(&self, _range: Range<u64>, _how: SyncRange) -> Result<()> {
+    fn sync_range(&self, range: Range<u64>, how: SyncRange) -> Result<()> {
+        match how {
+            SyncRange::Start => self.start_flush(range),
+            SyncRange::Wait => self.flush_range(range)?,
+        }
         Ok(())
     }
 
@@ -177,17 +187,29 @@ impl Source for RawFile {
             return Err(Reason::Invalid("an empty range").into());
         }
         match mode {
-            Fallocate::Allocate => Ok(RawFile::allocate(self, offset, len)?),
-            other => Err(Error::Unsupported(format!("{other:?} of a raw file"))),
+            Fallocate::Allocate => RawFile::allocate(self, offset, len, false)?,
+            Fallocate::KeepSize => RawFile::allocate(self, offset, len, true)?,
+            Fallocate::PunchHole => self.punch_hole(offset, len)?,
+            Fallocate::ZeroRangeKeepSize => self.zero_range(offset, len)?,
+            Fallocate::ZeroRange => {
+                let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
+                if end > self.len() {
+                    RawFile::allocate(self, offset, len, false)?;
+                }
+                self.zero_range(offset, len)?;
+            }
+            Fallocate::Collapse | Fallocate::Insert => {
+                return Err(Error::Unsupported(format!("{mode:?} of a raw file")));
+            }
         }
+        Ok(())
     }
 
     fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        Ok((offset < self.len()).then_some(offset))
+        Ok(RawFile::seek_data(self, offset)?)
     }
 
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        let len = self.len();
-        Ok((offset < len).then_some(len))
+        Ok(RawFile::seek_hole(self, offset)?)
     }
 }

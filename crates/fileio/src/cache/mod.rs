@@ -76,6 +76,8 @@ pub struct CacheOptions {
     pub budget_bytes: Option<u64>,
     /// Limits of dirty memory.
     pub dirty: DirtyLimits,
+    /// The longest that is read ahead, in bytes (0: nothing); `None`: derived from the device.
+    pub readahead_max_bytes: Option<u64>,
 }
 
 /// Everything cached of one device, with its budget, its flusher, its throttle and its readers ahead.
@@ -144,9 +146,14 @@ impl PageCache {
         self.writeback.close();
     }
 
-    /// Memory for folios: the budget, and what is in use, in bytes.
+    /// Memory for folios: the budget, in bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.pool.max_bytes()
+    }
+
+    /// Memory for folios that is in use, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.pool.used_bytes()
     }
 
     /// Changes the budget: what is too much is given back as it becomes clean.

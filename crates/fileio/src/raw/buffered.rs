@@ -76,19 +76,33 @@ impl RawFile {
     ) -> Result<(u64, usize)> {
         self.check_writable()?;
         let host: Arc<dyn Backing> = self.made_cached();
-        let (offset, accepted) = match wait {
-            Wait::Yes => {
-                let _beside_others = self.gate.shared();
-                self.write_shared(&host, at, bufs, wait)?
-            }
-            Wait::No => {
-                let _beside_others = self.gate.try_shared().ok_or(Reason::WouldBlock)?;
-                self.write_shared(&host, at, bufs, wait)?
-            }
-        };
-        if wait == Wait::Yes {
-            buffered::pause(&*host, accepted);
+        if wait == Wait::No {
+            return self.try_write(&host, at, bufs);
         }
+        let (offset, accepted) = {
+            let _beside_others = self.gate.shared();
+            self.write_shared(&host, at, bufs, wait)?
+        };
+        buffered::pause(&*host, accepted);
+        Ok((offset, accepted.bytes))
+    }
+
+    /// What is dirtied is paid for by a later write, which may have to wait for it.
+    fn try_write(
+        &self,
+        host: &Arc<dyn Backing>,
+        at: Option<u64>,
+        bufs: &[IoSlice<'_>],
+    ) -> Result<(u64, usize)> {
+        let throttle = host.space().cache().throttle();
+        if throttle.would_pause(0).is_some() {
+            return Err(Reason::WouldBlock.into());
+        }
+        let (offset, accepted) = {
+            let _beside_others = self.gate.try_shared().ok_or(Reason::WouldBlock)?;
+            self.write_shared(host, at, bufs, Wait::No)?
+        };
+        throttle.owe(accepted.dirtied_bytes);
         Ok((offset, accepted.bytes))
     }
 
