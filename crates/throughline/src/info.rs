@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use throughline_device::{DeviceKind, Limits, Op};
 use throughline_ext::{Compat, Fs, Incompat, RoCompat, StatFs, State, Superblock};
 
+use crate::cache::CacheState;
 use crate::error::Result;
 
 /// What `throughline info` shows.
@@ -47,6 +48,8 @@ pub struct VolumeInfo {
     pub last_mounted: String,
     /// The device below.
     pub device: DeviceState,
+    /// The page cache.
+    pub cache: CacheState,
 }
 
 /// The state of a volume's journal.
@@ -145,6 +148,7 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
         checked: moment(sb.lastcheck()),
         last_mounted: String::from_utf8_lossy(sb.last_mounted()).into_owned(),
         device: device_of(fs),
+        cache: CacheState::of(fs.cache()),
         space,
     })
 }

@@ -156,6 +156,7 @@ impl OpenOptions {
         let mut options = throughline_ext::OpenOptions::default();
         options.write = !self.read_only;
         options.allow_unclean = self.allow_unclean;
+        options.cache = self.cache_options();
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
             return Err(Error::Unsupported(format!("writing: {why}")));

@@ -65,41 +65,62 @@ impl Source for Held {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok(self.fs().metadata(&self.inode)?.size_bytes)
+        match self.was_buffered() {
+            Some(open) => Ok(open.size()),
+            None => Ok(self.fs().metadata(&self.inode)?.size_bytes),
+        }
     }
 
     fn read(
         &self,
-        _direct: bool,
-        _stream: &ReadStream,
+        direct: bool,
+        stream: &ReadStream,
         offset: u64,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
-        Ok(self.fs().read_at(&self.inode, offset, bufs)?)
+        if direct {
+            return Ok(self.fs().read_at(&self.inode, offset, bufs)?);
+        }
+        Ok(self.buffered()?.read(true, offset, bufs, stream)?)
     }
 
     fn write(
         &self,
-        _direct: bool,
+        direct: bool,
         at: At,
         bufs: &[IoSlice<'_>],
-        _wait: Wait,
+        wait: Wait,
     ) -> Result<(u64, usize)> {
-        match at {
-            At::Offset(offset) => Ok((offset, self.fs().write_at(&self.inode, offset, bufs)?)),
-            At::End => Ok(self.fs().append(&self.inode, bufs)?),
+        Ok(match at {
+            At::Offset(offset) if direct => {
+                (offset, self.fs().write_at(&self.inode, offset, bufs)?)
+            }
+            At::End if direct => self.fs().append(&self.inode, bufs)?,
+            At::Offset(offset) => self.buffered()?.write(true, Some(offset), bufs, wait)?,
+            At::End => self.buffered()?.write(true, None, bufs, wait)?,
+        })
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        Ok(if data_only {
+            self.fs().sync_data(&self.inode)?
+        } else {
+            self.fs().sync_file(&self.inode)?
+        })
+    }
+
+    fn sync_range(&self, range: Range<u64>, how: SyncRange) -> Result<()> {
+        // Another handle may have written through the cache.
+        let open = self.buffered()?;
+        match how {
+            SyncRange::Start => open.start_flush(range),
+            SyncRange::Wait => open.flush_range(range)?,
         }
-    }
-
-    fn sync(&self, _data_only: bool) -> Result<()> {
-        Ok(self.fs().sync_file(&self.inode)?)
-    }
-
-    fn sync_range(&self, _range: Range<u64>, _how: SyncRange) -> Result<()> {
         Ok(())
     }
 
-    fn advise(&self, _stream: &ReadStream, _advice: Advice, _range: Range<u64>) -> Result<()> {
+    fn advise(&self, stream: &ReadStream, advice: Advice, range: Range<u64>) -> Result<()> {
+        let _ = (stream, advice, range);
         Ok(())
     }
 
@@ -174,7 +195,8 @@ impl Source for RawFile {
         Ok(())
     }
 
-    fn advise(&self, _stream: &ReadStream, _advice: Advice, _range: Range<u64>) -> Result<()> {
+    fn advise(&self, stream: &ReadStream, advice: Advice, range: Range<u64>) -> Result<()> {
+        let _ = (stream, advice, range);
         Ok(())
     }
 

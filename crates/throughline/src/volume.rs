@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use throughline_block::{Listener, Subscription};
-use throughline_ext::{Fs, Inode, InodeNumber, Reason, RenameMode, StatFs};
-use throughline_fileio::DirtyLimits;
+use throughline_ext::{Fs, Inode, InodeNumber, OpenFile, Reason, RenameMode, StatFs};
+use throughline_fileio::{DirtyLimits, PageCache};
 
+use crate::cache::CacheState;
 use crate::dir::{Dir, ReadDir};
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -18,35 +19,70 @@ use crate::open::OpenOptions;
 
 /// An open ext2, ext3 or ext4 volume. Clones are handles on the same one; all threads may use it at once.
 ///
-/// [`Volume::close`] ends it and says what went wrong; dropping the last handle closes it too, silently.
+/// [`Volume::close`] ends it and says what went wrong; dropping the last handle, file and directory of it closes it too,
+/// and writes what went wrong to the log.
 #[derive(Clone)]
 pub struct Volume {
+    mounted: Arc<Mounted>,
+}
+
+/// The volume as long as anybody uses it. Write-back keeps [`Fs`] in memory too, while files are dirty.
+struct Mounted {
     fs: Arc<Fs>,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // After a panic nobody knows whether an operation ended half-way: the volume stays marked as not clean.
+        if std::thread::panicking() {
+            self.fs.cache().close();
+        } else if let Err(error) = self.fs.shut_down() {
+            tracing::error!(%error, "closing the volume");
+        }
+    }
 }
 
 /// An inode that stays as long as this does, whatever happens to its names.
 pub(crate) struct Held {
     pub(crate) volume: Volume,
     pub(crate) inode: Arc<Inode>,
+    /// Its regular file, from the first buffered access on.
+    buffered: OnceLock<OpenFile>,
 }
 
 impl Held {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<Held> {
-        volume.fs.open_inode(&inode)?;
+        volume.fs().open_inode(&inode)?;
         Ok(Held {
             volume: volume.clone(),
             inode,
+            buffered: OnceLock::new(),
         })
     }
 
     pub(crate) fn fs(&self) -> &Fs {
-        &self.volume.fs
+        self.volume.fs()
+    }
+
+    /// The file for buffered I/O.
+    pub(crate) fn buffered(&self) -> Result<&OpenFile> {
+        if let Some(open) = self.buffered.get() {
+            return Ok(open);
+        }
+        let open = self.volume.mounted.fs.open_file(&self.inode)?;
+        Ok(self.buffered.get_or_init(|| open))
+    }
+
+    /// The file for buffered I/O, if there was any.
+    pub(crate) fn was_buffered(&self) -> Option<&OpenFile> {
+        self.buffered.get()
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Err(error) = self.volume.fs.close_inode(&self.inode) {
+        drop(self.buffered.take());
+        if let Err(error) = self.volume.fs().close_inode(&self.inode) {
             // It stays on the volume's list of orphans, which the next one to open the volume works off.
             tracing::warn!(%error, "freeing a file that lost its last name");
         }
@@ -63,11 +99,14 @@ impl Volume {
     }
 
     pub(crate) fn new(fs: Fs) -> Volume {
-        Volume { fs: Arc::new(fs) }
+        let fs = Arc::new(fs);
+        Volume {
+            mounted: Arc::new(Mounted { fs }),
+        }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
-        &self.fs
+        &self.mounted.fs
     }
 
     /// What the volume is, and how its device is driven.
@@ -75,23 +114,35 @@ impl Volume {
     /// # Errors
     /// Those of reading the volume's own structures.
     pub fn info(&self) -> Result<VolumeInfo> {
-        info::of(&self.fs)
+        info::of(self.fs())
     }
 
     /// The block layer below: its counters, its event stream, the size its bios aim at.
     pub fn disk(&self) -> &Arc<throughline_block::Disk> {
-        self.fs.disk()
+        self.fs().disk()
+    }
+
+    /// The page cache: its throttle and its flusher, with their events and counters. [`Volume::cache_state`] has them all
+    /// in one.
+    pub fn cache(&self) -> &Arc<PageCache> {
+        self.fs().cache()
+    }
+
+    /// The page cache at this moment.
+    pub fn cache_state(&self) -> CacheState {
+        CacheState::of(self.cache())
     }
 
     /// Changes the memory for the page cache, in bytes; what is too much is given back as it becomes clean. `None`: a
     /// quarter of what the process may use.
     pub fn set_cache_bytes(&self, bytes: Option<u64>) {
-        let _ = bytes;
+        let bytes = bytes.unwrap_or_else(throughline_fileio::memory::default_budget_bytes);
+        self.cache().set_budget_bytes(bytes);
     }
 
     /// Changes how much memory may be dirty, from now on.
     pub fn set_dirty_limits(&self, limits: DirtyLimits) {
-        let _ = limits;
+        self.cache().throttle().set_limits(limits);
     }
 
     /// Changes the longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
@@ -106,13 +157,13 @@ impl Volume {
 
     /// The device's I/Os since the volume was opened.
     pub fn io_counts(&self) -> IoCounts {
-        info::io_counts(&self.fs)
+        info::io_counts(self.fs())
     }
 
     /// Tells `listener` of every I/O of the volume's device, until what comes back is dropped. Costs nothing measurable
     /// while nobody listens.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
-        self.fs.disk().subscribe(listener)
+        self.disk().subscribe(listener)
     }
 
     /// Gives each of some files of this volume its whole contents, as [`File::write_all_at`] from byte 0 on would. Files
@@ -122,7 +173,7 @@ impl Volume {
     pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
         if files
             .iter()
-            .any(|(file, _)| !Arc::ptr_eq(&file.volume().fs, &self.fs))
+            .any(|(file, _)| !Arc::ptr_eq(&file.volume().mounted, &self.mounted))
         {
             return files
                 .iter()
@@ -133,7 +184,7 @@ impl Volume {
             .iter()
             .map(|(file, data)| (file.inode(), *data))
             .collect();
-        let done = self.fs.write_new(&inodes);
+        let done = self.fs().write_new(&inodes);
         done.into_iter().map(|done| Ok(done?)).collect()
     }
 
@@ -142,12 +193,12 @@ impl Volume {
     /// # Errors
     /// Those of reading the volume's own structures.
     pub fn stat_fs(&self) -> Result<StatFs> {
-        Ok(self.fs.statfs()?)
+        Ok(self.fs().statfs()?)
     }
 
     /// Whether nothing can be changed.
     pub fn is_read_only(&self) -> bool {
-        self.fs.is_read_only()
+        self.fs().is_read_only()
     }
 
     /// Returns when everything done before survives a crash.
@@ -155,7 +206,7 @@ impl Volume {
     /// # Errors
     /// What the device says, again at every call until it can be done.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.fs.sync()?)
+        Ok(self.fs().sync()?)
     }
 
     /// Puts everything on the device and marks the volume as cleanly closed.
@@ -165,10 +216,10 @@ impl Volume {
     /// the volume stays open until the last of them goes. Else what the device says; the volume then stays marked as not
     /// cleanly closed.
     pub fn close(self) -> Result<()> {
-        match Arc::try_unwrap(self.fs) {
-            Ok(fs) => Ok(fs.close()?),
-            Err(fs) => {
-                fs.sync()?;
+        match Arc::try_unwrap(self.mounted) {
+            Ok(mounted) => Ok(mounted.fs.shut_down()?),
+            Err(mounted) => {
+                mounted.fs.sync()?;
                 Err(
                     Reason::Busy("files or directories of the volume are still in use".into())
                         .into(),
@@ -182,7 +233,7 @@ impl Volume {
     /// # Errors
     /// Those of reading it.
     pub fn root(&self) -> Result<Dir> {
-        Dir::new(self, self.fs.root()?)
+        Dir::new(self, self.fs().root()?)
     }
 
     /// Opens a directory; symbolic links are followed.
@@ -347,7 +398,7 @@ impl Volume {
 
     pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
         let ino = u32::try_from(ino).map_err(|_| Error::from(Reason::NotFound))?;
-        Ok(self.fs.inode(InodeNumber(ino))?)
+        Ok(self.fs().inode(InodeNumber(ino))?)
     }
 }
 
