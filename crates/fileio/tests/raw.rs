@@ -117,7 +117,7 @@ fn behaves_as_a_vector() {
 fn reserves_space() {
     for_each_engine(|file, path| {
         file.write_at(0, b"abc").unwrap();
-        match file.allocate(2, 100_000) {
+        match file.allocate(2, 100_000, false) {
             Ok(()) => {}
             Err(error) => {
                 eprintln!("skipped: the file system cannot reserve space: {error}");
@@ -131,7 +131,7 @@ fn reserves_space() {
         let mut all = vec![1; 100_002];
         assert_eq!(file.read_at(0, &mut all).unwrap(), all.len());
         assert!(all.starts_with(b"abc") && all[3..].iter().all(|byte| *byte == 0));
-        file.allocate(0, 10).unwrap();
+        file.allocate(0, 10, false).unwrap();
         assert_eq!(file.len(), 100_002);
     });
 }
@@ -194,9 +194,9 @@ fn a_device_does_not_grow() {
     assert!(back[..1000].iter().all(|byte| *byte == 7));
     assert!(matches!(file.set_len(5), Err(Error::Unsupported(_))));
     file.set_len(1 << 20).unwrap();
-    file.allocate(5, 100).unwrap();
+    file.allocate(5, 100, false).unwrap();
     assert!(matches!(
-        file.allocate(1 << 20, 1),
+        file.allocate(1 << 20, 1, false),
         Err(Error::Caller(Reason::NoSpace))
     ));
 }
