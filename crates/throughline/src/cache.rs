@@ -16,6 +16,8 @@ pub struct CacheState {
     pub throttle: ThrottleState,
     /// What the flusher has done.
     pub writeback: WritebackCounts,
+    /// The longest that is read ahead, in bytes.
+    pub readahead_max_bytes: u64,
 }
 
 impl CacheState {
@@ -25,6 +27,7 @@ impl CacheState {
             cached_bytes: cache.used_bytes(),
             throttle: cache.throttle().state(),
             writeback: cache.writeback().counts(),
+            readahead_max_bytes: cache.readahead().max_bytes(),
         }
     }
 }

@@ -9,11 +9,11 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use throughline_ext::{Fallocate, Reason};
-use throughline_fileio::{ReadStream, Wait};
+use throughline_fileio::{Advice, ReadStream, Wait};
 
 use crate::cursor::Cursor;
 use crate::error::Result;
-use crate::hints::{Advice, SyncRange};
+use crate::hints::SyncRange;
 use crate::mode::{Durability, Mode};
 use crate::source::{At, Source};
 
@@ -189,11 +189,12 @@ impl Handle {
         self.source.sync_range(range(offset, len), how)
     }
 
-    /// Says how `len` bytes from `offset` on will be used; `len` 0 is to the end of the file. [`Advice::Normal`],
-    /// [`Advice::Sequential`] and [`Advice::Random`] hold for this handle and the whole file.
+    /// Says how `len` bytes from `offset` on will be used; `len` 0 is to the end of the file. [`Advice::WillNeed`] and
+    /// [`Advice::DontNeed`] are about that range, the others about this handle and the whole file. Never waits for the
+    /// device, and what is read in the background fails in silence.
     ///
     /// # Errors
-    /// Those of reading the mapping. What is read in the background fails in silence.
+    /// Damage.
     pub fn advise(&self, advice: Advice, offset: u64, len: u64) -> Result<()> {
         self.source.advise(&self.stream, advice, range(offset, len))
     }

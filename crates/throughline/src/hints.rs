@@ -1,20 +1,4 @@
-//! What a program says of its use of a file: [`Advice`], [`SyncRange`].
-
-/// How a range of a file will be used. It changes no contents and may be ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Advice {
-    /// Nothing is known: what a handle begins with.
-    Normal,
-    /// From front to back: read further ahead.
-    Sequential,
-    /// In no order: read nothing ahead.
-    Random,
-    /// Soon: bring it into the cache.
-    WillNeed,
-    /// Not soon: drop what is cached of it and clean.
-    DontNeed,
-}
+//! [`SyncRange`].
 
 /// What [`Handle::sync_range`](crate::Handle::sync_range) does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use throughline_ext::{Fallocate, Reason};
+use throughline_fileio::readahead::{self, Advice};
 use throughline_fileio::{RawFile, ReadStream, Wait};
 
 use crate::error::{Error, Result};
-use crate::hints::{Advice, SyncRange};
+use crate::hints::SyncRange;
 use crate::volume::Held;
 
 /// Where a write goes.
@@ -120,7 +121,7 @@ impl Source for Held {
     }
 
     fn advise(&self, stream: &ReadStream, advice: Advice, range: Range<u64>) -> Result<()> {
-        let _ = (stream, advice, range);
+        readahead::advise(self.buffered()?.host(), stream, advice, range);
         Ok(())
     }
 
@@ -196,7 +197,7 @@ impl Source for RawFile {
     }
 
     fn advise(&self, stream: &ReadStream, advice: Advice, range: Range<u64>) -> Result<()> {
-        let _ = (stream, advice, range);
+        readahead::advise(&self.cached(), stream, advice, range);
         Ok(())
     }
 

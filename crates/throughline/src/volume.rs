@@ -147,7 +147,7 @@ impl Volume {
 
     /// Changes the longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
     pub fn set_readahead_max(&self, bytes: Option<u64>) {
-        let _ = bytes;
+        self.cache().readahead().set_max_bytes(bytes);
     }
 
     /// Changes the size that data I/Os are built up to, in bytes; `None` derives it from the device.

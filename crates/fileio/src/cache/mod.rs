@@ -104,10 +104,12 @@ impl PageCache {
         let writeback = Writeback::new(Arc::clone(&disk));
         throttle.on_need(writeback.bell());
         let pool = PagePool::new(budget_bytes);
+        let readahead = Readahead::new(Arc::clone(&disk), pool.clone());
+        readahead.set_max_bytes(options.readahead_max_bytes);
         Arc::new(PageCache {
             throttle,
             writeback,
-            readahead: Readahead::new(Arc::clone(&disk), pool.clone()),
+            readahead,
             pool,
             table: Table::new(),
             policy: Policy::new(),

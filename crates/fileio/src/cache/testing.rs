@@ -81,7 +81,7 @@ impl Volume {
             .collect();
         let options = CacheOptions {
             budget_bytes: Some(budget_bytes),
-            dirty: DirtyLimits::default(),
+            ..CacheOptions::default()
         };
         Arc::new(Volume {
             cache: PageCache::new(Arc::clone(&disk), &options),
