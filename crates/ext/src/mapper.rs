@@ -405,16 +405,26 @@ impl<P: Place> FileMapper<P> {
             return Err(error);
         }
         let result = fs.confirm(h, data);
-        if claimed.put_by {
-            inode.delayed.entered(claimed.lent());
-            self.call.lock().entered += u64::from(data.len);
-            if Format::of(&inode.raw.read()) == Format::Indirect {
-                inode.delayed.tables_made(fs, (first, data.len))?;
-            }
+        let rest_len = rest.map_or(0, |rest| rest.len);
+        if !claimed.put_by {
+            rest.into_iter().for_each(|rest| fs.release(rest));
+            return result;
         }
-        // Only now, so that a table that was not needed is nobody's for a moment, but never two's.
+        inode.delayed.entered(Lent {
+            units: data.len,
+            tables: claimed.lent().tables - rest_len,
+        });
+        // Others that are under way may have made the table: what was for it is for theirs.
         if let Some(rest) = rest {
-            fs.release(rest);
+            fs.release_put_by(rest);
+            inode.delayed.take_back(Lent {
+                units: 0,
+                tables: rest_len,
+            });
+        }
+        self.call.lock().entered += u64::from(data.len);
+        if Format::of(&inode.raw.read()) == Format::Indirect {
+            inode.delayed.tables_made(fs, (first, data.len))?;
         }
         result
     }

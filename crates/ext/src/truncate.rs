@@ -53,8 +53,11 @@ impl Fs {
             inline::spill(self, inode)?;
         }
         let seen = coherent::size(self, inode)?;
+        // A table that loses its last block goes, and what is not written yet may count on it.
+        let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
         let _frozen = if size < seen {
-            coherent::clear(self, inode, size..u64::MAX, false)?
+            let rest = has_tables && !inode.delayed.is_idle();
+            coherent::clear(self, inode, size..u64::MAX, rest)?
         } else {
             coherent::freeze(inode)
         };

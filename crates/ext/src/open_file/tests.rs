@@ -137,10 +137,13 @@ fn fill(file: &OpenFile, offsets: impl Iterator<Item = u64>, piece: usize) -> Ve
 #[test]
 fn what_a_full_volume_took_is_there() {
     type Offsets = fn(u64) -> Box<dyn Iterator<Item = u64>>;
-    let patterns: [(&str, Offsets); 3] = [
+    let patterns: [(&str, Offsets); 4] = [
         ("stream", |_| Box::new((0..).map(|i| i * 9_001))),
         ("every other block", |b| {
             Box::new((0..).map(move |i| 2 * i * b))
+        }),
+        ("scattered", |b| {
+            Box::new((0..).map(move |i| i * 7919 % 50_021 * b))
         }),
         ("from the end", |b| {
             Box::new((0..60_000).rev().map(move |i| 2 * i * b))
