@@ -57,11 +57,6 @@ impl BlockSet {
         self.words().iter().all(|word| *word == 0)
     }
 
-    /// Whether all of `blocks` are in.
-    pub(crate) fn has_all(&self, blocks: Range<usize>) -> bool {
-        masks(blocks).all(|(index, mask)| self.words()[index] & mask == mask)
-    }
-
     /// Whether any of `blocks` is in.
     pub(crate) fn has_any(&self, blocks: Range<usize>) -> bool {
         masks(blocks).any(|(index, mask)| self.words()[index] & mask != 0)
@@ -128,7 +123,6 @@ mod tests {
                     set.count(asked.clone()),
                     part.iter().filter(|b| **b).count()
                 );
-                assert_eq!(set.has_all(asked.clone()), part.iter().all(|b| *b));
                 assert_eq!(set.has_any(asked.clone()), part.iter().any(|b| *b));
                 assert_eq!(set.is_empty(), plain.iter().all(|b| !b));
                 for within in [false, true] {

@@ -41,45 +41,30 @@ pub(crate) struct DirtyRun {
 }
 
 impl AddressSpace {
-    /// The first file byte at or behind `from` that [`AddressSpace::take_dirty`] would take.
-    pub(crate) fn next_dirty(&self, from: u64) -> Option<u64> {
-        self.next_dirty_in(from..u64::MAX, false)
-    }
-
-    /// The first of the range that is dirty and, unless `all`, no older bytes of it are under write-back.
-    pub(crate) fn next_dirty_in(&self, range: Range<u64>, all: bool) -> Option<u64> {
-        let mut number = number_of(range.start);
-        loop {
-            number = self
-                .next_dirty_span(number)
-                .filter(|next| range_of(*next).start < range.end)?;
+    /// Whether any byte of the range is dirty, under write-back beside or not.
+    pub(crate) fn has_dirty(&self, range: &Range<u64>) -> bool {
+        let mut from = number_of(range.start);
+        while let Some(number) = self.next_dirty_span(from) {
+            if range_of(number).start >= range.end {
+                break;
+            }
             let found = self.cache.table.look(self.core.id, number, |span| {
                 let state = span.state.read();
-                state.overlapping(range.clone()).find_map(|folio| {
-                    let blocks = folio.blocks(&range);
-                    let run = if all {
-                        folio.dirty.first_run(blocks)
-                    } else {
-                        folio.takeable(blocks)
-                    };
-                    run.map(|run| folio.bytes(&run).start.max(range.start))
-                })
+                state
+                    .overlapping(range.clone())
+                    .any(|folio| folio.dirty.has_any(folio.blocks(range)))
             });
-            if let Some(at) = found.flatten() {
-                return Some(at);
+            if found == Some(true) {
+                return true;
             }
-            number = number.checked_add(1)?;
+            from = number + 1;
         }
+        false
     }
 
     /// Takes the first run of adjacent dirty blocks that begins in the range, `most_bytes` at most (at least one block): they
     /// become clean and under write-back. `None` where there is none to take. It ends with the block that has the file's end.
-    pub(crate) fn take_dirty(
-        &self,
-        range: Range<u64>,
-        most_bytes: u64,
-        _unit_bytes: u32,
-    ) -> Option<DirtyRun> {
+    pub(crate) fn take_dirty(&self, range: Range<u64>, most_bytes: u64) -> Option<DirtyRun> {
         let mut taking = Taking {
             space: self,
             most_bytes: most_bytes.max(u64::from(self.block_bytes())),
@@ -99,7 +84,7 @@ impl AddressSpace {
             }
             let before = taking.run.as_ref().map(|run| run.range.end);
             let more = self.with_present(number, |span, state| {
-                let more = taking.from_span(state);
+                let more = taking.take_from(state);
                 if state.dirty_blocks == 0 {
                     self.core.list_dirty(span.number, false);
                 }
@@ -171,19 +156,9 @@ impl AddressSpace {
         }
     }
 
-    /// Waits until nothing of the range is under write-back that was so when this was called.
-    pub(crate) fn wait_written(&self, range: Range<u64>) {
-        self.runs.wait(&range);
-    }
-
     /// The folio that the last sequential writer is still filling.
     pub(crate) fn append_tail(&self) -> Option<Range<u64>> {
         self.stream.tail()
-    }
-
-    /// What the cache knows the file by; no other file of it ever has the same.
-    pub(crate) fn id(&self) -> u64 {
-        self.core.id
     }
 }
 
@@ -197,7 +172,7 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     /// Takes what a span has. True: what follows may continue it.
-    fn from_span(&mut self, state: &mut SpanState) -> bool {
+    fn take_from(&mut self, state: &mut SpanState) -> bool {
         let mut taken_blocks = 0;
         let mut more = true;
         // Under the span's lock: what is dirty is within it.

@@ -13,6 +13,7 @@ struct Dropped {
     dirty_blocks: usize,
     reserved_units: u64,
     queued: usize,
+    #[expect(clippy::vec_box, reason = "as they come out of their spans")]
     folios: Vec<Box<Folio>>,
 }
 

@@ -20,6 +20,9 @@ use crate::cache::{AddressSpace, PageCache};
 use crate::error::{Error, Result};
 use crate::mapper::{Map, MappedExtent, Target};
 
+/// A run of fills longer than this part of the budget is not for keeping.
+const LONG_RUN_SHARE: u64 = 2;
+
 /// A piece of a file that its owner is to read into the cache: with [`read_in`], or not (dropped, it is given up).
 #[must_use = "what is not read is given up"]
 pub(crate) struct Filling {
@@ -49,6 +52,7 @@ impl AddressSpace {
     /// sends for more. And up to where it came: behind that there was no memory.
     pub(crate) fn begin_fill(&self, range: Range<u64>, mut mark: bool) -> (Vec<Filling>, u64) {
         let range = self.whole_blocks(&(range.start..range.end.min(self.size())));
+        let long = self.fills.begin_near(range.start) > self.cache.long_run_bytes(LONG_RUN_SHARE);
         let mut fillings = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -60,7 +64,7 @@ impl AddressSpace {
             let missing = missing.unwrap_or_else(|| Some(Missing::Gap(self.whole_folios(at..end))));
             at = match missing {
                 None => end,
-                Some(missing) => match self.take_on(missing, mark) {
+                Some(missing) => match self.take_on(missing, mark, long) {
                     None => break,
                     Some((filling, until)) => {
                         mark &= !filling.as_ref().is_some_and(|filling| filling.is_new);
@@ -70,6 +74,7 @@ impl AddressSpace {
                 },
             };
         }
+        self.fills.came_near(at);
         (fillings, at)
     }
 
@@ -80,12 +85,15 @@ impl AddressSpace {
 
     /// Takes on the first of what is missing; and how far it came, which is nowhere where it has changed meanwhile. `None`:
     /// no memory.
-    fn take_on(&self, missing: Missing, mark: bool) -> Option<(Option<Filling>, u64)> {
+    fn take_on(&self, missing: Missing, mark: bool, long: bool) -> Option<(Option<Filling>, u64)> {
         match missing {
             Missing::Gap(gap) => {
                 let bytes = self.folio_bytes(gap.start, gap.end - gap.start);
+                if long {
+                    self.cache.recycle(bytes);
+                }
                 let memory = self.cache.take_memory(bytes, self.least_folio_bytes())?;
-                Some(self.take_on_gap(gap, memory, mark))
+                Some(self.take_on_gap(gap, memory, mark, long))
             }
             Missing::Blocks(blocks) => {
                 let bytes = (blocks.end - blocks.start).next_power_of_two();
@@ -105,7 +113,13 @@ impl AddressSpace {
         aligned.min(fitting).min(most).max(least)
     }
 
-    fn take_on_gap(&self, gap: Range<u64>, memory: Pages, mark: bool) -> (Option<Filling>, u64) {
+    fn take_on_gap(
+        &self,
+        gap: Range<u64>,
+        memory: Pages,
+        mark: bool,
+        long: bool,
+    ) -> (Option<Filling>, u64) {
         let range = gap.start..gap.start + memory.len() as u64;
         let filling = self.with_span(number_of(gap.start), |span, state| {
             let free = state
@@ -116,13 +130,14 @@ impl AddressSpace {
                 return None;
             }
             let len = range.end - range.start;
-            let folio = Folio::new(
+            let mut folio = Folio::new(
                 self.cache.next_id(),
                 range.start,
                 len,
                 self.core.block_shift,
                 None,
             );
+            folio.streamed = long;
             folio.mark.store(mark, Ordering::Relaxed);
             let id = state.insert(Box::new(folio)).id;
             self.core.cached(span.number, len);

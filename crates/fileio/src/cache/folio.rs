@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use throughline_device::Pages;
 
@@ -43,8 +43,10 @@ pub(crate) struct Folio {
     /// An entry of it is in the policy's queues, or is being put there.
     pub(crate) queued: bool,
     uses: AtomicU8,
-    /// Not used since it was made: the first use is what it was made for.
-    fresh: AtomicBool,
+    /// How far into it somebody was, in bytes. To go on from there is no second use, in however small steps it comes.
+    seen_bytes: AtomicU32,
+    /// A long run of reads or writes brought it.
+    pub(crate) streamed: bool,
     /// Reading this sends for more.
     pub(crate) mark: AtomicBool,
 }
@@ -76,7 +78,8 @@ impl Folio {
             reserved: BlockSet::empty(blocks),
             queued: false,
             uses: AtomicU8::new(0),
-            fresh: AtomicBool::new(true),
+            seen_bytes: AtomicU32::new(0),
+            streamed: false,
             mark: AtomicBool::new(false),
         }
     }
@@ -87,10 +90,6 @@ impl Folio {
 
     pub(crate) fn block_bytes(&self) -> u64 {
         1 << self.block_shift
-    }
-
-    pub(crate) fn all_blocks(&self) -> Range<usize> {
-        0..(self.len >> self.block_shift) as usize
     }
 
     /// The blocks that `range` touches, as far as they are of this folio.
@@ -163,13 +162,16 @@ impl Folio {
             && self.filling.is_empty()
     }
 
-    /// Notes a use, for the policy. Writes nothing when it was used often before, or last by this thread.
-    pub(crate) fn note_use(&self) {
-        if LAST_USED.replace(self.id) == self.id {
-            return;
+    /// Notes the use of file bytes of it, for the policy. Writes nothing when it was used often before, or last by this
+    /// thread.
+    pub(crate) fn note_use(&self, used: &Range<u64>) {
+        let was_last = LAST_USED.replace(self.id) == self.id;
+        if used.start - self.start >= u64::from(self.seen_bytes.load(Ordering::Relaxed)) {
+            let seen = (used.end - self.start) as u32;
+            return self.seen_bytes.store(seen, Ordering::Relaxed);
         }
-        if self.fresh.load(Ordering::Relaxed) {
-            return self.fresh.store(false, Ordering::Relaxed);
+        if was_last {
+            return;
         }
         let uses = self.uses.load(Ordering::Relaxed);
         if uses < MOST_USES {
@@ -193,6 +195,7 @@ impl Folio {
             start: self.start,
             id: self.id,
             bytes: self.len,
+            streamed: self.streamed,
         }
     }
 }

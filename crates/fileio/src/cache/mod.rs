@@ -60,7 +60,7 @@ pub use space::{AddressSpace, Frozen};
 pub use write::Accepted;
 
 pub(crate) use activity::Running;
-pub(crate) use dirty::{DirtyPiece, DirtyRun};
+pub(crate) use dirty::DirtyRun;
 pub(crate) use fill::{Filling, read_in};
 pub(crate) use read::read;
 pub(crate) use write::write;

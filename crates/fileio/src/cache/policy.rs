@@ -10,6 +10,9 @@
 //! What a scan brings in passes through the small queue and is gone; it never gets at what is used. (Yang et al., *FIFO
 //! queues are all you need for cache eviction*, SOSP 2023.)
 //!
+//! What a run of reads or writes brings that is too long to be kept goes first, before the small queue, and is
+//! remembered nowhere.
+//!
 //! The queues hold plain data, not folios: an entry whose folio is gone is noticed when its turn comes. So that these do
 //! not pile up where nothing is ever evicted, they are sifted out when they are more than half.
 //!
@@ -34,6 +37,8 @@ pub(crate) struct Entry {
     pub(crate) start: u64,
     pub(crate) id: u64,
     pub(crate) bytes: u64,
+    /// A long run brought it.
+    pub(crate) streamed: bool,
 }
 
 impl Entry {
@@ -46,6 +51,8 @@ impl Entry {
 /// Which queue an entry was in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
+    /// What long runs bring: the first to go.
+    Streamed,
     Small,
     Main,
 }
@@ -57,6 +64,7 @@ pub(crate) struct Policy {
 
 #[derive(Default)]
 struct Queues {
+    streamed: Fifo,
     small: Fifo,
     main: Fifo,
     /// Folios that left the small queue without a use, as many bytes as the main queue may have.
@@ -66,6 +74,13 @@ struct Queues {
     ghosts: HashMap<(u64, u64), u64, FixedState>,
     /// About how many entries are of folios that are gone.
     stale: usize,
+}
+
+impl Queues {
+    fn entries(&self) -> usize {
+        let queues = [&self.streamed, &self.small, &self.main];
+        queues.iter().map(|queue| queue.entries.len()).sum()
+    }
 }
 
 #[derive(Default)]
@@ -105,6 +120,7 @@ impl Policy {
         let mut queues = self.queues.lock();
         match queues.ghosts.remove(&entry.place()) {
             Some(_) => queues.main.push(entry),
+            None if entry.streamed => queues.streamed.push(entry),
             None => queues.small.push(entry),
         }
     }
@@ -115,8 +131,14 @@ impl Policy {
     }
 
     /// The next to go, if it was not used.
-    pub(crate) fn next(&self) -> Option<(Entry, Queue)> {
+    pub(crate) fn next(&self, streamed_only: bool) -> Option<(Entry, Queue)> {
         let mut queues = self.queues.lock();
+        if let Some(entry) = queues.streamed.pop() {
+            return Some((entry, Queue::Streamed));
+        }
+        if streamed_only {
+            return None;
+        }
         let all = queues.small.bytes + queues.main.bytes;
         let small_first = queues.small.bytes >= all / SMALL_SHARE;
         let first = if small_first {
@@ -131,8 +153,8 @@ impl Policy {
         };
         [first, second].into_iter().find_map(|queue| {
             let fifo = match queue {
-                Queue::Small => &mut queues.small,
                 Queue::Main => &mut queues.main,
+                _ => &mut queues.small,
             };
             Some((fifo.pop()?, queue))
         })
@@ -141,7 +163,7 @@ impl Policy {
     /// How many entries there are: a bound for who goes through them.
     pub(crate) fn len(&self) -> usize {
         let queues = self.queues.lock();
-        queues.small.entries.len() + queues.main.entries.len()
+        queues.entries()
     }
 
     /// The folio of an entry from the small queue is out. At most `most_bytes` of such are remembered.
@@ -165,7 +187,7 @@ impl Policy {
     pub(crate) fn gone(&self, folios: usize) -> bool {
         let mut queues = self.queues.lock();
         queues.stale += folios;
-        let entries = queues.small.entries.len() + queues.main.entries.len();
+        let entries = queues.entries();
         queues.stale > STALE_ENTRIES.max(entries / 2)
     }
 
@@ -173,6 +195,7 @@ impl Policy {
     pub(crate) fn sift(&self, is_there: impl Fn(&Entry) -> bool) {
         let mut queues = self.queues.lock();
         queues.stale = 0;
+        queues.streamed.sift(&is_there);
         queues.small.sift(&is_there);
         queues.main.sift(&is_there);
     }
@@ -188,6 +211,7 @@ mod tests {
             start,
             id: start + 1,
             bytes: 1,
+            streamed: false,
         }
     }
 
@@ -199,13 +223,13 @@ mod tests {
         }
         for cold in 1000..2000 {
             policy.add(entry(cold));
-            let (out, queue) = policy.next().expect("there are entries");
+            let (out, queue) = policy.next(false).expect("there are entries");
             match queue {
-                Queue::Small => policy.evicted(out, 100),
                 Queue::Main => policy.keep(out),
+                _ => policy.evicted(out, 100),
             }
         }
-        let left: Vec<u64> = std::iter::from_fn(|| policy.next())
+        let left: Vec<u64> = std::iter::from_fn(|| policy.next(false))
             .map(|(entry, _)| entry.start)
             .collect();
         assert!((0..50).all(|hot| left.contains(&hot)));
@@ -216,13 +240,34 @@ mod tests {
         let policy = Policy::new();
         policy.evicted(entry(7), 10);
         policy.add(entry(7));
-        assert_eq!(policy.next().map(|(_, queue)| queue), Some(Queue::Main));
+        assert_eq!(
+            policy.next(false).map(|(_, queue)| queue),
+            Some(Queue::Main)
+        );
         policy.evicted(entry(7), 10);
         for other in 100..110 {
             policy.evicted(entry(other), 10);
         }
         policy.add(entry(7));
-        assert_eq!(policy.next().map(|(_, queue)| queue), Some(Queue::Small));
+        assert_eq!(
+            policy.next(false).map(|(_, queue)| queue),
+            Some(Queue::Small)
+        );
+    }
+
+    #[test]
+    fn what_a_long_run_brings_goes_first() {
+        let policy = Policy::new();
+        policy.add(entry(1));
+        assert!(policy.next(true).is_none());
+        policy.add(Entry {
+            streamed: true,
+            ..entry(2)
+        });
+        let out: Vec<_> = std::iter::from_fn(|| policy.next(false))
+            .map(|(out, queue)| (out.start, queue))
+            .collect();
+        assert_eq!(out, [(2, Queue::Streamed), (1, Queue::Small)]);
     }
 
     #[test]

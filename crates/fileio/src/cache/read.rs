@@ -50,7 +50,7 @@ fn copy_hit(state: &SpanState, at: u64, to: &mut [u8]) -> Option<u64> {
         let from = folio.place(&(next..next + len));
         let into = (next - at) as usize;
         to[into..into + from.len()].copy_from_slice(&memory[from]);
-        folio.note_use();
+        folio.note_use(&(next..next + len));
         next += len;
     }
     Some(end - at)
@@ -123,9 +123,11 @@ impl Reader<'_, '_, '_> {
             .readahead
             .missed(self.host, self.stream, offset, len, self.at);
         let until = self.at.saturating_add(most).max(missing);
+        // A long call goes on from what it has read, in memory that others need too.
+        let until = until.min(self.at.saturating_add(space.cache.most_fill_bytes()));
         let (fillings, _) = space.begin_fill(self.at..until, false);
         // An error may be of what is read ahead: what is asked for has its own below.
-        let _ = read_in(&**self.host, fillings);
+        let _may_be_met_again = read_in(&**self.host, fillings);
         match self.look() {
             Found::Missing(until) => self.read_past(until),
             other => self.go_on(other),
@@ -164,7 +166,7 @@ impl Reader<'_, '_, '_> {
                 let len = folio.readable(at, end);
                 if let Some(pages) = folio.memory.as_ref().filter(|_| len > 0) {
                     copy_out(memory, &pages[folio.place(&(at..at + len))]);
-                    folio.note_use();
+                    folio.note_use(&(at..at + len));
                     return Found::Copied(len);
                 }
                 let blocks = folio.blocks(&(at..end));

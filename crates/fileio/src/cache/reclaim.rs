@@ -9,11 +9,21 @@ use crate::cache::folio::{Folio, MIN_FOLIO_BYTES};
 use crate::cache::policy::{Entry, Queue};
 use crate::cache::span::{Span, SpanState, number_of};
 use crate::cache::waits::Ticket;
-use crate::error::{Error, Reason, Result};
+use crate::error::{Reason, Result};
 use crate::throttle::Wait;
 
 /// A folio has at most this part of the budget, so that a small budget still holds several.
 const BUDGET_SHARE: u64 = 16;
+
+/// The largest allocation unit of a file, and so the largest folio that has to be.
+const MOST_UNIT_BYTES: u64 = 64 << 10;
+
+/// A reader brings in this part of the budget at a time, and no more than so much.
+const FILL_SHARE: u64 = 8;
+const MOST_FILL_BYTES: u64 = 32 << 20;
+
+/// No run shorter than this is long, however small the budget.
+const LONG_RUN_BYTES: u64 = 64 << 20;
 
 /// Under this key wait those who need memory.
 const MEMORY_KEY: u64 = u64::MAX;
@@ -34,6 +44,11 @@ impl PageCache {
         (1 << share.ilog2()).min(MAX_PAGES_BYTES as u64)
     }
 
+    /// What one reader brings in at a time, at most.
+    pub(crate) fn most_fill_bytes(&self) -> u64 {
+        (self.pool.max_bytes() / FILL_SHARE).clamp(MOST_UNIT_BYTES, MOST_FILL_BYTES)
+    }
+
     /// Memory of `bytes`, a power of two, or of less where that is not to be had, but at least `least`. `None`: nothing is
     /// free and nothing can be dropped.
     pub(crate) fn take_memory(&self, bytes: u64, least: u64) -> Option<Pages> {
@@ -49,36 +64,64 @@ impl PageCache {
         }
     }
 
-    /// Takes, or drops so much, and takes. Others may take what was dropped here, so it may take some rounds.
+    /// Takes, or drops so much, and takes. Others may take what was dropped here, or it may lie in pieces: the small ones are
+    /// tried for until nothing can be dropped, the large ones are not worth it.
     fn take_exactly(&self, bytes: u64) -> Option<Pages> {
+        let mut rounds = if bytes <= MOST_UNIT_BYTES {
+            usize::MAX
+        } else {
+            2
+        };
         loop {
             if let Some(pages) = self.pool.take(bytes as usize) {
                 return Some(pages);
             }
-            if self.reclaim(bytes) == 0 {
+            if rounds == 0 || self.reclaim(bytes, false) == 0 {
                 return self.pool.take(bytes as usize);
             }
+            rounds -= 1;
         }
     }
 
-    /// As [`PageCache::take_memory`], and waits until there is some.
+    /// As [`PageCache::take_memory`]; where there is none it waits for a moment at which there may be, and answers `None`.
     ///
     /// # Errors
     /// `WouldBlock`; why write-back does not get on, where only that could make room.
-    pub(crate) fn wait_memory(&self, bytes: u64, least: u64, wait: Wait) -> Result<Pages> {
-        loop {
-            let ticket = self.memory_ticket();
-            if let Some(pages) = self.take_memory(bytes, least) {
-                return Ok(pages);
-            }
-            if wait == Wait::No {
-                return Err(Reason::WouldBlock.into());
-            }
-            if let Some(error) = self.throttle.stuck_error() {
-                return Err(error);
-            }
-            self.writeback.pressure();
-            self.waits.wait_a_while(ticket);
+    pub(crate) fn memory_or_wait(
+        &self,
+        bytes: u64,
+        least: u64,
+        wait: Wait,
+    ) -> Result<Option<Pages>> {
+        let ticket = self.memory_ticket();
+        if let Some(pages) = self.take_memory(bytes, least) {
+            return Ok(Some(pages));
+        }
+        if wait == Wait::No {
+            return Err(Reason::WouldBlock.into());
+        }
+        if let Some(error) = self.throttle.stuck_error() {
+            return Err(error);
+        }
+        self.writeback.pressure();
+        self.waits.wait_a_while(ticket);
+        Ok(None)
+    }
+
+    /// A run that is longer than this is of a file too long to be kept: `share` is the part of the budget, one in so many.
+    pub(crate) fn long_run_bytes(&self, share: u64) -> u64 {
+        (self.pool.max_bytes() / share).max(LONG_RUN_BYTES)
+    }
+
+    /// Before the pool grows for a long run: drops what such runs left behind, as far as it is clean and was not used.
+    /// Memory fresh from the system costs more than the copy into it.
+    pub(crate) fn recycle(&self, bytes: u64) {
+        let free = self
+            .pool
+            .held_bytes()
+            .saturating_sub(self.pool.used_bytes());
+        if free < bytes {
+            self.reclaim(bytes, true);
         }
     }
 
@@ -99,20 +142,21 @@ impl PageCache {
                 .filter(|over| *over > 0)
         };
         while let Some(over) = over(self) {
-            if self.reclaim(over) == 0 {
+            if self.reclaim(over, false) == 0 {
                 return;
             }
         }
     }
 
-    /// Drops clean folios until `bytes` are free or all were looked at. How many bytes it were.
-    fn reclaim(&self, bytes: u64) -> u64 {
+    /// Drops clean folios, or of those only the ones of long runs, until `bytes` are free or all were looked at. How many bytes
+    /// it were.
+    fn reclaim(&self, bytes: u64, streamed_only: bool) -> u64 {
         let mut freed = 0;
         // Those that are used stay up to three more turns of the main queue.
         let mut turns = self.policy.len() * 5;
         while freed < bytes && turns > 0 {
             turns -= 1;
-            let Some((entry, queue)) = self.policy.next() else {
+            let Some((entry, queue)) = self.policy.next(streamed_only) else {
                 break;
             };
             match self.turn(&entry, queue) {
@@ -143,7 +187,7 @@ impl PageCache {
         }
         let uses = folio.uses();
         if uses > 0 {
-            folio.set_uses(if queue == Queue::Small { 0 } else { uses - 1 });
+            folio.set_uses(if queue == Queue::Main { uses - 1 } else { 0 });
             return Turn::Used;
         }
         let folio = state.remove(entry.start);
@@ -191,9 +235,4 @@ impl PageCache {
                 == Some(true)
         });
     }
-}
-
-/// Whether the error is only that the call may not wait.
-pub(crate) fn would_block(error: &Error) -> bool {
-    matches!(error, Error::Caller(Reason::WouldBlock))
 }

@@ -12,8 +12,7 @@ use crate::cache::activity::{self, Activity, Running};
 use crate::cache::folio::MIN_FOLIO_BYTES;
 use crate::cache::runs::Runs;
 use crate::cache::span::{Span, SpanState, number_of};
-use crate::cache::stream::WriteStream;
-use crate::error::{Error, Result};
+use crate::cache::stream::{Run, WriteStream};
 use crate::writeback::FileState;
 
 /// What is cached of one file. It lives in the file's object in memory and holds no reference to it.
@@ -23,9 +22,9 @@ pub struct AddressSpace {
     pub(crate) activity: Activity,
     pub(crate) runs: Runs,
     pub(crate) stream: WriteStream,
+    pub(crate) fills: Run,
     /// The flusher's own.
     pub(crate) flushing: FileState,
-    error: Mutex<Option<Error>>,
 }
 
 /// The part of an [`AddressSpace`] that its spans hold on to.
@@ -65,8 +64,8 @@ impl AddressSpace {
             activity: Activity::default(),
             runs: Runs::default(),
             stream: WriteStream::default(),
+            fills: Run::default(),
             flushing: FileState::default(),
-            error: Mutex::new(None),
         }
     }
 
@@ -106,7 +105,7 @@ impl AddressSpace {
             return false;
         }
         // Dirty ones first: what is taken from there is among the runs before it is no longer dirty.
-        self.next_dirty_in(range.clone(), true).is_some() || self.runs.overlap(&range)
+        self.has_dirty(&range) || self.runs.overlap(&range)
     }
 
     /// Whether anything at all is cached. Cheap: one load.
@@ -125,17 +124,6 @@ impl AddressSpace {
     /// Enters background work on the file; `None` while it is frozen: come again.
     pub(crate) fn begin_background(&self) -> Option<Running> {
         self.activity.begin()
-    }
-
-    /// Why the last write-back of the file failed; cleared by one of all of it that did not.
-    pub(crate) fn error(&self) -> Option<Error> {
-        self.error.lock().clone()
-    }
-
-    /// See [`AddressSpace::error`].
-    pub(crate) fn set_error(&self, error: Option<Error>) -> Result<()> {
-        *self.error.lock() = error;
-        Ok(())
     }
 
     /// The numbers of the spans with something cached that `range` touches, ascending.

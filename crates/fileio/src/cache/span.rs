@@ -31,7 +31,7 @@ pub(crate) struct SpanState {
     /// Of each folio, its first 4 KiB of the span: a look-up stays in these few cache lines.
     starts: Vec<u16>,
     /// On the heap each, so that putting one in between moves little.
-    #[allow(clippy::vec_box, reason = "an insertion moves all that follow")]
+    #[expect(clippy::vec_box, reason = "an insertion moves all that follow")]
     folios: Vec<Box<Folio>>,
 }
 

@@ -1,24 +1,25 @@
-//! What is noticed of sequential writing to a file: for the size of folios, and to write behind the writer.
+//! What is noticed of sequential writing to a file, and of filling it: for the size of folios, to write behind the
+//! writer, and not to keep what is too long.
 //!
 //! All of it is advice. Several writers of one file may spoil it for each other, and nothing is wrong then but the advice.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
+/// How far back the readers of one stream are of each other, in bytes.
+const NEAR_BYTES: u64 = 16 << 20;
+
+/// A run of accesses, each where the one before ended.
 #[derive(Default)]
-pub(crate) struct WriteStream {
-    /// Where the run of writes, each where the one before ended, began.
+pub(crate) struct Run {
+    /// Where it began.
     start: AtomicU64,
-    /// Where the last write ended.
+    /// Where the last one ended.
     next: AtomicU64,
-    /// The folio that was written last and not to its end; an empty range is none.
-    tail_start: AtomicU64,
-    tail_end: AtomicU64,
 }
 
-impl WriteStream {
-    /// A write begins at `offset`: how long the run in front of it is, in bytes.
+impl Run {
+    /// An access begins at `offset`: how long the run in front of it is, in bytes.
     pub(crate) fn begin(&self, offset: u64) -> u64 {
         if self.next.load(Ordering::Relaxed) != offset {
             self.start.store(offset, Ordering::Relaxed);
@@ -27,9 +28,48 @@ impl WriteStream {
         offset.saturating_sub(self.start.load(Ordering::Relaxed))
     }
 
+    /// As [`Run::begin`], where several go on with one run and a part of it may be asked for once more: a little back is
+    /// no other run.
+    pub(crate) fn begin_near(&self, offset: u64) -> u64 {
+        let next = self.next.load(Ordering::Relaxed);
+        match next.checked_sub(offset) {
+            Some(back) if back <= NEAR_BYTES => self.begin(next),
+            _ => self.begin(offset),
+        }
+    }
+
+    /// As [`Run::came_to`], from [`Run::begin_near`] on.
+    pub(crate) fn came_near(&self, at: u64) {
+        let next = self.next.load(Ordering::Relaxed);
+        if next < at || next - at > NEAR_BYTES {
+            self.came_to(at);
+        }
+    }
+
+    /// The access has come to `at`.
+    pub(crate) fn came_to(&self, at: u64) {
+        self.next.store(at, Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct WriteStream {
+    run: Run,
+    /// The folio that was written last and not to its end; an empty range is none.
+    tail_start: AtomicU64,
+    tail_end: AtomicU64,
+}
+
+impl WriteStream {
+    /// A write begins at `offset`: how long the run in front of it is, in bytes.
+    pub(crate) fn begin(&self, offset: u64) -> u64 {
+        self.run.begin(offset)
+    }
+
     /// A write has come to `at` in `folio`, a range of the file. The run up to there, if it has left a folio now.
     pub(crate) fn wrote(&self, at: u64, folio: &Range<u64>) -> Option<Range<u64>> {
-        self.next.store(at, Ordering::Relaxed);
+        self.run.came_to(at);
         let full = at >= folio.end;
         let tail = if full { 0..0 } else { folio.clone() };
         let before = self.tail_start.load(Ordering::Relaxed);
@@ -38,7 +78,7 @@ impl WriteStream {
             self.tail_end.store(tail.end, Ordering::Relaxed);
             self.tail_start.store(tail.start, Ordering::Relaxed);
         }
-        let start = self.start.load(Ordering::Relaxed);
+        let start = self.run.start.load(Ordering::Relaxed);
         let left = if full { folio.end } else { folio.start };
         ((full || was_none || before != tail.start) && left > start).then_some(start..left)
     }
@@ -53,6 +93,23 @@ impl WriteStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_little_back_is_the_same_run() {
+        let run = Run::default();
+        let go = |from: u64, to: u64| {
+            let before = run.begin_near(from);
+            run.came_near(to);
+            before
+        };
+        assert_eq!(go(0, 100), 0);
+        assert_eq!(go(100, 300), 100);
+        assert_eq!(go(200, 250), 300);
+        assert_eq!(go(300, 400), 300);
+        assert_eq!(go(1 << 40, 2 << 40), 0);
+        assert_eq!(go(0, 100), 0);
+        assert_eq!(go(100, 200), 100);
+    }
 
     #[test]
     fn a_run_is_told_of_when_it_leaves_a_folio() {

@@ -167,17 +167,20 @@ impl FakeFile {
         let before = std::mem::replace(&mut state.size, size);
         // What a lengthened file shows of its old last block is zero.
         let old_block = before / self.volume.block;
-        if before < size && before % self.volume.block > 0 {
-            if let Some((device, true)) = state.map.get(&old_block) {
-                let mut bytes = vec![0; self.volume.block as usize];
-                let at = device * self.volume.block;
-                self.volume.disk.read_at(at, &mut bytes).expect("a read");
-                bytes[(before % self.volume.block) as usize..].fill(0);
-                self.volume
-                    .disk
-                    .write_at(at, &bytes, false)
-                    .expect("a write");
-            }
+        let is_part = !before.is_multiple_of(self.volume.block);
+        if let Some((device, true)) = state
+            .map
+            .get(&old_block)
+            .filter(|_| before < size && is_part)
+        {
+            let mut bytes = vec![0; self.volume.block as usize];
+            let at = device * self.volume.block;
+            self.volume.disk.read_at(at, &mut bytes).expect("a read");
+            bytes[(before % self.volume.block) as usize..].fill(0);
+            self.volume
+                .disk
+                .write_at(at, &bytes, false)
+                .expect("a write");
         }
         drop(state);
         self.space.set_size(size);

@@ -31,6 +31,9 @@ use crate::throttle::Wait;
 /// The largest allocation unit, of zeros.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// A run of writes longer than this part of the budget is not for keeping: whoever writes so much seldom reads it soon.
+const LONG_RUN_SHARE: u64 = 8;
+
 /// What a buffered write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
@@ -224,7 +227,8 @@ impl Writer<'_> {
             return Err(Obstacle::Memory { bytes, least });
         };
         let (id, len) = (self.space.cache.next_id(), pages.len() as u64);
-        let folio = Folio::new(id, start, len, self.space.core.block_shift, Some(pages));
+        let mut folio = Folio::new(id, start, len, self.space.core.block_shift, Some(pages));
+        folio.streamed = self.is_long();
         state.insert(Box::new(folio));
         self.space.core.cached(span.number, len);
         Ok(())
@@ -285,7 +289,7 @@ impl Writer<'_> {
         folio.up_to_date.insert(blocks.clone());
         promise.used(folio, &blocks, new_bytes);
         folio.dirty.insert(blocks);
-        folio.note_use();
+        folio.note_use(&range);
         self.at = range.end;
         self.dirtied_bytes += new_bytes;
         let folio = folio.start..folio.end();
@@ -295,6 +299,11 @@ impl Writer<'_> {
         }
         state.dirty_blocks += new_blocks;
         Ok(folio)
+    }
+
+    /// Whether the run is of a file too long to be kept.
+    fn is_long(&self) -> bool {
+        self.run_bytes > self.space.cache.long_run_bytes(LONG_RUN_SHARE)
     }
 
     fn overcome(&mut self, obstacle: Obstacle) -> Result<()> {
@@ -307,7 +316,11 @@ impl Writer<'_> {
             Obstacle::Missing(block) => self.bring_in(block),
             Obstacle::Memory { bytes, least } => {
                 self.spare = None;
-                self.spare = Some(self.space.cache.wait_memory(bytes, least, self.wait)?);
+                let cache = &self.space.cache;
+                if self.is_long() {
+                    cache.recycle(bytes);
+                }
+                self.spare = cache.memory_or_wait(bytes, least, self.wait)?;
                 Ok(())
             }
             Obstacle::Unprepared => Ok(()),
@@ -328,7 +341,7 @@ impl Writer<'_> {
         }
         // Another brings it, or there is no memory: it is let go at once, for the fill to take.
         let least = self.space.least_folio_bytes();
-        drop(self.space.cache.wait_memory(least, least, self.wait)?);
+        drop(self.space.cache.memory_or_wait(least, least, self.wait)?);
         Ok(())
     }
 }

@@ -424,7 +424,7 @@ impl Flusher {
         let Some(running) = running else {
             return Issue::Frozen;
         };
-        let Some(dirty) = space.take_dirty(range, most_bytes, file.host.block_bytes()) else {
+        let Some(dirty) = space.take_dirty(range, most_bytes) else {
             return Issue::Clean;
         };
         let Range { start, end } = dirty.range;

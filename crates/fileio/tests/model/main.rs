@@ -4,6 +4,9 @@
 //! A structure is added by including its source here with `#[path]`; it must take its locks and atomics from `crate::sync`
 //! and use nothing else of the crate.
 
+#[path = "../../src/cache/activity.rs"]
+mod activity;
+mod activity_model;
 #[path = "../../src/writeback/file_state.rs"]
 mod file_state;
 mod file_state_model;
@@ -14,6 +17,9 @@ mod inbox_model;
 mod room;
 mod room_model;
 mod sync;
+#[path = "../../src/cache/waits.rs"]
+mod waits;
+mod waits_model;
 #[path = "../../src/writeback/wish.rs"]
 mod wish;
 mod wish_model;

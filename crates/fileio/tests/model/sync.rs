@@ -42,6 +42,12 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 pub(crate) struct Condvar(shuttle::sync::Condvar);
 
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Condvar {
     pub(crate) fn new() -> Self {
         Self(shuttle::sync::Condvar::new())

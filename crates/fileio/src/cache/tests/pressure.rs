@@ -110,3 +110,23 @@ fn entries_of_dropped_folios_are_sifted_out() {
     );
     settle(&volume, vec![file]);
 }
+
+#[test]
+fn a_long_stream_recycles_what_it_left() {
+    let volume = Volume::new(4096, 48 << 10, 160 * MIB);
+    let (file, other) = (volume.file(), volume.file());
+    other.write(0, &pattern(1, 0, MIB as usize)).unwrap();
+    let piece = pattern(2, 0, MIB as usize);
+    for at in 0..180 {
+        file.write(at * MIB, &piece).unwrap();
+    }
+    file.flush().unwrap();
+    // It went on in what it had: long before the budget is used up.
+    let held = volume.cache.pool.held_bytes();
+    assert!(held < 140 * MIB, "{} MiB", held / MIB);
+    assert!(other.space().read_cached(0, &mut [0; 4096]).is_some());
+    for at in 0..180 {
+        assert!(file.read(at * MIB, MIB as usize).unwrap() == piece);
+    }
+    settle(&volume, vec![file, other]);
+}

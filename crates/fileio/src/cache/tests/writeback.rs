@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::cache::testing::{FakeFile, Volume};
 use crate::cache::tests::pattern;
 use crate::cache::{Backing, DirtyRun};
-use crate::error::{Error, Reason};
 
 const BLOCK: u64 = 4096;
 
@@ -17,7 +16,7 @@ fn quiet() -> (Arc<Volume>, Arc<FakeFile>) {
 }
 
 fn take(file: &FakeFile) -> Option<DirtyRun> {
-    file.space().take_dirty(0..u64::MAX, u64::MAX, BLOCK as u32)
+    file.space().take_dirty(0..u64::MAX, u64::MAX)
 }
 
 /// As after a write that arrived: nothing of the promise is needed any more.
@@ -52,7 +51,7 @@ fn adjacent_blocks_come_as_one_run_over_folios_and_spans() {
     let far = take(&file).expect("it is dirty");
     assert_eq!(far.range.start, 6_000_000 / BLOCK * BLOCK);
     assert!(take(&file).is_none());
-    assert_eq!(file.space().next_dirty(0), None);
+    assert!(!file.space().has_dirty(&(0..u64::MAX)));
     assert!(file.space().is_dirty(0..1) && !file.space().is_dirty(5_500_000..5_600_000));
     end(&file, run, true);
     end(&file, far, true);
@@ -68,18 +67,19 @@ fn a_run_is_no_longer_than_asked_and_begins_in_the_range() {
     file.write(0, &pattern(1, 0, 100 * BLOCK as usize)).unwrap();
     let run = file
         .space()
-        .take_dirty(10 * BLOCK..50 * BLOCK, 3 * BLOCK, BLOCK as u32)
+        .take_dirty(10 * BLOCK..50 * BLOCK, 3 * BLOCK)
         .expect("dirty");
     assert_eq!(run.range, 10 * BLOCK..13 * BLOCK);
-    assert_eq!(file.space().next_dirty(10 * BLOCK), Some(13 * BLOCK));
+    assert!(!file.space().has_dirty(&(10 * BLOCK..13 * BLOCK)));
+    assert!(file.space().has_dirty(&(10 * BLOCK..13 * BLOCK + 1)));
     let least = file
         .space()
-        .take_dirty(50 * BLOCK..60 * BLOCK, 0, BLOCK as u32)
+        .take_dirty(50 * BLOCK..60 * BLOCK, 0)
         .expect("dirty");
     assert_eq!(least.range, 50 * BLOCK..51 * BLOCK);
     let rest = file
         .space()
-        .take_dirty(48 * BLOCK..60 * BLOCK, u64::MAX, BLOCK as u32)
+        .take_dirty(48 * BLOCK..60 * BLOCK, u64::MAX)
         .expect("dirty");
     assert_eq!(rest.range, 48 * BLOCK..50 * BLOCK);
     for run in [run, least, rest] {
@@ -160,27 +160,6 @@ fn the_run_with_the_end_of_the_file_ends_there() {
 }
 
 #[test]
-fn waiting_is_for_what_was_under_way() {
-    let (_volume, file) = quiet();
-    let _frozen = file.space().freeze();
-    file.write(0, &[1; 8192]).unwrap();
-    let first = file
-        .space()
-        .take_dirty(0..1, 1, BLOCK as u32)
-        .expect("dirty");
-    let later = file
-        .space()
-        .take_dirty(4096..4097, 1, BLOCK as u32)
-        .expect("dirty");
-    std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| file.space().wait_written(0..4096));
-        end(&file, first, true);
-        waiter.join().expect("the other run is not waited for");
-    });
-    end(&file, later, true);
-}
-
-#[test]
 fn nothing_runs_while_frozen_and_a_freeze_waits() {
     let (_volume, file) = quiet();
     let running = file.space().begin_background().expect("not frozen");
@@ -194,16 +173,4 @@ fn nothing_runs_while_frozen_and_a_freeze_waits() {
         freezer.join().expect("a freeze");
     });
     assert!(file.space().begin_background().is_some());
-}
-
-#[test]
-fn an_error_is_kept_until_it_is_taken_back() {
-    let (_volume, file) = quiet();
-    assert!(file.space().error().is_none());
-    file.space()
-        .set_error(Some(Error::Caller(Reason::ReadOnly)))
-        .unwrap();
-    assert!(file.space().error().is_some() && file.space().error().is_some());
-    file.space().set_error(None).unwrap();
-    assert!(file.space().error().is_none());
 }
