@@ -5,6 +5,7 @@
 //! nothing here is asserted, a bar is reported as met or not.
 #![forbid(unsafe_code)]
 
+mod callgrind;
 mod command;
 mod experiments;
 mod hollow;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 
 use throughline_device::EngineChoice;
 
-pub use experiments::{EXPERIMENTS, Experiment, find};
+pub use experiments::{EXPERIMENTS, Experiment, alone, find};
 pub use interleave::{Sample, Variant, interleave};
 pub use machine::Machine;
 pub use meter::{Meter, Spent};

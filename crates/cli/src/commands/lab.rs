@@ -24,6 +24,14 @@ enum LabCommand {
     Run(RunArgs),
     /// List the experiments
     List,
+    /// Run one variant alone, where an experiment has a profiler watch it
+    #[command(hide = true)]
+    Alone {
+        /// The experiment
+        name: String,
+        /// What it says to itself
+        arguments: Vec<String>,
+    },
 }
 
 /// Arguments of `lab run`.
@@ -62,6 +70,8 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
             }
             Ok(())
         }
+        LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
+            .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
     }
 }
 

@@ -7,6 +7,7 @@ mod cp_tree;
 mod founding1;
 mod founding2;
 mod founding4;
+mod founding5;
 mod open;
 
 use crate::outcome::Outcome;
@@ -27,6 +28,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     founding1::EXPERIMENT,
     founding2::EXPERIMENT,
     founding4::EXPERIMENT,
+    founding5::EXPERIMENT,
     cp_stream::EXPERIMENT,
     cp_tree::EXPERIMENT,
     open::EXPERIMENT,
@@ -43,4 +45,15 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
             names.join(", ")
         ))
     })
+}
+
+/// One variant of an experiment alone and unmeasured, in this process: what an experiment has a profiler watch.
+///
+/// # Errors
+/// For an experiment that has none, and what running it meets.
+pub fn alone(name: &str, arguments: &[String]) -> Result<()> {
+    if name == founding5::EXPERIMENT.name {
+        return founding5::alone(arguments);
+    }
+    Err(Error::new(format!("'{name}' runs nothing alone")))
 }

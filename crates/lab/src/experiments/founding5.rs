@@ -1,0 +1,402 @@
+//! `founding/5`, report 5: 32 KiB sequential buffered writes as sysbench's `seqwr` makes them, with the device's handle
+//! kept in the open file against looked up for every page.
+//!
+//! In the report a pointer load became an out-of-line call on a path that ran once a page, and a streaming write lost
+//! 3.5 %. The lab has that path again: for every 4 KiB page of a write the handle is looked up by the device's number in a
+//! table behind a lock, by a call that is not inlined, and asked to balance. The engine has no such look-up: an open file
+//! holds its cache, and a write balances once.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use throughline::{DirtyLimits, File, FileOptions, Handle, OpenOptions, RawFile, Volume};
+use throughline_device::{AlignedBuf, BlockDevice, MemoryDevice};
+use throughline_fileio::PageCache;
+
+use super::Experiment;
+use crate::callgrind;
+use crate::hollow::load_image;
+use crate::interleave::{Sample, Variant, interleave};
+use crate::kernel::{e2fsck, mke2fs};
+use crate::meter::Meter;
+use crate::outcome::Outcome;
+use crate::{Error, Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "founding/5",
+    about: "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, looked up per page",
+    run,
+};
+
+const CALL_BYTES: u64 = 32 << 10;
+const PAGE_BYTES: u64 = 4096;
+const NAME: &str = "/seqwr";
+
+/// What is behind the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Ext4,
+    Raw,
+}
+
+impl Place {
+    const ALL: [Place; 2] = [Place::Ext4, Place::Raw];
+
+    fn name(self) -> &'static str {
+        match self {
+            Place::Ext4 => "ext4",
+            Place::Raw => "raw",
+        }
+    }
+}
+
+/// When the device's handle is looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Never: it is in the open file.
+    Cached,
+    /// For every page, to balance for it.
+    PerPage,
+}
+
+impl Way {
+    const ALL: [Way; 2] = [Way::Cached, Way::PerPage];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Cached => "handle cached",
+            Way::PerPage => "looked up per page",
+        }
+    }
+}
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let scratch = settings.scratch()?;
+    let (image, plain) = (scratch.path().join("image"), scratch.path().join("plain"));
+    // Sizes: in memory a sample stays below every limit, so that only the path counts; on disk the device sets the pace.
+    let memory_bytes = settings.scaled(256 << 20, 16 << 20);
+    let disk_bytes = settings.scaled(512 << 20, 16 << 20);
+    mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
+    let memory = [
+        Target::ext4_in_memory(&image, memory_bytes)?,
+        Target::raw_in_memory(memory_bytes)?,
+    ];
+    let instructions = instructions(&image, scratch.path(), &mut outcome)?;
+    mke2fs(&image, 2 * disk_bytes.max(64 << 20), &["-t", "ext4"])?;
+    let disk = [
+        Target::ext4_on_disk(settings, &image, disk_bytes)?,
+        Target::raw_on_disk(settings, &plain, disk_bytes)?,
+    ];
+    let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+    let mut variants = Vec::new();
+    for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
+        for (place, target) in Place::ALL.into_iter().zip(targets) {
+            for way in Way::ALL {
+                let name = variant_name(where_, place, way);
+                variants.push(Variant::new(name, || target.sample(&buffer, way)));
+            }
+        }
+    }
+    interleave(
+        &mut outcome,
+        &mut variants,
+        settings.rounds.unwrap_or(20),
+        settings.progress,
+    )?;
+    drop(variants);
+    for target in memory.into_iter().chain(disk) {
+        target.close()?;
+    }
+    e2fsck(&image)?;
+    bars(&mut outcome, &instructions);
+    Ok(outcome)
+}
+
+fn variant_name(where_: &str, place: Place, way: Way) -> String {
+    format!("{where_}, {}: {}", place.name(), way.name())
+}
+
+fn as_error(error: throughline::Error) -> Error {
+    Error::new(error.to_string())
+}
+
+/// The open file of one place, and the table that the naive way looks its device up in.
+struct Target {
+    opened: Opened,
+    file_bytes: u64,
+    handles: Handles,
+}
+
+enum Opened {
+    Ext4(Volume, File),
+    Raw(RawFile),
+}
+
+impl Opened {
+    fn handle(&self) -> &Handle {
+        match self {
+            Opened::Ext4(_, file) => file,
+            Opened::Raw(file) => file,
+        }
+    }
+
+    fn cache(&self) -> Option<&Arc<PageCache>> {
+        match self {
+            Opened::Ext4(volume, _) => Some(volume.cache()),
+            Opened::Raw(file) => file.cache(),
+        }
+    }
+}
+
+impl Target {
+    fn ext4_in_memory(image: &Path, file_bytes: u64) -> Result<Target> {
+        let device = Arc::new(load_image(image)?) as Arc<dyn BlockDevice>;
+        let volume = roomy(file_bytes).open_device(device).map_err(as_error)?;
+        Target::ext4(volume, file_bytes)
+    }
+
+    fn ext4_on_disk(settings: &Settings<'_>, image: &Path, file_bytes: u64) -> Result<Target> {
+        let mut options = OpenOptions::new();
+        let volume = options.engine(settings.engine).open(image);
+        Target::ext4(volume.map_err(as_error)?, file_bytes)
+    }
+
+    fn ext4(volume: Volume, file_bytes: u64) -> Result<Target> {
+        let mut options = FileOptions::new();
+        let file = options.create(true).open(&volume, NAME).map_err(as_error)?;
+        Target::new(Opened::Ext4(volume, file), file_bytes)
+    }
+
+    fn raw_in_memory(file_bytes: u64) -> Result<Target> {
+        let device = Arc::new(MemoryDevice::new(file_bytes)) as Arc<dyn BlockDevice>;
+        let file = roomy(file_bytes)
+            .open_raw_device(device)
+            .map_err(as_error)?;
+        Target::new(Opened::Raw(file), file_bytes)
+    }
+
+    fn raw_on_disk(settings: &Settings<'_>, path: &Path, file_bytes: u64) -> Result<Target> {
+        let mut options = OpenOptions::new();
+        let file = options.engine(settings.engine).create(true).open_raw(path);
+        Target::new(Opened::Raw(file.map_err(as_error)?), file_bytes)
+    }
+
+    fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
+        // The first buffered write makes the cache of a raw file.
+        let page = [0; PAGE_BYTES as usize];
+        opened.handle().write_all_at(0, &page).map_err(as_error)?;
+        let cache = opened
+            .cache()
+            .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
+        Ok(Target {
+            handles: Handles::new(cache),
+            opened,
+            file_bytes,
+        })
+    }
+
+    /// `calls` writes, one behind the other, from the file's beginning.
+    fn write(&self, buffer: &[u8], calls: u64, way: Way) -> Result<()> {
+        let file = self.opened.handle();
+        for call in 0..calls {
+            let offset = call * CALL_BYTES;
+            file.write_all_at(offset, buffer).map_err(as_error)?;
+            if way == Way::PerPage {
+                for _ in 0..CALL_BYTES / PAGE_BYTES {
+                    // The write has paid for its bytes already.
+                    self.handles.balance(DEVICE, black_box(0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole file, from empty, as `seqwr` creates it; what is dirty still at the end is written outside of the
+    /// measurement.
+    fn sample(&self, buffer: &[u8], way: Way) -> Result<Sample> {
+        let (file, calls) = (self.opened.handle(), self.file_bytes / CALL_BYTES);
+        if matches!(self.opened, Opened::Ext4(..)) {
+            file.set_len(0).map_err(as_error)?;
+        }
+        let (looked_up, balanced) = (self.handles.looked_up(), self.balance_calls());
+        let meter = Meter::start();
+        self.write(buffer, calls, way)?;
+        let spent = meter.spent();
+        let pages = (calls * CALL_BYTES / PAGE_BYTES) as f64;
+        let sample = vec![
+            ("throughput", "MB/s", spent.mb_per_s(self.file_bytes)),
+            ("cpu", "s/GiB", spent.cpu_s_per_gib(self.file_bytes)),
+            (
+                "look-ups per page",
+                "",
+                (self.handles.looked_up() - looked_up) as f64 / pages,
+            ),
+            (
+                "balance calls per page",
+                "",
+                (self.balance_calls() - balanced) as f64 / pages,
+            ),
+        ];
+        file.sync_data().map_err(as_error)?;
+        Ok(sample)
+    }
+
+    fn balance_calls(&self) -> u64 {
+        let cache = self.opened.cache();
+        cache.map_or(0, |cache| cache.throttle().state().balance_calls)
+    }
+
+    fn close(self) -> Result<()> {
+        match self.opened {
+            Opened::Ext4(volume, file) => {
+                drop(file);
+                volume.close().map_err(as_error)
+            }
+            Opened::Raw(file) => file.close().map_err(as_error),
+        }
+    }
+}
+
+/// Options under which a file of this size is written without anyone waiting for the device.
+fn roomy(file_bytes: u64) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .cache_bytes(Some(2 * file_bytes.max(64 << 20)))
+        .dirty_limits(DirtyLimits::new(Some(2 * file_bytes.max(64 << 20)), None));
+    options
+}
+
+/// The number of the only device.
+const DEVICE: u64 = 8;
+
+/// What the report's kernel did, as a table: device handles by the device's number.
+struct Handles {
+    by_device: RwLock<HashMap<u64, Arc<PageCache>>>,
+    looked_up: AtomicU64,
+}
+
+impl Handles {
+    fn new(cache: &Arc<PageCache>) -> Handles {
+        Handles {
+            by_device: RwLock::new(HashMap::from([(DEVICE, Arc::clone(cache))])),
+            looked_up: AtomicU64::new(0),
+        }
+    }
+
+    /// Balances for a page of the device.
+    #[inline(never)]
+    fn balance(&self, device: u64, dirtied_bytes: u64) {
+        self.looked_up.fetch_add(1, Ordering::Relaxed);
+        let handles = self.by_device.read();
+        let handles = handles.unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = handles.get(&device) {
+            cache.throttle().balance(dirtied_bytes);
+        }
+    }
+
+    fn looked_up(&self) -> u64 {
+        self.looked_up.load(Ordering::Relaxed)
+    }
+}
+
+/// Instructions of a 32 KiB write, by place and way.
+type Instructions = Vec<(Place, Way, f64)>;
+
+/// Calls that are counted.
+const COUNTED_CALLS: u64 = 512;
+
+fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<Instructions> {
+    let mut counted = Vec::new();
+    if !callgrind::is_there() {
+        outcome
+            .notes
+            .push("instructions were left out: valgrind is not there".into());
+        return Ok(counted);
+    }
+    let image = image.to_string_lossy();
+    for place in Place::ALL {
+        for way in Way::ALL {
+            let arguments = [
+                "lab",
+                "alone",
+                EXPERIMENT.name,
+                place.name(),
+                way.name(),
+                &image,
+            ];
+            match callgrind::instructions("*founding5*counted*", &arguments, scratch)? {
+                Some(count) => counted.push((place, way, count as f64 / COUNTED_CALLS as f64)),
+                None => {
+                    let note = "instructions were left out: callgrind did not find the function";
+                    outcome.notes.push(note.into());
+                    return Ok(counted);
+                }
+            }
+        }
+    }
+    Ok(counted)
+}
+
+/// One variant in memory, alone, for callgrind: `place way image`.
+pub(super) fn alone(arguments: &[String]) -> Result<()> {
+    let [place, way, image] = arguments else {
+        return Err(Error::new("wanted: place, way, image"));
+    };
+    let place = Place::ALL.into_iter().find(|one| one.name() == place);
+    let way = Way::ALL.into_iter().find(|one| one.name() == way);
+    let (Some(place), Some(way)) = (place, way) else {
+        return Err(Error::new("no such place or way"));
+    };
+    let bytes = COUNTED_CALLS * CALL_BYTES;
+    let target = match place {
+        Place::Ext4 => Target::ext4_in_memory(Path::new(image), bytes)?,
+        Place::Raw => Target::raw_in_memory(bytes)?,
+    };
+    let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+    target.write(&buffer, 2, way)?;
+    counted(&target, &buffer, way)?;
+    target.close()
+}
+
+/// What callgrind counts: found by its name.
+#[inline(never)]
+fn counted(target: &Target, buffer: &[u8], way: Way) -> Result<()> {
+    target.write(buffer, COUNTED_CALLS, way)
+}
+
+fn bars(outcome: &mut Outcome, instructions: &Instructions) {
+    for where_ in ["memory", "disk"] {
+        for place in Place::ALL {
+            let name = |way| variant_name(where_, place, way);
+            let (ours, naive) = (name(Way::Cached), name(Way::PerPage));
+            let looked_up = outcome.samples(&ours, "look-ups per page");
+            let most = looked_up.iter().copied().fold(0.0, f64::max);
+            outcome.at_most(&format!("look-ups per page, {ours}"), most, 0.0);
+            outcome.ratio(
+                &format!("throughput, {where_}, {}: cached / per page", place.name()),
+                "throughput",
+                &ours,
+                &naive,
+            );
+        }
+    }
+    for place in Place::ALL {
+        let of = |wanted| {
+            let mut found = instructions.iter();
+            found.find_map(|&(at, way, count)| (at == place && way == wanted).then_some(count))
+        };
+        let (Some(ours), Some(naive)) = (of(Way::Cached), of(Way::PerPage)) else {
+            continue;
+        };
+        for (way, count) in [(Way::Cached, ours), (Way::PerPage, naive)] {
+            let name = format!("instructions per 32 KiB, {}: {}", place.name(), way.name());
+            outcome.counters.insert(name, count.round());
+        }
+        let name = format!("instructions, {}: cached / per page", place.name());
+        outcome.at_most(&name, ours / naive, 0.999);
+    }
+}
