@@ -91,13 +91,13 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         Target::ext4_on_disk(settings, &image, disk_bytes)?,
         Target::raw_on_disk(settings, &plain, disk_bytes)?,
     ];
-    let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
+    let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
         for (place, target) in Place::ALL.into_iter().zip(targets) {
             for way in Way::ALL {
                 let name = variant_name(where_, place, way);
-                variants.push(Variant::new(name, || target.sample(&buffer, way)));
+                variants.push(Variant::new(name, move || target.sample(buffer, way)));
             }
         }
     }
@@ -160,9 +160,8 @@ impl Target {
     }
 
     fn ext4_on_disk(settings: &Settings<'_>, image: &Path, file_bytes: u64) -> Result<Target> {
-        let mut options = OpenOptions::new();
-        let volume = options.engine(settings.engine).open(image);
-        Target::ext4(volume.map_err(as_error)?, file_bytes)
+        let volume = tight(settings).open(image).map_err(as_error)?;
+        Target::ext4(volume, file_bytes)
     }
 
     fn ext4(volume: Volume, file_bytes: u64) -> Result<Target> {
@@ -180,8 +179,7 @@ impl Target {
     }
 
     fn raw_on_disk(settings: &Settings<'_>, path: &Path, file_bytes: u64) -> Result<Target> {
-        let mut options = OpenOptions::new();
-        let file = options.engine(settings.engine).create(true).open_raw(path);
+        let file = tight(settings).create(true).open_raw(path);
         Target::new(Opened::Raw(file.map_err(as_error)?), file_bytes)
     }
 
@@ -267,6 +265,13 @@ fn roomy(file_bytes: u64) -> OpenOptions {
     options
         .cache_bytes(Some(2 * file_bytes.max(64 << 20)))
         .dirty_limits(DirtyLimits::new(Some(2 * file_bytes.max(64 << 20)), None));
+    options
+}
+
+/// Options under which most of a file waits for the device.
+fn tight(settings: &Settings<'_>) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.engine(settings.engine).cache_bytes(Some(256 << 20));
     options
 }
 
