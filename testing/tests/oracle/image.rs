@@ -1,5 +1,6 @@
 //! Images as `mke2fs` makes them, over the features of the format.
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -296,6 +297,29 @@ pub fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
             }
         }
     });
+    assert!(done.iter().all(|one| one.result.is_ok()));
+    Arc::new(device)
+}
+
+/// A device in memory with what is in a sparse file, which may be far longer than the memory there is.
+pub fn load_sparse(path: &Path) -> Arc<dyn BlockDevice> {
+    let file = std::fs::File::open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    let device = MemoryDevice::new(len);
+    let mut queue = device.open_queue().unwrap();
+    let mut done = Vec::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while let Ok(data) = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) {
+        at = data / PIECE as u64 * PIECE as u64;
+        let here = piece.len().min((len - at) as usize);
+        file.read_exact_at(&mut piece[..here], at).unwrap();
+        scope(&mut *queue, |scope| {
+            scope.submit(0, Op::Write, at, [Segment::Write(&piece[..here])], false);
+            scope.reap(1, &mut done);
+        });
+        at += here as u64;
+    }
     assert!(done.iter().all(|one| one.result.is_ok()));
     Arc::new(device)
 }

@@ -1,0 +1,207 @@
+//! A device that stops in the middle of buffered work: what is on it then is what a crash would have left. No file shows what
+//! its blocks held before it had them, nothing of another file, and what had been synced is there.
+//!
+//! Nothing is removed or cut after the sync: blocks that change hands are the journal's affair.
+
+mod oracle;
+
+use std::sync::Arc;
+
+use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
+use oracle::seeds::{chosen, run_all, soak};
+use throughline::{Attributes, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, Volume};
+use throughline_device::{BlockDevice, Op};
+use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
+use throughline_testing::{Fault, FaultDevice};
+
+const NAMES: [&str; 6] = [
+    "ext4 4k",
+    "ext4 1k",
+    "no journal",
+    "ext3 1k",
+    "ext2 1k",
+    "ext2 4k",
+];
+const FILES: u64 = 5;
+/// What all free space holds before.
+const OLD: u8 = 0xa5;
+
+fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+    move |error| format!("{call}: {error}")
+}
+
+fn options(seed: u64) -> OpenOptions {
+    let limits = DirtyLimits::new(Some(256 << 10 << (seed % 3)), None);
+    let mut options = OpenOptions::new();
+    options
+        .cache_bytes(Some(1 << 20 << (seed % 3)))
+        .dirty_limits(limits);
+    options
+}
+
+/// An image all of whose free blocks hold the old bytes.
+fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
+    let device = scratch.device(shape);
+    let volume = OpenOptions::new()
+        .open_device(Arc::clone(&device))
+        .map_err(say("open"))?;
+    let file = FileOptions::new()
+        .direct(true)
+        .create(true)
+        .open(&volume, "/old")
+        .map_err(say("create"))?;
+    let old = vec![OLD; 1 << 20];
+    let mut at = 0;
+    for len in [1 << 20, 64 << 10, 4 << 10, 1 << 10] {
+        while let Ok(written) = file.write_at(at, &old[..len]) {
+            at += written as u64;
+        }
+    }
+    file.sync().map_err(say("sync"))?;
+    drop(file);
+    volume.remove_file("/old").map_err(say("remove"))?;
+    volume
+        .create_dir("/kept", &Attributes::new())
+        .map_err(say("mkdir"))?;
+    for number in 0..FILES {
+        let file = volume.create_file(kept(number), &Attributes::new());
+        file.and_then(|file| file.write_all_at(0, &kept_bytes(number)))
+            .map_err(say("write"))?;
+    }
+    volume.close().map_err(say("close"))?;
+    Ok(bytes_of(&*device))
+}
+
+fn kept(number: u64) -> String {
+    format!("/kept/f{number}")
+}
+
+fn kept_bytes(number: u64) -> Vec<u8> {
+    filled(
+        (number as usize + 1) * 30_000 / SECTOR_BYTES * SECTOR_BYTES,
+        100 + number,
+        0,
+        1,
+    )
+}
+
+/// Work on some files, until the device is gone.
+fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut files: Vec<File> = Vec::new();
+    for number in 0..FILES {
+        files.push(volume.create_file(format!("/f{number}"), &Attributes::new())?);
+    }
+    // Also what was synced before is written over, with what may be seen there too.
+    for version in 2..60 {
+        let number = random.u64(..FILES);
+        let file = &files[number as usize];
+        let sectors = [random.u64(1..12), random.u64(1..400), 8][random.usize(..3)];
+        let size = file.size()?;
+        let at = match random.u8(..4) {
+            0 | 1 => size.next_multiple_of(512),
+            2 => random.u64(..2000) * 512,
+            _ => random.u64(..=size / 512) * 512,
+        };
+        let bytes = filled((sectors * 512) as usize, number, at, version);
+        let mut mode = FileOptions::new();
+        match random.u8(..20) {
+            0..13 => file.write_all_at(at, &bytes)?,
+            13..15 => file.reopen(mode.direct(true))?.write_all_at(at, &bytes)?,
+            15 => file
+                .reopen(mode.data_sync(true))?
+                .write_all_at(at, &bytes)?,
+            16 => drop(file.allocate(Fallocate::Allocate, at, sectors * 512)),
+            17 => drop(file.allocate(Fallocate::ZeroRange, at, sectors * 512)),
+            18 => file.sync()?,
+            _ => volume.sync()?,
+        }
+    }
+    Ok(())
+}
+
+/// Nothing in a file but zeros and what was written to it.
+fn judge(file: &File, number: u64) -> Result<(), String> {
+    let mut bytes = vec![0; file.size().map_err(say("size"))? as usize];
+    let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
+    for (at, sector) in bytes[..n].chunks_exact(SECTOR_BYTES).enumerate() {
+        match parse(sector) {
+            Sector::Zero => {}
+            Sector::Data { file, offset, .. } if file == number && offset == at as u64 * 512 => {}
+            Sector::Garbage if sector.contains(&OLD) => {
+                return Err(format!("file {number}, sector {at}: old bytes of the disk"));
+            }
+            other => return Err(format!("file {number}, sector {at}: {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
+    let name = NAMES[seed as usize % NAMES.len()];
+    let named = |what: String| format!("seed {seed}, {name}: {what}");
+    let shape = SHAPES.iter().find(|shape| shape.name == name);
+    let image = base(shape.expect("a shape of the table"), scratch).map_err(named)?;
+    let mut random = fastrand::Rng::with_seed(seed ^ 0xcc7);
+    // One run to the end says how many writes there are, about.
+    let counted = Arc::new(FaultDevice::counting(load(&image)).only(&[Op::Write]));
+    let volume = options(seed).open_device(Arc::clone(&counted) as _);
+    let volume = volume.map_err(say("open")).map_err(named)?;
+    work(&volume, seed).map_err(say("work")).map_err(named)?;
+    volume.close().map_err(say("close")).map_err(named)?;
+    let mut came = false;
+    for _ in 0..if soak() { 20 } else { 4 } {
+        let n = random.u64(..counted.requests() + 1);
+        let below = load(&image);
+        let device = FaultDevice::new(Arc::clone(&below), Fault::From(n)).only(&[Op::Write]);
+        let device = Arc::new(device);
+        if let Ok(volume) = options(seed).open_device(Arc::clone(&device) as _) {
+            // What fails, and which of them, is the device's.
+            let _ = work(&volume, seed);
+            let _ = volume.close();
+        }
+        came |= device.failed() > 0;
+        after(&below, scratch).map_err(|what| named(format!("cut at {n}: {what}")))?;
+    }
+    Ok(came)
+}
+
+/// What a crash left, repaired.
+fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> {
+    let (code, said) = scratch.e2fsck(&**below, &["-fy"]);
+    if !(0..=1).contains(&code) {
+        return Err(format!("e2fsck -fy says {code}: {said}"));
+    }
+    let repaired = load(&std::fs::read(scratch.path()).map_err(|e| e.to_string())?);
+    scratch.check(&*repaired)?;
+    let volume = OpenOptions::new()
+        .open_device(repaired)
+        .map_err(say("open"))?;
+    for number in 0..FILES {
+        if let Ok(file) = volume.open_file(format!("/f{number}")) {
+            judge(&file, number).map_err(|what| format!("{what}; e2fsck -fy: {said}"))?;
+        }
+        let file = volume.open_file(kept(number)).map_err(say("kept"))?;
+        let expected = kept_bytes(number);
+        let mut bytes = vec![0; expected.len() + 1];
+        let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
+        if bytes[..n] != expected[..] {
+            return Err(format!("what was synced in file {number} is gone"));
+        }
+    }
+    volume.close().map_err(say("close"))
+}
+
+#[test]
+fn a_device_that_stops_shows_nothing_old() {
+    if !tools() {
+        return;
+    }
+    let most = if soak() { 600 } else { 18 };
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let came = run_all(&seeds, cut);
+    assert!(
+        chosen().is_some() || came.iter().filter(|came| **came).count() > came.len() / 2,
+        "the device hardly ever stopped"
+    );
+}

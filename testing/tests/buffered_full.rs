@@ -1,0 +1,361 @@
+//! Full disks under buffered writes: told at the write, never at write-back; what was accepted is there after a sync, and
+//! after opening again.
+
+mod oracle;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::seeds::{Deadline, soak};
+use throughline::{
+    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, RawFile, Reason, Volume,
+};
+use throughline_device::BlockDevice;
+use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
+
+const NAMES: [&str; 7] = [
+    "ext4 4k",
+    "ext4 1k",
+    "ext3 1k",
+    "ext3 4k",
+    "ext2 1k",
+    "uninit_bg",
+    "tiny",
+];
+const SECTOR: u64 = SECTOR_BYTES as u64;
+
+fn options(cache_bytes: u64) -> OpenOptions {
+    let mut limits = DirtyLimits::default();
+    limits.limit_bytes = Some(cache_bytes / 2);
+    let mut options = OpenOptions::new();
+    options.cache_bytes(Some(cache_bytes)).dirty_limits(limits);
+    options
+}
+
+fn shape(name: &str, mib: u64) -> Shape {
+    let shape = SHAPES.iter().find(|shape| shape.name == name);
+    Shape {
+        mib,
+        ..*shape.expect("a shape of the table")
+    }
+}
+
+/// How a file is filled.
+#[derive(Clone, Copy, Debug)]
+enum Pattern {
+    /// From front to back.
+    Stream,
+    /// Every other block, or further apart: as much mapping for as little data as can be.
+    Comb(u64),
+    /// Anywhere in a long sparse file.
+    Scattered,
+}
+
+/// What was accepted of one file: offset, length and version of each write.
+#[derive(Default)]
+struct Accepted {
+    writes: Vec<(u64, u64, u64)>,
+}
+
+impl Accepted {
+    fn bytes(&self) -> u64 {
+        self.writes.iter().map(|(_, len, _)| len).sum()
+    }
+
+    /// Every accepted byte is there; where writes overlap, the later one's.
+    fn check(&self, file: &File, number: u64) -> Result<(), String> {
+        let mut newest = std::collections::BTreeMap::new();
+        for (at, len, version) in &self.writes {
+            for sector in (0..*len).step_by(SECTOR_BYTES) {
+                newest.insert(at + sector, *version);
+            }
+        }
+        let mut bytes = [0; SECTOR_BYTES];
+        for (at, version) in newest {
+            file.read_exact_at(at, &mut bytes)
+                .map_err(|error| format!("file {number} at {at}: {error}"))?;
+            let wanted = Sector::Data {
+                file: number,
+                offset: at,
+                version,
+            };
+            if parse(&bytes) != wanted {
+                return Err(format!(
+                    "file {number}: {:?}, not {wanted:?}",
+                    parse(&bytes)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes by a pattern until there is no space; anything else is an error.
+fn fill_up(
+    file: &File,
+    number: u64,
+    pattern: Pattern,
+    seed: u64,
+    most_bytes: u64,
+) -> Result<Accepted, String> {
+    let mut random = fastrand::Rng::with_seed(seed ^ number);
+    let mut accepted = Accepted::default();
+    let mut at = 0;
+    // Once refused, a few smaller ones may still find room.
+    let mut refused = 0;
+    for version in 1.. {
+        let (offset, len) = match pattern {
+            Pattern::Stream => (at, random.u64(1..200) * SECTOR),
+            Pattern::Comb(_) => (at, SECTOR),
+            Pattern::Scattered => (random.u64(..1 << 17) * 4096, random.u64(1..20) * SECTOR),
+        };
+        let len = len >> refused.min(7);
+        let len = (len / SECTOR).max(1) * SECTOR;
+        match file.write_at(offset, &filled(len as usize, number, offset, version)) {
+            Ok(0) => return Err(format!("wrote 0 of {len} bytes")),
+            Ok(written) => {
+                // A part of a sector may be in.
+                let whole = written as u64 / SECTOR * SECTOR;
+                accepted.writes.push((offset, whole, version));
+                if whole != written as u64 {
+                    return Err(format!("wrote {written} bytes: no whole block"));
+                }
+            }
+            Err(Error::Caller(Reason::NoSpace)) => refused += 1,
+            // A comb gets as far as a file can be before the disk is full.
+            Err(Error::Caller(Reason::TooLarge)) => return Ok(accepted),
+            Err(error) => return Err(format!("write {version}: {error}")),
+        }
+        at += match pattern {
+            Pattern::Comb(apart) => apart,
+            _ => len,
+        };
+        if refused > 10 || accepted.bytes() >= most_bytes {
+            return Ok(accepted);
+        }
+    }
+    Ok(accepted)
+}
+
+/// Syncs, closes, has it judged, opens again and compares.
+fn check_all(
+    volume: Volume,
+    device: Arc<dyn BlockDevice>,
+    files: &[Accepted],
+    scratch: &Scratch,
+) -> Result<(), String> {
+    let told = |call: &str| {
+        let call = call.to_owned();
+        move |error: Error| format!("{call}: {error}")
+    };
+    let check = |volume: &Volume| {
+        (0..).zip(files).try_for_each(|(number, accepted)| {
+            let file = volume
+                .open_file(format!("/f{number}"))
+                .map_err(told("open"))?;
+            accepted.check(&file, number)
+        })
+    };
+    volume.sync().map_err(told("sync"))?;
+    check(&volume)?;
+    volume.close().map_err(told("close"))?;
+    scratch.check(&*device)?;
+    let again = options(4 << 20).open_device(device).map_err(told("open"))?;
+    check(&again)?;
+    again.close().map_err(told("close again"))
+}
+
+fn create(volume: &Volume, number: u64) -> File {
+    volume
+        .create_file(format!("/f{number}"), &Attributes::new())
+        .expect("there is room for a name")
+}
+
+#[test]
+fn what_was_accepted_is_there() {
+    if !tools() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let patterns = [
+        Pattern::Stream,
+        Pattern::Comb(8192),
+        Pattern::Comb(5 << 20),
+        Pattern::Scattered,
+    ];
+    for (index, name) in NAMES.iter().enumerate() {
+        for (turn, pattern) in patterns.into_iter().enumerate() {
+            let seed = (index * 10 + turn) as u64;
+            let what = format!("{name}, {pattern:?}, seed {seed}");
+            let _deadline = Deadline::new(what.clone());
+            let shape = shape(name, if *name == "tiny" { 2 } else { 12 });
+            let device = scratch.device(&shape);
+            // One where all of it is in the cache until the end, one where it is written meanwhile.
+            let cache = if turn % 2 == 0 { 2 << 20 } else { 64 << 20 };
+            let volume = options(cache).open_device(Arc::clone(&device)).unwrap();
+            let before = volume.stat_fs().unwrap().available_blocks;
+            let file = create(&volume, 0);
+            let accepted = fill_up(&file, 0, pattern, seed, 64 << 20)
+                .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+            file.sync()
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            let after = volume.stat_fs().unwrap().available_blocks;
+            drop(file);
+            check_all(volume, device, &[accepted], &scratch)
+                .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+            // It was full indeed: promises for the mapping are not lost. A far block may need four more.
+            let wasted = matches!(pattern, Pattern::Stream);
+            assert!(
+                !wasted || after < before / 20 + 8,
+                "{what}: refused with {after} of {before} blocks free"
+            );
+        }
+    }
+}
+
+#[test]
+fn many_writers_fill_a_disk_together() {
+    if !tools() {
+        return;
+    }
+    const WRITERS: u64 = 8;
+    let scratch = Scratch::new();
+    for (index, name) in NAMES.iter().enumerate().take(if soak() { 7 } else { 5 }) {
+        let _deadline = Deadline::new(format!("many, {name}"));
+        let device = scratch.device(&shape(name, 16));
+        let volume = options(4 << 20).open_device(Arc::clone(&device)).unwrap();
+        let files: Vec<File> = (0..WRITERS).map(|number| create(&volume, number)).collect();
+        let accepted: Vec<Accepted> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..)
+                .zip(&files)
+                .map(|(number, file)| {
+                    scope.spawn(move || {
+                        let pattern = match number % 4 {
+                            0 | 1 => Pattern::Stream,
+                            2 => Pattern::Comb(8192),
+                            _ => Pattern::Scattered,
+                        };
+                        let filled = fill_up(file, number, pattern, index as u64, 64 << 20);
+                        filled.unwrap_or_else(|wrong| panic!("{name}, writer {number}: {wrong}"))
+                    })
+                })
+                .collect();
+            let join = |writer: std::thread::ScopedJoinHandle<'_, _>| writer.join();
+            writers
+                .into_iter()
+                .map(|writer| join(writer).expect("no panic"))
+                .collect()
+        });
+        drop(files);
+        check_all(volume, device, &accepted, &scratch)
+            .unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+    }
+}
+
+/// Room that was promised and is not needed is there for others: a write over what is there already, a file removed while
+/// dirty, one cut.
+#[test]
+fn promises_are_given_back() {
+    if !tools() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for name in ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 1k"] {
+        let _deadline = Deadline::new(format!("promises, {name}"));
+        let device = scratch.device(&shape(name, 12));
+        let volume = options(64 << 20).open_device(Arc::clone(&device)).unwrap();
+        // A first file in the directory may give it its block.
+        drop(create(&volume, 0));
+        volume.remove_file("/f0").unwrap();
+        volume.sync().unwrap();
+        let empty = volume.stat_fs().unwrap().available_blocks;
+        for round in 0..40 {
+            let file = create(&volume, 0);
+            file.write_all_at(0, &filled(5 << 20, 0, 0, 1))
+                .unwrap_or_else(|error| panic!("{name}, round {round}: {error}"));
+            assert!(
+                volume.stat_fs().unwrap().available_blocks < empty,
+                "{name}: what is promised counts as free"
+            );
+            match round % 4 {
+                0 => file.sync().unwrap(),
+                1 => file.set_len(700).unwrap(),
+                2 => file.write_all_at(0, &filled(5 << 20, 0, 0, 2)).unwrap(),
+                _ => {}
+            }
+            drop(file);
+            volume.remove_file("/f0").unwrap();
+        }
+        volume.sync().unwrap();
+        let left = volume.stat_fs().unwrap().available_blocks;
+        assert_eq!(left, empty, "{name}: blocks that nobody has");
+        volume.close().unwrap();
+        scratch
+            .check(&*device)
+            .unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+    }
+}
+
+/// A raw file on a full file system of the host. Needs root, to mount one.
+#[test]
+fn a_raw_file_on_a_full_host_is_told_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=8m", "none"])
+        .arg(folder.path())
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no tmpfs can be mounted without root");
+        return;
+    }
+    let path = folder.path().join("file");
+    let worked = std::panic::catch_unwind(|| {
+        let _deadline = Deadline::new("a full host".into());
+        raw_until_full(&path)
+    });
+    let _ = std::process::Command::new("umount")
+        .arg(folder.path())
+        .status();
+    worked.expect("see above");
+}
+
+fn raw_until_full(path: &std::path::Path) {
+    let raw = options(2 << 20)
+        .create(true)
+        .open_raw(path)
+        .expect("a file is made");
+    let total = AtomicU64::new(0);
+    let full = |raw: &RawFile| loop {
+        let at = total.load(Ordering::Relaxed);
+        assert!(at < 16 << 20, "a file system of 8 MiB takes more");
+        match raw.write_at(at, &filled(48 << 10, 1, at, 1)) {
+            Ok(written) => total.fetch_add(written as u64, Ordering::Relaxed),
+            Err(Error::Caller(Reason::NoSpace)) => return,
+            Err(error) => panic!("{error}"),
+        };
+    };
+    full(&raw);
+    let accepted = total.load(Ordering::Relaxed);
+    assert!(accepted > 4 << 20, "{accepted} bytes only");
+    raw.sync().expect("what was accepted has its room");
+    // Over what is there, there is room.
+    raw.write_all_at(0, &filled(1 << 20, 1, 0, 2))
+        .expect("room");
+    raw.sync().expect("what was accepted has its room");
+    let direct = raw.reopen(FileOptions::new().direct(true)).unwrap();
+    assert_eq!(direct.size().unwrap(), accepted);
+    drop((raw, direct));
+    let found = std::fs::read(path).unwrap();
+    assert_eq!(found.len() as u64, accepted);
+    for (at, sector) in found.chunks_exact(SECTOR_BYTES).enumerate() {
+        let offset = at as u64 * SECTOR;
+        let version = if offset < 1 << 20 { 2 } else { 1 };
+        let wanted = Sector::Data {
+            file: 1,
+            offset,
+            version,
+        };
+        assert_eq!(parse(sector), wanted);
+    }
+}

@@ -1,0 +1,241 @@
+//! Memory of buffered streams: no more than the budget and what a program needs besides, however much is written or read;
+//! never more dirty than the limit, not for a moment; and no pause over 200 ms.
+
+mod oracle;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use oracle::image::{load_sparse, tools};
+use oracle::seeds::{Deadline, soak};
+use throughline::{Attributes, DirtyLimits, Handle, OpenOptions};
+use throughline_device::{NullDevice, Op, Request};
+use throughline_fileio::throttle::Event;
+use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, fill};
+use throughline_testing::{Fault, FaultDevice};
+
+const MIB: u64 = 1 << 20;
+const BUDGET: u64 = 64 * MIB;
+/// What a program needs besides.
+const BESIDES: u64 = 32 * MIB;
+/// Says to the test binary that it is the child whose memory is measured: what to stream over, and how many MiB.
+const CHILD: &str = "THROUGHLINE_MEMORY_CHILD";
+
+/// The most memory that this process ever had, in bytes.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.expect("a figure in KiB") << 10
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.cache_bytes(Some(BUDGET));
+    options
+}
+
+/// Whether a request carries sectors of ours, or asks for what they would be: data, in long requests.
+fn is_data(request: &Request) -> bool {
+    request.op() == Op::Write
+        && request
+            .slices()
+            .next()
+            .is_some_and(|bytes| bytes.starts_with(&MAGIC))
+}
+
+/// Writes a stream and reads it again, in calls of 1 MiB.
+fn stream(handle: &Handle, bytes: u64) {
+    let mut buf = vec![0; MIB as usize];
+    // Each block begins with a sector that says it is data: the device below can tell.
+    for block in buf.chunks_mut(4096) {
+        fill(&mut block[..SECTOR_BYTES], 1, 0, 1);
+    }
+    for at in (0..bytes).step_by(MIB as usize) {
+        handle.write_all_at(at, &buf).expect("there is room");
+    }
+    handle.sync().expect("a device that works");
+    for at in (0..bytes).step_by(MIB as usize) {
+        assert_eq!(handle.read_at(at, &mut buf).expect("reads"), buf.len());
+    }
+}
+
+/// The child: streams, and says what it took. Without the variable it does nothing.
+#[test]
+fn child() {
+    let Ok(what) = std::env::var(CHILD) else {
+        return;
+    };
+    let (kind, rest) = what.split_once(' ').expect("a kind, a size, a path");
+    let (mib, path) = rest.split_once(' ').expect("a size, a path");
+    let bytes = mib.parse::<u64>().expect("MiB") * MIB;
+    match kind {
+        "raw" => {
+            let device = Arc::new(NullDevice::new(bytes));
+            let raw = options().open_raw_device(device).expect("opens");
+            stream(&raw, bytes);
+        }
+        "file" => {
+            let raw = options().create(true).open_raw(path).expect("opens");
+            stream(&raw, bytes);
+        }
+        "volume" => {
+            let below = load_sparse(Path::new(path));
+            let device = FaultDevice::new(below, Fault::Lost).only_where(is_data);
+            let volume = options().open_device(Arc::new(device)).expect("opens");
+            let file = volume
+                .create_file("/stream", &Attributes::new())
+                .expect("a name");
+            stream(&file, bytes);
+            drop(file);
+            volume.close().expect("closes");
+        }
+        other => panic!("{other}: no such kind"),
+    }
+    println!("peak={}", peak_bytes());
+}
+
+/// Runs the child, and gives the most memory it had, in bytes.
+fn peak_of_child(kind: &str, mib: u64, path: &Path) -> u64 {
+    let output = Command::new(std::env::current_exe().expect("our own name"))
+        .args(["child", "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, format!("{kind} {mib} {}", path.display()))
+        .output()
+        .expect("we can be started again");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{kind}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let peak = text.split_once("peak=").map(|(_, rest)| rest);
+    let peak = peak.and_then(|rest| rest.lines().next()?.trim().parse().ok());
+    peak.expect("the child says its peak")
+}
+
+fn must_be_small(kind: &str, mib: u64, path: &Path) {
+    let peak = peak_of_child(kind, mib, path);
+    eprintln!(
+        "{kind}: {mib} MiB through {} MiB: {} MiB",
+        BUDGET >> 20,
+        peak >> 20
+    );
+    assert!(
+        peak < BUDGET + BESIDES,
+        "{kind}: {} MiB of memory for a budget of {} MiB",
+        peak >> 20,
+        BUDGET >> 20
+    );
+}
+
+#[test]
+fn a_stream_over_a_raw_device_stays_in_its_budget() {
+    let mib = if soak() { 64 << 10 } else { 2 << 10 };
+    must_be_small("raw", mib, Path::new("-"));
+}
+
+#[test]
+fn a_stream_into_a_file_of_the_host_stays_in_its_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let mib = if soak() { 2 << 10 } else { 256 };
+    must_be_small("file", mib, &folder.path().join("stream"));
+}
+
+#[test]
+fn a_stream_over_a_volume_stays_in_its_budget() {
+    if !tools() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mib: u64 = if soak() { 64 << 10 } else { 2 << 10 };
+    File::create(&path)
+        .and_then(|file| file.set_len((mib + mib / 8) * MIB))
+        .expect("a sparse file");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-J", "size=8"])
+        .arg(&path)
+        .status();
+    assert!(made.is_ok_and(|status| status.success()), "mke2fs");
+    must_be_small("volume", mib, &path);
+}
+
+/// A device that takes its time, as much for each byte: else nothing would ever be dirty for long.
+fn slow(bytes: u64) -> Arc<FaultDevice> {
+    let device = FaultDevice::new(Arc::new(NullDevice::new(bytes)), Fault::Never);
+    Arc::new(device.only_where(|request| {
+        // At 400 MB/s.
+        std::thread::sleep(Duration::from_nanos(request.len_bytes() * 5 / 2));
+        false
+    }))
+}
+
+#[test]
+fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
+    const WRITERS: u64 = 8;
+    const LIMIT: u64 = 8 * MIB;
+    let _deadline = Deadline::new("the dirty limit".into());
+    let limits = DirtyLimits::new(Some(LIMIT), None);
+    let bytes = if soak() { 4096 * MIB } else { 384 * MIB };
+    let raw = options()
+        .dirty_limits(limits)
+        .open_raw_device(slow(bytes) as _)
+        .expect("opens");
+    let cache = Arc::clone(raw.cache().expect("it has one once it is buffered"));
+    let longest: Arc<Mutex<Duration>> = Arc::default();
+    let heard = Arc::clone(&longest);
+    let _listening = cache.throttle().subscribe(Arc::new(move |event: &Event| {
+        if let Event::Paused { pause, .. } = event {
+            let mut longest = heard.lock().unwrap();
+            *longest = (*longest).max(*pause);
+        }
+    }));
+    let (ended, most, samples) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                most.fetch_max(cache.throttle().state().dirty_bytes, Ordering::Relaxed);
+                samples.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|me| {
+                let raw = &raw;
+                scope.spawn(move || {
+                    let share = bytes / WRITERS;
+                    let buf = vec![me as u8; 256 << 10];
+                    for at in (0..share).step_by(buf.len()) {
+                        raw.write_all_at(me * share + at, &buf).expect("room");
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        ended.store(true, Ordering::Relaxed);
+        sampler.join().expect("no panic");
+    });
+    raw.sync().expect("a device that works");
+    let state = cache.throttle().state();
+    let (most, longest) = (most.into_inner(), *longest.lock().unwrap());
+    eprintln!(
+        "{samples:?} samples: most {most} of {LIMIT} dirty; {} pauses, longest {longest:?}; {} waits, longest {:?}",
+        state.pauses.count, state.waits.count, state.waits.longest
+    );
+    assert!(most <= LIMIT, "{most} bytes dirty, over {LIMIT}");
+    assert!(
+        most > LIMIT / 4,
+        "nothing was ever dirty: the test says nothing"
+    );
+    assert!(
+        longest <= Duration::from_millis(200) && state.pauses.longest <= Duration::from_millis(200),
+        "a pause of {longest:?}"
+    );
+    assert_eq!(state.dirty_bytes, 0, "dirty after a sync");
+}
