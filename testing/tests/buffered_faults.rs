@@ -89,7 +89,7 @@ fn some_writes(
             Ok(written) => (written, None),
             Err(error) => (0, Some(error)),
         };
-        if model.len() < at + written {
+        if written > 0 && model.len() < at + written {
             model.resize(at + written, 0);
         }
         model[at..at + written].copy_from_slice(&bytes[..written]);
@@ -345,6 +345,8 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
 fn rewrite(file: &Handle, model: &mut Vec<u8>, at: u64) -> Check {
     let bytes = filled(8192, 1, at, 78);
     for _ in 0..1000 {
+        // The sync waits for what is dirty to be tried again, so that there is room in the end.
+        let _ = file.sync();
         if file.write_all_at(at, &bytes).is_ok() {
             let end = at as usize + bytes.len();
             model.resize(model.len().max(end), 0);

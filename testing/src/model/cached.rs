@@ -1,7 +1,7 @@
 //! The driver's calls for content: by path and through files that stay open, by handles of every kind.
 
 use super::drive::{Check, Driver, same};
-use super::op::Op;
+use super::op::{Data, Op};
 use super::subject::{Answer, Form, Refusal, Subject};
 use super::tree::Id;
 
@@ -11,10 +11,8 @@ impl Driver {
             Op::Write(path, handle, form, offset, data) => {
                 let answer = subject.write(&path.0, *handle, *form, *offset, &data.bytes());
                 let id = self.tree.find_file(&path.0);
-                if self.had_to_wait(*form, &answer, id.as_ref().ok().copied()) {
-                    return Ok(());
-                }
-                self.written(subject, answer, id, *offset, *data)
+                let (answer, data) = self.without_waiting(*form, answer, *data);
+                self.written(subject, answer, id, *offset, data)
             }
             Op::Append(path, handle, data) => {
                 let answer = subject.append(&path.0, *handle, &data.bytes());
@@ -56,10 +54,8 @@ impl Driver {
                     return Ok(());
                 };
                 let answer = subject.write_kept(*slot, *form, *offset, &data.bytes());
-                if self.had_to_wait(*form, &answer, Some(id)) {
-                    return Ok(());
-                }
-                self.written(subject, answer, Ok(id), *offset, *data)
+                let (answer, data) = self.without_waiting(*form, answer, *data);
+                self.written(subject, answer, Ok(id), *offset, data)
             }
             Op::AppendKept(slot, data) => {
                 let Some(id) = of(self, slot) else {
@@ -103,14 +99,23 @@ impl Driver {
         }
     }
 
-    /// A write that may not wait says so where it would have to, and has written nothing.
-    fn had_to_wait(&mut self, form: Form, answer: &Answer<usize>, id: Option<Id>) -> bool {
-        let had = form == Form::Try && *answer == Err(Refusal::WouldBlock);
-        if let (true, Some(id)) = (had, id) {
-            self.would_block += 1;
-            self.tree.node_mut(id).modified = None;
+    /// A write that may not wait ends where it would have to, or says so if that is at once: as if no more had been given.
+    fn without_waiting(
+        &mut self,
+        form: Form,
+        answer: Answer<usize>,
+        data: Data,
+    ) -> (Answer<usize>, Data) {
+        let written = match &answer {
+            Ok(written) if *written < data.len && *written > 0 => *written,
+            Err(Refusal::WouldBlock) => 0,
+            _ => return (answer, data),
+        };
+        if form != Form::Try {
+            return (answer, data);
         }
-        had
+        self.would_block += 1;
+        (Ok(written), data.up_to(written))
     }
 
     fn appended(
@@ -118,7 +123,7 @@ impl Driver {
         subject: &mut dyn Subject,
         answer: Answer<(u64, usize)>,
         id: Id,
-        data: super::op::Data,
+        data: Data,
     ) -> Check {
         let end = self.tree.content(id).len();
         if let Ok((at, _)) = answer

@@ -248,7 +248,7 @@ impl Driver {
             (Ok(n), Ok(id)) => (id, n),
             (answer, id) => return same("write", answer.map(drop), id.map(drop)),
         };
-        if n > data.len || n == 0 {
+        if n > data.len || n == 0 && data.len > 0 {
             return Err(format!("wrote {n} of {} bytes", data.len));
         }
         if n < data.len {

@@ -323,6 +323,7 @@ impl Generator {
                 let data = Data {
                     len: self.len() as usize,
                     seed: self.random.u64(..),
+                    cut: 0,
                 };
                 Op::Write(
                     path,
@@ -425,6 +426,7 @@ impl Generator {
                 let data = Data {
                     len: self.len() as usize,
                     seed: self.random.u64(..),
+                    cut: 0,
                 };
                 Op::WriteKept(0, Form::default(), self.offset(size), data)
             }

@@ -164,6 +164,7 @@ impl Hot {
         Data {
             len: self.len() as usize,
             seed: self.random.u64(..),
+            cut: 0,
         }
     }
 

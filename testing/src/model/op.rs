@@ -25,14 +25,27 @@ pub struct Data {
     pub len: usize,
     /// What decides them.
     pub seed: u64,
+    /// How many of the bytes that the seed gives are left out at the end.
+    pub cut: usize,
 }
 
 impl Data {
     /// The bytes.
     pub fn bytes(self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len];
+        // How many are drawn decides the last ones.
+        let mut bytes = vec![0; self.len + self.cut];
         fastrand::Rng::with_seed(self.seed).fill(&mut bytes);
+        bytes.truncate(self.len);
         bytes
+    }
+
+    /// The first of them alone.
+    pub(super) fn up_to(self, len: usize) -> Data {
+        Data {
+            cut: self.cut + self.len - len,
+            len,
+            ..self
+        }
     }
 }
 
