@@ -89,10 +89,10 @@ fn some_writes(
             Ok(written) => (written, None),
             Err(error) => (0, Some(error)),
         };
-        if written > 0 && model.len() < at + written {
-            model.resize(at + written, 0);
+        if written > 0 {
+            model.resize(model.len().max(at + written), 0);
+            model[at..at + written].copy_from_slice(&bytes[..written]);
         }
-        model[at..at + written].copy_from_slice(&bytes[..written]);
         if error.is_some() {
             return error;
         }
@@ -344,17 +344,20 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
 /// Writes what a failed direct write left unknown, again until it succeeds.
 fn rewrite(file: &Handle, model: &mut Vec<u8>, at: u64) -> Check {
     let bytes = filled(8192, 1, at, 78);
+    let mut last = None;
     for _ in 0..1000 {
         // The sync waits for what is dirty to be tried again, so that there is room in the end.
         let _ = file.sync();
-        if file.write_all_at(at, &bytes).is_ok() {
+        let written = file.write_all_at(at, &bytes);
+        if written.is_ok() {
             let end = at as usize + bytes.len();
             model.resize(model.len().max(end), 0);
             model[at as usize..end].copy_from_slice(&bytes);
             return Ok(());
         }
+        last = written.err();
     }
-    Err("no write succeeds".into())
+    Err(format!("no write succeeds: {last:?}"))
 }
 
 #[test]

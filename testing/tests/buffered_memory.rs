@@ -185,7 +185,9 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
         .dirty_limits(limits)
         .open_raw_device(slow(bytes) as _)
         .expect("opens");
-    let cache = Arc::clone(raw.cache().expect("it has one once it is buffered"));
+    // It has a cache from the first buffered call on.
+    raw.write_all_at(0, b"first").expect("room");
+    let cache = Arc::clone(raw.cache().expect("see above"));
     let longest: Arc<Mutex<Duration>> = Arc::default();
     let heard = Arc::clone(&longest);
     let _listening = cache.throttle().subscribe(Arc::new(move |event: &Event| {
