@@ -307,7 +307,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
                                         model.resize(model.len().max(end), 0);
                                         model[at as usize..end].copy_from_slice(&bytes[..n]);
                                     }
-                                    Err(_) => rewrite(&file, &mut model, at)?,
+                                    Err(_) => rewrite(volume, &file, &mut model, at)?,
                                 }
                             }
                             _ => {}
@@ -342,12 +342,12 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
 }
 
 /// Writes what a failed direct write left unknown, again until it succeeds.
-fn rewrite(file: &Handle, model: &mut Vec<u8>, at: u64) -> Check {
+fn rewrite(volume: &Volume, file: &Handle, model: &mut Vec<u8>, at: u64) -> Check {
     let bytes = filled(8192, 1, at, 78);
     let mut last = None;
     for _ in 0..1000 {
-        // The sync waits for what is dirty to be tried again, so that there is room in the end.
-        let _ = file.sync();
+        // What is dirty, other files' too, is tried again at once, so that there is room in the end.
+        let _ = volume.sync();
         let written = file.write_all_at(at, &bytes);
         if written.is_ok() {
             let end = at as usize + bytes.len();
