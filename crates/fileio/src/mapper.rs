@@ -46,7 +46,7 @@ pub enum Target {
 
 /// A piece of a file that may be written: what [`Mapper::claim`] answers.
 ///
-/// `New` and `Convert` claims cover whole allocation units ([`Mapper::block_bytes`]), so they may begin before and end
+/// `New` and `Convert` claims cover whole allocation units ([`Map::block_bytes`]), so they may begin before and end
 /// behind what was asked; the writer fills the rest of the units with zeroes. An `Overwrite` claim ends on the boundary
 /// of a unit or where the asked range ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

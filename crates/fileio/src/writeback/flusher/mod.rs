@@ -4,31 +4,24 @@
 //! there is work. What it does first: what somebody waits for; what is old; then files by turns, where much is dirty, or else
 //! what streams have left behind.
 
+mod flight;
+mod turns;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use throughline_block::{Stream, Written};
 
+use super::Shared;
 use super::files::{Files, Key, Place};
 use super::inbox::Message;
 use super::jobs::{JobId, Jobs, Kind};
 use super::reply::Reply;
 use super::run::{Concern, Run};
-use super::{BEHIND_BYTES, Shared};
 use crate::cache::Backing;
 use crate::error::Error;
-
-/// A run is at least so long, where so much is dirty, and at most.
-const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
-
-/// With a limit of dirty memory so small that a run of [`RUN_BYTES`] would be much of it, at least.
-const LEAST_RUN_BYTES: u64 = 64 << 10;
-
-/// A run of a file that failed, at most: what can be written is not kept from it for long by what cannot.
-const FAILED_RUN_BYTES: u64 = 256 << 10;
 
 /// How often the flusher looks for what is old, at least.
 const LOOK: Duration = Duration::from_secs(5);
@@ -309,220 +302,6 @@ impl Flusher {
         false
     }
 
-    /// One run of the file whose turn it is.
-    fn background(&mut self) -> bool {
-        loop {
-            for _ in 0..self.files.ready_count() {
-                let Some(key) = self.files.front() else {
-                    break;
-                };
-                let left = match self.turn {
-                    Some((of, left)) if of == key => left,
-                    _ => self.chunk_bytes(),
-                };
-                match self.visit(key, left.min(self.run_bytes())) {
-                    Issue::Issued(bytes, end) => {
-                        self.issued_in_turn(key, left, bytes, end);
-                        return true;
-                    }
-                    Issue::Clean => self.end_turn(key, None),
-                    Issue::Frozen => self.end_turn(key, Some(Place::Frozen)),
-                    Issue::Failed(error) => self.files.fail(key, error, Instant::now()),
-                }
-                self.tails_too = self.tails_too.saturating_sub(1);
-            }
-            // What is being appended to is written too rather than leaving the device without work.
-            if !self.runs.is_empty() || !self.files.all_ready(Place::Tail) {
-                break;
-            }
-            self.tails_too = self.files.ready_count();
-        }
-        self.is_in_vain |= std::mem::take(&mut self.urge_bytes) > 0;
-        false
-    }
-
-    fn issued_in_turn(&mut self, key: Key, left: u64, bytes: u64, end: u64) {
-        self.urge_bytes = self.urge_bytes.saturating_sub(bytes);
-        if self.turn.is_none_or(|(of, _)| of != key) {
-            self.shared.counting.turns.add(1);
-        }
-        if let Some(file) = self.files.get(key) {
-            file.cursor = end;
-        }
-        self.turn = Some((key, left.saturating_sub(bytes)));
-        if bytes >= left {
-            self.turn = None;
-            self.tails_too = self.tails_too.saturating_sub(1);
-            if self.files.front() == Some(key) {
-                self.files.next_turn();
-            }
-            self.files.all_ready(Place::Tail);
-        }
-    }
-
-    /// The file has nothing to write at the moment.
-    fn end_turn(&mut self, key: Key, place: Option<Place>) {
-        let Some(file) = self.files.get(key) else {
-            return;
-        };
-        let place = place.unwrap_or(match file.runs.is_empty() {
-            true => Place::Tail,
-            false => Place::InFlight,
-        });
-        self.files.put(key, place);
-        self.forget_clean(key);
-    }
-
-    /// Looks for a run of a file in its turn: from where the last one ended, round the file, and round its tail.
-    fn visit(&mut self, key: Key, most_bytes: u64) -> Issue {
-        let Some(file) = self.files.get(key) else {
-            return Issue::Clean;
-        };
-        let from = file.cursor;
-        let tail = file.host.space().append_tail();
-        let tail = match self.tails_too {
-            0 => tail.unwrap_or(u64::MAX..u64::MAX),
-            _ => u64::MAX..u64::MAX,
-        };
-        for half in [from..u64::MAX, 0..from] {
-            let before = half.start..half.end.min(tail.start);
-            let behind = half.start.max(tail.end)..half.end;
-            for range in [before, behind] {
-                if range.start >= range.end {
-                    continue;
-                }
-                match self.issue(key, range, most_bytes) {
-                    Issue::Clean => {}
-                    other => return other,
-                }
-            }
-        }
-        Issue::Clean
-    }
-
-    // ---- runs
-
-    /// Takes the first run of dirty blocks in the range and sends it on its way.
-    fn issue(&mut self, key: Key, range: Range<u64>, most_bytes: u64) -> Issue {
-        let Some(file) = self.files.get(key) else {
-            return Issue::Clean;
-        };
-        if self.stream.is_none() {
-            match Stream::new(Arc::clone(&self.shared.disk)) {
-                Ok(stream) => self.stream = Some(stream),
-                Err(error) => return Issue::Failed(error.into()),
-            }
-        }
-        let Some(stream) = &mut self.stream else {
-            return Issue::Clean;
-        };
-        let space = file.host.space();
-        let running = space.begin_background().or_else(|| {
-            self.shared.inbox.want_thaw();
-            space.begin_background()
-        });
-        let Some(running) = running else {
-            return Issue::Frozen;
-        };
-        let Some(dirty) = space.take_dirty(range, most_bytes) else {
-            return Issue::Clean;
-        };
-        let Range { start, end } = dirty.range;
-        self.shared.counting.runs.add(1);
-        self.shared.counting.bytes.add(end - start);
-        let is_descent = start < file.last_end;
-        self.shared.counting.descents.add(u64::from(is_descent));
-        file.last_end = end;
-        self.last_run += 1;
-        let id = self.last_run;
-        file.runs.push_back(id);
-        let mut run = Run::new(key, Arc::clone(&file.host), dirty, running);
-        for job in &file.jobs {
-            let touches =
-                |job: &mut super::jobs::Job| job.range.start < end && start < job.range.end;
-            if self.jobs.get(*job).is_some_and(touches) {
-                self.jobs.run_begins(*job);
-                run.jobs.push((*job, Concern::Counts));
-            }
-        }
-        run.send(id, &self.shared.disk, stream);
-        let has_ended = run.has_ended();
-        self.runs.insert(id, run);
-        if has_ended {
-            self.settle_ended(key);
-        }
-        Issue::Issued(end - start, end)
-    }
-
-    /// Takes what the device has done; waits for it if there is nothing better to do.
-    fn collect(&mut self, wait: bool) {
-        let Some(stream) = &mut self.stream else {
-            return;
-        };
-        let mut written = std::mem::take(&mut self.written);
-        stream.reap(wait, &mut written);
-        for Written { cookie, result } in written.drain(..) {
-            let Some(run) = self.runs.get_mut(&cookie) else {
-                continue;
-            };
-            run.piece_ended(result);
-            if run.has_ended() {
-                let key = run.file;
-                self.settle_ended(key);
-            }
-        }
-        self.written = written;
-    }
-
-    /// Settles the runs of a file that have ended, in the order in which they were taken: so the file's size does not go
-    /// ahead of what was taken before.
-    fn settle_ended(&mut self, key: Key) {
-        while let Some(file) = self.files.get(key)
-            && let Some(id) = file.runs.front().copied()
-            && self.runs.get(&id).is_some_and(Run::has_ended)
-        {
-            file.runs.pop_front();
-            if let Some(run) = self.runs.remove(&id) {
-                self.settle(key, run);
-            }
-        }
-        if self
-            .files
-            .get(key)
-            .is_some_and(|f| f.place == Place::InFlight)
-        {
-            self.files.put(key, Place::Ready);
-        }
-        self.forget_clean(key);
-    }
-
-    fn settle(&mut self, key: Key, mut run: Run) {
-        if let Some(stream) = &mut self.stream {
-            stream.submit_open();
-        }
-        let (host, range) = (Arc::clone(&run.host), run.range());
-        let jobs = std::mem::take(&mut run.jobs);
-        let outcome = run.settle();
-        let counting = &self.shared.counting;
-        counting.commits.add(u64::from(outcome.has_committed));
-        match &outcome.result {
-            Ok(()) if std::mem::take(&mut self.is_stuck) => {
-                host.space().cache().throttle().stuck(None);
-            }
-            Ok(()) => {}
-            Err(error) => {
-                counting.errors.add(1);
-                self.files.fail(key, error.clone(), Instant::now());
-            }
-        }
-        for (job, concern) in jobs {
-            let again = (concern == Concern::LookAgain).then(|| range.clone());
-            self.jobs
-                .run_ends(job, outcome.result.as_ref().err(), again);
-            self.end_job(job);
-        }
-    }
-
     /// Ends a job that is done.
     fn end_job(&mut self, id: JobId) {
         let Some(ended) = self.jobs.end(id) else {
@@ -574,6 +353,9 @@ impl Flusher {
 
     /// Lets go of everything. Jobs that are not done end as that.
     fn end(mut self) {
+        if let Some(file) = self.files.any().filter(|_| self.is_stuck) {
+            file.host.space().cache().throttle().stuck(None);
+        }
         let mut hosts = self.files.clear();
         let shared = Arc::clone(&self.shared);
         drop(self);
@@ -587,41 +369,5 @@ impl Flusher {
         for host in hosts {
             host.space().flushing.delist(|| false);
         }
-    }
-
-    // ---- sizes
-
-    fn chunk_bytes(&self) -> u64 {
-        let file = self.files.any();
-        let chunk = file.map(|file| file.host.space().cache().throttle().chunk_bytes());
-        chunk.unwrap_or(RUN_BYTES.start).max(1)
-    }
-
-    /// The longest run of a job.
-    fn job_run_bytes(&self, is_failed: bool) -> u64 {
-        let most = self.run_bytes();
-        if is_failed {
-            return most.min(FAILED_RUN_BYTES);
-        }
-        // Where somebody else waits he has his turn soon.
-        match self.jobs.is_any(Kind::Urgent) {
-            true => most.min(RUN_BYTES.start),
-            false => most,
-        }
-    }
-
-    /// The longest run: a part of a chunk, so that what a slow device has done is clean and counted soon, and a part of what
-    /// may be dirty at all, so that several are in flight and others become dirty meanwhile.
-    fn run_bytes(&self) -> u64 {
-        let Some(file) = self.files.any() else {
-            return RUN_BYTES.start;
-        };
-        let throttle = file.host.space().cache().throttle();
-        let (chunk, limit) = (throttle.chunk_bytes(), throttle.limit_bytes());
-        let part = (limit / 8).max(LEAST_RUN_BYTES);
-        let behind = (chunk / 50).clamp(BEHIND_BYTES, RUN_BYTES.end / 2);
-        let behind_bytes = &self.shared.behind_bytes;
-        behind_bytes.store(behind.min(part), Ordering::Relaxed);
-        (chunk / 4).clamp(RUN_BYTES.start, RUN_BYTES.end).min(part)
     }
 }

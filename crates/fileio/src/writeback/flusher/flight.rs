@@ -1,0 +1,134 @@
+//! Runs: from dirty blocks to the stream, and from there to the file's mapping.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use throughline_block::{Stream, Written};
+
+use super::super::files::{Key, Place};
+use super::super::jobs::Job;
+use super::super::run::{Concern, Run};
+use super::{Flusher, Issue};
+
+impl Flusher {
+    /// Takes the first run of dirty blocks in the range and sends it on its way.
+    pub(super) fn issue(&mut self, key: Key, range: Range<u64>, most_bytes: u64) -> Issue {
+        let Some(file) = self.files.get(key) else {
+            return Issue::Clean;
+        };
+        if self.stream.is_none() {
+            match Stream::new(Arc::clone(&self.shared.disk)) {
+                Ok(stream) => self.stream = Some(stream),
+                Err(error) => return Issue::Failed(error.into()),
+            }
+        }
+        let Some(stream) = &mut self.stream else {
+            return Issue::Clean;
+        };
+        let space = file.host.space();
+        let running = space.begin_background().or_else(|| {
+            self.shared.inbox.want_thaw();
+            space.begin_background()
+        });
+        let Some(running) = running else {
+            return Issue::Frozen;
+        };
+        let Some(dirty) = space.take_dirty(range, most_bytes) else {
+            return Issue::Clean;
+        };
+        let Range { start, end } = dirty.range;
+        self.shared.counting.runs.add(1);
+        self.shared.counting.bytes.add(end - start);
+        let is_descent = start < file.last_end;
+        self.shared.counting.descents.add(u64::from(is_descent));
+        file.last_end = end;
+        self.last_run += 1;
+        let id = self.last_run;
+        file.runs.push_back(id);
+        let mut run = Run::new(key, Arc::clone(&file.host), dirty, running);
+        for job in &file.jobs {
+            let touches = |job: &mut Job| job.range.start < end && start < job.range.end;
+            if self.jobs.get(*job).is_some_and(touches) {
+                self.jobs.run_begins(*job);
+                run.jobs.push((*job, Concern::Counts));
+            }
+        }
+        run.send(id, &self.shared.disk, stream);
+        let has_ended = run.has_ended();
+        self.runs.insert(id, run);
+        if has_ended {
+            self.settle_ended(key);
+        }
+        Issue::Issued(end - start, end)
+    }
+
+    /// Takes what the device has done; waits for it if there is nothing better to do.
+    pub(super) fn collect(&mut self, wait: bool) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let mut written = std::mem::take(&mut self.written);
+        stream.reap(wait, &mut written);
+        for Written { cookie, result } in written.drain(..) {
+            let Some(run) = self.runs.get_mut(&cookie) else {
+                continue;
+            };
+            run.piece_ended(result);
+            if run.has_ended() {
+                let key = run.file;
+                self.settle_ended(key);
+            }
+        }
+        self.written = written;
+    }
+
+    /// Settles the runs of a file that have ended, in the order in which they were taken: so the file's size does not go
+    /// ahead of what was taken before.
+    fn settle_ended(&mut self, key: Key) {
+        while let Some(file) = self.files.get(key)
+            && let Some(id) = file.runs.front().copied()
+            && self.runs.get(&id).is_some_and(Run::has_ended)
+        {
+            file.runs.pop_front();
+            if let Some(run) = self.runs.remove(&id) {
+                self.settle(key, run);
+            }
+        }
+        if self
+            .files
+            .get(key)
+            .is_some_and(|f| f.place == Place::InFlight)
+        {
+            self.files.put(key, Place::Ready);
+        }
+        self.forget_clean(key);
+    }
+
+    fn settle(&mut self, key: Key, mut run: Run) {
+        if let Some(stream) = &mut self.stream {
+            stream.submit_open();
+        }
+        let (host, range) = (Arc::clone(&run.host), run.range());
+        let jobs = std::mem::take(&mut run.jobs);
+        let outcome = run.settle();
+        let counting = &self.shared.counting;
+        counting.commits.add(u64::from(outcome.has_committed));
+        match &outcome.result {
+            Ok(()) if std::mem::take(&mut self.is_stuck) => {
+                host.space().cache().throttle().stuck(None);
+            }
+            Ok(()) => {}
+            Err(error) => {
+                counting.errors.add(1);
+                self.files.fail(key, error.clone(), Instant::now());
+            }
+        }
+        for (job, concern) in jobs {
+            let again = (concern == Concern::LookAgain).then(|| range.clone());
+            self.jobs
+                .run_ends(job, outcome.result.as_ref().err(), again);
+            self.end_job(job);
+        }
+    }
+}

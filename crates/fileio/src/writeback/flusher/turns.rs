@@ -1,0 +1,146 @@
+//! Background work: files by turns, a chunk each, and how much at once.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::super::BEHIND_BYTES;
+use super::super::files::{Key, Place};
+use super::super::jobs::Kind;
+use super::{Flusher, Issue};
+
+/// A run is at least so long, where so much is dirty, and at most.
+const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
+
+/// With a limit of dirty memory so small that a run of [`RUN_BYTES`] would be much of it, at least.
+const LEAST_RUN_BYTES: u64 = 64 << 10;
+
+/// A run of a file that failed, at most: what can be written is not kept from it for long by what cannot.
+const FAILED_RUN_BYTES: u64 = 256 << 10;
+
+impl Flusher {
+    /// One run of the file whose turn it is.
+    pub(super) fn background(&mut self) -> bool {
+        loop {
+            for _ in 0..self.files.ready_count() {
+                let Some(key) = self.files.front() else {
+                    break;
+                };
+                let left = match self.turn {
+                    Some((of, left)) if of == key => left,
+                    _ => self.chunk_bytes(),
+                };
+                match self.visit(key, left.min(self.run_bytes())) {
+                    Issue::Issued(bytes, end) => {
+                        self.issued_in_turn(key, left, bytes, end);
+                        return true;
+                    }
+                    Issue::Clean => self.end_turn(key, None),
+                    Issue::Frozen => self.end_turn(key, Some(Place::Frozen)),
+                    Issue::Failed(error) => self.files.fail(key, error, Instant::now()),
+                }
+                self.tails_too = self.tails_too.saturating_sub(1);
+            }
+            // What is being appended to is written too rather than leaving the device without work.
+            if !self.runs.is_empty() || !self.files.all_ready(Place::Tail) {
+                break;
+            }
+            self.tails_too = self.files.ready_count();
+        }
+        self.is_in_vain |= std::mem::take(&mut self.urge_bytes) > 0;
+        false
+    }
+
+    fn issued_in_turn(&mut self, key: Key, left: u64, bytes: u64, end: u64) {
+        self.urge_bytes = self.urge_bytes.saturating_sub(bytes);
+        if self.turn.is_none_or(|(of, _)| of != key) {
+            self.shared.counting.turns.add(1);
+        }
+        if let Some(file) = self.files.get(key) {
+            file.cursor = end;
+        }
+        self.turn = Some((key, left.saturating_sub(bytes)));
+        if bytes >= left {
+            self.turn = None;
+            self.tails_too = self.tails_too.saturating_sub(1);
+            if self.files.front() == Some(key) {
+                self.files.next_turn();
+            }
+            self.files.all_ready(Place::Tail);
+        }
+    }
+
+    /// The file has nothing to write at the moment.
+    fn end_turn(&mut self, key: Key, place: Option<Place>) {
+        let Some(file) = self.files.get(key) else {
+            return;
+        };
+        let place = place.unwrap_or(match file.runs.is_empty() {
+            true => Place::Tail,
+            false => Place::InFlight,
+        });
+        self.files.put(key, place);
+        self.forget_clean(key);
+    }
+
+    /// Looks for a run of a file in its turn: from where the last one ended, round the file, and round its tail.
+    fn visit(&mut self, key: Key, most_bytes: u64) -> Issue {
+        let Some(file) = self.files.get(key) else {
+            return Issue::Clean;
+        };
+        let from = file.cursor;
+        let tail = file.host.space().append_tail();
+        let tail = match self.tails_too {
+            0 => tail.unwrap_or(u64::MAX..u64::MAX),
+            _ => u64::MAX..u64::MAX,
+        };
+        for half in [from..u64::MAX, 0..from] {
+            let before = half.start..half.end.min(tail.start);
+            let behind = half.start.max(tail.end)..half.end;
+            for range in [before, behind] {
+                if range.start >= range.end {
+                    continue;
+                }
+                match self.issue(key, range, most_bytes) {
+                    Issue::Clean => {}
+                    other => return other,
+                }
+            }
+        }
+        Issue::Clean
+    }
+
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        let file = self.files.any();
+        let chunk = file.map(|file| file.host.space().cache().throttle().chunk_bytes());
+        chunk.unwrap_or(RUN_BYTES.start).max(1)
+    }
+
+    /// The longest run of a job.
+    pub(super) fn job_run_bytes(&self, is_failed: bool) -> u64 {
+        let most = self.run_bytes();
+        if is_failed {
+            return most.min(FAILED_RUN_BYTES);
+        }
+        // Where somebody else waits he has his turn soon.
+        match self.jobs.is_any(Kind::Urgent) {
+            true => most.min(RUN_BYTES.start),
+            false => most,
+        }
+    }
+
+    /// The longest run: a part of a chunk, so that what a slow device has done is clean and counted soon, and a part of what
+    /// may be dirty at all, so that several are in flight and others become dirty meanwhile.
+    fn run_bytes(&self) -> u64 {
+        let Some(file) = self.files.any() else {
+            return RUN_BYTES.start;
+        };
+        let throttle = file.host.space().cache().throttle();
+        let (chunk, limit) = (throttle.chunk_bytes(), throttle.limit_bytes());
+        let part = (limit / 8).max(LEAST_RUN_BYTES);
+        let behind = (chunk / 50).clamp(BEHIND_BYTES, RUN_BYTES.end / 2);
+        let behind_bytes = &self.shared.behind_bytes;
+        behind_bytes.store(behind.min(part), Ordering::Relaxed);
+        (chunk / 4).clamp(RUN_BYTES.start, RUN_BYTES.end).min(part)
+    }
+}
