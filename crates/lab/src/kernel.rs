@@ -1,12 +1,14 @@
 //! The kernel's own file system as the thing to compare with: an image on a loop device with direct-io=on.
 //!
-//! Invariant: nothing is left behind. The mount is detached lazily as soon as the one file of the experiment is
-//! open, and the loop device is told to vanish with its last user, so that even SIGKILL leaves neither.
+//! Invariant: nothing is left behind. The mount is detached lazily as soon as its root is open, and the loop device is
+//! told to vanish with its last user, so that even SIGKILL leaves neither.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Command;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use crate::{Error, Result};
 
@@ -58,44 +60,69 @@ pub fn e2fsck(image: &Path) -> Result<()> {
     run("e2fsck", &["-fn", &image.to_string_lossy()]).map(drop)
 }
 
+/// A file system of the kernel's on an image, mounted nowhere that anyone can see: it lives as long as this value and the
+/// files opened through it.
+pub struct LoopMount {
+    root: OwnedFd,
+}
+
+impl LoopMount {
+    /// Mounts the file system of this type that is on `image`.
+    pub fn new(image: &Path, fs_type: &str) -> Result<LoopMount> {
+        let device = run(
+            "losetup",
+            &[
+                "--find",
+                "--show",
+                "--direct-io=on",
+                &image.to_string_lossy(),
+            ],
+        )?
+        .trim()
+        .to_owned();
+        let mounted = LoopMount::on_device(&device, fs_type);
+        // With a user left this marks the loop device to vanish with the last one; without, it detaches at once.
+        let detached = run("losetup", &["--detach", &device]);
+        let mounted = mounted?;
+        detached.map(|_| mounted)
+    }
+
+    fn on_device(device: &str, fs_type: &str) -> Result<LoopMount> {
+        let point = tempfile::tempdir()
+            .map_err(|e| Error::new(format!("cannot make a mount point: {e}")))?;
+        let point_path = point.path().to_string_lossy().into_owned();
+        run("mount", &["-t", fs_type, device, &point_path])?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let root = fs::open(point.path(), flags, Mode::empty())
+            .map_err(|e| Error::new(format!("the root of {device}: {e}")));
+        run("umount", &["--lazy", &point_path])?;
+        Ok(LoopMount { root: root? })
+    }
+
+    /// Opens `name` in the root, made where there is none, for direct I/O or through the kernel's cache.
+    pub fn open(&self, name: &str, direct: bool) -> Result<File> {
+        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        flags.set(OFlags::DIRECT, direct);
+        fs::openat(&self.root, name, flags, Mode::from_raw_mode(0o644))
+            .map(File::from)
+            .map_err(|e| Error::new(format!("{name} on the kernel's file system: {e}")))
+    }
+
+    /// Removes `name` from the root.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        fs::unlinkat(&self.root, name, AtFlags::empty())
+            .map_err(|e| Error::new(format!("{name} on the kernel's file system: {e}")))
+    }
+
+    /// Writes what is dirty in this file system, and no other.
+    pub fn sync(&self) -> Result<()> {
+        fs::syncfs(&self.root).map_err(|e| Error::new(format!("syncfs: {e}")))
+    }
+}
+
 /// Opens `name` for direct I/O (created where absent) in the file system on `image`, as the kernel serves it.
 ///
 /// The returned file is the only thing that keeps the file system mounted.
 pub fn open_on_loop(image: &Path, fs_type: &str, name: &str) -> Result<File> {
-    let device = run(
-        "losetup",
-        &[
-            "--find",
-            "--show",
-            "--direct-io=on",
-            &image.to_string_lossy(),
-        ],
-    )?
-    .trim()
-    .to_owned();
-    let opened = mount_and_open(&device, fs_type, name);
-    // With a user left this marks the loop device to vanish with the last one; without, it detaches at once.
-    let detached = run("losetup", &["--detach", &device]);
-    let file = opened?;
-    detached.map(|_| file)
-}
-
-fn mount_and_open(device: &str, fs_type: &str, name: &str) -> Result<File> {
-    let point =
-        tempfile::tempdir().map_err(|e| Error::new(format!("cannot make a mount point: {e}")))?;
-    let point_path: PathBuf = point.path().into();
-    run(
-        "mount",
-        &["-t", fs_type, device, &point_path.to_string_lossy()],
-    )?;
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
-        .open(point_path.join(name))
-        .map_err(|e| Error::new(format!("{name} on {device}: {e}")));
-    run("umount", &["--lazy", &point_path.to_string_lossy()])?;
-    opened
+    LoopMount::new(image, fs_type)?.open(name, true)
 }

@@ -1,4 +1,5 @@
-//! Measuring one run of one variant: wall time and processor time of the whole process.
+//! Measuring one run of one variant: wall time, processor time of the whole process, and of the whole machine where work is
+//! done by threads of the kernel too.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Meter {
     wall: Duration,
     cpu: Duration,
+    machine_cpu: Duration,
 }
 
 /// What a [`Meter`] read.
@@ -18,6 +20,9 @@ pub struct Spent {
     pub wall: Duration,
     /// User and system time of all threads of this process.
     pub cpu: Duration,
+    /// Time that any processor of the machine was busy, in steps of the kernel's clock (10 ms): of a variant only where
+    /// nothing else runs.
+    pub machine_cpu: Duration,
 }
 
 impl Meter {
@@ -26,6 +31,7 @@ impl Meter {
         Meter {
             wall: now(ClockId::Monotonic),
             cpu: now(ClockId::ProcessCPUTime),
+            machine_cpu: machine_busy(),
         }
     }
 
@@ -34,6 +40,7 @@ impl Meter {
         Spent {
             wall: now(ClockId::Monotonic).saturating_sub(self.wall),
             cpu: now(ClockId::ProcessCPUTime).saturating_sub(self.cpu),
+            machine_cpu: machine_busy().saturating_sub(self.machine_cpu),
         }
     }
 }
@@ -46,8 +53,37 @@ impl Spent {
 
     /// Processor seconds per GiB moved.
     pub fn cpu_s_per_gib(&self, bytes: u64) -> f64 {
-        self.cpu.as_secs_f64() / (bytes as f64 / f64::from(1 << 30)).max(1e-12)
+        per_gib(self.cpu, bytes)
     }
+
+    /// As [`Spent::cpu_s_per_gib`], of the whole machine.
+    pub fn machine_cpu_s_per_gib(&self, bytes: u64) -> f64 {
+        per_gib(self.machine_cpu, bytes)
+    }
+
+    /// Throughput in 2²⁰ bytes per second.
+    pub fn mib_per_s(&self, bytes: u64) -> f64 {
+        bytes as f64 / f64::from(1 << 20) / self.wall.as_secs_f64().max(1e-9)
+    }
+}
+
+fn per_gib(cpu: Duration, bytes: u64) -> f64 {
+    cpu.as_secs_f64() / (bytes as f64 / f64::from(1 << 30)).max(1e-12)
+}
+
+/// Busy time of all processors since boot: the first line of `/proc/stat`, without idle time, waiting for I/O, and what a
+/// hypervisor took away. Zero where there is none.
+fn machine_busy() -> Duration {
+    const NOT_BUSY: [usize; 3] = [3, 4, 7];
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all = stat.lines().next().unwrap_or_default();
+    // Guests' time, the last two, is in the user's already.
+    let ticks = all.split_whitespace().skip(1).take(8).enumerate();
+    let busy: u64 = ticks
+        .filter(|(i, _)| !NOT_BUSY.contains(i))
+        .filter_map(|(_, ticks)| ticks.parse::<u64>().ok())
+        .sum();
+    Duration::from_secs_f64(busy as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 fn now(clock: ClockId) -> Duration {

@@ -6,6 +6,7 @@ mod cp_stream;
 mod cp_tree;
 mod founding1;
 mod founding2;
+mod founding3;
 mod founding4;
 mod founding5;
 mod open;
@@ -27,6 +28,7 @@ pub struct Experiment {
 pub const EXPERIMENTS: &[Experiment] = &[
     founding1::EXPERIMENT,
     founding2::EXPERIMENT,
+    founding3::EXPERIMENT,
     founding4::EXPERIMENT,
     founding5::EXPERIMENT,
     cp_stream::EXPERIMENT,

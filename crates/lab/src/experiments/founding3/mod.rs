@@ -1,0 +1,469 @@
+//! `founding/3`, report 3: streaming buffered writes. The report's old way, ours, our direct I/O, the kernel's file systems;
+//! one writer and eight, the same bytes in total, each run a write and an fsync.
+
+mod old_way;
+mod targets;
+mod trace;
+mod writers;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use throughline_device::AlignedBuf;
+
+use super::Experiment;
+use crate::interleave::{Sample, Variant, interleave};
+use crate::kernel::{e2fsck, may_mount};
+use crate::outcome::Outcome;
+use crate::{Result, Settings};
+use old_way::{Accounts, OldWay};
+use targets::{Image, Kernel, OurStream, Ours, Plain};
+use trace::{Extent, Seen};
+use writers::{Race, SOURCE_BYTES, Stream, race};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "founding/3",
+    about: "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct, the kernel",
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Calls of buffered writers.
+const CALL_BYTES: usize = 1 << 20;
+/// Calls of direct writers: long ones are what direct I/O is best at.
+const DIRECT_CALL_BYTES: usize = SOURCE_BYTES;
+
+const WRITERS: [u64; 2] = [1, 8];
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let scratch = settings.scratch()?;
+    let total_bytes = total_bytes(settings, &outcome)?;
+    outcome
+        .counters
+        .insert("bytes per sample, MiB".into(), (total_bytes / MIB) as f64);
+    let bench = Bench {
+        source: writers::source(),
+        total_bytes,
+        dir: scratch.path().into(),
+        settings,
+    };
+    let image = Image::open(&bench.ext4("image")?, settings.engine)?;
+    let plain = Plain::open(&bench.written_out("plain", total_bytes)?, settings.engine)?;
+    let kernels = bench.kernels(&mut outcome)?;
+    bench.measure(&mut outcome, &image, &plain, &kernels)?;
+    drop(kernels);
+    bench.trace_image(&mut outcome, image)?;
+    bench.trace_plain(&mut outcome, &plain)?;
+    bars(&mut outcome);
+    outcome.notes.push(format!(
+        "calls of {} KiB buffered, {} KiB direct; machine cpu is of all that runs on this machine",
+        CALL_BYTES / 1024,
+        DIRECT_CALL_BYTES / 1024
+    ));
+    Ok(outcome)
+}
+
+/// A sixth of the memory, so that the kernel cannot keep it all dirty, as far as the disk has room; whole MiB for
+/// each of eight writers.
+fn total_bytes(settings: &Settings<'_>, outcome: &Outcome) -> Result<u64> {
+    let memory_bytes = outcome.machine.memory_mib * MIB;
+    let full = (memory_bytes / 6).clamp(GIB, 16 * GIB);
+    let disk = rustix::fs::statvfs(&settings.dir).map_err(std::io::Error::from)?;
+    // Four files, with room to spare.
+    let room = disk.f_bavail * disk.f_frsize / 6;
+    let wanted = settings.scaled(full, 64 * MIB).min(room);
+    Ok((wanted - wanted % (8 * MIB)).max(8 * MIB))
+}
+
+/// What all variants share.
+struct Bench<'a> {
+    source: AlignedBuf,
+    total_bytes: u64,
+    dir: PathBuf,
+    settings: &'a Settings<'a>,
+}
+
+/// How our own targets are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Old,
+    Buffered,
+    Direct,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::Old, Way::Buffered, Way::Direct];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Old => "old way",
+            Way::Buffered => "buffered",
+            Way::Direct => "direct",
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// A file of the host's that is written out.
+    fn written_out(&self, name: &str, len_bytes: u64) -> Result<PathBuf> {
+        let path = self.dir.join(name);
+        targets::write_out(&path, len_bytes, &self.source)?;
+        Ok(path)
+    }
+
+    /// With room for the streams, the file system's own and what an allocator likes to leave free.
+    fn image(&self, name: &str) -> Result<PathBuf> {
+        self.written_out(name, (self.total_bytes / 4 * 5 + 128 * MIB).max(320 * MIB))
+    }
+
+    fn ext4(&self, name: &str) -> Result<PathBuf> {
+        let image = self.image(name)?;
+        targets::make_ext4(&image).map(|()| image)
+    }
+
+    /// The kernel's file systems that can be had here, by name.
+    fn kernels(&self, outcome: &mut Outcome) -> Result<Vec<(&'static str, Kernel)>> {
+        if !may_mount() {
+            let note =
+                "the kernel's ext4 and xfs on loop were left out: they need root and loop devices";
+            outcome.notes.push(note.into());
+            return Ok(Vec::new());
+        }
+        let ext4 = Kernel::mount(&self.ext4("kernel-ext4")?, "ext4")?;
+        let mut kernels = vec![("kernel ext4", ext4)];
+        match self.kernel_xfs() {
+            Ok(xfs) => kernels.push(("kernel xfs", xfs)),
+            Err(why) => outcome.notes.push(format!(
+                "the kernel's xfs was left out (it needs mkfs.xfs, of the package xfsprogs, and a kernel with xfs): {why}"
+            )),
+        }
+        Ok(kernels)
+    }
+
+    fn kernel_xfs(&self) -> Result<Kernel> {
+        let image = self.image("kernel-xfs")?;
+        let mounted = targets::make_xfs(&image).and_then(|()| Kernel::mount(&image, "xfs"));
+        if mounted.is_err() {
+            std::fs::remove_file(&image)?;
+        }
+        mounted
+    }
+
+    fn measure(
+        &self,
+        outcome: &mut Outcome,
+        image: &Image,
+        plain: &Plain,
+        kernels: &[(&'static str, Kernel)],
+    ) -> Result<()> {
+        let mut variants = Vec::new();
+        for writers in WRITERS {
+            let ours: [(&str, &dyn Ours); 2] = [("image", image), ("plain file", plain)];
+            for (target, ours) in ours {
+                for way in Way::ALL {
+                    variants.push(Variant::new(
+                        label(target, way.name(), writers),
+                        move || self.sample(ours, way, writers),
+                    ));
+                }
+            }
+            for (name, kernel) in kernels {
+                variants.push(Variant::new(label("image", name, writers), move || {
+                    let streams = kernel.streams(writers)?;
+                    let race = self.race(writers, CALL_BYTES, streams)?;
+                    Ok(self.quantities(&race, writers))
+                }));
+            }
+        }
+        let rounds = self.settings.rounds.unwrap_or(5);
+        interleave(outcome, &mut variants, rounds, self.settings.progress)
+    }
+
+    fn race(
+        &self,
+        writers: u64,
+        call_bytes: usize,
+        streams: Vec<Box<dyn Stream + '_>>,
+    ) -> Result<Race> {
+        race(
+            &self.source,
+            self.total_bytes / writers,
+            call_bytes,
+            streams,
+        )
+    }
+
+    fn quantities(&self, race: &Race, writers: u64) -> Sample {
+        let mut sample = vec![
+            (
+                "throughput",
+                "MiB/s",
+                race.spent.mib_per_s(self.total_bytes),
+            ),
+            ("cpu", "s/GiB", race.spent.cpu_s_per_gib(self.total_bytes)),
+            (
+                "machine cpu",
+                "s/GiB",
+                race.spent.machine_cpu_s_per_gib(self.total_bytes),
+            ),
+        ];
+        if writers > 1 {
+            sample.push(("smallest share", "", race.shares.0));
+            sample.push(("largest share", "", race.shares.1));
+        }
+        sample
+    }
+
+    fn sample(&self, ours: &dyn Ours, way: Way, writers: u64) -> Result<Sample> {
+        let accounts = Arc::new(Accounts::default());
+        let before = ours.throttled();
+        let race = self.run_ours(ours, way, writers, &accounts)?;
+        let mut sample = self.quantities(&race, writers);
+        let mib = self.total_bytes as f64 / MIB as f64;
+        match (way, before, ours.throttled()) {
+            (Way::Old, ..) => {
+                let calls = accounts.take_balance_calls() as f64;
+                sample.push(("balance calls", "per MiB", calls / mib));
+            }
+            (Way::Buffered, Some(before), Some(after)) => {
+                let calls = (after.balance_calls - before.balance_calls) as f64;
+                let paused = after.pauses.total.saturating_sub(before.pauses.total);
+                let waited = after.waits.total.saturating_sub(before.waits.total);
+                sample.push(("balance calls", "per MiB", calls / mib));
+                sample.push(("pauses, all writers", "s", paused.as_secs_f64()));
+                sample.push(("waits for room", "s", waited.as_secs_f64()));
+            }
+            _ => {}
+        }
+        Ok(sample)
+    }
+
+    fn run_ours(
+        &self,
+        ours: &dyn Ours,
+        way: Way,
+        writers: u64,
+        accounts: &Arc<Accounts>,
+    ) -> Result<Race> {
+        let each_bytes = self.total_bytes / writers;
+        let handles = ours.handles(writers, each_bytes, way != Way::Buffered)?;
+        let stream = |(file, base)| match way {
+            Way::Old => Box::new(OldWay::new(file, base, accounts)) as Box<dyn Stream>,
+            _ => Box::new(OurStream { file, base }),
+        };
+        let call_bytes = match way {
+            Way::Direct => DIRECT_CALL_BYTES,
+            _ => CALL_BYTES,
+        };
+        self.race(
+            writers,
+            call_bytes,
+            handles.into_iter().map(stream).collect(),
+        )
+    }
+
+    fn watched(&self, ours: &dyn Ours, case: Case) -> Result<(Seen, Race)> {
+        trace::watch(ours, || {
+            ours.set_dirty_limit(case.dirty_limit_bytes)?;
+            let race = self.run_ours(ours, Way::Buffered, case.writers, &Arc::default());
+            ours.set_dirty_limit(None)?;
+            race
+        })
+    }
+
+    /// Watches runs on the image; it is closed after each, for where its files lie.
+    fn trace_image(&self, outcome: &mut Outcome, image: Image) -> Result<()> {
+        let path = image.path().to_owned();
+        image.close()?;
+        for case in CASES {
+            let image = self.emptied(&path)?;
+            let (seen, race) = self.watched(&image, case)?;
+            let names = image.made();
+            image.close()?;
+            e2fsck(&path)?;
+            let extents = trace::extents_of(&path, &names)?;
+            report(outcome, &seen, &race, extents, "image", case);
+        }
+        Ok(())
+    }
+
+    /// The image without the files of earlier runs.
+    fn emptied(&self, path: &Path) -> Result<Image> {
+        targets::make_ext4(path)?;
+        Image::open(path, self.settings.engine)
+    }
+
+    fn trace_plain(&self, outcome: &mut Outcome, plain: &Plain) -> Result<()> {
+        for case in CASES {
+            let (seen, race) = self.watched(plain, case)?;
+            let each_bytes = self.total_bytes / case.writers;
+            let region = |number| (number * each_bytes, each_bytes, number as usize, 0);
+            let extents = (0..case.writers).map(region).collect();
+            report(outcome, &seen, &race, extents, "plain file", case);
+        }
+        Ok(())
+    }
+}
+
+/// A run that is watched.
+#[derive(Clone, Copy)]
+struct Case {
+    writers: u64,
+    /// Instead of what the budget gives.
+    dirty_limit_bytes: Option<u64>,
+}
+
+/// The last one so that writers meet their throttle, whatever the device does.
+const CASES: [Case; 3] = [
+    Case {
+        writers: 1,
+        dirty_limit_bytes: None,
+    },
+    Case {
+        writers: 8,
+        dirty_limit_bytes: None,
+    },
+    Case {
+        writers: 8,
+        dirty_limit_bytes: Some(64 * MIB),
+    },
+];
+
+fn label(target: &str, way: &str, writers: u64) -> String {
+    match writers {
+        1 => format!("{target}, {way}, 1 writer"),
+        _ => format!("{target}, {way}, {writers} writers"),
+    }
+}
+
+/// Counters and bars of a watched run.
+fn report(
+    outcome: &mut Outcome,
+    seen: &Seen,
+    race: &Race,
+    extents: Vec<Extent>,
+    target: &str,
+    case: Case,
+) {
+    let of = |what: &str| match case.dirty_limit_bytes {
+        None => label(target, what, case.writers),
+        Some(limit) => {
+            let limited = format!("{what}, limit {} MiB", limit / MIB);
+            label(target, &limited, case.writers)
+        }
+    };
+    let data = seen.data_bios(extents);
+    let mib = data.bytes as f64 / MIB as f64;
+    let mut count = |what: &str, value: f64| outcome.counters.insert(of(what), value);
+    count(
+        "dirty memory at most, MiB",
+        seen.dirty.most_bytes as f64 / MIB as f64,
+    );
+    count("dirty memory sampled, times", seen.dirty.samples as f64);
+    count("data bios per MiB", data.bios as f64 / mib.max(1.0));
+    count(
+        "balance calls per MiB",
+        seen.balance_calls as f64 / mib.max(1.0),
+    );
+    count("waits for room", seen.waits.count as f64);
+    count(
+        "waits for room, longest, ms",
+        seen.waits.longest.as_secs_f64() * 1e3,
+    );
+    for (class, pauses) in seen
+        .pauses
+        .histogram
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| **n > 0)
+    {
+        let (from, to) = ((1_u64 << class) as f64 / 1e3, (2_u64 << class) as f64 / 1e3);
+        count(
+            &format!("pauses of {from:>8.3} to {to:>8.3} ms"),
+            *pauses as f64,
+        );
+    }
+    if case.dirty_limit_bytes.is_some() {
+        outcome.at_least(&of("smallest share"), race.shares.0, 0.8);
+        outcome.at_most(&of("largest share"), race.shares.1, 1.2);
+    }
+    outcome.at_most(
+        &of("dirty memory, of its limit"),
+        seen.dirty.most_of_limit,
+        1.0,
+    );
+    outcome.at_most(
+        &of("longest pause, ms"),
+        seen.pauses.longest.as_secs_f64() * 1e3,
+        200.0,
+    );
+    outcome.at_least(&of("data bios that ascend"), data.ascending, 0.99);
+    outcome.at_most(
+        &of("data bios not by the flusher"),
+        data.by_others as f64,
+        0.0,
+    );
+}
+
+fn bars(outcome: &mut Outcome) {
+    for writers in WRITERS {
+        for target in ["image", "plain file"] {
+            let [old, buffered, direct] = Way::ALL.map(|way| label(target, way.name(), writers));
+            let name = |what: &str| label(target, what, writers);
+            outcome.ratio_at_least(
+                &name("buffered / direct"),
+                "throughput",
+                &buffered,
+                &direct,
+                0.99,
+            );
+            outcome.ratio(&name("buffered / old way"), "throughput", &buffered, &old);
+        }
+        let buffered = label("image", "buffered", writers);
+        let [ext4, xfs] =
+            ["kernel ext4", "kernel xfs"].map(|kernel| label("image", kernel, writers));
+        let name = |what: &str| label("image", what, writers);
+        outcome.ratio_at_least(
+            &name("buffered / kernel ext4"),
+            "throughput",
+            &buffered,
+            &ext4,
+            1.3,
+        );
+        outcome.ratio(
+            &name("buffered / kernel xfs"),
+            "throughput",
+            &buffered,
+            &xfs,
+        );
+        let cpu = name("machine cpu, buffered / kernel ext4");
+        outcome.ratio_at_most(&cpu, "machine cpu", &buffered, &ext4, 1.0);
+    }
+    for target in ["image", "plain file"] {
+        let [one, eight] = WRITERS.map(|writers| label(target, "buffered", writers));
+        let name = format!("{target}, buffered, 8 writers / 1 writer");
+        outcome.ratio_at_least(&name, "throughput", &eight, &one, 0.95);
+        let worst = |quantity, of: fn(f64, f64) -> f64| {
+            outcome.samples(&eight, quantity).iter().copied().reduce(of)
+        };
+        let (smallest, largest) = (
+            worst("smallest share", f64::min),
+            worst("largest share", f64::max),
+        );
+        if let (Some(smallest), Some(largest)) = (smallest, largest) {
+            outcome.at_least(
+                &format!("{target}, smallest share of 8 writers"),
+                smallest,
+                0.8,
+            );
+            outcome.at_most(
+                &format!("{target}, largest share of 8 writers"),
+                largest,
+                1.2,
+            );
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The report's old way, over the public face: the writer accounts for every page with a call of its own, and writes back
+//! 4 MiB itself whenever it has dirtied as much, waiting for it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throughline::Handle;
+use throughline_device::AlignedBuf;
+
+use super::writers::Stream;
+use crate::{Error, Result};
+
+const PAGE_BYTES: usize = 4096;
+
+/// What the writer of old wrote back at a time.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// What all writers of a device account in.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    dirty_bytes: AtomicU64,
+    balance_calls: AtomicU64,
+}
+
+impl Accounts {
+    /// Calls since the last time that this was asked.
+    pub(super) fn take_balance_calls(&self) -> u64 {
+        self.balance_calls.swap(0, Ordering::Relaxed)
+    }
+
+    /// Notes a dirty page; whether there are so many that its writer must write.
+    fn balance(&self, own_dirty_bytes: usize) -> bool {
+        self.balance_calls.fetch_add(1, Ordering::Relaxed);
+        self.dirty_bytes
+            .fetch_add(PAGE_BYTES as u64, Ordering::Relaxed);
+        own_dirty_bytes >= CHUNK_BYTES
+    }
+
+    fn cleaned(&self, bytes: usize) {
+        self.dirty_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// One writer.
+pub(super) struct OldWay<F> {
+    /// A direct handle.
+    file: F,
+    accounts: Arc<Accounts>,
+    /// Where in the file the next chunk goes.
+    at: u64,
+    chunk: AlignedBuf,
+    dirty_bytes: usize,
+}
+
+impl<F: Deref<Target = Handle>> OldWay<F> {
+    /// A writer into `file`, a direct handle, from byte `base` on.
+    pub(super) fn new(file: F, base: u64, accounts: &Arc<Accounts>) -> OldWay<F> {
+        OldWay {
+            file,
+            accounts: Arc::clone(accounts),
+            at: base,
+            chunk: AlignedBuf::zeroed(CHUNK_BYTES, PAGE_BYTES),
+            dirty_bytes: 0,
+        }
+    }
+
+    fn write_back(&mut self) -> Result<()> {
+        let dirty = &self.chunk[..self.dirty_bytes];
+        self.file
+            .write_all_at(self.at, dirty)
+            .map_err(|e| Error::new(e.to_string()))?;
+        self.accounts.cleaned(dirty.len());
+        self.at += dirty.len() as u64;
+        self.dirty_bytes = 0;
+        Ok(())
+    }
+}
+
+impl<F: Deref<Target = Handle> + Send> Stream for OldWay<F> {
+    fn write(&mut self, _at: u64, bytes: &[u8]) -> Result<()> {
+        for page in bytes.chunks(PAGE_BYTES) {
+            self.chunk[self.dirty_bytes..][..page.len()].copy_from_slice(page);
+            self.dirty_bytes += page.len();
+            if self.accounts.balance(self.dirty_bytes) {
+                self.write_back()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.write_back()?;
+        self.file.sync_all().map_err(|e| Error::new(e.to_string()))
+    }
+}

@@ -1,0 +1,266 @@
+//! Where the streams go: files of an ext4 image, a plain file, files of the kernel's file systems.
+//!
+//! Every target is prepared the same way: its file on the host is written once, so that the host allocates nothing while
+//! we measure, and what a sample wrote is gone, or dropped from memory, before the next one.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::ops::Deref;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use throughline::{
+    Advice, Attributes, EngineChoice, FileOptions, Handle, OpenOptions, RawFile, Volume,
+};
+use throughline_block::Disk;
+use throughline_fileio::throttle::ThrottleState;
+use throughline_fileio::{DirtyLimits, PageCache};
+
+use super::writers::Stream;
+use crate::kernel::{LoopMount, run};
+use crate::{Error, Result};
+
+pub(super) fn as_error(error: throughline::Error) -> Error {
+    Error::new(error.to_string())
+}
+
+/// Makes a file of `len_bytes` with blocks of its own, filled from `source`, past the host's cache where it can.
+pub(super) fn write_out(path: &Path, len_bytes: u64, source: &[u8]) -> Result<()> {
+    let open = |flags: rustix::fs::OFlags| {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        options.custom_flags(flags.bits().cast_signed()).open(path)
+    };
+    let file = open(rustix::fs::OFlags::DIRECT).or_else(|_| open(rustix::fs::OFlags::empty()))?;
+    let mut at = 0;
+    while at < len_bytes {
+        let len = (len_bytes - at).min(source.len() as u64);
+        file.write_all_at(&source[..len as usize], at)?;
+        at += len;
+    }
+    Ok(file.sync_all()?)
+}
+
+/// A new file system on an image that is written out; nothing of it is given back to the host.
+pub(super) fn make_ext4(image: &Path) -> Result<()> {
+    let no_work_left = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+    let path = image.to_string_lossy();
+    run(
+        "mke2fs",
+        &["-q", "-F", "-t", "ext4", "-E", no_work_left, &path],
+    )
+    .map(drop)
+}
+
+/// As [`make_ext4`].
+pub(super) fn make_xfs(image: &Path) -> Result<()> {
+    run("mkfs.xfs", &["-q", "-f", "-K", &image.to_string_lossy()]).map(drop)
+}
+
+/// Our own file system on an image, or a plain file, opened by us.
+pub(super) trait Ours {
+    /// Handles for so many writers, each with the byte at which its stream of `each_bytes` begins.
+    fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>>;
+
+    /// The device below.
+    fn disk(&self) -> &Arc<Disk>;
+
+    /// What its throttle has come to; nothing before its first buffered write.
+    fn throttled(&self) -> Option<ThrottleState> {
+        Some(self.cache()?.throttle().state())
+    }
+
+    /// Other dirty limits from now on; `None`: those that the budget gives.
+    fn set_dirty_limit(&self, limit_bytes: Option<u64>) -> Result<()> {
+        let unused = || Error::new("no dirty limit can be set before the first buffered write");
+        let cache = self.cache().ok_or_else(unused)?;
+        cache
+            .throttle()
+            .set_limits(DirtyLimits::new(limit_bytes, None));
+        Ok(())
+    }
+
+    /// The cache above it, once it was used.
+    fn cache(&self) -> Option<&Arc<PageCache>>;
+}
+
+/// An open file of ours.
+pub(super) enum Place {
+    InImage(throughline::File),
+    Plain(RawFile),
+}
+
+impl Deref for Place {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        match self {
+            Place::InImage(file) => file,
+            Place::Plain(file) => file,
+        }
+    }
+}
+
+/// An ext4 image and the files on it.
+pub(super) struct Image {
+    volume: Volume,
+    path: PathBuf,
+    /// Files of the last sample.
+    made: RefCell<Vec<String>>,
+}
+
+impl Image {
+    pub(super) fn open(path: &Path, engine: EngineChoice) -> Result<Image> {
+        Ok(Image {
+            volume: OpenOptions::new()
+                .engine(engine)
+                .open(path)
+                .map_err(as_error)?,
+            path: path.into(),
+            made: RefCell::default(),
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of the last sample's files.
+    pub(super) fn made(&self) -> Vec<String> {
+        self.made.borrow().clone()
+    }
+
+    pub(super) fn close(self) -> Result<()> {
+        self.volume.close().map_err(as_error)
+    }
+}
+
+impl Ours for Image {
+    fn handles(&self, writers: u64, _each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
+        for old in self.made.take() {
+            self.volume.remove_file(old).map_err(as_error)?;
+        }
+        let names: Vec<String> = (0..writers)
+            .map(|number| format!("/stream{number}"))
+            .collect();
+        let options = FileOptions::new().direct(direct).clone();
+        let open = |name: &String| {
+            let file = self
+                .volume
+                .create_file(name, &Attributes::new())
+                .map_err(as_error)?;
+            let file = file.reopen(&options).map_err(as_error)?;
+            Ok((Place::InImage(file), 0))
+        };
+        let files = names.iter().map(open).collect::<Result<Vec<_>>>()?;
+        self.made.replace(names);
+        self.volume.sync().map_err(as_error)?;
+        Ok(files)
+    }
+
+    fn disk(&self) -> &Arc<Disk> {
+        self.volume.disk()
+    }
+
+    fn cache(&self) -> Option<&Arc<PageCache>> {
+        Some(self.volume.cache())
+    }
+}
+
+/// A plain file; each writer has a region of it.
+pub(super) struct Plain(RawFile);
+
+impl Plain {
+    pub(super) fn open(path: &Path, engine: EngineChoice) -> Result<Plain> {
+        let file = OpenOptions::new()
+            .engine(engine)
+            .open_raw(path)
+            .map_err(as_error)?;
+        Ok(Plain(file))
+    }
+}
+
+impl Ours for Plain {
+    fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
+        self.0.sync().map_err(as_error)?;
+        self.0.advise(Advice::DontNeed, 0, 0).map_err(as_error)?;
+        let options = FileOptions::new().direct(direct).clone();
+        let open = |number| {
+            let file = self.0.reopen(&options).map_err(as_error)?;
+            Ok((Place::Plain(file), number * each_bytes))
+        };
+        (0..writers).map(open).collect()
+    }
+
+    fn disk(&self) -> &Arc<Disk> {
+        self.0.disk()
+    }
+
+    fn cache(&self) -> Option<&Arc<PageCache>> {
+        self.0.cache()
+    }
+}
+
+/// A stream into a file of ours.
+pub(super) struct OurStream {
+    pub(super) file: Place,
+    pub(super) base: u64,
+}
+
+impl Stream for OurStream {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(self.base + at, bytes)
+            .map_err(as_error)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.file.sync_all().map_err(as_error)
+    }
+}
+
+/// A file system of the kernel's and the files on it.
+pub(super) struct Kernel {
+    mount: LoopMount,
+    made: RefCell<Vec<String>>,
+}
+
+impl Kernel {
+    pub(super) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
+        Ok(Kernel {
+            mount: LoopMount::new(image, fs_type)?,
+            made: RefCell::default(),
+        })
+    }
+
+    /// New files through the kernel's page cache.
+    pub(super) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
+        for old in self.made.take() {
+            self.mount.remove(&old)?;
+        }
+        let names: Vec<String> = (0..writers)
+            .map(|number| format!("stream{number}"))
+            .collect();
+        let open = |name: &String| {
+            let file = self.mount.open(name, false)?;
+            Ok(Box::new(KernelStream(file)) as Box<dyn Stream>)
+        };
+        let streams = names.iter().map(open).collect::<Result<Vec<_>>>()?;
+        self.made.replace(names);
+        self.mount.sync()?;
+        Ok(streams)
+    }
+}
+
+struct KernelStream(File);
+
+impl Stream for KernelStream {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        Ok(self.0.write_all_at(bytes, at)?)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.0.sync_all()?)
+    }
+}

@@ -1,0 +1,134 @@
+//! Writers that stream at once, each into a place of its own, all from one buffer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+
+use crossbeam_utils::CachePadded;
+use throughline_device::AlignedBuf;
+
+use crate::meter::{Meter, Spent};
+use crate::{Error, Result};
+
+/// Length of the buffer that everything is written from: longer than a processor's cache, and shared by all
+/// variants, since how memory lies makes more difference than most variants do.
+pub(super) const SOURCE_BYTES: usize = 32 << 20;
+
+/// The buffer, with content that does not compress.
+pub(super) fn source() -> AlignedBuf {
+    let mut source = AlignedBuf::zeroed(SOURCE_BYTES, 4096);
+    fastrand::Rng::with_seed(3).fill(&mut source);
+    source
+}
+
+/// Where one writer writes.
+pub(super) trait Stream: Send {
+    /// Writes `bytes` at byte `at` of the stream; streams ascend without gaps.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Returns when all of it would survive a crash.
+    fn finish(&mut self) -> Result<()>;
+}
+
+/// What a race came to.
+pub(super) struct Race {
+    /// From the start of the first writer until the last one had its fsync.
+    pub(super) spent: Spent,
+    /// The smallest and the largest share that a writer had when the first one had written everything; 1 is
+    /// a fair share.
+    pub(super) shares: (f64, f64),
+}
+
+/// Has each stream written with `each_bytes`, by a thread of its own, in calls of `call_bytes`, and finished.
+pub(super) fn race(
+    source: &[u8],
+    each_bytes: u64,
+    call_bytes: usize,
+    streams: Vec<Box<dyn Stream + '_>>,
+) -> Result<Race> {
+    let start = Barrier::new(streams.len() + 1);
+    let written: Vec<CachePadded<AtomicU64>> = streams.iter().map(|_| Default::default()).collect();
+    let at_the_end = OnceLock::new();
+    let writer = |number: usize, mut stream: Box<dyn Stream + '_>| {
+        start.wait();
+        let mut at = 0;
+        while at < each_bytes {
+            let from = (at % source.len() as u64) as usize;
+            let len = call_bytes
+                .min(source.len() - from)
+                .min(usize::try_from(each_bytes - at).unwrap_or(usize::MAX));
+            stream.write(at, &source[from..from + len])?;
+            at += len as u64;
+            written[number].store(at, Ordering::Relaxed);
+        }
+        at_the_end.get_or_init(|| shares(&written));
+        stream.finish()
+    };
+    std::thread::scope(|threads| {
+        let writer = &writer;
+        let threads: Vec<_> = streams
+            .into_iter()
+            .enumerate()
+            .map(|(number, stream)| threads.spawn(move || writer(number, stream)))
+            .collect();
+        // Before they may go: on a busy machine this thread's turn may come late.
+        let meter = Meter::start();
+        start.wait();
+        let panicked = |_| Err(Error::new("a writer panicked"));
+        let ends: Vec<Result<()>> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked))
+            .collect();
+        let spent = meter.spent();
+        ends.into_iter().collect::<Result<()>>()?;
+        Ok(Race {
+            spent,
+            shares: at_the_end.get().copied().unwrap_or((1.0, 1.0)),
+        })
+    })
+}
+
+fn shares(written: &[CachePadded<AtomicU64>]) -> (f64, f64) {
+    let written: Vec<f64> = written
+        .iter()
+        .map(|w| w.load(Ordering::Relaxed) as f64)
+        .collect();
+    let fair = (written.iter().sum::<f64>() / written.len() as f64).max(1.0);
+    let smallest = written.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = written.iter().copied().fold(0.0, f64::max);
+    (smallest / fair, largest / fair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Collects<'a>(&'a mut Vec<u8>, &'a AtomicU64);
+
+    impl Stream for Collects<'_> {
+        fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+            assert_eq!(at, self.0.len() as u64);
+            self.0.extend_from_slice(bytes);
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_writer_writes_all_of_its_stream() {
+        let source: Vec<u8> = (0..100).collect();
+        let (mut got, finished): ([Vec<u8>; 3], _) = (Default::default(), AtomicU64::new(0));
+        let streams: Vec<Box<dyn Stream + '_>> = got
+            .iter_mut()
+            .map(|to| Box::new(Collects(to, &finished)) as Box<dyn Stream + '_>)
+            .collect();
+        let race = race(&source, 250, 30, streams).unwrap();
+        assert!(race.shares.0 <= 1.0 && race.shares.1 >= 1.0);
+        assert_eq!(finished.into_inner(), 3);
+        let expected: Vec<u8> = source.iter().cycle().take(250).copied().collect();
+        assert!(got.iter().all(|one| *one == expected));
+    }
+}
