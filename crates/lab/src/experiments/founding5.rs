@@ -78,8 +78,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let scratch = settings.scratch()?;
     let (image, plain) = (scratch.path().join("image"), scratch.path().join("plain"));
     // Sizes: in memory a sample stays below every limit, so that only the path counts; on disk the device sets the pace.
-    let memory_bytes = settings.scaled(256 << 20, 16 << 20);
-    let disk_bytes = settings.scaled(512 << 20, 16 << 20);
+    let whole_mib = |bytes: u64| bytes >> 20 << 20;
+    let memory_bytes = whole_mib(settings.scaled(256 << 20, 16 << 20));
+    let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
     mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
     let memory = [
         Target::ext4_in_memory(&image, memory_bytes)?,
