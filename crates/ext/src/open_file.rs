@@ -135,11 +135,17 @@ impl OpenFile {
             return Err(Reason::WouldBlock.into());
         }
         let (offset, accepted) = match self.write_once(at, bufs, wait) {
-            // What others have put by may be more than they will need: it is known when it is written.
+            // What is put by may be more than will be needed: it is known when it is written.
             Err(Error::Caller(Reason::NoSpace)) if wait == Wait::Yes && self.others_are_dirty() => {
                 // What it meets is for those to hear whose data it is.
                 let _ = fs.cache.flush_all();
                 self.write_once(at, bufs, wait)?
+            }
+            Err(Error::Caller(Reason::NoSpace))
+                if wait == Wait::No && self.space().dirty_bytes() > 0 =>
+            {
+                self.start_flush(coherent::ALL);
+                return Err(Reason::WouldBlock.into());
             }
             other => other?,
         };
