@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// Print results as JSON (info, ls, tree, stat, df, du, cp --stats)
+    /// Print results as JSON (info, ls, tree, stat, df, du, tune, cp --stats)
     #[arg(long)]
     pub(crate) json: bool,
     /// What to do.
@@ -81,6 +81,11 @@ pub(crate) enum Command {
     Df(commands::df::DfArgs),
     /// Show how much space files take
     Du(commands::du::DuArgs),
+    /// Show how the I/O path to an image, a file or a device is set up, and measure it
+    ///
+    /// What is shown is derived from the machine and the device, or set by the global options, which hold for one run:
+    /// nothing is stored. --measure reads a part of it, past all caches, with I/Os of several sizes.
+    Tune(commands::tune::TuneArgs),
     /// Run experiments that measure and explain the I/O path
     Lab(commands::lab::LabArgs),
     /// Print completions for a shell
@@ -100,6 +105,7 @@ impl Command {
             Command::Stat(args) => args.json.json,
             Command::Df(args) => args.json.json,
             Command::Du(args) => args.json.json,
+            Command::Tune(args) => args.json.json,
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use throughline::{EngineChoice, OpenOptions, Volume};
+use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume};
 
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, Output};
@@ -30,10 +30,25 @@ pub(crate) struct Globals {
         help_heading = "Global options"
     )]
     pub(crate) engine: Engine,
-    /// Go through the host's page cache instead of O_DIRECT
+    /// Read and write files past throughline's page cache, straight between memory and the device
     #[arg(long, global = true, help_heading = "Global options")]
-    pub(crate) buffered: bool,
-    /// Size that data I/Os are built up to, instead of the one derived from the device
+    pub(crate) direct: bool,
+    /// Go through the host's page cache too, instead of O_DIRECT towards the host
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) host_cache: bool,
+    /// Memory for throughline's page cache, instead of a quarter of what this process may use
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_memory, help_heading = "Global options")]
+    pub(crate) cache: Option<u64>,
+    /// The most memory that may hold bytes not yet on the device: writers wait beyond it
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_memory, help_heading = "Global options")]
+    pub(crate) dirty_limit: Option<u64>,
+    /// From so much of it on, writing to the device begins by itself
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_memory, help_heading = "Global options")]
+    pub(crate) dirty_background: Option<u64>,
+    /// The longest that is read ahead of a sequential reader; 0: nothing
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Global options")]
+    pub(crate) readahead: Option<u64>,
+    /// Size that data I/Os are built up to, instead of the one derived from the device; at least its logical block
     #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = "Global options")]
     pub(crate) bio_target: Option<u32>,
     /// No progress display and no notes
@@ -64,7 +79,64 @@ impl From<Engine> for EngineChoice {
 }
 
 fn parse_bio_target(text: &str) -> Result<u32, String> {
-    u32::try_from(parse_size(text)?).map_err(|_| format!("bio target {} is too large", quote(text)))
+    match u32::try_from(parse_size(text)?) {
+        Ok(bytes) if bytes < MIN_BLOCK_BYTES => Err(format!(
+            "bio target {} is less than a block of {MIN_BLOCK_BYTES} bytes",
+            quote(text)
+        )),
+        Ok(bytes) => Ok(bytes),
+        Err(_) => Err(format!("bio target {} is too large", quote(text))),
+    }
+}
+
+/// No device has smaller blocks.
+const MIN_BLOCK_BYTES: u32 = 512;
+/// Less memory than this is a slip of the pen: a unit that was left out.
+const MIN_MEMORY_BYTES: u64 = 64 << 10;
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < MIN_MEMORY_BYTES => Err(format!(
+            "{} is too little memory: 64K at least (sizes take a unit: 64M, 1G)",
+            quote(text)
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
+impl Globals {
+    /// How a device is opened.
+    pub(crate) fn open_options(&self, access: Access) -> Result<OpenOptions, Failure> {
+        if let (Some(limit), Some(background)) = (self.dirty_limit, self.dirty_background)
+            && background > limit
+        {
+            return Err(Failure::Usage(
+                "--dirty-background is more than --dirty-limit: writing would begin where writers wait already".into(),
+            ));
+        }
+        let mut options = OpenOptions::new();
+        options
+            .engine(self.engine.into())
+            .direct(!self.host_cache)
+            .buffered(!self.direct)
+            .read_only(access == Access::Read)
+            .offset(self.offset)
+            .cache_bytes(self.cache)
+            .dirty_limits(DirtyLimits::new(self.dirty_limit, self.dirty_background))
+            .readahead_max(self.readahead)
+            .bio_target(self.bio_target);
+        Ok(options)
+    }
+
+    /// Refuses a size of I/Os that this device cannot do.
+    pub(crate) fn check_bio_target(&self, logical_block_bytes: u32) -> Result<(), Failure> {
+        match self.bio_target {
+            Some(bytes) if bytes < logical_block_bytes => Err(Failure::Usage(format!(
+                "--bio-target {bytes} is less than the device's block of {logical_block_bytes} bytes"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// For clap: an argument that may be a place in an image, a host path or a stream.
@@ -143,16 +215,13 @@ impl Images {
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
             self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
         }
-        let mut options = OpenOptions::new();
-        options
-            .engine(self.globals.engine.into())
-            .direct(!self.globals.buffered)
-            .read_only(access == Access::Read)
-            .offset(self.globals.offset)
-            .bio_target(self.globals.bio_target);
-        let volume = options
+        let volume = self
+            .globals
+            .open_options(access)?
             .open(image)
             .map_err(|error| opening_hint(error.into(), &self.globals).met(cannot()))?;
+        self.globals
+            .check_bio_target(volume.disk().limits().logical_block_bytes)?;
         self.open.push(OpenImage {
             id,
             path: image.to_owned(),

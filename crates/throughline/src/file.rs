@@ -20,10 +20,7 @@ pub struct File {
 impl File {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<File> {
         match Metadata::of(volume, &inode)?.file_type() {
-            FileType::File => Ok(File::on(
-                Arc::new(Held::new(volume, inode)?),
-                Mode::default(),
-            )),
+            FileType::File => Ok(File::on(Arc::new(Held::new(volume, inode)?), volume.mode())),
             FileType::Directory => Err(Reason::IsDir.into()),
             _ => Err(Reason::Invalid("not a regular file").into()),
         }

@@ -1,7 +1,55 @@
 //! The path file data takes between a program and a disk, as a user-space library.
 //!
 //! [`Volume`] is an open ext2, ext3 or ext4 image: names, files, attributes, in the spirit of `std::fs`. [`RawFile`] is a
-//! plain file or a block device with the same direct I/O. Both are opened by [`OpenOptions`].
+//! plain file or a block device of the host. Both are opened by [`OpenOptions`], and their files have one set of calls, that of
+//! [`Handle`]: buffered through this library's page cache (the default), or direct ([`FileOptions`]).
+//!
+//! A streaming copy, with the host's page cache left alone and never more than the limit of dirty memory:
+//!
+//! ```
+//! use throughline::OpenOptions;
+//!
+//! # fn main() -> throughline::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let (source, target) = (folder.path().join("source"), folder.path().join("target"));
+//! # std::fs::write(&source, vec![7; 3_000_001]).unwrap();
+//! let from = OpenOptions::new().read_only(true).open_raw(&source)?;
+//! let to = OpenOptions::new().create(true).truncate(true).open_raw(&target)?;
+//! from.copy_range(0, &to, 0, from.size()?)?;
+//! to.sync()?;
+//! # assert_eq!(std::fs::read(&target).unwrap(), vec![7; 3_000_001]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a database does: pages through the cache, a log that is safe when the call returns, and a checkpoint whose work is
+//! spread.
+//!
+//! ```
+//! use throughline::{Advice, FileOptions, OpenOptions, SyncRange};
+//!
+//! # fn main() -> throughline::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! let mut options = OpenOptions::new();
+//! options.create(true).cache_bytes(Some(16 << 20));
+//! let pages = options.open_raw(folder.path().join("pages"))?;
+//! pages.advise(Advice::Random, 0, 0)?;
+//! let log = options.open_raw(folder.path().join("log"))?;
+//! let log = log.reopen(FileOptions::new().append(true).data_sync(true))?;
+//!
+//! let page = [42; 8192];
+//! log.append(&page)?; // on the disk when this returns
+//! pages.write_all_at(7 * 8192, &page)?; // in the cache
+//! pages.sync_range(0, 0, SyncRange::Start)?; // begins to go out
+//! let mut back = [0; 8192];
+//! pages.read_exact_at(7 * 8192, &mut back)?;
+//! pages.sync_data()?; // the checkpoint is complete
+//! # assert_eq!(back, page);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A file in an image:
 //!
 //! ```no_run
 //! use throughline::{Attributes, OpenOptions};
@@ -19,7 +67,7 @@
 //! - Paths are bytes, start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..` of the root is the
 //!   root, an absolute symbolic link starts at the root of the volume.
 //! - [`File`] and [`Dir`] keep their inode alive, whatever happens to its names.
-//! - After [`Volume::sync`] returned `Ok`, everything done before survives a crash.
+//! - After [`Handle::sync`] returned `Ok`, the file survives a crash, and after [`Volume::sync`] everything does.
 //! - Errors say whose fault they are; see [`Error`].
 #![forbid(unsafe_code)]
 

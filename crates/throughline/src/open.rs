@@ -10,7 +10,7 @@ use throughline_ext::{Fs, Reason};
 use throughline_fileio::{CacheOptions, DirtyLimits};
 
 use crate::error::{Error, Result};
-use crate::mode::FileOptions;
+use crate::mode::{FileOptions, Mode};
 use crate::raw::RawFile;
 use crate::volume::Volume;
 
@@ -111,8 +111,8 @@ impl OpenOptions {
         self
     }
 
-    /// Whether [`OpenOptions::open_raw`] gives a handle that goes through the cache (the default). [`RawFile::reopen`] gives
-    /// the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
+    /// Whether files go through the cache (the default): the handle of [`OpenOptions::open_raw`], and files of a volume that
+    /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
         self.buffered = buffered;
         self
@@ -161,7 +161,7 @@ impl OpenOptions {
         if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
             return Err(Error::Unsupported(format!("writing: {why}")));
         }
-        Ok(Volume::new(fs))
+        Ok(Volume::new(fs, self.mode()))
     }
 
     /// Opens a plain file or a block device as it is.
@@ -186,9 +186,12 @@ impl OpenOptions {
     }
 
     fn raw(&self, disk: Arc<Disk>) -> RawFile {
-        let mode = FileOptions::new().direct(!self.buffered).mode();
         let file = throughline_fileio::RawFile::with_cache(disk, self.cache_options());
-        RawFile::new(file, mode)
+        RawFile::new(file, self.mode())
+    }
+
+    fn mode(&self) -> Mode {
+        FileOptions::new().direct(!self.buffered).mode()
     }
 
     fn cache_options(&self) -> CacheOptions {

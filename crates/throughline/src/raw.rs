@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use throughline_block::Disk;
-use throughline_fileio::PageCache;
+use throughline_fileio::{Backing, PageCache};
 
 use crate::cache::CacheState;
 use crate::error::Result;
@@ -54,6 +54,11 @@ impl RawFile {
     /// The state of its page cache, once it has come to use one.
     pub fn cache_state(&self) -> Option<CacheState> {
         self.cache().map(|cache| CacheState::of(cache))
+    }
+
+    /// Makes the page cache if there is none yet, and says what it is like.
+    pub fn prepare_cache(&self) -> CacheState {
+        CacheState::of(self.file.cached().space().cache())
     }
 
     /// Closes this handle; with the last one, writes back what is dirty and closes the file. Unlike [`Handle::sync`], this

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::info::{self, IoCounts, VolumeInfo};
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
+use crate::mode::Mode;
 use crate::open::OpenOptions;
 
 /// An open ext2, ext3 or ext4 volume. Clones are handles on the same one; all threads may use it at once.
@@ -29,6 +30,8 @@ pub struct Volume {
 /// The volume as long as anybody uses it. Write-back keeps [`Fs`] in memory too, while files are dirty.
 struct Mounted {
     fs: Arc<Fs>,
+    /// Of files that are opened without options.
+    mode: Mode,
 }
 
 impl Drop for Mounted {
@@ -98,15 +101,19 @@ impl Volume {
         OpenOptions::new().read_only(true).open(path)
     }
 
-    pub(crate) fn new(fs: Fs) -> Volume {
+    pub(crate) fn new(fs: Fs, mode: Mode) -> Volume {
         let fs = Arc::new(fs);
         Volume {
-            mounted: Arc::new(Mounted { fs }),
+            mounted: Arc::new(Mounted { fs, mode }),
         }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
         &self.mounted.fs
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mounted.mode
     }
 
     /// What the volume is, and how its device is driven.

@@ -50,6 +50,11 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = context.open_image(&image)?;
+        if let Place::Image { path, .. } = place {
+            volume
+                .metadata(path)
+                .doing(|| format!("cannot access {place}"))?;
+        }
         let stat = volume
             .stat_fs()
             .doing(|| format!("cannot read the counters of {}", quote(&image)))?;

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::{DeviceState, VolumeInfo};
+use throughline::{CacheState, DeviceState, VolumeInfo};
 
 use super::df::image_of;
 use crate::args::JsonFlag;
@@ -111,6 +111,7 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
         lines.push(("Last mounted", info.last_mounted.escape_debug().to_string()));
     }
     lines.extend(device_lines(&info.device));
+    lines.extend(cache_lines(&info.cache));
     lines
 }
 
@@ -159,6 +160,62 @@ fn device_lines(device: &DeviceState) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// What is shown of a page cache.
+pub(crate) fn cache_lines(cache: &CacheState) -> Vec<(&'static str, String)> {
+    let throttle = &cache.throttle;
+    let pauses = match throttle.pauses.count {
+        0 => String::new(),
+        count => format!(
+            "; {count} pauses of writers, {:.1} ms at the most",
+            throttle.pauses.longest.as_secs_f64() * 1e3
+        ),
+    };
+    vec![
+        (
+            "Cache",
+            format!(
+                "{} at the most, {} in use (--cache changes it)",
+                human(cache.budget_bytes),
+                human(cache.cached_bytes)
+            ),
+        ),
+        (
+            "Dirty memory",
+            format!(
+                "{} at the most (--dirty-limit), written back from {} on (--dirty-background), {} now{pauses}",
+                human(throttle.limit_bytes),
+                human(throttle.background_bytes),
+                human(throttle.dirty_bytes)
+            ),
+        ),
+        (
+            "Readahead",
+            format!(
+                "{} at the most (--readahead changes it)",
+                human(cache.readahead_max_bytes)
+            ),
+        ),
+    ]
+}
+
+/// A page cache as JSON.
+pub(crate) fn cache_value(cache: &CacheState) -> Value {
+    let (throttle, writeback) = (&cache.throttle, &cache.writeback);
+    json!({
+        "budget_bytes": cache.budget_bytes,
+        "cached_bytes": cache.cached_bytes,
+        "readahead_max_bytes": cache.readahead_max_bytes,
+        "dirty_bytes": throttle.dirty_bytes,
+        "dirty_background_bytes": throttle.background_bytes,
+        "dirty_limit_bytes": throttle.limit_bytes,
+        "bandwidth_bytes_per_s": throttle.bandwidth_bytes_per_s,
+        "pauses": throttle.pauses.count,
+        "longest_pause_ms": throttle.pauses.longest.as_secs_f64() * 1e3,
+        "written_back_bytes": writeback.bytes,
+        "write_back_errors": writeback.errors,
+    })
+}
+
 fn value(image: &str, info: &VolumeInfo) -> Value {
     let date = |time: Option<SystemTime>| time.and_then(rfc3339);
     let (space, device, limits) = (&info.space, &info.device, &info.device.limits);
@@ -203,5 +260,6 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
             "fua": limits.fua,
             "volatile_cache": limits.volatile_cache,
         },
+        "cache": cache_value(&info.cache),
     })
 }

@@ -19,6 +19,7 @@ pub(crate) mod stat;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
+pub(crate) mod tune;
 
 mod describe;
 
@@ -46,6 +47,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Truncate(args) => truncate::run(&args, context),
         Command::Df(args) => df::run(&args, context),
         Command::Du(args) => du::run(&args, context),
+        Command::Tune(args) => tune::run(&args, context),
         Command::Lab(args) => lab::run(&args, context),
         Command::Completions(args) => generate::completions(&args, context),
         Command::Man(args) => generate::man(&args, context),

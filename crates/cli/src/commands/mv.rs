@@ -122,10 +122,10 @@ fn said(args: &MvArgs, context: &mut Context, source: &Place, to: &Place) -> Res
     context.out.line(format!("renamed {source} {arrow} {to}"))
 }
 
-/// Two names of one file that is not a directory.
+/// Two names of one file, or one of a directory.
 fn same_file(volume: &Volume, one: &Path, other: &Path) -> bool {
     let meta = |path| volume.symlink_metadata(path);
-    matches!((meta(one), meta(other)), (Ok(one), Ok(other)) if one.ino() == other.ino() && !one.is_dir())
+    matches!((meta(one), meta(other)), (Ok(one), Ok(other)) if one.ino() == other.ino())
 }
 
 /// One name in one directory, however it is written.

@@ -184,7 +184,7 @@ impl Folder for HostFolder {
 
 /// An open file, device, pipe or standard stream of the host.
 ///
-/// Long writes go past the host's page cache where its file system allows it: at the disk's speed, and without a
+/// Long reads and writes go past the host's page cache where its file system allows it: at the disk's speed, and without a
 /// write-back that holds up the rest of the machine later. What is not whole blocks goes through the cache; the two are
 /// never about the same bytes.
 pub(crate) struct HostContent {
@@ -194,7 +194,7 @@ pub(crate) struct HostContent {
     only_buffered: AtomicBool,
 }
 
-/// Writes from this size on are direct; all of them are this aligned.
+/// Reads and writes from this size on are direct.
 const DIRECT_BYTES: usize = 1 << 20;
 
 impl HostContent {
@@ -240,6 +240,31 @@ impl HostContent {
         }
     }
 
+    /// Reads what it can past the host's page cache; 0 where it cannot, and at the end.
+    fn read_direct(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
+        let aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
+            && buffer.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
+        let whole = buffer.len() - buffer.len() % ALIGN_BYTES;
+        if !aligned || whole < DIRECT_BYTES || self.only_buffered.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let flags = fs::fcntl_getfl(&self.file)?;
+        let read = match fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
+            Ok(()) => self.file.read_at(&mut buffer[..whole], offset_bytes),
+            Err(errno) => Err(errno.into()),
+        };
+        fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        match read {
+            Ok(read) => Ok(read),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                self.only_buffered.store(true, Ordering::Relaxed);
+                Ok(0)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Standard input.
     pub(crate) fn stdin() -> Result<HostContent> {
         let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -263,7 +288,10 @@ impl Content for HostContent {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut filled = 0;
+        let mut filled = match self.stream {
+            true => 0,
+            false => self.read_direct(offset_bytes, buffer)?,
+        };
         while filled < buffer.len() {
             let rest = &mut buffer[filled..];
             let got = if self.stream {

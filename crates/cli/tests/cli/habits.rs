@@ -214,3 +214,28 @@ fn few_open_files_are_enough() {
         }
     }
 }
+
+#[test]
+fn a_directory_does_not_move_onto_itself_and_df_wants_a_place_that_is_there() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", &image.at("/dir")]);
+    let (dir, nope) = (image.at("/dir"), image.at("/nope"));
+    let moved = run(["mv", "-T", &dir, &dir]);
+    assert_eq!(moved.code, Some(1));
+    assert!(
+        moved.stderr.contains("are the same file"),
+        "{}",
+        moved.stderr
+    );
+    let free = run(["df", &nope]);
+    assert_eq!(free.code, Some(1));
+    assert!(
+        free.stderr.contains("No such file or directory"),
+        "{}",
+        free.stderr
+    );
+    ok(["df", &dir]);
+}

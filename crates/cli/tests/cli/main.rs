@@ -11,4 +11,5 @@ mod habits;
 mod interrupted;
 mod shown;
 mod trouble;
+mod tuned;
 mod ways;

@@ -304,7 +304,7 @@ fn info_says_what_the_image_is() {
     assert_eq!(found[0]["device"]["engine"], "threads");
     assert_eq!(found[0]["device"]["bio_target_bytes"], 65536);
     assert!(found[0]["device"]["direct"].is_boolean());
-    let buffered = run(["info", "--json", "--buffered", path.to_str().unwrap()]).json();
+    let buffered = run(["info", "--json", "--host-cache", path.to_str().unwrap()]).json();
     assert_eq!(buffered[0]["device"]["direct"], false);
     for (kind, format) in [("ext2", "ext2"), ("ext3", "ext3")] {
         let image = Image::new("16M", &["-t", kind]);

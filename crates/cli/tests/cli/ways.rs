@@ -77,7 +77,7 @@ fn both_engines_copy_alike() {
         ok([
             "--engine",
             engine,
-            "--buffered",
+            "--host-cache",
             "cp",
             "-a",
             &image.at("/tree"),

@@ -1,0 +1,146 @@
+//! `tune`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::{Value, json};
+use throughline::{AlignedBuf, RawFile};
+
+use super::df::image_of;
+use super::info::{cache_lines, cache_value};
+use crate::args::JsonFlag;
+use crate::context::{Access, Context, place_parser};
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+use crate::text::{human, quote};
+
+/// Arguments of `tune`.
+#[derive(Args, Debug)]
+pub(crate) struct TuneArgs {
+    /// An image, a plain file or a block device
+    #[arg(required = true, value_name = "FILE", value_parser = place_parser())]
+    place: Place,
+    /// Read it with I/Os of several sizes, and show how fast that is
+    #[arg(long)]
+    measure: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// One call, long enough for every size of I/O to be many.
+const CALL_BYTES: usize = 16 << 20;
+/// A size is measured for so long, or until the file ends.
+const MEASURED: Duration = Duration::from_millis(500);
+const TARGETS_BYTES: [u32; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20];
+
+/// Shows, and measures where that is wanted.
+pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure> {
+    let path = image_of(&args.place)?;
+    let opening = || format!("cannot open {}", quote(&path));
+    let file = context
+        .globals
+        .open_options(Access::Read)?
+        .open_raw(&path)
+        .doing(opening)?;
+    let disk = file.disk();
+    context
+        .globals
+        .check_bio_target(disk.limits().logical_block_bytes)?;
+    let derived = disk.bio_target_bytes();
+    let measured = match args.measure {
+        true => measure(context, &file, &path)?,
+        false => Vec::new(),
+    };
+    let state = file.prepare_cache();
+    if context.json {
+        let info = disk.info();
+        let value = json!({
+            "file": path.to_string_lossy(),
+            "engine": info.engine,
+            "direct": info.direct,
+            "bio_target_bytes": derived,
+            "queue_depth": info.limits.queue_depth,
+            "cache": cache_value(&state),
+            "measured": measured.iter().map(value).collect::<Vec<_>>(),
+        });
+        return context.out.json(&value);
+    }
+    let mut lines = vec![
+        ("File", path.display().to_string()),
+        ("Engine", format!("{} (--engine)", disk.info().engine)),
+        (
+            "I/O size",
+            format!("{} built up to (--bio-target)", human(derived.into())),
+        ),
+    ];
+    lines.extend(cache_lines(&state));
+    for one in &measured {
+        lines.push((
+            "Read",
+            format!(
+                "{:.0} MiB/s with I/Os of {}",
+                one.mib_per_s(),
+                human(one.target_bytes.into())
+            ),
+        ));
+    }
+    for (title, text) in lines {
+        context
+            .out
+            .line(format!("{:<14} {text}", format!("{title}:")))?;
+    }
+    Ok(())
+}
+
+struct Measured {
+    target_bytes: u32,
+    bytes: u64,
+    time: Duration,
+}
+
+impl Measured {
+    fn mib_per_s(&self) -> f64 {
+        self.bytes as f64 / f64::from(1 << 20) / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+fn value(one: &Measured) -> Value {
+    json!({
+        "bio_target_bytes": one.target_bytes,
+        "read_bytes": one.bytes,
+        "mib_per_s": one.mib_per_s(),
+    })
+}
+
+/// Reads past all caches, the sizes one after the other.
+fn measure(context: &Context, file: &RawFile, path: &Path) -> Result<Vec<Measured>, Failure> {
+    let reading = || format!("error reading {}", quote(path));
+    let direct = file
+        .reopen(throughline::FileOptions::new().direct(true))
+        .doing(reading)?;
+    let disk = file.disk();
+    let mut buffer = AlignedBuf::zeroed(CALL_BYTES, 4096);
+    let mut all = Vec::new();
+    let block = disk.limits().logical_block_bytes;
+    for target_bytes in TARGETS_BYTES.into_iter().filter(|bytes| *bytes >= block) {
+        disk.set_bio_target_bytes(Some(target_bytes));
+        let start = Instant::now();
+        let mut bytes = 0;
+        while start.elapsed() < MEASURED {
+            context.interrupt().check()?;
+            let read = direct.read_at(bytes, &mut buffer).doing(reading)?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+        }
+        all.push(Measured {
+            target_bytes,
+            bytes,
+            time: start.elapsed(),
+        });
+    }
+    disk.set_bio_target_bytes(context.globals.bio_target);
+    Ok(all)
+}

@@ -1,0 +1,278 @@
+//! Handles of all kinds on one file: in a volume, and on the host with no volume in sight.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use throughline::{
+    Advice, Cursor, DirtyLimits, Error, Fallocate, File, FileOptions, Handle, OpenOptions, RawFile,
+    Reason, Result, SyncRange,
+};
+
+/// Another handle on the file of a test, by the options given.
+type Reopen<'a> = &'a dyn Fn(&FileOptions) -> Result<Either>;
+
+/// A handle of either kind of file.
+enum Either {
+    File(File),
+    Raw(RawFile),
+}
+
+impl Deref for Either {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        match self {
+            Either::File(file) => file,
+            Either::Raw(file) => file,
+        }
+    }
+}
+
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// An image of 32 MiB; `None` where nobody can make one.
+fn image(folder: &Path) -> Option<PathBuf> {
+    let path = folder.join("image");
+    match tool("mke2fs")
+        .args(["-q", "-F", "-t", "ext4"])
+        .arg(&path)
+        .arg("32M")
+        .status()
+    {
+        Ok(status) => assert!(status.success()),
+        Err(error) => {
+            eprintln!("skipped: mke2fs cannot be run: {error}");
+            return None;
+        }
+    }
+    Some(path)
+}
+
+/// Runs a test on a file of the host and on one of a volume.
+fn for_each_kind(test: impl Fn(Reopen<'_>)) {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = OpenOptions::new()
+        .create(true)
+        .cache_bytes(Some(1 << 20))
+        .open_raw(folder.path().join("raw"))
+        .unwrap();
+    test(&|options| Ok(Either::Raw(raw.reopen(options)?)));
+    raw.close().unwrap();
+    let Some(path) = image(folder.path()) else {
+        return;
+    };
+    let volume = OpenOptions::new()
+        .cache_bytes(Some(1 << 20))
+        .open(&path)
+        .unwrap();
+    {
+        let file = FileOptions::new()
+            .create_new(true)
+            .open(&volume, "/file")
+            .unwrap();
+        test(&|options| Ok(Either::File(file.reopen(options)?)));
+    }
+    volume.close().unwrap();
+    let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
+    assert!(
+        checked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&checked.stdout)
+    );
+}
+
+#[test]
+fn buffered_and_direct_handles_see_the_same() {
+    for_each_kind(|open| {
+        let buffered = open(&FileOptions::new()).unwrap();
+        let direct = open(FileOptions::new().direct(true)).unwrap();
+        assert!(direct.is_direct() && !buffered.is_direct() && direct.is_same_file(&buffered));
+        buffered.write_all_at(100, b"through the cache").unwrap();
+        let mut back = [0; 17];
+        direct.read_exact_at(100, &mut back).unwrap();
+        assert_eq!(&back, b"through the cache");
+        direct.write_all_at(108, b"past it").unwrap();
+        buffered.read_exact_at(100, &mut back).unwrap();
+        assert_eq!(&back, b"through past itche");
+        assert_eq!(
+            (buffered.size().unwrap(), direct.size().unwrap()),
+            (117, 117)
+        );
+        direct.set_len(110).unwrap();
+        assert_eq!(buffered.read_at(100, &mut back).unwrap(), 10);
+        assert!(matches!(
+            buffered.read_exact_at(100, &mut back),
+            Err(Error::Caller(Reason::PastEnd))
+        ));
+    });
+}
+
+#[test]
+fn cursors_speak_std_io() {
+    for_each_kind(|open| {
+        let file = open(&FileOptions::new()).unwrap();
+        let mut cursor = file.cursor();
+        write!(cursor, "one two three").unwrap();
+        assert_eq!(cursor.position(), 13);
+        cursor.seek(SeekFrom::End(-5)).unwrap();
+        let mut text = String::new();
+        cursor.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "three");
+        cursor.seek(SeekFrom::Start(4)).unwrap();
+        cursor.seek_relative(-4).unwrap();
+        let before = cursor.seek(SeekFrom::Current(-1)).unwrap_err();
+        assert_eq!(before.kind(), io::ErrorKind::InvalidInput);
+        let mut appending = Cursor::new(open(FileOptions::new().append(true)).unwrap());
+        appending.write_all(b"!").unwrap();
+        assert_eq!((appending.position(), file.size().unwrap()), (14, 14));
+    });
+}
+
+#[test]
+fn two_handles_append_and_lose_nothing() {
+    for_each_kind(|open| {
+        let one = open(FileOptions::new().append(true)).unwrap();
+        let other = open(FileOptions::new().append(true).direct(true)).unwrap();
+        for _ in 0..20 {
+            one.write_all_at(0, b"aaa").unwrap();
+            other.write_all_at(5, b"bb").unwrap();
+        }
+        let mut all = vec![0; 200];
+        assert_eq!(one.read_at(0, &mut all).unwrap(), 100);
+        assert_eq!(&all[..100], "aaabb".repeat(20).as_bytes());
+        assert_eq!(one.append(b"c").unwrap(), (100, 1));
+    });
+}
+
+#[test]
+fn every_kind_of_sync_and_advice() {
+    for_each_kind(|open| {
+        let data = vec![7; 300_000];
+        for options in [
+            FileOptions::new().sync(true),
+            FileOptions::new().data_sync(true),
+        ] {
+            let file = open(options).unwrap();
+            file.write_all_at(1, &data).unwrap();
+        }
+        let file = open(&FileOptions::new()).unwrap();
+        file.write_all_at(0, &data).unwrap();
+        file.sync_range(0, 0, SyncRange::Start).unwrap();
+        file.sync_range(1000, 5000, SyncRange::Wait).unwrap();
+        file.sync_data().unwrap();
+        file.sync_all().unwrap();
+        for advice in [
+            Advice::Sequential,
+            Advice::DontNeed,
+            Advice::WillNeed,
+            Advice::Random,
+            Advice::NoReuse,
+            Advice::Normal,
+        ] {
+            file.advise(advice, 0, 0).unwrap();
+            let mut back = vec![0; 300_000];
+            file.read_exact_at(1, &mut back).unwrap();
+            assert!(back == data, "{advice:?}");
+        }
+    });
+}
+
+#[test]
+fn copies_within_and_between() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = OpenOptions::new()
+        .create(true)
+        .open_raw(folder.path().join("other"))
+        .unwrap();
+    let data: Vec<u8> = (0..5_000_001_u32).map(|i| (i % 251) as u8).collect();
+    other.write_all_at(0, &data).unwrap();
+    for_each_kind(|open| {
+        for options in [FileOptions::new().direct(true), &mut FileOptions::new()] {
+            let file = open(options).unwrap();
+            assert_eq!(
+                other.copy_range(1, &file, 10, u64::MAX - 20).unwrap(),
+                5_000_000
+            );
+            let mut back = vec![0; 5_000_000];
+            file.read_exact_at(10, &mut back).unwrap();
+            assert!(back == data[1..]);
+            assert_eq!(file.copy_range(10, &file, 6_000_000, 100).unwrap(), 100);
+            file.read_exact_at(6_000_000, &mut back[..100]).unwrap();
+            assert_eq!(back[..100], data[1..101]);
+            assert!(matches!(
+                file.copy_range(0, &file, 99, 100),
+                Err(Error::Caller(Reason::Invalid(_)))
+            ));
+            file.set_len(0).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_would_wait_says_so_and_gets_on() {
+    for_each_kind(|open| {
+        let file = open(&FileOptions::new()).unwrap();
+        let data = vec![3; 64 << 10];
+        let mut at = 0;
+        while at < 8 << 20 {
+            match file.try_write_at(at, &data) {
+                Ok(written) => at += written as u64,
+                Err(Error::Caller(Reason::WouldBlock)) => {
+                    let error = io::Error::from(Error::Caller(Reason::WouldBlock));
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    file.sync_range(0, 0, SyncRange::Wait).unwrap();
+                    // What was dirtied before is paid for here, as any writer would.
+                    at += file.write_at(at, &data).unwrap() as u64;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut back = vec![0; 1 << 20];
+        file.read_exact_at(at - (1 << 20), &mut back).unwrap();
+        assert!(back.iter().all(|byte| *byte == 3));
+        file.allocate(Fallocate::PunchHole, 0, 1 << 20).unwrap();
+        file.read_exact_at(0, &mut back).unwrap();
+        assert!(back.iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn the_cache_can_be_set_and_seen() {
+    let device = Arc::new(throughline_device::MemoryDevice::new(8 << 20));
+    let file = OpenOptions::new()
+        .cache_bytes(Some(4 << 20))
+        .dirty_limits(DirtyLimits::new(Some(1 << 20), Some(512 << 10)))
+        .readahead_max(Some(256 << 10))
+        .open_raw_device(device)
+        .unwrap();
+    assert!(
+        file.cache_state().is_none(),
+        "none before the first buffered access"
+    );
+    file.write_all_at(0, &vec![1; 3 << 20]).unwrap();
+    let state = file.cache_state().unwrap();
+    assert_eq!(
+        (
+            state.budget_bytes,
+            state.throttle.limit_bytes,
+            state.throttle.background_bytes
+        ),
+        (4 << 20, 1 << 20, 512 << 10)
+    );
+    assert_eq!(state.readahead_max_bytes, 256 << 10);
+    assert!(state.throttle.dirty_bytes <= 1 << 20);
+    file.sync().unwrap();
+    let state = file.cache_state().unwrap();
+    assert_eq!(
+        (state.throttle.dirty_bytes, state.writeback.bytes),
+        (0, 3 << 20)
+    );
+}
