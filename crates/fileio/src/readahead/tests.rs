@@ -310,6 +310,42 @@ fn tiny_budgets_read_right() {
 }
 
 #[test]
+fn a_hot_set_stays_under_a_stream() {
+    const BUDGET: u64 = 16 * MIB;
+    let rig = Rig::new(BUDGET * 4, BUDGET);
+    let hot = ReadStream::default();
+    advise(&rig.host, &hot, Advice::Random, 0..0);
+    let blocks = BUDGET / 4 / BLOCK;
+    // Another order each time round, all blocks once.
+    let block = |turn: u64, index: u64| (index * 1365 + turn * 77) % blocks * BLOCK;
+    for turn in 0..3 {
+        for index in 0..blocks {
+            rig.read_on(&hot, block(turn, index), BLOCK).unwrap();
+        }
+    }
+    let mut missed = 0;
+    let (mut turn, mut index) = (3, 0);
+    for at in (BUDGET / 4..BUDGET * 4)
+        .step_by(MIB as usize)
+        .cycle()
+        .take(128)
+    {
+        rig.read_on(&rig.stream, at, MIB).unwrap();
+        for _ in 0..32 {
+            missed += u64::from(
+                rig.plain
+                    .space
+                    .read_cached(block(turn, index), &mut [0; BLOCK as usize])
+                    .is_none(),
+            );
+            rig.read_on(&hot, block(turn, index), BLOCK).unwrap();
+            (turn, index) = (turn + (index + 1) / blocks, (index + 1) % blocks);
+        }
+    }
+    assert!(missed * 20 <= 128 * 32, "{missed} misses of {}", 128 * 32);
+}
+
+#[test]
 fn many_threads_on_one_handle() {
     let rig = Rig::new(32 * MIB, 256 * MIB);
     let next = AtomicU64::new(0);
