@@ -158,11 +158,11 @@ fn check_all(
         })
     };
     volume.sync().map_err(told("sync"))?;
-    check(&volume)?;
+    check(&volume).map_err(|what| format!("synced: {what}"))?;
     volume.close().map_err(told("close"))?;
     scratch.check(&*device)?;
     let again = options(4 << 20).open_device(device).map_err(told("open"))?;
-    check(&again)?;
+    check(&again).map_err(|what| format!("opened again: {what}"))?;
     again.close().map_err(told("close again"))
 }
 
