@@ -2,6 +2,9 @@
 //! reader can tell what it may see: nothing older than the last write that was done before the read began, nothing that
 //! was never written, nothing of another file.
 
+mod appending;
+mod cutting;
+#[path = "../oracle/mod.rs"]
 mod oracle;
 
 use std::sync::Arc;
@@ -345,209 +348,6 @@ fn regions(seed: u64, name: &str, scratch: &Scratch) -> Check {
     again.close().map_err(say("close again"))
 }
 
-/// One thread cuts, punches and closes up a file that others read and write: whatever they see was written to it.
-fn cut_under(common: &Common<'_>, seed: u64, steps: u64) -> Check {
-    let mut random = fastrand::Rng::with_seed(seed ^ 0xc07);
-    for _ in 0..steps {
-        let (_, handle) = common.pick(&mut random)?;
-        let offset = random.u64(..SECTORS) * SECTOR;
-        let len = random.u64(1..600) * SECTOR;
-        let block = 4096;
-        let (from, whole) = (offset / block * block, len.next_multiple_of(block));
-        let done = match random.u8(..10) {
-            0..4 => handle.set_len(offset + random.u64(..2) * random.u64(..SECTOR)),
-            4 => handle.set_len(0),
-            5..7 => handle.allocate(Fallocate::PunchHole, offset, len),
-            7 => ignore_invalid(handle.allocate(Fallocate::ZeroRange, offset, len)),
-            // Places move: only by whole sectors, so that each is still one.
-            8 => ignore_invalid(handle.allocate(Fallocate::Collapse, from, whole)),
-            _ => ignore_invalid(handle.allocate(Fallocate::Insert, from, whole)),
-        };
-        done.map_err(say("cut"))?;
-    }
-    Ok(())
-}
-
-/// What moves blocks is refused at the end of a file, and without extents.
-fn ignore_invalid(result: throughline::Result<()>) -> throughline::Result<()> {
-    match result {
-        Err(throughline::Error::Caller(throughline::Reason::Invalid(_)))
-        | Err(throughline::Error::Unsupported(_)) => Ok(()),
-        other => other,
-    }
-}
-
-/// Every whole sector of what was read is zero or was once written to this file.
-fn judge_loosely(shared: &Shared, offset: u64, bytes: &[u8]) -> Check {
-    for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
-        let found = parse(sector);
-        // Cut inside of a sector, the rest of it is zero.
-        let zeros = sector.iter().rev().take_while(|byte| **byte == 0).count();
-        let right = match found {
-            Sector::Zero => true,
-            Sector::Data { file, .. } => file == shared.number,
-            Sector::Garbage => {
-                zeros > 0 && sector.starts_with(&MAGIC[..8.min(SECTOR_BYTES - zeros)])
-            }
-        };
-        if !right {
-            return Err(format!(
-                "{} sector {} is {found:?}, {zeros} zeros at its end",
-                shared.path,
-                offset / SECTOR + index as u64
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Writes and reads a file that another cuts.
-fn use_what_is_cut(common: &Common<'_>, me: u64, seed: u64, ended: &AtomicBool) -> Check {
-    let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(40));
-    let mut version = 0;
-    while !ended.load(Ordering::Relaxed) {
-        version += 1;
-        let (shared, handle) = common.pick(&mut random)?;
-        let first = random.u64(..SECTORS);
-        let count = random.u64(1..300);
-        let mut bytes = vec![0xee; (count * SECTOR) as usize];
-        match random.u8(..8) {
-            0..4 => {
-                fill(&mut bytes, shared.number, first * SECTOR, version);
-                handle
-                    .write_all_at(first * SECTOR, &bytes)
-                    .map_err(say("write"))?;
-            }
-            4 if me == 0 => handle.sync().map_err(say("sync"))?,
-            _ => {
-                let n = handle
-                    .read_at(first * SECTOR, &mut bytes)
-                    .map_err(say("read"))?;
-                judge_loosely(shared, first * SECTOR, &bytes[..n])?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
-    let device = scratch.device(&shape(name));
-    let volume = volume(&device, seed)?;
-    let shared: Vec<Shared> = (0..2).map(|number| Shared::new(number, 1)).collect();
-    let mut open = Vec::new();
-    for shared in &shared {
-        let file = volume.create_file(&shared.path, &Attributes::new());
-        open.push(file.map_err(say("create"))?);
-    }
-    let steps = if soak() { 3000 } else { 300 };
-    let ended = AtomicBool::new(false);
-    {
-        let common = &Common {
-            volume: &volume,
-            shared: &shared,
-            open: &open,
-            extents: shape(name).extents,
-        };
-        let ended = &ended;
-        let users = (0..3)
-            .map(|me| Box::new(move || use_what_is_cut(common, me, seed, ended)) as _)
-            .collect();
-        let cutter = Box::new(move || cut_under(common, seed, steps));
-        together(vec![cutter], users, ended)?;
-    }
-    // What is there now is there after all of it was written back, and on the device.
-    let whole = |volume: &Volume, direct: bool| -> Result<Vec<Vec<u8>>, String> {
-        let read = |shared: &Shared| {
-            let file = FileOptions::new()
-                .direct(direct)
-                .open(volume, &shared.path)
-                .map_err(say("open"))?;
-            let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
-            let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
-            judge_loosely(shared, 0, &bytes[..n])?;
-            (n == bytes.len())
-                .then_some(bytes)
-                .ok_or_else(|| format!("{n} bytes read"))
-        };
-        shared.iter().map(read).collect()
-    };
-    drop(open);
-    let before = whole(&volume, false)?;
-    if whole(&volume, true)? != before {
-        return Err("direct handles see other bytes".into());
-    }
-    let again = close_and_open(volume, &device, seed, scratch)?;
-    if whole(&again, false)? != before {
-        return Err("opened again, there are other bytes".into());
-    }
-    again.close().map_err(say("close again"))
-}
-
-/// Appends of many handles never overlap, and each thread's come in its order.
-fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
-    let device = scratch.device(&shape(name));
-    let volume = volume(&device, seed)?;
-    let log = volume
-        .create_file("/log", &Attributes::new())
-        .map_err(say("create"))?;
-    let steps = if soak() { 2000 } else { 150 };
-    let total = AtomicU64::new(0);
-    let ended = AtomicBool::new(false);
-    {
-        let (volume, log, total) = (&volume, &log, &total);
-        let append = move |me: u64| -> Check {
-            let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(48));
-            for version in 1..=steps {
-                let handle = some_handle(&mut random, volume, "/log", log)?;
-                let len = random.usize(1..24) * SECTOR_BYTES;
-                // Where it will be is not known yet: the place is in the thread's own count.
-                let bytes = filled(len, me, 0, version);
-                let (_, n) = handle.append(&bytes).map_err(say("append"))?;
-                if n != len {
-                    return Err(format!("appended {n} of {len}"));
-                }
-                total.fetch_add(len as u64, Ordering::Relaxed);
-            }
-            Ok(())
-        };
-        let threads = (0..WRITERS).map(|me| Box::new(move || append(me)) as _);
-        together(threads.collect(), Vec::new(), &ended)?;
-    }
-    drop(log);
-    let check = |volume: &Volume| -> Check {
-        let file = volume.open_file("/log").map_err(say("open"))?;
-        let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
-        file.read_exact_at(0, &mut bytes).map_err(say("read"))?;
-        if bytes.len() as u64 != total.load(Ordering::Relaxed) {
-            return Err(format!("{} bytes, appended {total:?}", bytes.len()));
-        }
-        let mut next = vec![(1, 0); WRITERS as usize];
-        for (at, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
-            let Sector::Data {
-                file,
-                offset,
-                version,
-            } = parse(sector)
-            else {
-                return Err(format!("sector {at} is {:?}", parse(sector)));
-            };
-            let next = &mut next[file as usize];
-            // The record goes on, or the next one begins.
-            if (version, offset) != *next && (version, offset) != (next.0 + 1, 0) {
-                return Err(format!(
-                    "sector {at} of {file}: {version} at {offset}, after {next:?}"
-                ));
-            }
-            *next = (version, offset + SECTOR);
-        }
-        Ok(())
-    };
-    check(&volume)?;
-    let again = close_and_open(volume, &device, seed, scratch)?;
-    check(&again)?;
-    again.close().map_err(say("close again"))
-}
-
 /// A few seeds of one of the above, on several shapes.
 fn over_shapes(what: &str, run: fn(u64, &str, &Scratch) -> Check) {
     if !tools() {
@@ -572,10 +372,10 @@ fn readers_see_no_less_than_what_was_written() {
 
 #[test]
 fn what_is_cut_under_readers_shows_nothing_else() {
-    over_shapes("cutting", cutting);
+    over_shapes("cutting", cutting::cutting);
 }
 
 #[test]
 fn appends_never_overlap() {
-    over_shapes("appending", appending);
+    over_shapes("appending", appending::appending);
 }
