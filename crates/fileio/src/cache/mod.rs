@@ -7,16 +7,16 @@
 //! ```
 //!
 //! Invariants:
-//! - A byte of a file is in at most one folio. A folio holds at most 512 blocks of the file ([`AddressSpace::block_bytes`]),
-//!   and knows of each whether it is up to date, dirty, under write-back, being filled, and whether room on the volume is
-//!   reserved for it.
+//! - A byte of a file is in at most one folio. A folio knows of each block of the file in it (an allocation unit,
+//!   [`AddressSpace::block_bytes`]) whether it is up to date, dirty, under write-back, being filled, and whether room on the
+//!   volume is reserved for it.
 //! - In an up-to-date block every byte behind the file's size is zero.
 //! - A block is dirty only while [`Throttle`](crate::throttle::Throttle) counts it; it counts until it is on the device
 //!   and committed.
 //! - Memory under write-back is shared with the device (`Arc<Pages>`) and not changed: a writer takes a copy or waits.
 //! - Reclaim takes clean folios only and never writes.
-//! - Lock order: the file's own lock (the caller's) → the file's extend lock → span → space's lists → policy. No mapping
-//!   call is made, and nothing waits for the device, with a span locked.
+//! - Lock order: the file's own lock (the caller's) → the file's extend lock → policy → span → space's lists and runs. No
+//!   mapping call is made, no other span is locked, and nothing waits for the device, with a span locked.
 
 mod activity;
 mod backing;

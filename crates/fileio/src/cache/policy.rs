@@ -57,7 +57,7 @@ pub(crate) enum Queue {
     Main,
 }
 
-/// See the module. Locked after no span, before none: nobody who has a span locked comes here.
+/// See the module. Nobody who has a span locked comes here.
 pub(crate) struct Policy {
     queues: Mutex<Queues>,
 }

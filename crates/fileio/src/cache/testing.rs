@@ -14,7 +14,7 @@ use crate::cache::{AddressSpace, Backing, CacheOptions, Holes, PageCache};
 use crate::error::{Reason, Result};
 use crate::mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 use crate::readahead::ReadStream;
-use crate::throttle::{DirtyLimits, Wait};
+use crate::throttle::Wait;
 
 /// What fresh device blocks hold: bytes that no reader may ever see.
 pub(crate) const STALE: u8 = 0xEE;
