@@ -64,22 +64,22 @@ impl PageCache {
         }
     }
 
-    /// Takes, or drops so much, and takes. Others may take what was dropped here, or it may lie in pieces: the small ones are
-    /// tried for until nothing can be dropped, the large ones are not worth it.
+    /// Takes, after dropping what the budget lacks for it. Where the budget has room, but only in smaller pieces, nothing is
+    /// dropped for a large one: it would take the whole cache before a piece in one comes free.
     fn take_exactly(&self, bytes: u64) -> Option<Pages> {
-        let mut rounds = if bytes <= MOST_UNIT_BYTES {
-            usize::MAX
-        } else {
-            2
-        };
         loop {
             if let Some(pages) = self.pool.take(bytes as usize) {
                 return Some(pages);
             }
-            if rounds == 0 || self.reclaim(bytes, false) == 0 {
+            let after = self.pool.used_bytes().saturating_add(bytes);
+            let lacking = after.saturating_sub(self.pool.max_bytes());
+            if lacking == 0 && bytes > MOST_UNIT_BYTES {
+                return None;
+            }
+            // Others may take what was dropped here.
+            if self.reclaim(lacking.max(1), false) == 0 {
                 return self.pool.take(bytes as usize);
             }
-            rounds -= 1;
         }
     }
 

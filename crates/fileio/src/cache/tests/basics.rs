@@ -1,3 +1,8 @@
+use std::sync::Arc;
+
+use throughline_device::{MemoryDevice, Op};
+use throughline_testing::{Fault, FaultDevice};
+
 use crate::cache::Backing;
 use crate::cache::testing::{STALE, Volume};
 use crate::cache::tests::{pattern, settle};
@@ -218,5 +223,28 @@ fn who_may_not_wait_does_not_read_from_the_device() {
     assert_eq!(file.write_as(4096, &[2; 4096], Wait::No).unwrap(), 4096);
     // Half of it needs nothing to be read.
     assert_eq!(file.write_as(8192, &[3; 6000], Wait::No).unwrap(), 4096);
+    settle(&volume, vec![file]);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_leaves_nothing_behind() {
+    let device = Arc::new(MemoryDevice::new(2 << 20));
+    let faulty = Arc::new(FaultDevice::counting(device).only(&[Op::Read]));
+    let volume = Volume::over(Arc::clone(&faulty) as _, 4096, 4 * MIB);
+    let file = volume.file();
+    let data = pattern(4, 0, 400_000);
+    // In two calls, so that folios end there.
+    file.write(0, &data[..40_960]).unwrap();
+    file.write(40_960, &data[40_960..]).unwrap();
+    file.flush().unwrap();
+    file.space().drop_clean(40_960..u64::MAX);
+    faulty.set_fault(Fault::From(faulty.requests()));
+    assert!(file.read(200_000, 100).is_err());
+    assert!(file.write(200_001, b"x").is_err());
+    // What is cached comes all the same, and up to what is not a call has what it read.
+    assert_eq!(file.read(0, 400_000).unwrap(), data[..40_960]);
+    assert_eq!(file.space().dirty_bytes(), 0);
+    faulty.set_fault(Fault::Never);
+    assert!(file.read(0, 400_000).unwrap() == data);
     settle(&volume, vec![file]);
 }

@@ -130,3 +130,48 @@ fn a_long_stream_recycles_what_it_left() {
     }
     settle(&volume, vec![file, other]);
 }
+
+/// Hot blocks all over the memory, each a folio of its own: a stream finds few large pieces, and takes smaller ones.
+#[test]
+fn a_stream_does_not_push_out_small_hot_folios() {
+    let (budget, hot_bytes) = (16 * MIB, 4 * MIB);
+    let volume = Volume::new(4096, 110 * 256, budget);
+    let (hot, stream) = (volume.file(), volume.file());
+    hot.write(0, &pattern(1, 0, hot_bytes as usize)).unwrap();
+    let piece = pattern(2, 0, MIB as usize);
+    for at in 0..96 {
+        stream.write(at * MIB, &piece).unwrap();
+    }
+    volume.cache.flush_all().unwrap();
+    hot.space().drop_clean(0..u64::MAX);
+    let random_stream = crate::ReadStream::default();
+    crate::readahead::advise(&hot.host(), &random_stream, crate::Advice::Random, 0..0);
+    let mut buf = [0; 4096];
+    let blocks = hot_bytes / 4096;
+    for block in (0..3).flat_map(|_| 0..blocks) {
+        let at = block * 389 % blocks * 4096;
+        if hot.space().read_cached(at, &mut buf).is_none() {
+            hot.read_into(at, &mut buf, &random_stream).unwrap();
+        }
+    }
+    // While the stream, read and then written, passes several budgets, nobody looks at the hot ones.
+    let reader = crate::ReadStream::default();
+    let mut into = vec![0; MIB as usize];
+    for at in 0..96 {
+        stream.read_into(at * MIB, &mut into, &reader).unwrap();
+        assert!(into == piece);
+    }
+    let cached = |at: u64| hot.space().read_cached(at * 4096, &mut [0; 4096]).is_some();
+    let hits = (0..blocks).filter(|at| cached(*at)).count() as u64;
+    assert!(hits * 100 >= blocks * 95, "read: {hits} hits of {blocks}");
+    for at in 0..96 {
+        stream.write(at * MIB, &piece).unwrap();
+    }
+    let cached = |at: u64| hot.space().read_cached(at * 4096, &mut [0; 4096]).is_some();
+    let hits = (0..blocks).filter(|at| cached(*at)).count() as u64;
+    assert!(
+        hits * 100 >= blocks * 95,
+        "written: {hits} hits of {blocks}"
+    );
+    settle(&volume, vec![hot, stream]);
+}
