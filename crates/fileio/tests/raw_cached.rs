@@ -151,11 +151,11 @@ fn behaves_as_a_vector_both_ways() {
                     let end = (offset + len).min(model.len());
                     model[offset.min(end)..end].fill(0);
                     match rng.below(2) {
-                        0 => file.zero_range(offset as u64, len as u64).unwrap(),
-                        _ => match file.punch_hole(offset as u64, len as u64) {
+                        0 => file.zero_range(offset as u64, len).unwrap(),
+                        _ => match file.punch_hole(offset as u64, len) {
                             Ok(()) => {}
                             Err(Error::Unsupported(_)) => {
-                                file.zero_range(offset as u64, len as u64).unwrap()
+                                file.zero_range(offset as u64, len).unwrap()
                             }
                             Err(error) => panic!("{error}"),
                         },
@@ -247,10 +247,10 @@ fn a_device_of_odd_length_in_small_blocks() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::with_limits(len, limits));
     let disk = Arc::new(Disk::new(Arc::clone(&device)).unwrap());
     let file = RawFile::with_cache(disk, small());
-    write(&file, len as u64 - 700, &[7; 700]);
-    let past = file.write_buffered(Some(len as u64 - 3), &[IoSlice::new(b"abcdef")], Wait::Yes);
-    assert_eq!(past.unwrap(), (len as u64 - 3, 3), "what fits");
-    for at in [Some(len as u64), Some(len as u64 + 5000), None] {
+    write(&file, len - 700, &[7; 700]);
+    let past = file.write_buffered(Some(len - 3), &[IoSlice::new(b"abcdef")], Wait::Yes);
+    assert_eq!(past.unwrap(), (len - 3, 3), "what fits");
+    for at in [Some(len), Some(len + 5000), None] {
         assert!(matches!(
             file.write_buffered(at, &[IoSlice::new(b"x")], Wait::Yes),
             Err(Error::Caller(Reason::NoSpace))
@@ -259,7 +259,7 @@ fn a_device_of_odd_length_in_small_blocks() {
     file.close().unwrap();
     let file = RawFile::new(Arc::new(Disk::new(device).unwrap()));
     let mut back = [0; 701];
-    assert_eq!(file.read_at(len as u64 - 701, &mut back).unwrap(), 701);
+    assert_eq!(file.read_at(len - 701, &mut back).unwrap(), 701);
     assert_eq!(
         (back[0], &back[1..698], &back[698..]),
         (0, &[7; 697][..], &b"abc"[..])

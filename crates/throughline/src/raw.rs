@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use throughline_block::Disk;
-use throughline_fileio::{Backing, PageCache};
+use throughline_fileio::PageCache;
 
 use crate::cache::CacheState;
 use crate::error::Result;

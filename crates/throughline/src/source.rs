@@ -103,11 +103,12 @@ impl Source for Held {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        Ok(if data_only {
-            self.fs().sync_data(&self.inode)?
+        if data_only {
+            self.fs().sync_data(&self.inode)?;
         } else {
-            self.fs().sync_file(&self.inode)?
-        })
+            self.fs().sync_file(&self.inode)?;
+        }
+        Ok(())
     }
 
     fn sync_range(&self, range: Range<u64>, how: SyncRange) -> Result<()> {
@@ -181,11 +182,12 @@ impl Source for RawFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        Ok(if data_only {
-            self.sync_data()?
+        if data_only {
+            self.sync_data()?;
         } else {
-            self.sync_all()?
-        })
+            self.sync_all()?;
+        }
+        Ok(())
     }
 
     fn sync_range(&self, range: Range<u64>, how: SyncRange) -> Result<()> {

@@ -173,7 +173,7 @@ impl Volume {
         self.disk().subscribe(listener)
     }
 
-    /// Gives each of some files of this volume its whole contents, as [`File::write_all_at`] from byte 0 on would. Files
+    /// Gives each of some files of this volume its whole contents, as [`Handle::write_all_at`](crate::Handle::write_all_at) from byte 0 on would. Files
     /// that are empty, as new ones are, are written together: their data in few long I/Os, with one wait for all. One
     /// result for each, in order: with a file of another volume among them, [`Reason::CrossDevice`] for all. A copy of
     /// the data is in memory meanwhile.

@@ -18,16 +18,17 @@ const MAX_BYTES: u64 = i64::MAX as u64;
 impl RawFile {
     /// The file as the cache sees it; from now on it is cached.
     pub fn cached(&self) -> Arc<dyn Backing> {
-        self.made_cached()
+        Arc::clone(self.made_cached()) as Arc<dyn Backing>
     }
 
-    fn made_cached(&self) -> Arc<Cached> {
+    /// Not cloned: a read that hits writes no count that all readers share.
+    fn made_cached(&self) -> &Arc<Cached> {
         if let Some(cached) = self.cached.get() {
-            return Arc::clone(cached);
+            return cached;
         }
         // Direct writes that go beside each other see no cache, so none comes into being beside them.
         self.gate.exclusive(|| {
-            let cached = self.cached.get_or_init(|| {
+            self.cached.get_or_init(|| {
                 let disk = Arc::clone(self.disk());
                 let unit = backing::unit_of(&disk);
                 let cache = PageCache::new(disk, &self.options);
@@ -35,8 +36,7 @@ impl RawFile {
                     space: AddressSpace::new(cache, self.core.committed(), unit),
                     core: Arc::clone(&self.core),
                 })
-            });
-            Arc::clone(cached)
+            })
         })
     }
 
@@ -56,7 +56,7 @@ impl RawFile {
         {
             return Ok(read);
         }
-        let host: Arc<dyn Backing> = cached;
+        let host = Arc::clone(cached) as Arc<dyn Backing>;
         let _beside_others = self.gate.shared();
         buffered::read(&host, offset, bufs, stream)
     }
@@ -75,7 +75,7 @@ impl RawFile {
         wait: Wait,
     ) -> Result<(u64, usize)> {
         self.check_writable()?;
-        let host: Arc<dyn Backing> = self.made_cached();
+        let host = self.cached();
         if wait == Wait::No {
             return self.try_write(&host, at, bufs);
         }

@@ -96,7 +96,8 @@ mod tests {
         left: usize,
         leave: Option<Arc<Mutex<Receiver<()>>>>,
         ran: Sender<String>,
-        owner: Option<Arc<Owner>>,
+        /// Held, as a job holds its file and with it the cache.
+        _owner: Option<Arc<Owner>>,
     }
 
     /// As a cache: owns the workers, and is owned by the jobs.
@@ -133,7 +134,7 @@ mod tests {
                 left,
                 leave: None,
                 ran: ran.clone(),
-                owner: None,
+                _owner: None,
             };
             assert!(workers.send(job).is_ok());
         }
@@ -153,7 +154,7 @@ mod tests {
             left: 1,
             leave: Some(Arc::clone(&leave)),
             ran: ran.clone(),
-            owner: None,
+            _owner: None,
         };
         let mut taken = 0;
         while workers.send(job()).is_ok() {
@@ -183,7 +184,7 @@ mod tests {
             left: 1,
             leave: Some(Arc::new(Mutex::new(leave))),
             ran,
-            owner: Some(Arc::clone(&owner)),
+            _owner: Some(Arc::clone(&owner)),
         };
         assert!(owner.workers.send(job).is_ok());
         let inbox = Arc::downgrade(&owner.workers.inbox);

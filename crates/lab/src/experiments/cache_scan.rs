@@ -106,11 +106,12 @@ struct HotReads {
 
 impl Listener for HotReads {
     fn event(&self, event: &Event) {
-        if let Event::Submit { bio, .. } = event {
-            if bio.op == Op::Read && bio.offset_bytes < self.hot {
-                let hot = bio.len_bytes.min(self.hot - bio.offset_bytes);
-                self.bytes.fetch_add(hot, Ordering::Relaxed);
-            }
+        if let Event::Submit { bio, .. } = event
+            && bio.op == Op::Read
+            && bio.offset_bytes < self.hot
+        {
+            let hot = bio.len_bytes.min(self.hot - bio.offset_bytes);
+            self.bytes.fetch_add(hot, Ordering::Relaxed);
         }
     }
 }
