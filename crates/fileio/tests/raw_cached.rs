@@ -151,11 +151,11 @@ fn behaves_as_a_vector_both_ways() {
                     let end = (offset + len).min(model.len());
                     model[offset.min(end)..end].fill(0);
                     match rng.below(2) {
-                        0 => file.zero_range(offset as u64, len).unwrap(),
-                        _ => match file.punch_hole(offset as u64, len) {
+                        0 => file.zero_range(offset as u64, len as u64).unwrap(),
+                        _ => match file.punch_hole(offset as u64, len as u64) {
                             Ok(()) => {}
                             Err(Error::Unsupported(_)) => {
-                                file.zero_range(offset as u64, len).unwrap()
+                                file.zero_range(offset as u64, len as u64).unwrap()
                             }
                             Err(error) => panic!("{error}"),
                         },
