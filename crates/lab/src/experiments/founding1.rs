@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use throughline::{Attributes, OpenOptions, Volume};
+use throughline::{Attributes, FileOptions, OpenOptions, Volume};
 use throughline_device::{AlignedBuf, BlockDevice, Op};
 
 use super::Experiment;
@@ -122,6 +122,7 @@ impl Target {
     fn new(volume: Volume) -> Result<Target> {
         let file = volume
             .create_file(NAME, &Attributes::new())
+            .and_then(|file| file.reopen(FileOptions::new().direct(true)))
             .map_err(as_error)?;
         file.write_at(0, &vec![1; HEAD_BYTES as usize])
             .map_err(as_error)?;

@@ -116,6 +116,7 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
         .map_err(as_error)?;
     let file = volume
         .create_file("/shared", &throughline::Attributes::new())
+        .and_then(|file| file.reopen(throughline::FileOptions::new().direct(true)))
         .map_err(as_error)?;
     let content = vec![1u8; SHARED_BYTES as usize];
     file.write_at(0, &content).map_err(as_error)?;
