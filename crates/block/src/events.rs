@@ -3,11 +3,8 @@
 //! When nobody listens a pipeline pays one relaxed load for its whole life and reads no clock: whether it reports is
 //! decided when it opens.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
 use throughline_device::Op;
 
 use crate::limits::SplitReason;
@@ -69,54 +66,4 @@ pub struct BioInfo {
 pub trait Listener: Send + Sync {
     /// `event` has just happened.
     fn event(&self, event: &Event);
-}
-
-/// The listeners of a disk.
-#[derive(Default)]
-pub(crate) struct Listeners {
-    count: AtomicUsize,
-    list: RwLock<Arc<Vec<Arc<dyn Listener>>>>,
-}
-
-impl Listeners {
-    /// Those who listen now; `None`, the common case, costs one relaxed load.
-    pub(crate) fn now(&self) -> Option<Arc<Vec<Arc<dyn Listener>>>> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        Some(Arc::clone(&self.list.read()))
-    }
-
-    fn change(&self, f: impl FnOnce(&mut Vec<Arc<dyn Listener>>)) {
-        let mut list = self.list.write();
-        let mut changed = Vec::clone(&list);
-        f(&mut changed);
-        self.count.store(changed.len(), Ordering::Relaxed);
-        *list = Arc::new(changed);
-    }
-
-    pub(crate) fn subscribe(self: &Arc<Self>, listener: Arc<dyn Listener>) -> Subscription {
-        self.change(|list| list.push(Arc::clone(&listener)));
-        Subscription {
-            listeners: Arc::clone(self),
-            listener,
-        }
-    }
-}
-
-/// Ends the subscription when dropped. Pipelines that are open at that moment may still report.
-#[must_use = "dropping it ends the subscription"]
-pub struct Subscription {
-    listeners: Arc<Listeners>,
-    listener: Arc<dyn Listener>,
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.listeners.change(|list| {
-            if let Some(at) = list.iter().position(|one| Arc::ptr_eq(one, &self.listener)) {
-                list.remove(at);
-            }
-        });
-    }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::error::Error;
 use crate::throttle::bandwidth::SAMPLE_EVERY;
 use crate::throttle::control::{Control, Positions, Rates, Totals};
-use crate::throttle::events::{Event, Listeners};
+use crate::throttle::events::{Event, Listeners, tell};
 use crate::throttle::law::Position;
 use crate::throttle::limits::{DirtyLimits, Thresholds};
 use crate::throttle::room::Room;
@@ -82,7 +82,7 @@ impl Device {
     }
 
     pub(crate) fn tell_limits(&self, of_process: bool, thresholds: Thresholds) {
-        self.listeners.tell(|| Event::LimitChanged {
+        tell(&self.listeners, || Event::LimitChanged {
             of_process,
             background_bytes: thresholds.background_bytes,
             limit_bytes: thresholds.limit_bytes,
@@ -143,7 +143,7 @@ impl Device {
         self.ratelimit_bytes_per_s
             .store(ratelimit.max(1), Ordering::Relaxed);
         drop(control);
-        self.listeners.tell(|| Event::Bandwidth {
+        tell(&self.listeners, || Event::Bandwidth {
             bandwidth_bytes_per_s: bandwidth,
             ratelimit_bytes_per_s: ratelimit,
             dirty_bytes: positions.device.dirty_bytes,

@@ -1,11 +1,7 @@
 //! What throttling does, told to whoever listens. When nobody listens it costs one relaxed load where something happens,
 //! and nothing where writers run free.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-use parking_lot::RwLock;
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,55 +60,16 @@ impl<F: Fn(&Event) + Send + Sync> Listener for F {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct Listeners {
-    count: AtomicUsize,
-    list: RwLock<Arc<Vec<Arc<dyn Listener>>>>,
-}
-
-impl Listeners {
-    /// Tells those who listen now. The event is made only if there is anyone.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let list = Arc::clone(&self.list.read());
-        let event = event();
-        for listener in list.iter() {
-            listener.event(&event);
-        }
-    }
-
-    fn change(&self, f: impl FnOnce(&mut Vec<Arc<dyn Listener>>)) {
-        let mut list = self.list.write();
-        let mut changed = Vec::clone(&list);
-        f(&mut changed);
-        self.count.store(changed.len(), Ordering::Relaxed);
-        *list = Arc::new(changed);
-    }
-
-    pub(crate) fn subscribe(self: &Arc<Self>, listener: Arc<dyn Listener>) -> Subscription {
-        self.change(|list| list.push(Arc::clone(&listener)));
-        Subscription {
-            listeners: Arc::clone(self),
-            listener,
-        }
-    }
-}
+/// Those who listen to one throttle.
+pub(crate) type Listeners = throughline_block::Listeners<dyn Listener>;
 
 /// Ends the subscription when dropped. What happens at that moment may still be told.
-#[must_use = "dropping it ends the subscription"]
-pub struct Subscription {
-    listeners: Arc<Listeners>,
-    listener: Arc<dyn Listener>,
-}
+pub type Subscription = throughline_block::Subscription<dyn Listener>;
 
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.listeners.change(|list| {
-            if let Some(at) = list.iter().position(|one| Arc::ptr_eq(one, &self.listener)) {
-                list.remove(at);
-            }
-        });
+/// Tells those who listen now. The event is made only if there is anyone.
+pub(crate) fn tell(listeners: &Listeners, event: impl FnOnce() -> Event) {
+    if let Some(list) = listeners.now() {
+        let event = event();
+        list.iter().for_each(|listener| listener.event(&event));
     }
 }

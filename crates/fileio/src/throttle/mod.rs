@@ -144,7 +144,7 @@ impl Throttle {
         let answer = self.wait(ticket, bytes);
         let waited = began.elapsed();
         self.device.waits.add(waited);
-        self.device.listeners.tell(|| Event::Waited {
+        events::tell(&self.device.listeners, || Event::Waited {
             bytes,
             waited,
             ok: answer.is_ok(),
@@ -270,7 +270,7 @@ impl Throttle {
         writer.pacer.set(pacer);
         if !pause.is_zero() {
             self.device.pauses.add(pause);
-            self.device.listeners.tell(|| Event::Paused {
+            events::tell(&self.device.listeners, || Event::Paused {
                 dirtied_bytes,
                 pause,
                 dirty_bytes: positions.device.dirty_bytes,
