@@ -206,8 +206,9 @@ impl PageCache {
         span.space.uncached(bytes);
         if state.is_empty() && !state.gone {
             state.gone = true;
-            self.table.remove(span.space.id, span.number);
+            // In this order: once it is out of the table, another may be there under its number, and is in the lists then.
             span.space.forget_span(span.number);
+            self.table.remove(span.space.id, span.number);
         }
     }
 

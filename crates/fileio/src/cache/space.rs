@@ -37,7 +37,7 @@ pub(crate) struct Core {
     lists: Mutex<Lists>,
 }
 
-/// Numbers of spans.
+/// Numbers of spans, each of which is in the table.
 #[derive(Default)]
 struct Lists {
     all: BTreeSet<u64>,
@@ -205,6 +205,7 @@ impl Core {
         self.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// A span goes. With it locked, and still in the table: the next one of its number lists itself.
     pub(crate) fn forget_span(&self, span: u64) {
         let mut lists = self.lists.lock();
         lists.all.remove(&span);
@@ -248,5 +249,47 @@ impl Drop for Frozen<'_> {
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         self.drop_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crate::cache::Backing;
+    use crate::cache::testing::Volume;
+
+    /// A span that goes is struck off the lists while it is in the table. Later, the next one of its number might be
+    /// struck off in its place: what is dirty in that would never be written.
+    #[test]
+    fn what_is_listed_is_in_the_table() {
+        let volume = Volume::new(4096, 100, 1 << 20);
+        let file = volume.file();
+        file.write(0, b"what goes").expect("a write");
+        file.flush().expect("a flush");
+        let (cache, core) = (&*volume.cache, &file.space().core);
+        let mut others = Vec::new();
+        while let Some(pages) = cache.pool.take(4096) {
+            others.push(pages);
+        }
+        let span = cache.table.get(core.id, 0).expect("it is cached");
+        thread::scope(|scope| {
+            let lists = core.lists.lock();
+            let taker = scope.spawn(|| cache.take_memory(4096, 4096));
+            // It has the span, and will wait for the lists.
+            while span.state.try_read().is_some() {
+                assert!(!taker.is_finished(), "the span should go");
+                thread::yield_now();
+            }
+            for _ in 0..1000 {
+                assert!(lists.all.contains(&0));
+                assert!(cache.table.get(core.id, 0).is_some(), "listed, and gone");
+                thread::yield_now();
+            }
+            drop(lists);
+            assert!(taker.join().expect("no panic").is_some());
+        });
+        assert!(cache.table.get(core.id, 0).is_none());
+        assert!(core.lists.lock().all.is_empty());
     }
 }
