@@ -457,6 +457,19 @@ impl<P: Place> FileMapper<P> {
             .and_then(Option::take)
     }
 
+    /// What was written of blocks that nothing will map is of no use. Where the image is a sparse file on a disk that ran
+    /// full, it takes the room that the volume's own structures need to be written. While nobody else can have the blocks.
+    fn discard(&self, run: Run) {
+        let log = self.fs().geo.block_log;
+        let discarded = self
+            .fs()
+            .disk
+            .discard(run.start.0 << log, u64::from(run.len) << log);
+        if let Err(error) = discarded {
+            tracing::debug!(%error, "discarding blocks that were given back");
+        }
+    }
+
     fn give_back(&self, claimed: Claimed) {
         let release = |run| {
             if claimed.put_by {
@@ -603,6 +616,7 @@ impl<P: Place> Mapper for FileMapper<P> {
     fn abandon(&self, claims: &[Claim]) {
         for claim in claims.iter().filter(|c| c.kind == ClaimKind::New) {
             if let Some(claimed) = self.settle(claim) {
+                self.discard(claimed.data);
                 self.give_back(claimed);
             }
         }
