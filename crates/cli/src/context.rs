@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume};
+use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, throttle};
 
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, Output};
@@ -36,19 +36,20 @@ pub(crate) struct Globals {
     /// Go through the host's page cache too, instead of O_DIRECT towards the host
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) host_cache: bool,
-    /// Memory for throughline's page cache, instead of a quarter of what this process may use
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_memory, help_heading = "Global options")]
+    /// Memory for throughline's page cache (64M, 1G), instead of a quarter of what this process may use
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache, help_heading = "Global options")]
     pub(crate) cache: Option<u64>,
-    /// The most memory that may hold bytes not yet on the device: writers wait beyond it
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_memory, help_heading = "Global options")]
+    /// The most memory that may hold bytes not yet on the device, instead of a fifth of the cache: writers wait beyond it
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_limit, help_heading = "Global options")]
     pub(crate) dirty_limit: Option<u64>,
-    /// From so much of it on, writing to the device begins by itself
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_memory, help_heading = "Global options")]
+    /// From so much of it on, writing to the device begins by itself, instead of half of the limit; three quarters of
+    /// the limit at the most
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_background, help_heading = "Global options")]
     pub(crate) dirty_background: Option<u64>,
     /// The longest that is read ahead of a sequential reader; 0: nothing
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Global options")]
     pub(crate) readahead: Option<u64>,
-    /// Size that data I/Os are built up to, instead of the one derived from the device; at least its logical block
+    /// Size that data I/Os are built up to, instead of the one derived from the device; a multiple of its logical block
     #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = "Global options")]
     pub(crate) bio_target: Option<u32>,
     /// No progress display and no notes
@@ -84,6 +85,10 @@ fn parse_bio_target(text: &str) -> Result<u32, String> {
             "bio target {} is less than a block of {MIN_BLOCK_BYTES} bytes",
             quote(text)
         )),
+        Ok(bytes) if !bytes.is_multiple_of(MIN_BLOCK_BYTES) => Err(format!(
+            "bio target {} is not a multiple of {MIN_BLOCK_BYTES} bytes",
+            quote(text)
+        )),
         Ok(bytes) => Ok(bytes),
         Err(_) => Err(format!("bio target {} is too large", quote(text))),
     }
@@ -91,14 +96,27 @@ fn parse_bio_target(text: &str) -> Result<u32, String> {
 
 /// No device has smaller blocks.
 const MIN_BLOCK_BYTES: u32 = 512;
-/// Less memory than this is a slip of the pen: a unit that was left out.
-const MIN_MEMORY_BYTES: u64 = 64 << 10;
+/// No cache is smaller; often a unit was left out.
+const MIN_CACHE_BYTES: u64 = 1 << 20;
 
-fn parse_memory(text: &str) -> Result<u64, String> {
+fn parse_cache(text: &str) -> Result<u64, String> {
+    parse_memory(text, MIN_CACHE_BYTES)
+}
+
+fn parse_dirty_limit(text: &str) -> Result<u64, String> {
+    parse_memory(text, throttle::MIN_LIMIT_BYTES)
+}
+
+fn parse_dirty_background(text: &str) -> Result<u64, String> {
+    parse_memory(text, throttle::MIN_LIMIT_BYTES / 4)
+}
+
+fn parse_memory(text: &str, least_bytes: u64) -> Result<u64, String> {
     match parse_size(text)? {
-        bytes if bytes < MIN_MEMORY_BYTES => Err(format!(
-            "{} is too little memory: 64K at least (sizes take a unit: 64M, 1G)",
-            quote(text)
+        bytes if bytes < least_bytes => Err(format!(
+            "{} is too little memory: {}K at least (sizes take a unit: 64M, 1G)",
+            quote(text),
+            least_bytes >> 10
         )),
         bytes => Ok(bytes),
     }
@@ -112,6 +130,13 @@ impl Globals {
         {
             return Err(Failure::Usage(
                 "--dirty-background is more than --dirty-limit: writing would begin where writers wait already".into(),
+            ));
+        }
+        if let (Some(cache), Some(limit)) = (self.cache, self.dirty_limit)
+            && limit > cache
+        {
+            return Err(Failure::Usage(
+                "--dirty-limit is more than --cache, which holds what is dirty".into(),
             ));
         }
         let mut options = OpenOptions::new();
@@ -131,9 +156,11 @@ impl Globals {
     /// Refuses a size of I/Os that this device cannot do.
     pub(crate) fn check_bio_target(&self, logical_block_bytes: u32) -> Result<(), Failure> {
         match self.bio_target {
-            Some(bytes) if bytes < logical_block_bytes => Err(Failure::Usage(format!(
-                "--bio-target {bytes} is less than the device's block of {logical_block_bytes} bytes"
-            ))),
+            Some(bytes) if bytes == 0 || !bytes.is_multiple_of(logical_block_bytes) => {
+                Err(Failure::Usage(format!(
+                    "--bio-target {bytes} is not a multiple of the device's block of {logical_block_bytes} bytes"
+                )))
+            }
             _ => Ok(()),
         }
     }

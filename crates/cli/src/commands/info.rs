@@ -190,10 +190,10 @@ pub(crate) fn cache_lines(cache: &CacheState) -> Vec<(&'static str, String)> {
         ),
         (
             "Readahead",
-            format!(
-                "{} at the most (--readahead changes it)",
-                human(cache.readahead_max_bytes)
-            ),
+            match cache.readahead_max_bytes {
+                0 => "none (--readahead changes it)".to_owned(),
+                bytes => format!("{} at the most (--readahead changes it)", human(bytes)),
+            },
         ),
     ]
 }

@@ -12,7 +12,7 @@ use super::info::{cache_lines, cache_value};
 use crate::args::JsonFlag;
 use crate::context::{Access, Context, place_parser};
 use crate::place::Place;
-use crate::problem::{Doing, Failure};
+use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, quote};
 
 /// Arguments of `tune`.
@@ -30,6 +30,8 @@ pub(crate) struct TuneArgs {
 
 /// One call, long enough for every size of I/O to be many.
 const CALL_BYTES: usize = 16 << 20;
+/// Of a shorter file the figures would say nothing.
+const LEAST_BYTES: u64 = 1 << 20;
 /// A size is measured for so long, or until the file ends.
 const MEASURED: Duration = Duration::from_millis(500);
 const TARGETS_BYTES: [u32; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20];
@@ -49,7 +51,16 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
         .check_bio_target(disk.limits().logical_block_bytes)?;
     let derived = disk.bio_target_bytes();
     let measured = match args.measure {
-        true => measure(context, &file, &path)?,
+        true => {
+            let len = file
+                .size()
+                .doing(|| format!("error reading {}", quote(&path)))?;
+            if len < LEAST_BYTES {
+                let doing = format!("cannot measure {}", quote(&path));
+                return Err(Problem::new("too small: 1M at least").met(doing));
+            }
+            measure(context, &file, &path)?
+        }
         false => Vec::new(),
     };
     let state = file.prepare_cache();

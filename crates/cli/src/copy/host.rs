@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -287,19 +287,20 @@ impl Content for HostContent {
         self.stream
     }
 
+    fn stream(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.then(|| self.file.as_fd())
+    }
+
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut filled = match self.stream {
-            true => 0,
-            false => self.read_direct(offset_bytes, buffer)?,
-        };
+        if self.stream {
+            return Ok(rustix::io::retry_on_intr(|| {
+                rustix::io::read(&self.file, &mut *buffer)
+            })?);
+        }
+        let mut filled = self.read_direct(offset_bytes, buffer)?;
         while filled < buffer.len() {
             let rest = &mut buffer[filled..];
-            let got = if self.stream {
-                (&self.file).read(rest)
-            } else {
-                self.file.read_at(rest, offset_bytes + filled as u64)
-            };
-            match got {
+            match self.file.read_at(rest, offset_bytes + filled as u64) {
                 Ok(0) => break,
                 Ok(got) => filled += got,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -4,6 +4,8 @@
 //! sides are busy all the time; each call is large enough for the layers below to keep a device's queue full. A small
 //! file goes through one buffer of the calling thread.
 
+use std::os::fd::BorrowedFd;
+
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use throughline::AlignedBuf;
@@ -80,9 +82,12 @@ impl<'a> Reader<'a> {
         let room = usize::try_from(self.data_end - self.offset_bytes)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        let got = from
-            .read_at(self.offset_bytes, &mut buffer[..room])
-            .doing(reading)?;
+        let got = match from.stream() {
+            Some(stream) => self.fill_from(stream, &mut buffer[..room])?,
+            None => from
+                .read_at(self.offset_bytes, &mut buffer[..room])
+                .doing(reading)?,
+        };
         if got == 0 {
             return Ok(None);
         }
@@ -91,6 +96,30 @@ impl<'a> Reader<'a> {
             .checked_add(got as u64)
             .ok_or_else(|| Problem::new("File too large").met(reading()))?;
         Ok(Some((start, got)))
+    }
+
+    /// Fills a buffer from a stream, up to its end.
+    fn fill_from(&self, stream: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Failure> {
+        let Transfer {
+            from,
+            source,
+            interrupt,
+            ..
+        } = self.transfer;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            interrupt.wait_readable(stream)?;
+            let got = from
+                .read_at(self.offset_bytes, &mut buffer[filled..])
+                .doing(|| format!("error reading {source}"))?;
+            // Ctrl-C ends what writes into our pipe, too: its end is not the end of the file then.
+            interrupt.check()?;
+            if got == 0 {
+                break;
+            }
+            filled += got;
+        }
+        Ok(filled)
     }
 
     /// The length that the copy must have.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -137,7 +138,12 @@ pub(crate) trait Content: Send + Sync {
     fn meta(&self) -> Result<Meta>;
     /// It has no offsets: reads and writes go on where the last ended.
     fn is_stream(&self) -> bool;
-    /// Fills `buffer` from `offset_bytes` as far as there is data; fewer bytes only at the end.
+    /// A stream's descriptor, to wait for.
+    fn stream(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Fills `buffer` from `offset_bytes` as far as there is data; fewer bytes only at the end. Of a stream, what comes
+    /// first, and nothing only at the end.
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize>;
     /// Writes all of `bytes`.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;

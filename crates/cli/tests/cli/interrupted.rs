@@ -1,7 +1,7 @@
 //! `cp` that does not come to its end.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use crate::common::{Image, fails, noise, ok, throughline, tools_are_missing};
@@ -70,4 +70,31 @@ fn a_killed_copy_leaves_an_image_that_can_be_repaired() {
     );
     image.assert_clean();
     ok(["mkdir", &image.at("/x")]);
+}
+
+/// The writer of the pipe stays, and sends nothing more.
+#[test]
+fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let data = noise(9 << 20, 3);
+    let mut child = throughline()
+        .args(["cp", "-q", "-", &image.at("/piped")])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // More than a pipe holds: most of it is read, with the image open, when this returns.
+    pipe.write_all(&data).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    drop(pipe);
+    image.assert_clean();
+    let copied = image.contents("/piped");
+    assert!(data.starts_with(&copied) && copied.len() < data.len());
 }

@@ -40,8 +40,12 @@ fn settings_are_shown_and_wrong_ones_refused() {
         &["--bio-target=0"][..],
         &["--bio-target=1"],
         &["--bio-target=9G"],
+        &["--bio-target=513"],
         &["--cache=0"],
         &["--cache=12"],
+        &["--cache=1023K"],
+        &["--dirty-limit=255K"],
+        &["--cache=1M", "--dirty-limit=2M"],
         &["--dirty-limit=many"],
         &["--dirty-limit=1M", "--dirty-background=2M"],
         &["--readahead=-1"],
@@ -49,6 +53,18 @@ fn settings_are_shown_and_wrong_ones_refused() {
         let ran = run(wrong.iter().copied().chain(["info", path]));
         assert_eq!(ran.code, Some(2), "{wrong:?}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn what_is_too_small_is_not_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small");
+    std::fs::write(&path, b"x").unwrap();
+    let path = path.to_str().unwrap();
+    assert!(ok(["tune", "--readahead=0", path]).contains("none"));
+    let ran = run(["tune", "--measure", path]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("too small"), "{}", ran.stderr);
 }
 
 #[test]
