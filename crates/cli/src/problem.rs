@@ -91,6 +91,9 @@ impl From<rustix::io::Errno> for Problem {
     }
 }
 
+/// What to do about a device that has no room for what was promised: a sparse file on a full disk.
+const HOST_IS_FULL: &str = "the host's disk is full: make room where the image file lies";
+
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         match error {
@@ -100,11 +103,19 @@ impl From<Error> for Problem {
                 let said = std::error::Error::source(&device)
                     .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
                 let next = if said.is_some_and(|said| said.kind() == io::ErrorKind::StorageFull) {
-                    "the host's disk is full: make room where the image file lies"
+                    HOST_IS_FULL
                 } else {
                     "the host's kernel log (dmesg) says more about a failing device"
                 };
                 Problem::new(device.to_string()).with_next(next)
+            }
+            // Metadata could not be written; what the device said is in the text alone.
+            Error::Unsupported(what) if what.starts_with("the volume takes no more changes") => {
+                let host = match what.contains("No space left") {
+                    true => HOST_IS_FULL,
+                    false => "the host's kernel log (dmesg) says more about a failing device",
+                };
+                Problem::new(what).with_next(format!("{host}; then repair with 'e2fsck -f IMAGE'"))
             }
             Error::Unsupported(what) => Problem::new(format!("unsupported: {what}")),
             Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
