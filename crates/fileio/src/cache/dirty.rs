@@ -135,7 +135,7 @@ impl AddressSpace {
             at = here.end;
         }
         self.settle(host, &ended, range.end - range.start, ok);
-        self.runs.end(id);
+        self.runs.end(id, ok);
         self.cache.queue(entries);
         self.cache.memory_freed();
         self.cache.shrink_to_budget();

@@ -15,6 +15,7 @@ pub(crate) struct Runs {
 struct State {
     next_id: u64,
     under_way: BTreeMap<u64, Range<u64>>,
+    failed: u64,
 }
 
 impl Runs {
@@ -34,8 +35,16 @@ impl Runs {
         }
     }
 
-    pub(crate) fn end(&self, id: u64) {
-        self.state.lock().under_way.remove(&id);
+    /// It is over; if it failed (not `ok`), its blocks are dirty again already.
+    pub(crate) fn end(&self, id: u64, ok: bool) {
+        let mut state = self.state.lock();
+        state.under_way.remove(&id);
+        state.failed += u64::from(!ok);
+    }
+
+    /// How many have failed until now.
+    pub(crate) fn failed(&self) -> u64 {
+        self.state.lock().failed
     }
 
     /// Whether a run that overlaps `range` is under way.

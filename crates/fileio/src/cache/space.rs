@@ -104,8 +104,17 @@ impl AddressSpace {
         if self.dirty_bytes() == 0 {
             return false;
         }
-        // Dirty ones first: what is taken from there is among the runs before it is no longer dirty.
-        self.has_dirty(&range) || self.runs.overlap(&range)
+        loop {
+            let failed = self.runs.failed();
+            // Dirty ones first: what is taken from there is among the runs before it is no longer dirty.
+            if self.has_dirty(&range) || self.runs.overlap(&range) {
+                return true;
+            }
+            // A run that failed between the two is in neither, and dirty again.
+            if self.runs.failed() == failed {
+                return false;
+            }
+        }
     }
 
     /// Whether anything at all is cached. Cheap: one load.

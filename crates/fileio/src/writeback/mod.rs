@@ -234,13 +234,13 @@ mod tests {
         writeback.flush_all().unwrap();
         assert_eq!(shared.strong_count(), 1, "there was nothing to write");
         writeback.send(Message::Thawed);
-        assert_eq!(shared.strong_count(), 2);
+        assert!(shared.strong_count() > 1, "the thread has it too");
         writeback.flush_all().unwrap();
         writeback.close();
         writeback.close();
         assert_eq!(shared.strong_count(), 1, "closed");
         writeback.send(Message::Thawed);
-        assert_eq!(shared.strong_count(), 2, "and started again");
+        assert!(shared.strong_count() > 1, "and started again");
         drop(writeback);
         assert_eq!(shared.strong_count(), 0);
         bell();

@@ -1,6 +1,7 @@
 //! What the flusher takes, and what becomes of it: here by hand, with no flusher.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cache::testing::{FakeFile, Volume};
 use crate::cache::tests::pattern;
@@ -173,4 +174,23 @@ fn nothing_runs_while_frozen_and_a_freeze_waits() {
         freezer.join().expect("a freeze");
     });
     assert!(file.space().begin_background().is_some());
+}
+
+#[test]
+fn what_fails_again_and_again_is_dirty_at_every_moment() {
+    let (_volume, file) = quiet();
+    let _frozen = file.space().freeze();
+    file.write(0, &pattern(1, 0, 5000)).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let run = take(&file).expect("it is dirty");
+                end(&file, run, false);
+            }
+        });
+        let is_dirty = (0..1_000_000).all(|_| file.space().is_dirty(0..BLOCK));
+        done.store(true, Ordering::Relaxed);
+        assert!(is_dirty, "a flush would have found nothing to do");
+    });
 }
