@@ -287,6 +287,7 @@ mod tests {
             hot: budget / 4,
             stream_file: budget * STREAM_FILE_BUDGETS,
         };
-        assert!(control(sizes)[0].2 < 10.0);
+        // A fifth is what it keeps of what is asked for between two bursts of the stream; the bar of ours is 95.
+        assert!(control(sizes)[0].2 < 25.0);
     }
 }
