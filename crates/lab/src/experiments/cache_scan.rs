@@ -1,8 +1,8 @@
 //! `cache/scan`: a hot set of a quarter of the budget is read in 4 KiB at random, while a stream of several budgets
 //! passes, read or written. How many of the hot reads still hit.
 //!
-//! The hot set comes round once while more than two budgets of the stream pass, so that a cache that drops what was
-//! used longest ago would have dropped all of it: that cache is simulated beside, as the control.
+//! The hot set comes round once while two budgets of the stream pass, each round in an order of its own, so that a cache
+//! that drops what was used longest ago has dropped most of it: that cache is simulated beside, as the control.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -287,7 +287,8 @@ mod tests {
             hot: budget / 4,
             stream_file: budget * STREAM_FILE_BUDGETS,
         };
-        // A fifth is what it keeps of what is asked for between two bursts of the stream; the bar of ours is 95.
-        assert!(control(sizes)[0].2 < 25.0);
+        // What it hits: the first of four turns until the stream has pushed the hot set out (some 0.4 of it), and in the
+        // others blocks that come late in one turn and early in the next (some 0.45² / 2): 18 % in all.
+        assert!(control(sizes)[0].2 < 20.0);
     }
 }
