@@ -215,7 +215,7 @@ impl Fs {
 }
 
 /// Reads the primary superblock. Larger logical blocks than 1 KiB are read whole.
-fn read_superblock(disk: &Disk) -> Result<Superblock> {
+pub(crate) fn read_superblock(disk: &Disk) -> Result<Superblock> {
     let logical = disk.limits().logical_block_bytes.max(1) as usize;
     let start = SUPERBLOCK_OFFSET as usize / logical * logical;
     let end = (SUPERBLOCK_OFFSET as usize + SUPERBLOCK_BYTES).next_multiple_of(logical);

@@ -1,24 +1,102 @@
 //! What an internal journal holds that is not home yet.
 //!
-//! A volume that was not unmounted is read as it will be after the replay, through an overlay that writes nothing. Writing
-//! waits until somebody has replayed the journal, and that is checked in the journal itself: a volume whose superblock says
-//! nothing of a recovery, while its journal holds transactions, would lose our changes to them.
+//! A volume that was not unmounted is read as it will be after the replay, through an overlay that writes nothing. Before
+//! it is written, the replay is: [`write_home`]. A volume whose superblock says nothing of a recovery, while its journal
+//! holds transactions, would lose our changes to them, and is not written: [`check_empty`].
 
 use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat};
+use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::{FileBlock, InodeNumber};
 use throughline_journal::OverlayDevice;
-use throughline_journal::recovery::{JournalRun, MAX_JOURNAL_BLOCKS, Replay, recover};
+use throughline_journal::recovery::{
+    JournalRun, MAX_JOURNAL_BLOCKS, Replay, recover, reset, write_home as write_log_home,
+};
+
+use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::{self, Kind};
+use crate::open::read_superblock;
 
 /// Whether the superblock says that the journal has to be replayed.
 pub(crate) fn is_needed(sb: &throughline_extfmt::Superblock) -> bool {
     sb.incompat().contains(Incompat::RECOVER)
+}
+
+/// What a replay did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Committed transactions of the log.
+    pub transactions: u32,
+    /// Blocks of the volume that they hold, each once.
+    pub blocks: u64,
+    /// Copies that a revoke took out again.
+    pub revoked: u64,
+    /// Why the log ended in a torn transaction, if it did.
+    pub torn: Option<String>,
+    /// The error that the last writer had met, a positive errno; 0 for none. The volume is marked as damaged then.
+    pub recorded_errno: u32,
+}
+
+impl Replayed {
+    fn of(replay: &Replay) -> Self {
+        Self {
+            transactions: replay.transactions,
+            blocks: replay.blocks().len() as u64,
+            revoked: replay.revoked,
+            torn: replay.torn.clone(),
+            recorded_errno: replay.recorded_errno,
+        }
+    }
+}
+
+/// Writes what the journal of `fs` holds home and empties it. `fs` was opened without regard to its journal, and what it has
+/// read is old afterwards: it is to be dropped, and the volume opened anew. The superblock keeps its mark that recovery is
+/// needed, which holds for as long as the volume is open for writing; an empty journal is quickly recovered.
+///
+/// A cut at any point leaves a volume that recovers to the same.
+///
+/// # Errors
+/// As [`overlay`]; those of writing, and then the journal is as it was.
+#[allow(dead_code, reason = "the open for writing calls it next")]
+pub(crate) fn write_home(fs: &Fs) -> Result<Replayed> {
+    let Some(Found { runs, replay }) = read(fs)? else {
+        return Err(external());
+    };
+    let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
+    write_log_home(disk, block_bytes, blocks, &runs, &replay)?;
+    if replay.recorded_errno != 0 {
+        mark_damaged(disk)?;
+    }
+    reset(disk, block_bytes, blocks, &runs, &replay)?;
+    Ok(Replayed::of(&replay))
+}
+
+/// Puts into the superblock on the disk, as it is now, that errors were found.
+fn mark_damaged(disk: &Disk) -> Result<()> {
+    let mut sb = read_superblock(disk)?;
+    sb.set_state(sb.state() | State::ERROR);
+    sb.update_checksum();
+    // In whole logical blocks, which may be larger.
+    let logical = disk.limits().logical_block_bytes.max(1) as usize;
+    let start = SUPERBLOCK_OFFSET as usize / logical * logical;
+    let end = (SUPERBLOCK_OFFSET as usize + SUPERBLOCK_BYTES).next_multiple_of(logical);
+    let mut bytes = vec![0; end - start];
+    disk.read_at(start as u64, &mut bytes)?;
+    let at = SUPERBLOCK_OFFSET as usize - start;
+    if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
+        place.copy_from_slice(sb.as_bytes());
+    }
+    Ok(disk.write_at(start as u64, &bytes, true)?)
+}
+
+fn external() -> Error {
+    let text = "the journal needs recovery and is on another device (external journal)";
+    Error::Unsupported(text.into())
 }
 
 /// The disk of `fs`, which was opened without regard to its journal, as it will be after the replay.
@@ -26,10 +104,8 @@ pub(crate) fn is_needed(sb: &throughline_extfmt::Superblock) -> bool {
 /// # Errors
 /// `Unsupported` for a journal on another device, or with features that are not known; `Corrupt`; device errors.
 pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
-    let Some(replay) = read(fs)? else {
-        return Err(Error::Unsupported(
-            "the journal needs recovery and is on another device (external journal)".into(),
-        ));
+    let Some(Found { replay, .. }) = read(fs)? else {
+        return Err(external());
     };
     let device = OverlayDevice::new(
         Arc::clone(fs.disk.device()),
@@ -42,7 +118,7 @@ pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
 /// Refuses to write a volume whose journal holds transactions.
 pub(crate) fn check_empty(fs: &Fs) -> Result<()> {
     match read(fs)? {
-        Some(replay) if !replay.is_empty() => Err(Error::Unsupported(
+        Some(Found { replay, .. }) if !replay.is_empty() => Err(Error::Unsupported(
             "writing: the journal holds transactions although the superblock says that it needs no recovery. \
              Run `e2fsck -f` on the image, or open it read-only"
                 .into(),
@@ -51,19 +127,21 @@ pub(crate) fn check_empty(fs: &Fs) -> Result<()> {
     }
 }
 
+/// An internal journal.
+struct Found {
+    runs: Vec<JournalRun>,
+    replay: Replay,
+}
+
 /// What the internal journal holds; `None` where there is none.
-fn read(fs: &Fs) -> Result<Option<Replay>> {
+fn read(fs: &Fs) -> Result<Option<Found>> {
     let ino = InodeNumber(fs.superblock.lock().s_journal_inum.get());
     if !fs.geo.compat.contains(Compat::HAS_JOURNAL) || ino == InodeNumber::NONE {
         return Ok(None);
     }
     let runs = runs(fs, ino).map_err(|e| e.in_inode(ino))?;
-    Ok(Some(recover(
-        &fs.disk,
-        fs.geo.block_bytes,
-        fs.geo.blocks,
-        &runs,
-    )?))
+    let replay = recover(&fs.disk, fs.geo.block_bytes, fs.geo.blocks, &runs)?;
+    Ok(Some(Found { runs, replay }))
 }
 
 /// Where the journal's blocks are.

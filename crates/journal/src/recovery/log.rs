@@ -23,10 +23,12 @@ const WINDOW_BYTES: u32 = 256 << 10;
 
 /// A journal whose superblock was checked.
 pub(crate) struct Log<'a> {
-    disk: &'a Disk,
+    pub(crate) disk: &'a Disk,
     pub(crate) block_bytes: u32,
     pub(crate) fs_blocks: u64,
     runs: &'a [JournalRun],
+    /// The journal's own blocks: first, and the one behind the last, ascending.
+    own: Vec<(u64, u64)>,
     pub(crate) incompat: JournalIncompat,
     /// Commit blocks carry a sum over their transaction (version 1 of the checksums).
     pub(crate) commit_sums: bool,
@@ -59,6 +61,7 @@ impl<'a> Log<'a> {
             block_bytes,
             fs_blocks,
             runs,
+            own: own_blocks(runs),
             incompat: JournalIncompat::empty(),
             commit_sums: false,
             seed: 0,
@@ -204,6 +207,12 @@ impl<'a> Log<'a> {
         FsBlock(run.first.0 + u64::from(journal_block - run.journal_block))
     }
 
+    /// Whether `block` of the file system is one of the journal.
+    pub(crate) fn holds(&self, block: FsBlock) -> bool {
+        let behind = self.own.partition_point(|(first, _)| *first <= block.0);
+        behind > 0 && block.0 < self.own[behind - 1].1
+    }
+
     /// The block after `journal_block`, around the end.
     pub(crate) fn next(&self, journal_block: u32) -> u32 {
         if journal_block + 1 >= self.last {
@@ -227,24 +236,27 @@ impl<'a> Log<'a> {
         let mut bytes = vec![0; size * count as usize];
         let mut pieces = Vec::new();
         for (index, piece) in (journal_block..).zip(bytes.chunks_mut(size)) {
-            let place = self.place(index);
-            let offset = place
-                .byte_offset(self.block_bytes)
-                .filter(|offset| {
-                    offset
-                        .checked_add(size as u64)
-                        .is_some_and(|end| end <= self.disk.len_bytes())
-                })
-                .ok_or_else(|| {
-                    Error::corrupt_block(
-                        place,
-                        Corrupt::new("of the journal lies past the end of the device"),
-                    )
-                })?;
+            let offset = self.offset_of(self.place(index))?;
             pieces.push((offset, piece));
         }
         self.disk.read_batch(&mut pieces)?;
         Ok(bytes)
+    }
+
+    /// Where `block` of the file system begins on the device, which holds all of it.
+    pub(crate) fn offset_of(&self, block: FsBlock) -> Result<u64> {
+        let size = u64::from(self.block_bytes);
+        block
+            .byte_offset(self.block_bytes)
+            .filter(|offset| {
+                offset
+                    .checked_add(size)
+                    .is_some_and(|end| end <= self.disk.len_bytes())
+            })
+            .ok_or_else(|| {
+                let what = "recovery needs it, and it lies past the end of the device";
+                Error::corrupt_block(block, Corrupt::new(what))
+            })
     }
 }
 
@@ -274,4 +286,11 @@ fn mapped_blocks(runs: &[JournalRun], fs_blocks: u64) -> Result<u32> {
         }
     }
     Ok(mapped)
+}
+
+fn own_blocks(runs: &[JournalRun]) -> Vec<(u64, u64)> {
+    let ends = |run: &JournalRun| (run.first.0, run.first.0.saturating_add(run.len.into()));
+    let mut own: Vec<(u64, u64)> = runs.iter().map(ends).collect();
+    own.sort_unstable();
+    own
 }

@@ -13,13 +13,19 @@
 //! The scan, revoke and replay passes of jbd2 become one pass: a transaction's blocks enter the map at its commit,
 //! and a revoke takes out what the same and earlier transactions entered.
 //!
+//! ```text
+//!  read-only: shown by crate::OverlayDevice      to write: write_home, then reset                (apply.rs)
+//! ```
+//!
 //! Invariants:
-//! - Nothing is written. The map holds places, not contents, so its size is bounded by the number of blocks in
+//! - [`recover`] writes nothing. The map holds places, not contents, so its size is bounded by the number of blocks in
 //!   the journal, and the journal's by [`MAX_JOURNAL_BLOCKS`].
 //! - Only committed transactions count. A log that ends in a torn one ends before it; a damaged transaction that
 //!   had been committed is an error, never a silent loss.
+//! - No transaction changes the journal itself.
 //! - Every checksum the journal's features promise is verified, data blocks included.
 
+mod apply;
 mod blocks;
 mod fast_commit;
 mod log;
@@ -116,4 +122,40 @@ pub fn recover(
     let replay = scan::scan(&log)?;
     fast_commit::refuse_live(&log, replay.next_sequence)?;
     Ok(replay)
+}
+
+/// Writes everything of `replay`, which [`recover`] found there, home, ascending and in long bios, and flushes. The journal
+/// is left as it is, so that a crash in the midst of it recovers again; [`reset`] comes next.
+///
+/// # Errors
+/// Those of the device; [`crate::Error::Corrupt`] as [`recover`].
+pub fn write_home(
+    disk: &Disk,
+    block_bytes: u32,
+    fs_blocks: u64,
+    runs: &[JournalRun],
+    replay: &Replay,
+) -> Result<()> {
+    log::Log::open(disk, block_bytes, fs_blocks, runs)?.write_home(replay)
+}
+
+/// Empties a journal whose content, `replay`, is home: the log starts nowhere, the next transaction gets a number that no
+/// block in it has, and the recorded error goes (the caller has put it into the volume's superblock). One durable
+/// write; none where there is nothing to change.
+///
+/// # Errors
+/// As [`write_home`].
+pub fn reset(
+    disk: &Disk,
+    block_bytes: u32,
+    fs_blocks: u64,
+    runs: &[JournalRun],
+    replay: &Replay,
+) -> Result<()> {
+    let log = log::Log::open(disk, block_bytes, fs_blocks, runs)?;
+    match (log.start, log.recorded_errno) {
+        (0, 0) => Ok(()),
+        (0, _) => log.reset(log.sequence),
+        _ => log.reset(replay.next_sequence.wrapping_add(1)),
+    }
 }

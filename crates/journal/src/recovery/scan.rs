@@ -206,6 +206,13 @@ impl<'l, 'a> Walk<'l, 'a> {
                     format!("block {} is past the end of the volume", tag.home),
                 )));
             }
+            if log.holds(tag.home) {
+                return Ok(Some(bad(
+                    sequence,
+                    at,
+                    format!("block {} is the journal's own", tag.home),
+                )));
+            }
             transaction.blocks.push(ReplayBlock {
                 home: tag.home,
                 copy: log.place(at),

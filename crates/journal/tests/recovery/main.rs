@@ -1,6 +1,8 @@
 //! Recovery against crashed journals that `debugfs` writes, with `e2fsck -E journal_only` on a copy as the judge:
 //! our overlay over the crashed image must read as the copy that `e2fsck` replayed.
 
+mod home;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -185,9 +187,9 @@ impl Image {
 /// Has `debugfs` write random transactions; every block's content is told by its number and transaction.
 fn transactions(image: &Image, dir: &Path, random: &mut Rng, checksums: &str, count: u32) {
     let blocks = image.fs_blocks();
-    // Free blocks, few enough to meet again.
+    // Free blocks behind the journal, few enough to meet again.
     let targets: Vec<u64> = (0..40)
-        .map(|_| random.u64(blocks / 2..blocks - 8))
+        .map(|_| random.u64(blocks / 4 * 3..blocks - 8))
         .collect();
     let file = dir.join("data");
     for _ in 0..count {
