@@ -19,8 +19,14 @@ pub fn may_mount() -> bool {
 
 /// Runs a program to its end; its standard error becomes part of the error.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    run_with(program, arguments, &[])
+}
+
+/// As [`run`], with these variables in its environment.
+pub fn run_with(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String> {
     let output = Command::new(program)
         .args(arguments)
+        .envs(variables.iter().copied())
         .env("PATH", search_path())
         .output()
         .map_err(|e| Error::new(format!("cannot run {program}: {e}")))?;
@@ -64,6 +70,19 @@ pub fn e2fsck(image: &Path) -> Result<()> {
 /// files opened through it.
 pub struct LoopMount {
     root: OwnedFd,
+    /// The loop device's name in sysfs, such as `loop0`.
+    name: String,
+}
+
+/// What a loop device was asked for since it was set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoopCounts {
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes of its cache.
+    pub flushes: u64,
+    /// Transactions that its journal committed; 0 where it has none.
+    pub commits: u64,
 }
 
 impl LoopMount {
@@ -96,7 +115,28 @@ impl LoopMount {
         let root = fs::open(point.path(), flags, Mode::empty())
             .map_err(|e| Error::new(format!("the root of {device}: {e}")));
         run("umount", &["--lazy", &point_path])?;
-        Ok(LoopMount { root: root? })
+        Ok(LoopMount {
+            root: root?,
+            name: device.trim_start_matches("/dev/").to_owned(),
+        })
+    }
+
+    /// What the loop device was asked for: `/sys/block/*/stat`, `/proc/fs/jbd2/*/info`. What the kernel does not tell is 0.
+    pub fn counts(&self) -> LoopCounts {
+        let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+        let stat = read(format!("/sys/block/{}/stat", self.name));
+        let field = |at: usize| {
+            let word = stat.split_whitespace().nth(at);
+            word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+        };
+        // A line such as "17 transactions (9 requested), each up to 2048 blocks".
+        let info = read(format!("/proc/fs/jbd2/{}-8/info", self.name));
+        let commits = info.split_whitespace().next();
+        LoopCounts {
+            written_bytes: field(6) * 512,
+            flushes: field(15),
+            commits: commits.and_then(|word| word.parse().ok()).unwrap_or(0),
+        }
     }
 
     /// Opens `name` in the root, made where there is none, for direct I/O or through the kernel's cache.

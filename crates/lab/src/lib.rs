@@ -16,6 +16,7 @@ mod meter;
 mod outcome;
 mod probe;
 mod stats;
+mod streams;
 
 use std::fmt;
 use std::path::PathBuf;

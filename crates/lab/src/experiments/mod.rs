@@ -9,6 +9,7 @@ mod founding2;
 mod founding3;
 mod founding4;
 mod founding5;
+mod journal_cost;
 mod open;
 
 use crate::outcome::Outcome;
@@ -36,6 +37,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     open::EXPERIMENT,
     cache_hit::EXPERIMENT,
     cache_scan::EXPERIMENT,
+    journal_cost::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -2,9 +2,7 @@
 //! one writer and eight, the same bytes in total, each run a write and an fsync.
 
 mod old_way;
-mod targets;
 mod trace;
-mod writers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,11 +13,11 @@ use super::Experiment;
 use crate::interleave::{Sample, Variant, interleave};
 use crate::kernel::{e2fsck, may_mount};
 use crate::outcome::Outcome;
+use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
+use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::{Result, Settings};
 use old_way::{Accounts, OldWay};
-use targets::{Image, Kernel, OurStream, Ours, Plain};
 use trace::{Extent, Seen};
-use writers::{Race, SOURCE_BYTES, Stream, race};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "founding/3",
@@ -121,7 +119,7 @@ impl Bench<'_> {
 
     fn ext4(&self, name: &str) -> Result<PathBuf> {
         let image = self.image(name)?;
-        targets::make_ext4(&image).map(|()| image)
+        targets::make_ext4(&image, &[]).map(|()| image)
     }
 
     /// The kernel's file systems that can be had here, by name.
@@ -292,7 +290,7 @@ impl Bench<'_> {
 
     /// The image without the files of earlier runs.
     fn emptied(&self, path: &Path) -> Result<Image> {
-        targets::make_ext4(path)?;
+        targets::make_ext4(path, &[])?;
         Image::open(path, self.settings.engine)
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use throughline::Handle;
 use throughline_device::AlignedBuf;
 
-use super::writers::Stream;
+use crate::streams::writers::Stream;
 use crate::{Error, Result};
 
 const PAGE_BYTES: usize = 4096;

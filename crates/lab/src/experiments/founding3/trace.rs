@@ -12,9 +12,9 @@ use throughline_device::Op;
 use throughline_fileio::PageCache;
 use throughline_fileio::throttle::Pauses;
 
-use super::targets::Ours;
 use crate::Result;
 use crate::kernel::run;
+use crate::streams::targets::Ours;
 
 /// The name of the thread that alone may write data.
 const FLUSHER: &str = "tl-flusher";

@@ -18,15 +18,15 @@ use throughline_fileio::throttle::ThrottleState;
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use super::writers::Stream;
-use crate::kernel::{LoopMount, run};
+use crate::kernel::{LoopMount, run, run_with};
 use crate::{Error, Result};
 
-pub(super) fn as_error(error: throughline::Error) -> Error {
+pub(crate) fn as_error(error: throughline::Error) -> Error {
     Error::new(error.to_string())
 }
 
 /// Makes a file of `len_bytes` with blocks of its own, filled from `source`, past the host's cache where it can.
-pub(super) fn write_out(path: &Path, len_bytes: u64, source: &[u8]) -> Result<()> {
+pub(crate) fn write_out(path: &Path, len_bytes: u64, source: &[u8]) -> Result<()> {
     let open = |flags: rustix::fs::OFlags| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);
@@ -42,24 +42,25 @@ pub(super) fn write_out(path: &Path, len_bytes: u64, source: &[u8]) -> Result<()
     Ok(file.sync_all()?)
 }
 
-/// A new file system on an image that is written out; nothing of it is given back to the host.
-pub(super) fn make_ext4(image: &Path) -> Result<()> {
+/// A new file system, with these further arguments of `mke2fs`, on an image that is written out; nothing of it is given
+/// back to the host.
+pub(crate) fn make_ext4(image: &Path, arguments: &[&str]) -> Result<()> {
     let no_work_left = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+    let mut all = vec!["-q", "-F", "-t", "ext4", "-E", no_work_left];
+    all.extend_from_slice(arguments);
     let path = image.to_string_lossy();
-    run(
-        "mke2fs",
-        &["-q", "-F", "-t", "ext4", "-E", no_work_left, &path],
-    )
-    .map(drop)
+    all.push(&path);
+    // Else it zeroes inode tables and journal by punching holes, and whoever writes there first has the host allocate.
+    run_with("mke2fs", &all, &[("UNIX_IO_NOZEROOUT", "1")]).map(drop)
 }
 
 /// As [`make_ext4`].
-pub(super) fn make_xfs(image: &Path) -> Result<()> {
+pub(crate) fn make_xfs(image: &Path) -> Result<()> {
     run("mkfs.xfs", &["-q", "-f", "-K", &image.to_string_lossy()]).map(drop)
 }
 
 /// Our own file system on an image, or a plain file, opened by us.
-pub(super) trait Ours {
+pub(crate) trait Ours {
     /// Handles for so many writers, each with the byte at which its stream of `each_bytes` begins.
     fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>>;
 
@@ -86,7 +87,7 @@ pub(super) trait Ours {
 }
 
 /// An open file of ours.
-pub(super) enum Place {
+pub(crate) enum Place {
     InImage(throughline::File),
     Plain(RawFile),
 }
@@ -103,7 +104,7 @@ impl Deref for Place {
 }
 
 /// An ext4 image and the files on it.
-pub(super) struct Image {
+pub(crate) struct Image {
     volume: Volume,
     path: PathBuf,
     /// Files of the last sample.
@@ -111,7 +112,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    pub(super) fn open(path: &Path, engine: EngineChoice) -> Result<Image> {
+    pub(crate) fn open(path: &Path, engine: EngineChoice) -> Result<Image> {
         Ok(Image {
             volume: OpenOptions::new()
                 .engine(engine)
@@ -122,16 +123,16 @@ impl Image {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The names of the last sample's files.
-    pub(super) fn made(&self) -> Vec<String> {
+    pub(crate) fn made(&self) -> Vec<String> {
         self.made.borrow().clone()
     }
 
-    pub(super) fn close(self) -> Result<()> {
+    pub(crate) fn close(self) -> Result<()> {
         self.volume.close().map_err(as_error)
     }
 }
@@ -169,10 +170,10 @@ impl Ours for Image {
 }
 
 /// A plain file; each writer has a region of it.
-pub(super) struct Plain(RawFile);
+pub(crate) struct Plain(RawFile);
 
 impl Plain {
-    pub(super) fn open(path: &Path, engine: EngineChoice) -> Result<Plain> {
+    pub(crate) fn open(path: &Path, engine: EngineChoice) -> Result<Plain> {
         let file = OpenOptions::new()
             .engine(engine)
             .open_raw(path)
@@ -203,9 +204,9 @@ impl Ours for Plain {
 }
 
 /// A stream into a file of ours.
-pub(super) struct OurStream {
-    pub(super) file: Place,
-    pub(super) base: u64,
+pub(crate) struct OurStream {
+    pub(crate) file: Place,
+    pub(crate) base: u64,
 }
 
 impl Stream for OurStream {
@@ -221,13 +222,13 @@ impl Stream for OurStream {
 }
 
 /// A file system of the kernel's and the files on it.
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     mount: LoopMount,
     made: RefCell<Vec<String>>,
 }
 
 impl Kernel {
-    pub(super) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
+    pub(crate) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
         Ok(Kernel {
             mount: LoopMount::new(image, fs_type)?,
             made: RefCell::default(),
@@ -235,7 +236,7 @@ impl Kernel {
     }
 
     /// New files through the kernel's page cache.
-    pub(super) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
+    pub(crate) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
         for old in self.made.take() {
             self.mount.remove(&old)?;
         }

@@ -11,17 +11,17 @@ use crate::{Error, Result};
 
 /// Length of the buffer that everything is written from: longer than a processor's cache, and shared by all
 /// variants, since how memory lies makes more difference than most variants do.
-pub(super) const SOURCE_BYTES: usize = 32 << 20;
+pub(crate) const SOURCE_BYTES: usize = 32 << 20;
 
 /// The buffer, with content that does not compress.
-pub(super) fn source() -> AlignedBuf {
+pub(crate) fn source() -> AlignedBuf {
     let mut source = AlignedBuf::zeroed(SOURCE_BYTES, 4096);
     fastrand::Rng::with_seed(3).fill(&mut source);
     source
 }
 
 /// Where one writer writes.
-pub(super) trait Stream: Send {
+pub(crate) trait Stream: Send {
     /// Writes `bytes` at byte `at` of the stream; streams ascend without gaps.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()>;
 
@@ -30,16 +30,16 @@ pub(super) trait Stream: Send {
 }
 
 /// What a race came to.
-pub(super) struct Race {
+pub(crate) struct Race {
     /// From the start of the first writer until the last one had its fsync.
-    pub(super) spent: Spent,
+    pub(crate) spent: Spent,
     /// The smallest and the largest share that a writer had when the first one had written everything; 1 is
     /// a fair share.
-    pub(super) shares: (f64, f64),
+    pub(crate) shares: (f64, f64),
 }
 
 /// Has each stream written with `each_bytes`, by a thread of its own, in calls of `call_bytes`, and finished.
-pub(super) fn race(
+pub(crate) fn race(
     source: &[u8],
     each_bytes: u64,
     call_bytes: usize,

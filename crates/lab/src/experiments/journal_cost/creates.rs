@@ -1,0 +1,95 @@
+//! Small files, as `cp -r` and `tar` make them: create, write, close, folder after folder; at the end one sync of the volume.
+
+use std::path::Path;
+
+use throughline::{Attributes, OpenOptions, Volume};
+use throughline_device::Op;
+
+use super::{Bench, Images, WITH, WITHOUT};
+use crate::Result;
+use crate::interleave::{Sample, Variant, interleave};
+use crate::kernel::e2fsck;
+use crate::meter::Meter;
+use crate::outcome::Outcome;
+use crate::streams::targets::{self, as_error};
+
+const FILES_PER_FOLDER: u64 = 100;
+const FILE_BYTES: std::ops::RangeInclusive<usize> = 1024..=4096;
+
+const JOURNAL: &str = "creates, journal";
+const NONE: &str = "creates, no journal";
+const AGAIN: &str = "creates, no journal again";
+
+pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome) -> Result<()> {
+    let files = bench.settings.scaled(50_000, 500);
+    let inodes = (files + files / FILES_PER_FOLDER + 1000).to_string();
+    let own = [
+        (JOURNAL, &images.journal, WITH),
+        (NONE, &images.none, WITHOUT),
+        (AGAIN, &images.none, WITHOUT),
+    ];
+    let mut variants: Vec<_> = own
+        .into_iter()
+        .map(|(name, path, arguments)| {
+            let arguments = [arguments, &["-N", &inodes]].concat();
+            Variant::new(name, move || {
+                targets::make_ext4(path, &arguments)?;
+                sample(bench, path, files)
+            })
+        })
+        .collect();
+    let progress = bench.settings.progress;
+    interleave(outcome, &mut variants, bench.rounds(4), progress)?;
+    drop(variants);
+    outcome
+        .counters
+        .insert("creates: files".into(), files as f64);
+    let name = "creates: journal / no journal";
+    outcome.ratio_at_least(name, "rate", JOURNAL, NONE, 0.7);
+    outcome.ratio("creates: control, no journal twice", "rate", AGAIN, NONE);
+    outcome.ratio("creates: cpu, journal / no journal", "cpu", JOURNAL, NONE);
+    Ok(())
+}
+
+fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
+    let volume = OpenOptions::new()
+        .engine(bench.settings.engine)
+        .open(path)
+        .map_err(as_error)?;
+    let before = volume.disk().counters();
+    let meter = Meter::start();
+    make_tree(&volume, &bench.source, files).map_err(as_error)?;
+    volume.sync().map_err(as_error)?;
+    let spent = meter.spent();
+    let io = volume.disk().counters().since(&before);
+    let closing = Meter::start();
+    volume.close().map_err(as_error)?;
+    let closed = closing.spent();
+    e2fsck(path)?;
+    let per_file = |value: f64| value / files as f64;
+    Ok(vec![
+        ("rate", "files/s", files as f64 / spent.wall.as_secs_f64()),
+        ("cpu", "us/file", per_file(spent.cpu.as_secs_f64() * 1e6)),
+        ("written", "B/file", per_file(io.bytes(Op::Write) as f64)),
+        ("writes", "per file", per_file(io.bios(Op::Write) as f64)),
+        ("flushes", "", io.bios(Op::Flush) as f64),
+        ("closing", "s", closed.wall.as_secs_f64()),
+    ])
+}
+
+/// The same tree at each call.
+fn make_tree(volume: &Volume, content: &[u8], files: u64) -> throughline::Result<()> {
+    let mut random = fastrand::Rng::with_seed(50_000);
+    let attributes = Attributes::new();
+    let root = volume.create_dir("/tree", &attributes)?;
+    let mut made = 0;
+    while made < files {
+        let folder = root.create_dir(format!("d{:04}", made / FILES_PER_FOLDER), &attributes)?;
+        for number in made..files.min(made + FILES_PER_FOLDER) {
+            let file = folder.create_file(format!("file-{number:06}"), &attributes)?;
+            file.write_all_at(0, &content[..random.usize(FILE_BYTES)])?;
+        }
+        made += FILES_PER_FOLDER;
+    }
+    Ok(())
+}

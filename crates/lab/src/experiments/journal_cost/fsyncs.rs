@@ -1,0 +1,279 @@
+//! Appends of 4 KiB, each with an fsync: one thread, and eight with a file each. The kernel's ext4 does the same on a loop
+//! device (direct-io=on) of the same disk.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use throughline::{Attributes, Handle, OpenOptions, Volume};
+use throughline_device::Op;
+
+use super::{Bench, Images};
+use crate::interleave::{Sample, Variant, interleave};
+use crate::kernel::{LoopMount, e2fsck, may_mount};
+use crate::meter::{Meter, Spent};
+use crate::outcome::Outcome;
+use crate::streams::targets::{self, as_error};
+use crate::{Error, Result};
+
+const APPEND_BYTES: usize = 4096;
+const THREADS: [usize; 2] = [1, 8];
+
+const JOURNAL: &str = "journal";
+const AGAIN: &str = "journal again";
+const NONE: &str = "no journal";
+const KERNEL: &str = "kernel ext4";
+
+pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome) -> Result<()> {
+    for (path, arguments) in images.each() {
+        targets::make_ext4(path, arguments)?;
+    }
+    let open = |path: &Path| {
+        let mut options = OpenOptions::new();
+        options
+            .engine(bench.settings.engine)
+            .open(path)
+            .map_err(as_error)
+    };
+    let (journal, none) = (open(&images.journal)?, open(&images.none)?);
+    let kernel = match may_mount() {
+        true => {
+            let path = bench.written_out("kernel")?;
+            targets::make_ext4(&path, super::WITH)?;
+            Some(LoopMount::new(&path, "ext4")?)
+        }
+        false => {
+            let note =
+                "fsync: the kernel's ext4 on loop was left out: it needs root and loop devices";
+            outcome.notes.push(note.into());
+            None
+        }
+    };
+    let time = Duration::from_millis(bench.settings.scaled(700, 30));
+    let mut variants = Vec::new();
+    for threads in THREADS {
+        for (name, volume) in [(JOURNAL, &journal), (AGAIN, &journal), (NONE, &none)] {
+            let run = move || ours(bench, volume, threads, time);
+            variants.push(Variant::new(label(name, threads), run));
+        }
+        if let Some(mount) = &kernel {
+            let run = move || kernels(bench, mount, threads, time);
+            variants.push(Variant::new(label(KERNEL, threads), run));
+        }
+    }
+    let progress = bench.settings.progress;
+    interleave(outcome, &mut variants, bench.rounds(7), progress)?;
+    drop(variants);
+    for (volume, path) in [(journal, &images.journal), (none, &images.none)] {
+        volume.close().map_err(as_error)?;
+        e2fsck(path)?;
+    }
+    bars(outcome);
+    Ok(())
+}
+
+fn label(name: &str, threads: usize) -> String {
+    match threads {
+        1 => format!("fsync, {name}, 1 thread"),
+        _ => format!("fsync, {name}, {threads} threads"),
+    }
+}
+
+fn bars(outcome: &mut Outcome) {
+    for (threads, target) in THREADS.into_iter().zip([0.8, 1.0]) {
+        let [journal, again, none, kernel] =
+            [JOURNAL, AGAIN, NONE, KERNEL].map(|name| label(name, threads));
+        let title = |what: &str| label(what, threads);
+        let name = title("journal / kernel ext4");
+        outcome.ratio_at_least(&name, "rate", &journal, &kernel, target);
+        outcome.ratio(&title("control, journal twice"), "rate", &again, &journal);
+        outcome.ratio(&title("journal / no journal"), "rate", &journal, &none);
+        let name = title("machine cpu, journal / kernel ext4");
+        outcome.ratio(&name, "machine cpu", &journal, &kernel);
+    }
+}
+
+fn file_name(thread: usize) -> String {
+    format!("log{thread}")
+}
+
+fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> Result<Sample> {
+    let attributes = Attributes::new();
+    // What an earlier sample wrote goes.
+    let file = |thread| volume.create_file(format!("/{}", file_name(thread)), &attributes);
+    let files = (0..threads)
+        .map(file)
+        .collect::<throughline::Result<Vec<_>>>();
+    let files = files.map_err(as_error)?;
+    volume.sync().map_err(as_error)?;
+    let before = volume.disk().counters();
+    let content = &bench.source[..APPEND_BYTES];
+    let append = |file: &Handle, at: u64| {
+        file.write_all_at(at, content)?;
+        file.sync_all()
+    };
+    let ran = hammer(files, time, |file, at| append(file, at).map_err(as_error))?;
+    let io = volume.disk().counters().since(&before);
+    let (writes, flushes) = (io.bios(Op::Write) as f64, io.bios(Op::Flush) as f64);
+    let mut sample = ran.quantities();
+    sample.push(("writes", "per fsync", ran.each(writes)));
+    sample.push(("flushes", "per fsync", ran.each(flushes)));
+    let written = ran.each(io.bytes(Op::Write) as f64 / 1024.0);
+    sample.push(("written", "KiB/fsync", written));
+    Ok(sample)
+}
+
+fn kernels(bench: &Bench<'_>, mount: &LoopMount, threads: usize, time: Duration) -> Result<Sample> {
+    let file = |thread| {
+        let file = mount.open(&file_name(thread), false)?;
+        file.set_len(0)?;
+        Ok(file)
+    };
+    let files = (0..threads).map(file).collect::<Result<Vec<File>>>()?;
+    mount.sync()?;
+    let before = mount.counts();
+    let content = &bench.source[..APPEND_BYTES];
+    let ran = hammer(files, time, |file, at| {
+        file.write_all_at(content, at)?;
+        Ok(file.sync_all()?)
+    })?;
+    let after = mount.counts();
+    let mut sample = ran.quantities();
+    let flushes = (after.flushes - before.flushes) as f64;
+    sample.push(("flushes", "per fsync", ran.each(flushes)));
+    let written = (after.written_bytes - before.written_bytes) as f64;
+    sample.push(("written", "KiB/fsync", ran.each(written / 1024.0)));
+    let commits = (after.commits - before.commits) as f64;
+    sample.extend(ran.grouped(commits));
+    Ok(sample)
+}
+
+/// What threads did in their time.
+struct Ran {
+    /// How long each fsync took, its append included, ascending, in nanoseconds.
+    latencies_ns: Vec<u64>,
+    spent: Spent,
+}
+
+impl Ran {
+    fn quantities(&self) -> Sample {
+        let machine_cpu = self.spent.machine_cpu.as_secs_f64() * 1e6;
+        vec![
+            (
+                "rate",
+                "fsync/s",
+                self.per_second(self.latencies_ns.len() as f64),
+            ),
+            ("p50", "us", self.percentile(50)),
+            ("p99", "us", self.percentile(99)),
+            (
+                "cpu",
+                "us/fsync",
+                self.each(self.spent.cpu.as_secs_f64() * 1e6),
+            ),
+            ("machine cpu", "us/fsync", self.each(machine_cpu)),
+        ]
+    }
+
+    fn grouped(&self, commits: f64) -> Sample {
+        let fsyncs = self.latencies_ns.len() as f64;
+        vec![
+            ("commits", "per s", self.per_second(commits)),
+            ("fsyncs", "per commit", fsyncs / commits.max(1.0)),
+        ]
+    }
+
+    /// `total` for each fsync.
+    fn each(&self, total: f64) -> f64 {
+        total / self.latencies_ns.len().max(1) as f64
+    }
+
+    fn per_second(&self, total: f64) -> f64 {
+        total / self.spent.wall.as_secs_f64().max(1e-9)
+    }
+
+    fn percentile(&self, percent: usize) -> f64 {
+        let at = self.latencies_ns.len().saturating_sub(1) * percent / 100;
+        self.latencies_ns.get(at).map_or(0.0, |ns| *ns as f64 / 1e3)
+    }
+}
+
+/// One thread a file, each appending to its own for so long. `append` is told the file byte.
+fn hammer<F: Send>(
+    files: Vec<F>,
+    time: Duration,
+    append: impl Fn(&F, u64) -> Result<()> + Sync,
+) -> Result<Ran> {
+    let start = Barrier::new(files.len() + 1);
+    let thread = |file: F| -> Result<Vec<u64>> {
+        let mut latencies_ns = Vec::new();
+        start.wait();
+        let begun = Instant::now();
+        let mut before = begun;
+        while before.duration_since(begun) < time {
+            append(&file, (latencies_ns.len() * APPEND_BYTES) as u64)?;
+            let now = Instant::now();
+            latencies_ns
+                .push(u64::try_from(now.duration_since(before).as_nanos()).unwrap_or(u64::MAX));
+            before = now;
+        }
+        Ok(latencies_ns)
+    };
+    std::thread::scope(|scope| {
+        let thread = &thread;
+        let threads: Vec<_> = files
+            .into_iter()
+            .map(|file| scope.spawn(move || thread(file)))
+            .collect();
+        let meter = Meter::start();
+        start.wait();
+        let panicked = |_| Err(Error::new("a thread panicked"));
+        let ends: Vec<_> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked))
+            .collect();
+        let spent = meter.spent();
+        let mut latencies_ns = ends.into_iter().collect::<Result<Vec<_>>>()?.concat();
+        latencies_ns.sort_unstable();
+        Ok(Ran {
+            latencies_ns,
+            spent,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn every_thread_appends_to_its_own_file_without_gaps() {
+        let files = vec![Mutex::new(Vec::new()), Mutex::new(Vec::new())];
+        let both = [Mutex::default(), Mutex::default()];
+        let numbered: Vec<_> = files.into_iter().zip(&both).collect();
+        let ran = hammer(numbered, Duration::from_millis(5), |(own, seen), at| {
+            own.lock().unwrap().push(at);
+            seen.lock()
+                .map(|mut seen: std::sync::MutexGuard<'_, Vec<u64>>| seen.push(at))
+                .unwrap();
+            Ok(())
+        })
+        .unwrap();
+        let all: Vec<_> = both
+            .into_iter()
+            .map(|seen| seen.into_inner().unwrap())
+            .collect();
+        assert_eq!(ran.latencies_ns.len(), all[0].len() + all[1].len());
+        for seen in all {
+            assert!(!seen.is_empty());
+            let expected = (0..seen.len()).map(|n| (n * APPEND_BYTES) as u64);
+            assert!(seen.iter().copied().eq(expected));
+        }
+        assert!(ran.latencies_ns.is_sorted());
+        assert!(ran.percentile(50) <= ran.percentile(99));
+    }
+}
