@@ -320,6 +320,7 @@ impl Fs {
                     state.contains(State::ERROR) || sb.state().contains(State::ERROR),
                 );
                 sb.set_state(state);
+                self.orphans.leave(sb);
             })?;
             Ok(self.journal.sync()?)
         });

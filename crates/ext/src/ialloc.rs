@@ -122,6 +122,17 @@ impl Fs {
         self.note_damage(result)
     }
 
+    /// Whether an inode is in use as its bitmap has it.
+    ///
+    /// # Errors
+    /// `Corrupt` for a number that does not exist, or a damaged bitmap; those of the device.
+    pub(crate) fn is_inode_used(&self, ino: InodeNumber) -> Result<bool> {
+        let Some((group, index)) = self.geo.inode_place(ino) else {
+            return Err(Error::corrupt("an inode that does not exist").in_inode(ino));
+        };
+        self.is_bit_set(group, index).map_err(|e| e.in_inode(ino))
+    }
+
     /// Takes the lowest free inode of the best group that has one.
     fn take_inode(
         &self,

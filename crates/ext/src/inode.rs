@@ -58,6 +58,8 @@ pub struct Inode {
     pub(crate) delayed: Delayed,
     /// Buffered writes behind its end, one at a time.
     extend: Mutex<()>,
+    /// Where the disk has it among the orphans.
+    pub(crate) orphan: Mutex<crate::orphan::Place>,
     /// The block of the inode table that holds it.
     table_block: FsBlock,
     /// First byte of it in that block.
@@ -172,6 +174,7 @@ impl Inode {
             cached: OnceLock::new(),
             delayed: Delayed::default(),
             extend: Mutex::new(()),
+            orphan: Mutex::default(),
             table_block,
             table_offset,
         }

@@ -57,6 +57,7 @@ pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
 pub use open_file::OpenFile;
 pub use ops::{NewInode, NewKind, RenameMode};
 pub use options::OpenOptions;
+pub use orphan::OrphansSettled;
 pub use replay::Replayed;
 pub use statfs::StatFs;
 pub use throughline_extfmt::features::{Compat, Incompat, RoCompat};

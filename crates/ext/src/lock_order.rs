@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rename → directory inode (by number) → file inode (by number) → file end (by number) → journal handle
-//!   → mapping (by number) → room put by for a file → allocation group (by number) → orphan list → superblock → metadata buffer → device queue
+//!   → mapping (by number) → room put by for a file → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
 //! ```
 //!
 //! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
@@ -30,8 +30,10 @@ pub(crate) enum Rank {
     Mapping,
     /// An allocation group, ascending by group number.
     Group,
-    /// The orphan list.
-    Orphans,
+    /// Where an inode is among the orphans, ascending by inode number.
+    Orphan,
+    /// The orphan list, or a block of orphan slots.
+    OrphanSlots,
     /// The superblock's bytes.
     Super,
 }

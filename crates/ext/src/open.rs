@@ -196,7 +196,7 @@ impl Fs {
             }
         })?;
         self.journal.sync()?;
-        crate::orphan::recover(self)
+        crate::orphan::recover(self).map(drop)
     }
 
     /// After an unclean end, the superblock's counts may be older than the descriptors'.

@@ -1,86 +1,153 @@
-//! Inodes without names: freed when nobody has them open, and remembered on disk until then.
+//! Inodes without names: freed when nobody has them open, and remembered on disk until then. And inodes of which more
+//! is cut off than fits into one transaction.
 //!
-//! An inode that loses its last name is put on the volume's orphan list in the same transaction: a chain from
-//! `s_last_orphan` through `i_dtime`. It leaves the list in the transaction that frees it. So after a crash the next
-//! writable open finds it there and ends what was begun; an inode that has names but is on the list was being truncated,
-//! and what lies behind its size is freed. Volumes with `orphan_file` have a second place where such inodes may stand,
-//! which is emptied at open as well; new ones always go on the list, which every reader of the format knows.
+//! An inode that loses its last name becomes an orphan in the same transaction, and leaves the orphans in the transaction
+//! that frees it. One that is being truncated is an orphan from the transaction that sets its size to the one that frees
+//! its last block. So after a crash the next writable open finds it and ends what was begun: an orphan without names is
+//! freed, of one with names what lies behind its size.
 //!
-//! Invariants: [`Orphans`] mirrors the list on disk, the head last; every inode in it is held in memory.
+//! Where the disk remembers them: a slot of the orphan file, where the volume has one and it has a free slot; else the
+//! list. `ORPHAN_PRESENT` is set while the volume is open for writing and has an orphan file.
+//!
+//! Invariants:
+//! - [`Inode::orphan`] says where the disk has the inode, and is locked over every change of that.
+//! - An orphan is held in memory.
 
+mod list;
 mod slots;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
-use throughline_extfmt::InodeNumber;
+use parking_lot::{Mutex, MutexGuard};
+use throughline_extfmt::features::{Compat, RoCompat};
 use throughline_extfmt::superblock::State;
+use throughline_extfmt::{InodeNumber, Superblock};
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
-use crate::lock_order::{Rank, locked};
+use crate::lock_order::{Held, Rank, locked};
 use crate::{truncate, xattr};
+use list::List;
+use slots::OrphanFile;
+pub(crate) use slots::Slot;
+
+/// Blocks that making an inode an orphan, or no orphan, touches beside its own: the superblock, that of its neighbour on
+/// the list, or one of slots.
+pub(crate) const ORPHAN_CREDITS: u32 = 1;
 
 /// Blocks that the last step of freeing an inode may change: its place in the table, its bitmap, descriptor, the
-/// superblock, its neighbour on the list, its attribute block.
+/// superblock, its neighbour on the list or its slot, its attribute block.
 const FREE_CREDITS: u32 = 16;
 
-/// The orphan list in memory.
+/// Where the disk remembers an orphan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is none.
+    #[default]
+    Nowhere,
+    /// On the list.
+    List,
+    /// In the orphan file.
+    Slot(Slot),
+}
+
+/// The orphans of a volume.
 #[derive(Default)]
 pub(crate) struct Orphans {
     list: Mutex<List>,
+    /// Once the volume is open for writing, if it has one.
+    file: OnceLock<OrphanFile>,
+    /// Those of before were left to e2fsck.
+    left_alone: AtomicBool,
 }
 
-#[derive(Default)]
-struct List {
-    /// From the bottom to the head.
-    inodes: Vec<Arc<Inode>>,
-    /// What the bottom points to: orphans of before that were left alone.
-    below: u32,
+/// What [`crate::Fs::open`] found unfinished, and ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrphansSettled {
+    /// Inodes without names, which were freed.
+    pub freed: u32,
+    /// Inodes with names, whose truncation was ended.
+    pub truncated: u32,
 }
 
-impl List {
-    /// The number that the inode at `place` points to.
-    fn below(&self, place: usize) -> u32 {
-        place
-            .checked_sub(1)
-            .and_then(|below| self.inodes.get(below))
-            .map_or(self.below, |inode| inode.ino.0)
-    }
-}
-
-/// Puts an inode on the list, and stores it (2 credits).
-pub(crate) fn add(fs: &Fs, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    let mut list = locked(Rank::Orphans, 0, || fs.orphans.list.lock());
-    if list.inodes.iter().rev().any(|other| other.ino == inode.ino) {
-        return fs.store(h, inode);
-    }
-    let head = list.below(list.inodes.len());
-    inode.raw.write().set_dtime(head);
-    fs.store(h, inode)?;
-    fs.update_super(h, |sb| sb.s_last_orphan.set(inode.ino.0))?;
-    list.inodes.push(Arc::clone(inode));
-    Ok(())
-}
-
-/// Takes an inode off the list; its deletion time is 0 then. It is not stored; its neighbour is (1 credit).
-pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-    let mut list = locked(Rank::Orphans, 0, || fs.orphans.list.lock());
-    let Some(place) = list.inodes.iter().rposition(|other| other.ino == inode.ino) else {
-        return Ok(());
-    };
-    let next = list.below(place);
-    match list.inodes.get(place + 1) {
-        None => fs.update_super(h, |sb| sb.s_last_orphan.set(next))?,
-        Some(above) => {
-            above.raw.write().set_dtime(next);
-            fs.store(h, above)?;
+impl Orphans {
+    /// The volume is closed cleanly: nothing is to be looked for in an empty orphan file.
+    pub(crate) fn leave(&self, sb: &mut Superblock) {
+        let empty = self.file.get().is_some_and(OrphanFile::is_empty);
+        if empty && !self.left_alone.load(Ordering::Relaxed) {
+            set_present(sb, false);
         }
     }
-    inode.raw.write().set_dtime(0);
-    list.inodes.remove(place);
+
+    fn list(&self) -> Held<MutexGuard<'_, List>> {
+        locked(Rank::OrphanSlots, 0, || self.list.lock())
+    }
+}
+
+fn set_present(sb: &mut Superblock, present: bool) {
+    let mut features = sb.ro_compat();
+    features.set(RoCompat::ORPHAN_PRESENT, present);
+    sb.s_feature_ro_compat.set(features.bits());
+}
+
+fn place(inode: &Inode) -> Held<MutexGuard<'_, Place>> {
+    locked(Rank::Orphan, inode.ino.0.into(), || inode.orphan.lock())
+}
+
+/// Makes an inode an orphan, if it is none, and stores it ([`ORPHAN_CREDITS`], and its own block).
+///
+/// # Errors
+/// Those of the journal.
+pub(crate) fn add(fs: &Fs, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    let mut place = place(inode);
+    if **place == Place::Nowhere {
+        let slot = match fs.orphans.file.get() {
+            Some(file) => file.push(fs, h, inode)?,
+            None => None,
+        };
+        **place = match slot {
+            Some(slot) => Place::Slot(slot),
+            None => {
+                fs.orphans.list().push(fs, h, inode)?;
+                Place::List
+            }
+        };
+    }
+    fs.store(h, inode)
+}
+
+/// It is no orphan any more; its deletion time is 0 if it was one. It is not stored.
+fn remove(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    take_out(fs, h, inode, &mut place(inode))
+}
+
+/// The truncation of an inode is over: if it has names, it is no orphan any more. It is not stored ([`ORPHAN_CREDITS`]).
+///
+/// # Errors
+/// Those of the journal.
+pub(crate) fn remove_named(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    let mut place = place(inode);
+    // Who takes the last name away comes for the place only then, and finds it empty or waits for us.
+    if inode.raw.read().links_count() == 0 {
+        return Ok(());
+    }
+    take_out(fs, h, inode, &mut place)
+}
+
+fn take_out(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, place: &mut Place) -> Result<()> {
+    match *place {
+        Place::Nowhere => return Ok(()),
+        Place::List => fs.orphans.list().take_out(fs, h, inode.ino)?,
+        Place::Slot(slot) => {
+            if let Some(file) = fs.orphans.file.get() {
+                file.take_out(fs, h, slot)?;
+            }
+        }
+    }
+    *place = Place::Nowhere;
     Ok(())
 }
 
@@ -88,64 +155,103 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
 /// For a volume that was just opened for writing.
 ///
 /// # Errors
-/// `Corrupt` for a list that cannot be; the device's.
-pub(crate) fn recover(fs: &Fs) -> Result<()> {
-    let (head, state) = {
-        let sb = fs.superblock();
-        (sb.s_last_orphan.get(), sb.state())
-    };
-    if state.contains(State::ERROR) {
-        // What is on the list of a damaged volume is for e2fsck to judge.
-        fs.orphans.list.lock().below = head;
-        return Ok(());
-    }
-    let mut next = head;
-    // A list without a circle has each inode once.
-    let mut left = fs.geo.inodes;
-    while next != 0 {
-        left = left
-            .checked_sub(1)
-            .ok_or_else(|| Error::corrupt("the orphan list runs in a circle"))?;
-        next = process_one(fs, InodeNumber(next))?;
-    }
-    slots::recover(fs)
+/// `Corrupt` for orphans that cannot be; the device's.
+pub(crate) fn recover(fs: &Fs) -> Result<OrphansSettled> {
+    fs.note_damage(recover_all(fs))
 }
 
-/// Ends one inode, the head of the list; the next.
-fn process_one(fs: &Fs, ino: InodeNumber) -> Result<u32> {
-    let inode = orphan_inode(fs, ino)?;
-    let next = inode.raw.read().dtime();
-    {
-        let mut list = fs.orphans.list.lock();
-        list.inodes.push(Arc::clone(&inode));
-        list.below = next;
+fn recover_all(fs: &Fs) -> Result<OrphansSettled> {
+    let sb = fs.superblock();
+    let (has_file, present) = (
+        sb.compat().contains(Compat::ORPHAN_FILE),
+        sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT),
+    );
+    let file = if has_file {
+        let file = OrphanFile::open(fs)?;
+        Some(fs.orphans.file.get_or_init(|| file))
+    } else {
+        None
+    };
+    if has_file && !present {
+        // From now on, a crash may leave some in it.
+        let mut h = fs.begin(1)?;
+        fs.update_super(&mut h, |sb| set_present(sb, true))?;
+        h.stop()?;
     }
-    settle(fs, &inode)?;
-    Ok(next)
+    let mut settled = OrphansSettled::default();
+    **fs.orphans.list() = List::starting_at(sb.s_last_orphan.get());
+    if sb.state().contains(State::ERROR) {
+        // What a damaged volume has of them is for e2fsck to judge.
+        fs.orphans.left_alone.store(true, Ordering::Relaxed);
+        return Ok(settled);
+    }
+    recover_list(fs, &mut settled)?;
+    if let Some(file) = file.filter(|_| present) {
+        for (slot, ino) in file.found(fs)? {
+            recover_slot(fs, file, (slot, ino), &mut settled).map_err(|e| file.name(slot, e))?;
+        }
+    }
+    Ok(settled)
+}
+
+fn recover_list(fs: &Fs, settled: &mut OrphansSettled) -> Result<()> {
+    let mut ino = InodeNumber(fs.superblock().s_last_orphan.get());
+    // A list without a circle has each inode once.
+    let mut left = fs.geo.inodes;
+    while ino != InodeNumber::NONE {
+        left = left
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt("the orphan list runs in a circle").in_inode(ino))?;
+        let inode = orphan_inode(fs, ino)?;
+        let next = inode.raw.read().dtime();
+        fs.orphans.list().adopt(&inode, next);
+        **place(&inode) = Place::List;
+        settle(fs, &inode, settled)?;
+        ino = InodeNumber(next);
+    }
+    Ok(())
+}
+
+fn recover_slot(
+    fs: &Fs,
+    file: &OrphanFile,
+    (slot, ino): (Slot, InodeNumber),
+    settled: &mut OrphansSettled,
+) -> Result<()> {
+    let inode = orphan_inode(fs, ino)?;
+    if **place(&inode) != Place::Nowhere {
+        return Err(Error::corrupt("an inode is an orphan twice").in_inode(ino));
+    }
+    file.adopt(fs, slot, &inode)?;
+    **place(&inode) = Place::Slot(slot);
+    settle(fs, &inode, settled)
 }
 
 fn orphan_inode(fs: &Fs, ino: InodeNumber) -> Result<Arc<Inode>> {
+    let corrupt = |what: &str| Err(Error::corrupt(what).in_inode(ino));
     if ino < fs.geo.first_ino {
-        return Err(Error::corrupt("a reserved inode is listed as an orphan").in_inode(ino));
+        return corrupt("a reserved inode is listed as an orphan");
     }
-    match fs.inode(ino) {
+    let inode = match fs.inode(ino) {
         Err(Error::Caller(Reason::NotFound)) => {
-            Err(Error::corrupt("a free inode is listed as an orphan").in_inode(ino))
+            return corrupt("a free inode is listed as an orphan");
         }
-        other => other,
+        other => other?,
+    };
+    if fs.is_inode_used(ino)? {
+        return Ok(inode);
     }
+    corrupt("an inode that is free in its bitmap is listed as an orphan")
 }
 
-/// Frees an orphan, or ends its truncation, and takes it off the list.
-fn settle(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+/// Frees an orphan, or ends its truncation.
+fn settle(fs: &Fs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<()> {
     if inode.raw.read().links_count() == 0 {
+        settled.freed += 1;
         return fs.free_if_unused(inode);
     }
-    truncate::free_beyond_size(fs, inode)?;
-    let mut h = fs.begin(FREE_CREDITS)?;
-    remove(fs, &mut h, inode)?;
-    fs.store(&mut h, inode)?;
-    h.stop()
+    settled.truncated += 1;
+    truncate::free_beyond_size(fs, inode)
 }
 
 impl Fs {

@@ -1,13 +1,15 @@
 //! Making files shorter or longer, and freeing all that an inode has.
 //!
-//! Blocks go from the end of the file to its beginning, a bounded number in one transaction, and the size follows them
-//! down. So every transaction leaves a sound file, and a crash in the middle a file that is somewhere between the old and
-//! the new size.
+//! Blocks go from the end of the file to its beginning, a bounded number in one transaction. The first one sets the size;
+//! where others follow, it makes the inode an orphan, and the last takes it off ([`crate::orphan`]). So a crash leaves the
+//! old size or the new one, and what is still to be freed is freed when the volume is next opened.
+
+use std::ops::Range;
 
 use smallvec::SmallVec;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::extent::Extent;
-use throughline_extfmt::inode::FileType;
+use throughline_extfmt::inode::{FileType, InodeFlags};
 
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
@@ -18,6 +20,7 @@ use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
 use crate::map::{self, Budget, Format, INSERT_CREDITS};
+use crate::orphan::{self, ORPHAN_CREDITS};
 
 /// Runs of blocks that are freed in one transaction, at most.
 const RUNS_PER_STEP: usize = 16;
@@ -107,43 +110,97 @@ pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
 pub(crate) fn free_beyond_size(fs: &Fs, inode: &Inode) -> Result<()> {
     let _io = inode.io_exclusive();
     let size = map::size(fs, inode)?;
+    if Format::of(&inode.raw.read()) == Format::None {
+        return release(fs, inode);
+    }
     if inode.kind == Some(FileType::Regular) {
         file::zero_in_block(fs, inode, size, u64::MAX)?;
     }
     shrink(fs, inode, size, false)
 }
 
-/// Takes the file down to `size`, block by block from the end. The I/O lock is held exclusively.
+/// Takes the file down to `size`; an orphan with names is none afterwards. The I/O lock is held exclusively.
 fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool) -> Result<()> {
     if Format::of(&inode.raw.read()) == Format::None {
         return Ok(());
     }
+    let before = map::size(fs, inode)?;
     let keep = size.div_ceil(fs.geo.block_bytes.into());
     let mut end = Some(u64::from(u32::MAX));
     while let Some(to) = end {
-        end = fs.transact(step_credits(fs), |h| {
-            let _map = inode.map_exclusive();
-            let left = free_range(fs, h, inode, (keep, to))?;
-            let reached = left.map_or(size, |block| size.max(block << fs.geo.block_log));
-            if reached < map::size(fs, inode)? {
-                map::set_size(inode, reached);
-            }
-            if touch {
-                file::touch(fs, inode);
-            }
-            fs.store(h, inode)?;
-            Ok(left)
-        })?;
+        let step = fs.transact(step_credits(fs), |h| {
+            shrink_step(fs, h, inode, (size, keep..to), touch)
+        });
+        end = step.inspect_err(|_| stop_short(fs, inode, before, to))?;
     }
     Ok(())
 }
 
-/// Credits of one [`free_range`] and the inode.
+/// One transaction of [`shrink`]. Answers the end of the blocks that are left to free.
+fn shrink_step(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    (size, blocks): (u64, Range<u64>),
+    touch: bool,
+) -> Result<Option<u64>> {
+    let _map = inode.map_exclusive();
+    let left = free_range(fs, h, inode, (blocks.start, blocks.end))?;
+    if size < map::size(fs, inode)? {
+        map::set_size(inode, size);
+    }
+    if touch {
+        file::touch(fs, inode);
+    }
+    if left.is_some() {
+        // Whoever holds an inode has it from the table.
+        orphan::add(fs, h, &fs.inode(inode.ino)?)?;
+    } else {
+        orphan::remove_named(fs, h, inode)?;
+        fs.store(h, inode)?;
+    }
+    Ok(left)
+}
+
+/// A truncation that cannot go on leaves the file as long as the blocks that it has: were it shorter, they would show
+/// when it grows. `to` is the end of those blocks. Where not even that can be done, the inode stays an orphan.
+fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
+    let reached = before.min(to << fs.geo.block_log);
+    let stopped = map::size(fs, inode).and_then(|size| {
+        if size >= reached {
+            return Ok(());
+        }
+        fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
+            let _map = inode.map_exclusive();
+            file::grow_to(fs, h, inode, reached)?;
+            orphan::remove_named(fs, h, inode)?;
+            fs.store(h, inode)
+        })
+    });
+    if let Err(error) = stopped {
+        tracing::warn!(ino = inode.ino.0, %error, "a truncation was left half-done");
+    }
+}
+
+/// An orphan with names and without blocks of its own is none.
+fn release(fs: &Fs, inode: &Inode) -> Result<()> {
+    fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
+        orphan::remove_named(fs, h, inode)?;
+        fs.store(h, inode)
+    })
+}
+
+/// Credits of one [`free_range`], the inode, and what makes it an orphan.
 pub(crate) fn step_credits(fs: &Fs) -> u32 {
     let groups = 2 * RUNS_PER_STEP as u32 + STEP.blocks / fs.geo.blocks_per_group.max(1);
     // Each run may leave an empty node in a group of its own, and take one out of a level above.
     let nodes = 2 * RUNS_PER_STEP as u32 * (1 + GROUP_CREDITS);
-    groups * GROUP_CREDITS + nodes + METADATA_STEP.blocks + INSERT_CREDITS + INODE_CREDITS
+    groups * GROUP_CREDITS
+        + nodes
+        + METADATA_STEP.blocks
+        + INSERT_CREDITS
+        + INODE_CREDITS
+        + ORPHAN_CREDITS
 }
 
 /// Unmaps and frees blocks of `from..to`, the last first, as many as go into one transaction. The mapping lock is held
@@ -155,7 +212,9 @@ pub(crate) fn free_range(
     range: (u64, u64),
 ) -> Result<Option<u64>> {
     let mut freed: SmallVec<[Extent; RUNS_PER_STEP]> = SmallVec::new();
-    let is_metadata = inode.kind != Some(FileType::Regular);
+    // Values of attributes are read, and by others written, as metadata.
+    let is_metadata = inode.kind != Some(FileType::Regular)
+        || inode.raw.read().flags().contains(InodeFlags::EA_INODE);
     let budget = if is_metadata { METADATA_STEP } else { STEP };
     let left = map::take(fs, h, inode, range, budget, |extent| freed.push(extent))?;
     for extent in &freed {

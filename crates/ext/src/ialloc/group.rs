@@ -95,12 +95,18 @@ impl Fs {
         Ok(())
     }
 
+    /// Whether an inode is in use as its bitmap has it.
+    pub(super) fn is_bit_set(&self, group: GroupNumber, index: u32) -> Result<bool> {
+        let desc = self.group_desc(group)?;
+        Ok(bitmap::is_set(&self.inode_bits(group, &desc)?, index))
+    }
+
     /// Checks that an inode is in use as its bitmap has it.
     pub(super) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<()> {
-        let desc = self.group_desc(group)?;
-        if bitmap::is_set(&self.inode_bits(group, &desc)?, index) {
+        if self.is_bit_set(group, index)? {
             return Ok(());
         }
+        let desc = self.group_desc(group)?;
         Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"))
     }
 

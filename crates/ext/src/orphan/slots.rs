@@ -1,54 +1,218 @@
-//! The orphan file (`orphan_file`): blocks of slots that name orphans, where other writers of the format put them.
+//! The orphan file (`orphan_file`): blocks of slots that name orphans.
+//!
+//! Each thread begins to look in a block of its own, so that several delete files without waiting for one line of one
+//! block, as all do that go through the head of the list.
+//!
+//! Invariant: a slot that is in use on the disk is never handed out, whoever filled it.
 
-use throughline_extfmt::features::{Compat, RoCompat};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, orphan as format};
 
-use super::{orphan_inode, settle};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::lock_order::{Held, Rank, locked};
 use crate::map;
 
-/// Ends what the orphans in the file were in the middle of, and empties it.
-pub(super) fn recover(fs: &Fs) -> Result<()> {
-    let sb = fs.superblock();
-    if !sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
-        || !sb.compat().contains(Compat::ORPHAN_FILE)
-    {
-        return Ok(());
-    }
-    let file = fs.inode(InodeNumber(sb.s_orphan_file_inum.get()))?;
-    let size = file.raw.read().size_bytes(&fs.geo)?;
-    let blocks = u32::try_from(size >> fs.geo.block_log).unwrap_or(u32::MAX);
-    for at in (0..blocks).map(FileBlock) {
-        let found = map::lookup_block_run(fs, &file, at, 1)?;
-        let (block, _) = found.ok_or_else(|| {
-            Error::corrupt(format!("block {at} of the orphan file is a hole")).in_inode(file.ino)
-        })?;
-        recover_block(fs, &file, block).map_err(|e| e.in_inode(file.ino).in_block(block))?;
-    }
-    let mut h = fs.begin(1)?;
-    fs.update_super(&mut h, |sb| {
-        let present = RoCompat::ORPHAN_PRESENT.bits();
-        sb.s_feature_ro_compat
-            .set(sb.s_feature_ro_compat.get() & !present);
-    })?;
-    h.stop()
+/// The most blocks that an orphan file can have; e2fsprogs make 512 of them at most.
+const MAX_BLOCKS: u64 = 1 << 14;
+
+/// A slot: block of the file, slot in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    block: usize,
+    slot: usize,
 }
 
-fn recover_block(fs: &Fs, file: &Inode, block: FsBlock) -> Result<()> {
-    let check = |bytes: &[u8]| format::check(bytes, block, fs.geo.inodes, file.csum_seed);
-    let used: Vec<_> = format::orphans(&fs.read_checked(block, check)?)?.collect();
-    for (slot, ino) in used {
-        let inode = orphan_inode(fs, ino)?;
-        // On the list first: at no moment is it in neither place.
-        let mut h = fs.begin(4)?;
-        super::add(fs, &mut h, &inode)?;
-        h.modify(block, |bytes| {
-            format::set_slot(bytes, slot, InodeNumber::NONE, block, file.csum_seed)
-        })??;
-        h.stop()?;
-        settle(fs, &inode)?;
+/// The orphan file of a volume that is open for writing.
+pub(super) struct OrphanFile {
+    ino: InodeNumber,
+    csum_seed: Option<u32>,
+    blocks: Vec<SlotBlock>,
+}
+
+struct SlotBlock {
+    at: FsBlock,
+    /// `None` until somebody asks for it.
+    slots: Mutex<Option<Slots>>,
+}
+
+/// The slots of a block.
+struct Slots {
+    /// Those that are free, the lowest last.
+    free: Vec<usize>,
+    /// Inodes of those that are not: held in memory.
+    taken: HashMap<usize, Arc<Inode>>,
+    /// Those in use since before the volume was opened.
+    found: Vec<(usize, InodeNumber)>,
+}
+
+impl OrphanFile {
+    /// The orphan file that the superblock names.
+    ///
+    /// # Errors
+    /// `Corrupt` for one with holes, or of a size that cannot be; those of the device.
+    pub(super) fn open(fs: &Fs) -> Result<Self> {
+        let ino = InodeNumber(fs.superblock.lock().s_orphan_file_inum.get());
+        let corrupt = |what: String| Error::corrupt(what).in_inode(ino);
+        let file = fs.inode(ino).map_err(|e| e.in_inode(ino))?;
+        let size = file.raw.read().size_bytes(&fs.geo)?;
+        let count = size >> fs.geo.block_log;
+        if count > MAX_BLOCKS {
+            return Err(corrupt(format!(
+                "the orphan file has {count} blocks, over {MAX_BLOCKS}"
+            )));
+        }
+        let mut blocks = Vec::new();
+        while (blocks.len() as u64) < count {
+            let at = FileBlock(blocks.len() as u32);
+            let left = count as u32 - at.0;
+            let (first, len) = map::lookup_block_run(fs, &file, at, left)?
+                .ok_or_else(|| corrupt(format!("block {at} of the orphan file is a hole")))?;
+            fs.check_data_range(first, len.into())
+                .map_err(|e| e.in_inode(ino))?;
+            let run = first.0..first.0.saturating_add(len.into());
+            blocks.extend(run.map(|block| SlotBlock {
+                at: FsBlock(block),
+                slots: Mutex::new(None),
+            }));
+        }
+        Ok(Self {
+            ino,
+            csum_seed: file.csum_seed,
+            blocks,
+        })
     }
-    Ok(())
+
+    /// Puts an inode into a free slot; `None` where there is none.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(super) fn push(
+        &self,
+        fs: &Fs,
+        h: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<Option<Slot>> {
+        let first = thread_number();
+        for step in 0..self.blocks.len() {
+            let block = (first + step) % self.blocks.len();
+            // What cannot be read or is damaged is not used: there are other blocks, and the list.
+            let Ok(mut held) = self.slots(fs, block) else {
+                continue;
+            };
+            let Some(slots) = held.as_mut() else { continue };
+            let Some(&slot) = slots.free.last() else {
+                continue;
+            };
+            let place = Slot { block, slot };
+            self.set(h, place, inode.ino)?;
+            slots.free.pop();
+            slots.taken.insert(slot, Arc::clone(inode));
+            return Ok(Some(place));
+        }
+        Ok(None)
+    }
+
+    /// Empties a slot.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(super) fn take_out(&self, fs: &Fs, h: &mut Handle<'_>, place: Slot) -> Result<()> {
+        let mut held = self.slots(fs, place.block)?;
+        self.set(h, place, InodeNumber::NONE)?;
+        if let Some(slots) = held.as_mut() {
+            slots.taken.remove(&place.slot);
+            slots.free.push(place.slot);
+        }
+        Ok(())
+    }
+
+    /// The slots that were in use when the volume was opened.
+    ///
+    /// # Errors
+    /// `Corrupt` for a damaged block; those of the device.
+    pub(super) fn found(&self, fs: &Fs) -> Result<Vec<(Slot, InodeNumber)>> {
+        let ahead: Vec<_> = self.blocks.iter().map(|block| block.at).collect();
+        fs.journal.readahead(&ahead);
+        let mut all = Vec::new();
+        for block in 0..self.blocks.len() {
+            let held = self.slots(fs, block)?;
+            let found = held.as_ref().map_or(&[][..], |slots| &slots.found);
+            all.extend(found.iter().map(|&(slot, ino)| (Slot { block, slot }, ino)));
+        }
+        Ok(all)
+    }
+
+    /// Takes an inode whose slot was in use when the volume was opened into memory.
+    pub(super) fn adopt(&self, fs: &Fs, place: Slot, inode: &Arc<Inode>) -> Result<()> {
+        if let Some(slots) = self.slots(fs, place.block)?.as_mut() {
+            slots.found.retain(|&(slot, _)| slot != place.slot);
+            slots.taken.insert(place.slot, Arc::clone(inode));
+        }
+        Ok(())
+    }
+
+    /// An error's place: the file, and the block of the slot.
+    pub(super) fn name(&self, place: Slot, error: Error) -> Error {
+        match self.blocks.get(place.block) {
+            Some(block) => error.in_block(block.at),
+            None => error,
+        }
+    }
+
+    /// Whether no slot is in use, as far as blocks were looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        let empty = |slots: &Slots| slots.taken.is_empty() && slots.found.is_empty();
+        self.blocks
+            .iter()
+            .all(|block| block.slots.lock().as_ref().is_none_or(empty))
+    }
+
+    /// The slots of a block, locked, read if they were not.
+    fn slots(&self, fs: &Fs, block: usize) -> Result<Held<MutexGuard<'_, Option<Slots>>>> {
+        let SlotBlock { at, slots } = &self.blocks[block];
+        let mut held = locked(Rank::OrphanSlots, block as u64, || slots.lock());
+        if held.is_none() {
+            **held = Some(self.read(fs, *at).map_err(|e| e.in_inode(self.ino))?);
+        }
+        Ok(held)
+    }
+
+    fn read(&self, fs: &Fs, at: FsBlock) -> Result<Slots> {
+        let check = |bytes: &[u8]| format::check(bytes, at, fs.geo.inodes, self.csum_seed);
+        let bytes = fs.read_checked(at, check).map_err(|e| e.in_block(at))?;
+        let found: Vec<_> = format::orphans(&bytes)?.collect();
+        let mut used = found.iter().map(|&(slot, _)| slot).peekable();
+        let all = 0..format::slots(fs.geo.block_bytes) as usize;
+        let mut free: Vec<_> = all.filter(|slot| used.next_if_eq(slot).is_none()).collect();
+        free.reverse();
+        Ok(Slots {
+            free,
+            taken: HashMap::new(),
+            found,
+        })
+    }
+
+    fn set(&self, h: &mut Handle<'_>, place: Slot, ino: InodeNumber) -> Result<()> {
+        let at = self.blocks[place.block].at;
+        h.modify(at, |bytes| {
+            format::set_slot(bytes, place.slot, ino, at, self.csum_seed)
+        })?
+        .map_err(|e| Error::from(e).in_inode(self.ino).in_block(at))
+    }
+}
+
+/// A number of the thread, its own as long as there are not many.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    MINE.with(|mine| *mine)
 }

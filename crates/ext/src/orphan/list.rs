@@ -1,0 +1,88 @@
+//! The orphan list: a chain of inodes from `s_last_orphan` through `i_dtime`, the newest first.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use throughline_extfmt::InodeNumber;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+
+/// The list in memory.
+#[derive(Default)]
+pub(super) struct List {
+    links: HashMap<u32, Link>,
+    /// What `s_last_orphan` says.
+    head: u32,
+}
+
+struct Link {
+    inode: Arc<Inode>,
+    /// The inode that points to this one; the superblock does to the head.
+    above: Option<u32>,
+    /// What this one points to: in memory, or left alone from before, or 0.
+    below: u32,
+}
+
+impl List {
+    /// A list that begins with an inode that is not in memory, or is empty (0).
+    pub(super) fn starting_at(head: u32) -> Self {
+        Self {
+            head,
+            ..Self::default()
+        }
+    }
+
+    /// Takes the head, which was found on the disk, into memory; it points to `below`.
+    pub(super) fn adopt(&mut self, inode: &Arc<Inode>, below: u32) {
+        let link = Link {
+            inode: Arc::clone(inode),
+            above: None,
+            below,
+        };
+        self.head = inode.ino.0;
+        self.links.insert(inode.ino.0, link);
+    }
+
+    /// Puts an inode at the head. It is not stored; the superblock is.
+    pub(super) fn push(&mut self, fs: &Fs, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let ino = inode.ino.0;
+        inode.raw.write().set_dtime(self.head);
+        fs.update_super(h, |sb| sb.s_last_orphan.set(ino))?;
+        if let Some(below) = self.links.get_mut(&self.head) {
+            below.above = Some(ino);
+        }
+        self.adopt(inode, self.head);
+        Ok(())
+    }
+
+    /// Takes an inode out; its deletion time is 0 then. It is not stored; what pointed to it is.
+    pub(super) fn take_out(&mut self, fs: &Fs, h: &mut Handle<'_>, ino: InodeNumber) -> Result<()> {
+        let Some(Link {
+            inode,
+            above,
+            below,
+        }) = self.links.remove(&ino.0)
+        else {
+            return Ok(());
+        };
+        if let Some(link) = self.links.get_mut(&below) {
+            link.above = above;
+        }
+        match above.and_then(|above| self.links.get_mut(&above)) {
+            None => {
+                self.head = below;
+                fs.update_super(h, |sb| sb.s_last_orphan.set(below))?;
+            }
+            Some(link) => {
+                link.below = below;
+                link.inode.raw.write().set_dtime(below);
+                fs.store(h, &link.inode)?;
+            }
+        }
+        inode.raw.write().set_dtime(0);
+        Ok(())
+    }
+}
