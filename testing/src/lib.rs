@@ -1,4 +1,4 @@
-//! Seeded fault device, reference file-system model and the kernel as a judge, for tests only.
+//! Seeded fault and power-cut devices, reference file-system model and the kernel as a judge, for tests only.
 #![forbid(unsafe_code)]
 
 pub mod model;
@@ -7,4 +7,7 @@ pub mod sectors;
 mod simdevice;
 
 pub use mount::Mount;
-pub use simdevice::{Fault, FaultDevice, Filter, Logged};
+pub use simdevice::{
+    Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, Record,
+    States,
+};

@@ -8,8 +8,14 @@
 //! - Requests are counted from 0 in the order of submission over all queues, those alone that
 //!   [`FaultDevice::only`] lets through; the count says which one fails. Same seed, same order: same faults.
 //! - A request that fails completes with `EIO`, once. Others reach the device below unchanged.
+//!
+//! And one that loses its power ([`PowerDevice`]): it fails nothing, remembers everything, and its [`Record`] says what
+//! may be on the medium at any moment.
 
+mod image;
+mod power;
 mod queue;
+mod record;
 mod script;
 
 use std::io;
@@ -17,6 +23,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use throughline_device::{BlockDevice, DeviceInfo, Op, Queue, Request};
+
+pub use image::Image;
+pub use power::PowerDevice;
+pub use record::{Change, Cut, Event, Keep, Record, States};
 
 use queue::FaultQueue;
 use script::Script;

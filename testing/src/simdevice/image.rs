@@ -1,0 +1,144 @@
+//! [`Image`]: the contents of a small device, cheap to copy, to compare and to put into a file.
+//!
+//! Invariants:
+//! - A copy shares every page with its origin until one of them is written: a crash state costs what it differs in.
+//! - The contents alone decide over equality and [`Image::fingerprint`], not what is shared.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+const PAGE_BYTES: usize = 4096;
+
+type Page = [u8; PAGE_BYTES];
+
+/// The contents of a device: whole pages of 4 KiB.
+#[derive(Clone)]
+pub struct Image {
+    pages: Vec<Arc<Page>>,
+}
+
+impl Image {
+    /// Zeros.
+    ///
+    /// # Panics
+    /// If `len_bytes` is not a multiple of 4096.
+    pub fn zeros(len_bytes: u64) -> Image {
+        assert!(len_bytes.is_multiple_of(PAGE_BYTES as u64));
+        let zeros = Arc::new([0; PAGE_BYTES]);
+        Image {
+            pages: vec![zeros; len_bytes as usize / PAGE_BYTES],
+        }
+    }
+
+    /// What a file holds.
+    ///
+    /// # Errors
+    /// Those of reading it; its length must be a multiple of 4096.
+    pub fn read_file(path: &Path) -> io::Result<Image> {
+        Image::read_file_like(path, &Image { pages: Vec::new() })
+    }
+
+    /// The same, sharing with `like` the pages that are equal.
+    ///
+    /// # Errors
+    /// As [`Image::read_file`].
+    pub fn read_file_like(path: &Path, like: &Image) -> io::Result<Image> {
+        let bytes = std::fs::read(path)?;
+        let (pages, rest) = bytes.as_chunks::<PAGE_BYTES>();
+        if !rest.is_empty() {
+            return Err(io::Error::other("not in whole pages"));
+        }
+        let mut last: Option<Arc<Page>> = None;
+        let share = |(index, page): (usize, &Page)| {
+            let shared = like.pages.get(index).filter(|known| ***known == *page);
+            let shared = shared.or(last.as_ref().filter(|last| ***last == *page));
+            let page = shared.map_or_else(|| Arc::new(*page), Arc::clone);
+            last = Some(Arc::clone(&page));
+            page
+        };
+        Ok(Image {
+            pages: pages.iter().enumerate().map(share).collect(),
+        })
+    }
+
+    /// Puts the contents into `file`, which holds those of `known` (nothing, where that is `None`).
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn write_file(&self, file: &File, known: Option<&Image>) -> io::Result<()> {
+        file.set_len(self.len_bytes())?;
+        for (index, page) in self.pages.iter().enumerate() {
+            let there = known.and_then(|known| known.pages.get(index));
+            if there.is_none_or(|there| !Arc::ptr_eq(there, page)) {
+                file.write_all_at(&page[..], (index * PAGE_BYTES) as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Its length.
+    pub fn len_bytes(&self) -> u64 {
+        (self.pages.len() * PAGE_BYTES) as u64
+    }
+
+    /// Copies out what is at `offset`.
+    ///
+    /// # Panics
+    /// If it reaches past the end.
+    pub fn read(&self, offset: u64, to: &mut [u8]) {
+        let mut at = offset as usize;
+        let mut left = to;
+        while !left.is_empty() {
+            let (inside, n) = within(at, left.len());
+            let (now, rest) = left.split_at_mut(n);
+            now.copy_from_slice(&self.pages[at / PAGE_BYTES][inside..][..n]);
+            (left, at) = (rest, at + n);
+        }
+    }
+
+    /// Replaces what is at `offset`.
+    ///
+    /// # Panics
+    /// If it reaches past the end.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let mut at = offset as usize;
+        let mut left = bytes;
+        while !left.is_empty() {
+            let (inside, n) = within(at, left.len());
+            let (now, rest) = left.split_at(n);
+            let page = &mut self.pages[at / PAGE_BYTES];
+            if page[inside..][..n] != *now {
+                Arc::make_mut(page)[inside..][..n].copy_from_slice(now);
+            }
+            (left, at) = (rest, at + n);
+        }
+    }
+
+    /// A number for what differs from `base`, of which this is a descendant: equal for equal contents.
+    pub fn fingerprint(&self, base: &Image) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (index, (page, old)) in self.pages.iter().zip(&base.pages).enumerate() {
+            if !Arc::ptr_eq(page, old) && page != old {
+                (index, page).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+}
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Image) -> bool {
+        self.pages.len() == other.pages.len()
+            && std::iter::zip(&self.pages, &other.pages).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+    }
+}
+
+/// Where byte `at` is in its page, and how many of `len` bytes are in that page.
+fn within(at: usize, len: usize) -> (usize, usize) {
+    let inside = at % PAGE_BYTES;
+    (inside, len.min(PAGE_BYTES - inside))
+}

@@ -1,0 +1,174 @@
+//! [`PowerDevice`]: a device in memory with a volatile write cache, that remembers all it was asked in order.
+//!
+//! Invariants:
+//! - A request is *completed* when its submitter has reaped it, not before: only then may anybody rely on it.
+//! - Completions come in any order, and as late as the submitter's waiting allows, by the seed.
+//! - While it runs it reads as written. What it would hold without power is the [`Record`]'s to say.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use throughline_device::{
+    BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Op, Queue, Request,
+};
+
+use super::image::Image;
+use super::record::{Change, Event, Record};
+
+/// A device that can lose its power at any moment.
+pub struct PowerDevice {
+    info: DeviceInfo,
+    base: Image,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    now: Image,
+    events: Vec<Event>,
+    random: fastrand::Rng,
+}
+
+impl PowerDevice {
+    /// A device with `base` on it, durably. The seed decides over the order of completions.
+    pub fn new(base: Image, seed: u64) -> PowerDevice {
+        let info = DeviceInfo {
+            name: "a device that may lose power".into(),
+            kind: DeviceKind::Memory,
+            engine: "memory",
+            direct: true,
+            read_only: false,
+            limits: Limits::default(),
+        };
+        let state = State {
+            now: base.clone(),
+            events: Vec::new(),
+            random: fastrand::Rng::with_seed(seed),
+        };
+        PowerDevice {
+            info,
+            base,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// How much has happened so far: a position of [`Record`].
+    pub fn position(&self) -> usize {
+        self.state.lock().events.len()
+    }
+
+    /// All that has happened so far.
+    pub fn record(&self) -> Record {
+        let events = self.state.lock().events.clone();
+        Record::new(self.base.clone(), events)
+    }
+
+    /// What it reads as now.
+    pub fn contents(&self) -> Image {
+        self.state.lock().now.clone()
+    }
+}
+
+impl BlockDevice for PowerDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.base.len_bytes()
+    }
+
+    fn open_queue(&self) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(PowerQueue {
+            limits: self.info.limits,
+            len_bytes: self.len_bytes(),
+            state: Arc::clone(&self.state),
+            waiting: Vec::new(),
+        }))
+    }
+}
+
+struct PowerQueue {
+    limits: Limits,
+    len_bytes: u64,
+    state: Arc<Mutex<State>>,
+    /// Done, and not yet told; with the number of the event of its submission, where it has one.
+    waiting: Vec<(Completion, Option<usize>)>,
+}
+
+impl State {
+    fn carry_out(&mut self, request: &mut Request) -> Option<usize> {
+        let mut at = request.offset_bytes();
+        let change = match request.op() {
+            Op::Read => {
+                for memory in request.slices_mut() {
+                    self.now.read(at, memory);
+                    at += memory.len() as u64;
+                }
+                return None;
+            }
+            Op::Flush => Change::Flush,
+            Op::Write => Change::Write {
+                offset: at,
+                bytes: request.slices().collect::<Vec<_>>().concat().into(),
+                fua: request.fua(),
+            },
+            Op::WriteZeroes => Change::Write {
+                offset: at,
+                bytes: vec![0; request.len_bytes() as usize].into(),
+                fua: false,
+            },
+            Op::Discard => Change::Discard {
+                offset: at,
+                bytes: vec![0; request.len_bytes() as usize].into(),
+            },
+        };
+        if let Some((offset, bytes)) = change.content() {
+            self.now.write(offset, bytes);
+        }
+        self.events.push(Event::Submitted(change));
+        Some(self.events.len() - 1)
+    }
+}
+
+impl Queue for PowerQueue {
+    fn submit(&mut self, mut request: Request) {
+        let admitted = self.limits.admit_strictly(&request, self.len_bytes);
+        let submitted = match &admitted {
+            Ok(()) => self.state.lock().carry_out(&mut request),
+            Err(_) => None,
+        };
+        let completion = Completion {
+            request,
+            result: admitted,
+        };
+        self.waiting.push((completion, submitted));
+    }
+
+    fn kick(&mut self) {}
+
+    fn reap(&mut self, wait_for: usize, done: &mut Vec<Completion>) {
+        let mut state = self.state.lock();
+        let all = self.waiting.len();
+        let mut n = wait_for.min(all);
+        if n < all && state.random.bool() {
+            n = state.random.usize(n..=all);
+        }
+        for _ in 0..n {
+            let which = state.random.usize(..self.waiting.len());
+            let (completion, submitted) = self.waiting.swap_remove(which);
+            if let Some(number) = submitted {
+                state.events.push(Event::Completed(number));
+            }
+            done.push(completion);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn depth(&self) -> usize {
+        self.limits.queue_depth.max(1) as usize
+    }
+}

@@ -1,0 +1,358 @@
+//! [`Record`]: what a device was asked, and from it what it may hold when the power goes.
+//!
+//! ```text
+//!  position   0   1   2   3   4   5   6 ...        a cut at 5 lets 0 to 4 have happened
+//!  event      W0  W1  C0  F   C3  W5
+//!                         └───┘ durable from here on: W0, completed before the flush was submitted
+//! ```
+//!
+//! Invariants:
+//! - A write is durable once it completed with FUA, or a flush submitted after its completion has completed. Of all
+//!   others any sectors may be on the medium and any not, where they overlap in any order that their submissions and
+//!   completions allow. A discard is never durable: its range holds zeros or what it held.
+//! - A state is a function of the record and the [`Cut`], of nothing else.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::image::Image;
+
+/// Bytes that a device writes as a whole, or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// What a request that is no read does.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Writes.
+    Write {
+        /// Where.
+        offset: u64,
+        /// What.
+        bytes: Arc<[u8]>,
+        /// Whether it is durable once completed.
+        fua: bool,
+    },
+    /// Throws away.
+    Discard {
+        /// Where.
+        offset: u64,
+        /// Zeros.
+        bytes: Arc<[u8]>,
+    },
+    /// Makes durable what was completed before.
+    Flush,
+}
+
+impl Change {
+    /// What it puts where.
+    pub(super) fn content(&self) -> Option<(u64, &[u8])> {
+        match self {
+            Change::Write { offset, bytes, .. } | Change::Discard { offset, bytes } => {
+                Some((*offset, bytes))
+            }
+            Change::Flush => None,
+        }
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A request was submitted.
+    Submitted(Change),
+    /// The request that was submitted by the event of this number was seen to be done.
+    Completed(usize),
+}
+
+/// When the power goes, and what of the volatile cache is on the medium then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cut {
+    /// Events that have happened.
+    pub at: usize,
+    /// What becomes of the writes that are not durable.
+    pub keep: Keep,
+}
+
+/// What is kept of writes that are not durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// None.
+    Nothing,
+    /// All, in the order of submission.
+    Everything,
+    /// Some, some torn, by the seed.
+    Some(u64),
+}
+
+/// What a device had on it, and all that it was asked since.
+#[derive(Clone)]
+pub struct Record {
+    base: Image,
+    events: Vec<Event>,
+    /// For each event that submitted a write: from which position on it is durable.
+    durable_from: Vec<usize>,
+    /// For each event that submitted one: the event that completed it, or the end.
+    completed: Vec<usize>,
+    /// What never tears.
+    whole: Range<u64>,
+}
+
+impl Record {
+    pub(super) fn new(base: Image, events: Vec<Event>) -> Record {
+        let mut completed = vec![events.len(); events.len()];
+        for (at, event) in events.iter().enumerate() {
+            if let Event::Completed(number) = event {
+                completed[*number] = at;
+            }
+        }
+        let mut record = Record {
+            base,
+            durable_from: vec![usize::MAX; events.len()],
+            completed,
+            events,
+            whole: 0..0,
+        };
+        record.find_durable();
+        record
+    }
+
+    fn find_durable(&mut self) {
+        let mut flushes: Vec<(usize, usize)> = Vec::new(); // submitted, completed
+        for (at, event) in self.events.iter().enumerate() {
+            if matches!(event, Event::Submitted(Change::Flush)) {
+                flushes.push((at, self.completed[at]));
+            }
+        }
+        // The earliest completion of the flushes submitted from each one on.
+        let mut earliest = usize::MAX;
+        for flush in flushes.iter_mut().rev() {
+            earliest = earliest.min(flush.1);
+            flush.1 = earliest;
+        }
+        for (at, event) in self.events.iter().enumerate() {
+            let Event::Submitted(Change::Write { fua, .. }) = event else {
+                continue;
+            };
+            let done = self.completed[at];
+            let next = flushes.partition_point(|(submitted, _)| *submitted < done);
+            let by_flush = flushes.get(next).map_or(usize::MAX, |(_, by)| *by);
+            let by = if *fua { by_flush.min(done) } else { by_flush };
+            if by < self.events.len() {
+                self.durable_from[at] = by + 1;
+            }
+        }
+    }
+
+    /// This range is written as a whole or not at all, as disks do with more than a sector: for a superblock whose checksum
+    /// is in its second sector, and which small volumes have no copy of.
+    #[must_use]
+    pub fn with_whole(mut self, range: Range<u64>) -> Record {
+        self.whole = range;
+        self
+    }
+
+    /// What was on the device at the beginning.
+    pub fn base(&self) -> &Image {
+        &self.base
+    }
+
+    /// The last position: nothing happened behind it.
+    pub fn end(&self) -> usize {
+        self.events.len()
+    }
+
+    /// All that happened.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The positions right behind the completion of a flush or of a write with FUA.
+    pub fn barriers(&self) -> Vec<usize> {
+        let barrier = |number: &usize| match &self.events[*number] {
+            Event::Submitted(Change::Flush) => true,
+            Event::Submitted(Change::Write { fua, .. }) => *fua,
+            _ => false,
+        };
+        let behind = self
+            .events
+            .iter()
+            .enumerate()
+            .filter_map(|(at, event)| match event {
+                Event::Completed(number) if barrier(number) => Some(at + 1),
+                _ => None,
+            });
+        behind.collect()
+    }
+
+    /// What makes the states of this record, fastest if they are asked for in ascending order.
+    pub fn states(&self) -> States<'_> {
+        States {
+            record: self,
+            settled: 0,
+            image: self.base.clone(),
+            last: 0,
+        }
+    }
+}
+
+/// Makes crash states.
+pub struct States<'a> {
+    record: &'a Record,
+    /// All events before this are in `image`.
+    settled: usize,
+    image: Image,
+    /// The position of the last cut.
+    last: usize,
+}
+
+/// One write, on its way to the medium.
+struct Landing<'a> {
+    at: usize,
+    offset: u64,
+    bytes: &'a [u8],
+    durable: bool,
+}
+
+impl States<'_> {
+    /// What is on the medium.
+    ///
+    /// # Panics
+    /// If the cut is behind the end.
+    pub fn state(&mut self, cut: Cut) -> Image {
+        assert!(cut.at <= self.record.end());
+        self.settle(cut.at);
+        let mut landings = self.pending(cut.at);
+        let mut image = self.image.clone();
+        let mut random = match cut.keep {
+            Keep::Some(seed) => fastrand::Rng::with_seed(seed),
+            _ => fastrand::Rng::with_seed(0),
+        };
+        if matches!(cut.keep, Keep::Some(_)) {
+            // Overlapping writes land in any order that can have been.
+            for landing in &mut landings {
+                let done = self.record.completed[landing.at].min(cut.at);
+                landing.at = random.usize(landing.at..=done);
+            }
+            landings.sort_by_key(|landing| landing.at);
+        }
+        let volatile = landings.iter().filter(|landing| !landing.durable).count();
+        let mut kept = Kept::new(cut.keep, volatile, &mut random);
+        for landing in &landings {
+            let fate = match landing.durable {
+                true => Fate::Whole,
+                false => kept.next(&mut random),
+            };
+            match fate {
+                Fate::Whole => image.write(landing.offset, landing.bytes),
+                Fate::Lost => {}
+                Fate::Torn => tear(&mut image, landing, &self.record.whole, &mut random),
+            }
+        }
+        image
+    }
+
+    /// Writes that are not in the image, before `at`.
+    fn pending(&self, at: usize) -> Vec<Landing<'_>> {
+        let submitted = |number: usize| match &self.record.events[number] {
+            Event::Submitted(change) => {
+                let (offset, bytes) = change.content()?;
+                Some(Landing {
+                    at: number,
+                    offset,
+                    bytes,
+                    durable: self.record.durable_from[number] <= at,
+                })
+            }
+            Event::Completed(_) => None,
+        };
+        (self.settled..at).filter_map(submitted).collect()
+    }
+
+    /// Puts into the image the longest prefix of writes that are all durable at `at`, in the order of submission.
+    fn settle(&mut self, at: usize) {
+        let record = self.record;
+        if at < self.last {
+            (self.settled, self.image) = (0, record.base.clone());
+        }
+        self.last = at;
+        for number in self.settled..at {
+            if let Event::Submitted(change) = &record.events[number]
+                && let Some((offset, bytes)) = change.content()
+            {
+                if record.durable_from[number] > at {
+                    return;
+                }
+                self.image.write(offset, bytes);
+            }
+            self.settled = number + 1;
+        }
+    }
+}
+
+enum Fate {
+    Whole,
+    Torn,
+    Lost,
+}
+
+/// Who is kept: the patterns that bugs hide from at random, and random ones.
+enum Kept {
+    All,
+    None,
+    /// All but this one.
+    AllBut(usize, usize),
+    /// This one alone.
+    Only(usize, usize),
+    /// So many of a hundred are kept whole; of the others half torn.
+    Some(u8),
+}
+
+impl Kept {
+    fn new(keep: Keep, volatile: usize, random: &mut fastrand::Rng) -> Kept {
+        match keep {
+            Keep::Nothing => Kept::None,
+            Keep::Everything => Kept::All,
+            Keep::Some(_) => match random.u8(..8) {
+                0 | 1 => Kept::AllBut(0, random.usize(..volatile.max(1))),
+                2 => Kept::Only(0, random.usize(..volatile.max(1))),
+                _ => Kept::Some([10, 50, 50, 90][random.usize(..4)]),
+            },
+        }
+    }
+
+    fn next(&mut self, random: &mut fastrand::Rng) -> Fate {
+        let (kept, whole_or_lost) = match self {
+            Kept::All => (true, true),
+            Kept::None => (false, true),
+            Kept::AllBut(at, but) => {
+                *at += 1;
+                (*at - 1 != *but, random.bool())
+            }
+            Kept::Only(at, only) => {
+                *at += 1;
+                (*at - 1 == *only, true)
+            }
+            Kept::Some(in_100) => (random.u8(..100) < *in_100, random.bool()),
+        };
+        match (kept, whole_or_lost) {
+            (true, _) => Fate::Whole,
+            (false, true) => Fate::Lost,
+            (false, false) => Fate::Torn,
+        }
+    }
+}
+
+fn tear(image: &mut Image, landing: &Landing<'_>, whole: &Range<u64>, random: &mut fastrand::Rng) {
+    let whole_kept = random.bool();
+    for (index, sector) in landing.bytes.chunks(SECTOR_BYTES).enumerate() {
+        let at = landing.offset + (index * SECTOR_BYTES) as u64;
+        let kept = random.bool();
+        if if whole.contains(&at) {
+            whole_kept
+        } else {
+            kept
+        } {
+            image.write(at, sector);
+        }
+    }
+}
