@@ -271,7 +271,7 @@ fn sleep<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State
 }
 
 /// Does a request from beginning to end on this thread.
-fn carry_out(file: &HostFile, request: Request) -> Completion {
+pub(super) fn carry_out(file: &HostFile, request: Request) -> Completion {
     let mut transfer = Transfer::new(request);
     loop {
         let offset = transfer.offset_bytes();

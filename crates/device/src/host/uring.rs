@@ -9,6 +9,10 @@
 //!
 //! The file is registered with the ring, so that a request does not count its references to it, which all
 //! threads would share.
+//!
+//! A flush, or a write that is to survive a power loss, always blocks in the kernel, which hands it from the ring to a
+//! worker of its own. Where one is all there is to wait for, the waiting thread makes the same call itself: the same
+//! promise without two switches of threads, of which a commit of a journal would pay twice. (`alone`)
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,6 +24,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
 use super::file::HostFile;
+use super::threads::carry_out;
 use super::transfer::{Step, Transfer};
 use crate::request::Segments;
 use crate::{Completion, Op, Queue, Request};
@@ -75,6 +80,8 @@ pub(super) struct UringQueue {
     registered: bool,
     slots: Box<[Slot]>,
     free: Vec<usize>,
+    /// What blocks, with nothing else in flight. It goes to the ring if it is not waited for next.
+    alone: Option<Request>,
     /// Entries pushed whose completions were not taken.
     on_ring: usize,
     /// Finished, and not reaped.
@@ -107,11 +114,34 @@ impl UringQueue {
             registered,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
+            alone: None,
             on_ring: 0,
             ready: Vec::with_capacity(depth),
             refusals: 0,
             broken: None,
         }
+    }
+
+    /// Lets go of what was held back: it goes to the ring as others do.
+    fn release_alone(&mut self) {
+        if let Some(request) = self.alone.take() {
+            self.take_slot(request);
+        }
+    }
+
+    /// Gives a request a slot, and waits for one if there is none free.
+    fn take_slot(&mut self, request: Request) {
+        if request.op() == Op::Discard && self.file.fallocate_mode(Op::Discard).is_none() {
+            // An ioctl: the ring has none.
+            return self.ready.push(carry_out(&self.file, request));
+        }
+        while self.free.is_empty() {
+            self.enter(1);
+            self.collect();
+        }
+        let index = self.free.pop().expect("one is free");
+        self.slots[index].transfer = Some(Transfer::new(request));
+        self.push(index);
     }
 
     /// Puts the slot's next call on the ring.
@@ -273,32 +303,16 @@ impl Queue for UringQueue {
             });
             return;
         }
-        let mut transfer = Transfer::new(request);
-        let (op, offset, len) = (
-            transfer.request.op(),
-            transfer.offset_bytes(),
-            transfer.request.len_bytes(),
-        );
-        if op == Op::Discard && self.file.fallocate_mode(op).is_none() {
-            let result = loop {
-                let result = self.file.clear(op, offset, len).map(|()| 0);
-                if let Step::Finished(result) = transfer.advance(&self.file, result) {
-                    break result;
-                }
-            };
-            self.ready.push(transfer.finish(result));
+        self.release_alone();
+        if blocks(&request) && self.in_flight() == 0 {
+            self.alone = Some(request);
             return;
         }
-        while self.free.is_empty() {
-            self.enter(1);
-            self.collect();
-        }
-        let index = self.free.pop().expect("one is free");
-        self.slots[index].transfer = Some(transfer);
-        self.push(index);
+        self.take_slot(request);
     }
 
     fn kick(&mut self) {
+        self.release_alone();
         if !self.ring.submission().is_empty() {
             self.enter(0);
         }
@@ -306,6 +320,11 @@ impl Queue for UringQueue {
 
     fn reap(&mut self, wait_for: usize, done: &mut Vec<Completion>) {
         let wait_for = wait_for.min(self.in_flight());
+        if wait_for > 0
+            && let Some(request) = self.alone.take()
+        {
+            self.ready.push(carry_out(&self.file, request));
+        }
         self.collect();
         if wait_for == 0 && self.ring.submission().taskrun() {
             self.enter(0); // finished work that only an enter brings in
@@ -320,7 +339,7 @@ impl Queue for UringQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len() + self.ready.len()
+        self.slots.len() - self.free.len() + self.ready.len() + usize::from(self.alone.is_some())
     }
 
     fn depth(&self) -> usize {
@@ -328,8 +347,14 @@ impl Queue for UringQueue {
     }
 }
 
+/// Whether the kernel would hand it to a worker: a flush waits, and so does a write with one behind it.
+fn blocks(request: &Request) -> bool {
+    request.op() == Op::Flush || request.fua()
+}
+
 impl Drop for UringQueue {
     fn drop(&mut self) {
+        self.release_alone();
         while self.on_ring > 0 {
             self.enter(1);
             self.collect();
@@ -347,6 +372,50 @@ mod tests {
     use super::*;
     use crate::{EngineChoice, OpenOptions, Segment, scope};
 
+    fn queue(file: &tempfile::NamedTempFile, ring: IoUring) -> UringQueue {
+        let info = OpenOptions::new()
+            .engine(EngineChoice::Threads)
+            .open(file.path())
+            .unwrap()
+            .info()
+            .clone();
+        let host = HostFile::new(file.reopen().unwrap(), info, 65536);
+        UringQueue::new(ring, Arc::new(host))
+    }
+
+    /// What blocks is held back until it is known whether it is waited for, and never longer.
+    #[test]
+    fn what_blocks_stays_off_the_ring_while_it_is_alone() {
+        let Ok(ring) = probe() else {
+            return eprintln!("skipped: no io_uring");
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(65536).unwrap();
+        let mut queue = queue(&file, ring);
+        let flush = || Request::range(0, 0, Op::Flush, 0, 0);
+        let mut done = Vec::new();
+        queue.submit(flush());
+        assert_eq!((queue.on_ring, queue.in_flight()), (0, 1));
+        queue.reap(1, &mut done);
+        assert_eq!((done.len(), queue.in_flight()), (1, 0));
+        // Not waited for next: told to go, looked at, or followed by another.
+        queue.submit(flush());
+        queue.kick();
+        assert_eq!((queue.on_ring, queue.in_flight()), (1, 1));
+        queue.reap(1, &mut done);
+        queue.submit(flush());
+        queue.reap(0, &mut done);
+        assert!(queue.alone.is_none());
+        queue.reap(1, &mut done);
+        queue.submit(flush());
+        queue.submit(flush());
+        assert_eq!((queue.on_ring, queue.in_flight()), (2, 2));
+        queue.submit(flush());
+        queue.reap(3, &mut done);
+        assert_eq!((done.len(), queue.in_flight()), (6, 0));
+        assert!(done.iter().all(|one| one.result.is_ok()));
+    }
+
     /// Whatever becomes of the ring, requests come back.
     #[test]
     fn a_ring_that_is_lost_fails_its_requests() {
@@ -355,14 +424,7 @@ mod tests {
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(65536).unwrap();
-        let info = OpenOptions::new()
-            .engine(EngineChoice::Threads)
-            .open(file.path())
-            .unwrap()
-            .info()
-            .clone();
-        let host = HostFile::new(file.reopen().unwrap(), info, 65536);
-        let mut queue = UringQueue::new(ring, Arc::new(host));
+        let mut queue = queue(&file, ring);
         let mut memory = [0; 8192];
         let (mut done, mut later) = (Vec::new(), Vec::new());
         let (first, second) = memory.split_at_mut(4096);
