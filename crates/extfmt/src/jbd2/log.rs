@@ -283,7 +283,8 @@ pub struct Commit {
 }
 
 impl JournalFormat {
-    /// Reads a commit block (its header is known) and checks its checksum, version 2 or 3.
+    /// Reads a commit block (its header is known) and checks its checksum, version 2 or 3. One of version 1 is the
+    /// transaction's, and the caller's to check.
     pub fn read_commit(&self, block: &[u8]) -> Result<Commit> {
         let (commit, _) = CommitHeader::ref_from_prefix(block)
             .map_err(|_| Corrupt::new("commit block is cut short"))?;
@@ -295,7 +296,13 @@ impl JournalFormat {
                 "commit block checksum is {found:#010x}, should be {right:#010x}"
             );
         }
-        let is_crc32 = commit.h_chksum_type == CHECKSUM_CRC32 && commit.h_chksum_size == 4;
+        let sum = (commit.h_chksum_type, commit.h_chksum_size);
+        let is_crc32 = sum == (CHECKSUM_CRC32, 4);
+        ensure!(
+            self.csum != JournalCsum::V1 || is_crc32 || (sum, found) == ((0, 0), 0),
+            "commit block has a checksum of unknown type {}",
+            commit.h_chksum_type
+        );
         Ok(Commit {
             time: (commit.h_commit_sec.get(), commit.h_commit_nsec.get()),
             crc32: (self.csum == JournalCsum::V1 && is_crc32).then_some(found),

@@ -22,7 +22,7 @@ const BATCH_BYTES: usize = 4 << 20;
 impl Log<'_> {
     /// Writes every block of `replay` home, ascending, and flushes.
     pub(super) fn write_home(&self, replay: &Replay) -> Result<()> {
-        let size = self.block_bytes as usize;
+        let size = self.block_bytes() as usize;
         for batch in replay.blocks().chunks((BATCH_BYTES / size).max(1)) {
             self.copy_home(batch)?;
         }
@@ -30,7 +30,7 @@ impl Log<'_> {
     }
 
     fn copy_home(&self, batch: &[ReplayBlock]) -> Result<()> {
-        let size = self.block_bytes as usize;
+        let size = self.block_bytes() as usize;
         let mut copies = vec![0; size * batch.len()];
         let mut pieces = Vec::with_capacity(batch.len());
         for (block, piece) in batch.iter().zip(copies.chunks_mut(size)) {

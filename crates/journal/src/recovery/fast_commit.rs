@@ -14,8 +14,12 @@ use crate::error::{Error, Result};
 /// is `next_sequence`. Older ones are left over from before a full commit, and mean nothing.
 pub(crate) fn refuse_live(log: &Log<'_>, next_sequence: u32) -> Result<()> {
     // The block between the log and the area is not used.
-    let first = log.last.saturating_add(1);
-    if !log.incompat.contains(JournalIncompat::FAST_COMMIT) || first >= log.fc_end {
+    let first = log.geometry.end.saturating_add(1);
+    let end = log
+        .geometry
+        .end
+        .saturating_add(log.geometry.fast_commit_blocks);
+    if !log.geometry.incompat.contains(JournalIncompat::FAST_COMMIT) || first >= end {
         return Ok(());
     }
     let bytes = log.read(first, 1)?;

@@ -4,7 +4,7 @@
 //!  superblock ─► log: where it starts, which features          (log.rs)
 //!       │
 //!       ▼
-//!  descriptor, data..., revoke, commit ─► transactions          (blocks.rs parses, scan.rs walks)
+//!  descriptor, data..., revoke, commit ─► transactions          (extfmt parses, scan.rs walks)
 //!       │ each committed transaction: its blocks enter the map, its revokes leave it
 //!       ▼
 //!  Replay: block of the file system ─► place of its newest committed copy in the journal
@@ -26,7 +26,6 @@
 //! - Every checksum the journal's features promise is verified, data blocks included.
 
 mod apply;
-mod blocks;
 mod fast_commit;
 mod log;
 mod scan;
@@ -111,13 +110,8 @@ pub fn recover(
     runs: &[JournalRun],
 ) -> Result<Replay> {
     let log = log::Log::open(disk, block_bytes, fs_blocks, runs)?;
-    if log.start == 0 {
-        let (next_sequence, recorded_errno) = (log.sequence, log.recorded_errno);
-        return Ok(Replay {
-            next_sequence,
-            recorded_errno,
-            ..Replay::default()
-        });
+    if log.geometry.start.is_none() {
+        return Ok(scan::nothing(&log));
     }
     let replay = scan::scan(&log)?;
     fast_commit::refuse_live(&log, replay.next_sequence)?;
@@ -153,9 +147,9 @@ pub fn reset(
     replay: &Replay,
 ) -> Result<()> {
     let log = log::Log::open(disk, block_bytes, fs_blocks, runs)?;
-    match (log.start, log.recorded_errno) {
-        (0, 0) => Ok(()),
-        (0, _) => log.reset(log.sequence),
-        _ => log.reset(replay.next_sequence.wrapping_add(1)),
+    match (log.geometry.start, log.geometry.errno) {
+        (None, 0) => Ok(()),
+        (None, _) => log.reset(log.geometry.sequence),
+        (Some(_), _) => log.reset(replay.next_sequence.wrapping_add(1)),
     }
 }

@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::checksum::crc32_be;
-use throughline_extfmt::jbd2::{BlockType, JBD2_MAGIC, JournalIncompat};
-
-use super::blocks::{
-    commit_sum_is_right, data_is_right, good_commit, kind_of, revokes, tags, tail_is_right,
-    transaction_sum,
+use throughline_extfmt::jbd2::log::Tag;
+use throughline_extfmt::jbd2::{
+    BlockHeader, BlockType, JBD2_MAGIC, JournalCsum, JournalIncompat, TagFlags,
 };
+
 use super::log::Log;
 use super::{Replay, ReplayBlock};
 use crate::error::{Error, Result};
@@ -25,11 +24,7 @@ const MAX_REVOKES: usize = 16 << 20;
 pub(crate) fn scan(log: &Log<'_>) -> Result<Replay> {
     let mut walk = Walk::new(log);
     let mut newest: BTreeMap<FsBlock, ReplayBlock> = BTreeMap::new();
-    let mut replay = Replay {
-        next_sequence: log.sequence,
-        recorded_errno: log.recorded_errno,
-        ..Replay::default()
-    };
+    let mut replay = nothing(log);
     loop {
         match walk.transaction(replay.next_sequence)? {
             Outcome::Committed(transaction) => {
@@ -57,6 +52,16 @@ pub(crate) fn scan(log: &Log<'_>) -> Result<Replay> {
     Ok(replay)
 }
 
+/// What a log without transactions holds.
+pub(crate) fn nothing(log: &Log<'_>) -> Replay {
+    Replay {
+        next_sequence: log.geometry.sequence,
+        // Written as a negative number.
+        recorded_errno: log.geometry.errno.unsigned_abs(),
+        ..Replay::default()
+    }
+}
+
 /// How the walk over one transaction ended.
 enum Outcome {
     /// At its commit block, everything right.
@@ -77,6 +82,22 @@ struct Transaction {
     bad_data: Option<String>,
 }
 
+impl Transaction {
+    /// Checks a data block, and enters it into the sum of the transaction.
+    fn check_data(&mut self, log: &Log<'_>, tag: &Tag, sequence: u32, data: &[u8]) {
+        if log.format.csum == JournalCsum::V1 {
+            self.sum = crc32_be(self.sum, data);
+        } else if self.bad_data.is_none()
+            && log.format.data_checksum(sequence, data) != tag.checksum
+        {
+            self.bad_data = Some(format!(
+                "the copy of block {} has a wrong checksum",
+                tag.block
+            ));
+        }
+    }
+}
+
 struct Walk<'l, 'a> {
     log: &'l Log<'a>,
     /// The next block to visit.
@@ -92,8 +113,8 @@ impl<'l, 'a> Walk<'l, 'a> {
     fn new(log: &'l Log<'a>) -> Self {
         Self {
             log,
-            at: log.start,
-            left: log.last - log.first,
+            at: log.geometry.start.unwrap_or(log.geometry.first),
+            left: log.geometry.end - log.geometry.first,
             window: Vec::new(),
             window_start: 0,
         }
@@ -104,7 +125,7 @@ impl<'l, 'a> Walk<'l, 'a> {
         if self.left == 0 {
             return Ok(None);
         }
-        let (at, size) = (self.at, self.log.block_bytes as usize);
+        let (at, size) = (self.at, self.log.block_bytes() as usize);
         let held = (self.window.len() / size) as u32;
         if at < self.window_start || at - self.window_start >= held {
             self.window = self.log.read(at, self.log.window(at, self.left))?;
@@ -135,27 +156,25 @@ impl<'l, 'a> Walk<'l, 'a> {
             let Some((at, bytes)) = self.visit()? else {
                 return Ok(Outcome::End);
             };
-            match kind_of(bytes, sequence) {
+            match log.kind_of(bytes, sequence) {
                 Some(BlockType::Descriptor) => {
-                    if !tail_is_right(log, bytes) {
-                        return Ok(bad(sequence, at, "descriptor block has a wrong checksum"));
+                    if let Err(what) = log.format.verify_tail(bytes) {
+                        return Ok(bad(sequence, at, what));
                     }
-                    if log.commit_sums {
+                    if log.format.csum == JournalCsum::V1 {
                         transaction.sum = crc32_be(transaction.sum, bytes);
                     }
-                    let tags = tags(log, bytes);
+                    let tags: Vec<Tag> = log.format.tags(bytes).collect();
                     if let Some(end) = self.data(&mut transaction, sequence, &tags)? {
                         return Ok(end);
                     }
                 }
                 Some(BlockType::Revoke) => {
-                    if !tail_is_right(log, bytes) {
-                        return Ok(bad(sequence, at, "revoke block has a wrong checksum"));
+                    let tail = log.format.verify_tail(bytes);
+                    match tail.and_then(|()| log.format.revokes(bytes)) {
+                        Ok(records) => transaction.revokes.extend(records),
+                        Err(what) => return Ok(bad(sequence, at, what)),
                     }
-                    let Some(records) = revokes(log, bytes) else {
-                        return Ok(bad(sequence, at, "revoke block is longer than a block"));
-                    };
-                    transaction.revokes.extend(records);
                     if transaction.revokes.len() > MAX_REVOKES {
                         return Err(Error::Unsupported(format!(
                             "over {MAX_REVOKES} revokes in one transaction"
@@ -175,23 +194,15 @@ impl<'l, 'a> Walk<'l, 'a> {
         &mut self,
         transaction: &mut Transaction,
         sequence: u32,
-        tags: &[super::blocks::Tag],
+        tags: &[Tag],
     ) -> Result<Option<Outcome>> {
         let log = self.log;
         for tag in tags {
-            let at = if log.commit_sums || log.block_sums() {
+            let at = if log.sums_data() {
                 let Some((at, data)) = self.visit()? else {
                     return Ok(Some(Outcome::End));
                 };
-                if log.commit_sums {
-                    transaction.sum = crc32_be(transaction.sum, data);
-                }
-                if transaction.bad_data.is_none() && !data_is_right(log, tag, sequence, data) {
-                    transaction.bad_data = Some(format!(
-                        "the copy of block {} has a wrong checksum",
-                        tag.home
-                    ));
-                }
+                transaction.check_data(log, tag, sequence, data);
                 at
             } else {
                 let Some(at) = self.skip() else {
@@ -199,24 +210,24 @@ impl<'l, 'a> Walk<'l, 'a> {
                 };
                 at
             };
-            if tag.home.0 >= log.fs_blocks {
+            if tag.block.0 >= log.fs_blocks {
                 return Ok(Some(bad(
                     sequence,
                     at,
-                    format!("block {} is past the end of the volume", tag.home),
+                    format!("block {} is past the end of the volume", tag.block),
                 )));
             }
-            if log.holds(tag.home) {
+            if log.holds(tag.block) {
                 return Ok(Some(bad(
                     sequence,
                     at,
-                    format!("block {} is the journal's own", tag.home),
+                    format!("block {} is the journal's own", tag.block),
                 )));
             }
             transaction.blocks.push(ReplayBlock {
-                home: tag.home,
+                home: tag.block,
                 copy: log.place(at),
-                escaped: tag.escaped,
+                escaped: tag.flags.contains(TagFlags::ESCAPE),
             });
         }
         Ok(None)
@@ -226,7 +237,12 @@ impl<'l, 'a> Walk<'l, 'a> {
     /// torn. It had if a later block of the log commits it or a transaction after it. Where commits may overtake
     /// what they commit, nothing can be told apart, and the log just ends.
     fn refuse_if_committed(&mut self, sequence: u32, what: &str) -> Result<()> {
-        if self.log.incompat.contains(JournalIncompat::ASYNC_COMMIT) {
+        if self
+            .log
+            .geometry
+            .incompat
+            .contains(JournalIncompat::ASYNC_COMMIT)
+        {
             return Ok(());
         }
         let log = self.log;
@@ -234,7 +250,7 @@ impl<'l, 'a> Walk<'l, 'a> {
             // The magic number first: nearly every block is passed over with one look.
             if bytes.first_chunk() == Some(&JBD2_MAGIC.to_be_bytes())
                 && let Some(later) = good_commit(log, bytes)
-                && later.wrapping_sub(sequence) <= log.last
+                && later.wrapping_sub(sequence) <= log.geometry.end
             {
                 let text =
                     format!("{what}, and block {at} of the journal commits transaction {later}");
@@ -251,6 +267,13 @@ fn bad(sequence: u32, at: u32, what: impl std::fmt::Display) -> Outcome {
     ))
 }
 
+/// The sequence number of a commit block whose own sum, where it has one, is right.
+fn good_commit(log: &Log<'_>, bytes: &[u8]) -> Option<u32> {
+    let (kind, sequence) = BlockHeader::read(bytes)?;
+    let is_good = kind == BlockType::Commit && log.format.read_commit(bytes).is_ok();
+    is_good.then_some(sequence)
+}
+
 /// Judges a transaction whose commit block was reached.
 fn end_at_commit(
     log: &Log<'_>,
@@ -259,10 +282,11 @@ fn end_at_commit(
     at: u32,
     bytes: &[u8],
 ) -> Outcome {
-    if !commit_sum_is_right(log, bytes) {
-        return bad(sequence, at, "commit block has a wrong checksum");
-    }
-    if log.commit_sums && transaction_sum(bytes).is_some_and(|sum| sum != transaction.sum) {
+    let commit = match log.format.read_commit(bytes) {
+        Ok(commit) => commit,
+        Err(what) => return bad(sequence, at, what),
+    };
+    if commit.crc32.is_some_and(|sum| sum != transaction.sum) {
         return bad(
             sequence,
             at,
