@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use throughline_block::Disk;
+use throughline_extfmt::features::{Compat, Incompat};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, Superblock};
@@ -280,6 +281,28 @@ impl Fs {
         h.stop()
     }
 
+    /// With a journal: says in the superblock, past the journal, whether the journal has to be replayed. What was done
+    /// before is durable before, and this when it returns.
+    pub(crate) fn mark_recovery(&self, needed: bool) -> Result<()> {
+        if !self.geo.compat.contains(Compat::HAS_JOURNAL) {
+            return Ok(());
+        }
+        let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+        let mut incompat = sb.incompat();
+        incompat.set(Incompat::RECOVER, needed);
+        sb.s_feature_incompat.set(incompat.bits());
+        sb.update_checksum();
+        let unit = u64::from(self.disk.limits().logical_block_bytes.max(1));
+        let start = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % unit;
+        let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64).next_multiple_of(unit);
+        let mut bytes = vec![0; (end - start) as usize];
+        self.disk.read_at(start, &mut bytes)?;
+        let at = (SUPERBLOCK_OFFSET - start) as usize;
+        bytes[at..at + SUPERBLOCK_BYTES].copy_from_slice(sb.as_bytes());
+        self.disk.flush()?;
+        Ok(self.disk.write_at(start, &bytes, true)?)
+    }
+
     fn check_mmp(&self) -> Result<()> {
         self.mmp.get().map_or(Ok(()), MmpGuard::check)
     }
@@ -322,7 +345,8 @@ impl Fs {
                 sb.set_state(state);
                 self.orphans.leave(sb);
             })?;
-            Ok(self.journal.sync()?)
+            self.journal.shut_down()?;
+            self.mark_recovery(false)
         });
         let released = self.mmp.get().map_or(Ok(()), MmpGuard::release);
         result.and(released)

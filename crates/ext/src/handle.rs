@@ -5,7 +5,7 @@
 //! operation half-done, and the volume takes no more changes. One that changed nothing may be dropped.
 
 use throughline_extfmt::FsBlock;
-use throughline_journal::Journal;
+use throughline_journal::{Journal, Tid};
 
 use crate::error::Result;
 use crate::lock_order::{Place, Rank};
@@ -25,6 +25,11 @@ impl<'a> Handle<'a> {
             inner: journal.begin(credits)?,
             _place: place,
         })
+    }
+
+    /// The transaction that the change is in.
+    pub(crate) fn tid(&self) -> Tid {
+        self.inner.tid()
     }
 
     /// Changes a block's bytes, read first where they are not cached. `change` must not use the journal.

@@ -14,7 +14,8 @@ use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::{Geometry, Superblock};
 use throughline_fileio::PageCache;
-use throughline_journal::{Budget, Journal};
+use throughline_journal::recovery::JournalRun;
+use throughline_journal::{Budget, Journal, LogOptions};
 
 use crate::balloc::Balloc;
 use crate::dir::HashRules;
@@ -118,14 +119,32 @@ impl Fs {
         if access == Access::Write {
             check_writable(&disk, &sb, options)?;
         }
-        let fs = Self::assemble(disk, sb, geo, access, options)?;
-        if fs.access == Access::Write {
-            crate::replay::check_empty(&fs)?;
+        if access == Access::Write {
+            let log = Self::find_log(&disk, sb, geo.clone(), options)?;
+            let fs = Self::assemble(disk, sb, geo, access, options, log.as_deref())?;
             fs.start_writing(options)?;
-        } else if crate::replay::is_needed(&sb) {
+            return Ok(fs);
+        }
+        let fs = Self::assemble(disk, sb, geo, access, options, None)?;
+        if crate::replay::is_needed(&sb) {
             return Self::open_overlaid(&fs, options);
         }
         Ok(fs)
+    }
+
+    /// Where the blocks of the journal are, which holds nothing; `None` for a volume without one.
+    fn find_log(
+        disk: &Arc<Disk>,
+        sb: Superblock,
+        geo: Geometry,
+        options: &OpenOptions,
+    ) -> Result<Option<Vec<JournalRun>>> {
+        if !geo.compat.contains(Compat::HAS_JOURNAL) {
+            return Ok(None);
+        }
+        let fs = Self::assemble(Arc::clone(disk), sb, geo, Access::Read, options, None)?;
+        crate::replay::check_empty(&fs)?;
+        crate::replay::log_runs(&fs)
     }
 
     /// Opens the volume of `before`, whose journal needs recovery, as it will be after it.
@@ -134,7 +153,7 @@ impl Fs {
         let sb = read_superblock(&disk)?;
         let geo = sb.validate()?;
         check_length(&disk, &geo)?;
-        Self::assemble(disk, sb, geo, before.access.clone(), options)
+        Self::assemble(disk, sb, geo, before.access.clone(), options, None)
     }
 
     fn assemble(
@@ -143,15 +162,27 @@ impl Fs {
         geo: Geometry,
         access: Access,
         options: &OpenOptions,
+        log: Option<&[JournalRun]>,
     ) -> Result<Self> {
         let half = options.metadata_cache_bytes as u64 / 2;
         let budget = Budget {
             clean_bytes: half,
             dirty_bytes: half,
         };
-        let journal = match access {
-            Access::Write => Journal::without_journal(Arc::clone(&disk), geo.block_bytes, budget)?,
-            _ => Journal::read_only(Arc::clone(&disk), geo.block_bytes, budget)?,
+        let (on, bytes) = (Arc::clone(&disk), geo.block_bytes);
+        let journal = match (&access, log) {
+            (Access::Write, None) => {
+                Journal::without_journal(on, bytes, budget, options.commit_interval)?
+            }
+            (Access::Write, Some(runs)) => {
+                let log = LogOptions {
+                    commit_interval: options.commit_interval,
+                    checksums: geo.ro_compat.contains(RoCompat::METADATA_CSUM),
+                    bit64: geo.incompat.contains(Incompat::BIT64),
+                };
+                Journal::with_log(on, bytes, geo.blocks, runs, budget, &log)?
+            }
+            _ => Journal::read_only(on, bytes, budget)?,
         };
         Ok(Self {
             cache: PageCache::new(Arc::clone(&disk), &options.cache),
@@ -184,11 +215,15 @@ impl Fs {
             let guard = MmpGuard::take(self)?;
             self.mmp.get_or_init(|| guard);
         }
+        self.mark_recovery(true)?;
         if !self.life.state_at_open.contains(State::VALID) {
             self.recount()?;
         }
+        let has_log = self.geo.compat.contains(Compat::HAS_JOURNAL);
         self.write_super(|sb| {
-            sb.set_state(sb.state() - State::VALID);
+            if !has_log {
+                sb.set_state(sb.state() - State::VALID);
+            }
             sb.s_mnt_count.set(sb.s_mnt_count.get().saturating_add(1));
             sb.set_mtime(self.now().seconds.max(0).cast_unsigned());
             if let Some(place) = &options.last_mounted {

@@ -1,5 +1,7 @@
 //! How a volume is opened.
 
+use std::time::Duration;
+
 use throughline_fileio::CacheOptions;
 
 /// How a volume is opened. The default reads only.
@@ -14,6 +16,8 @@ pub struct OpenOptions {
     pub use_reserved: Option<bool>,
     /// Memory for cached metadata blocks, in bytes.
     pub metadata_cache_bytes: usize,
+    /// A change of metadata is committed after this time at the latest.
+    pub commit_interval: Duration,
     /// How file data is cached.
     pub cache: CacheOptions,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
@@ -27,6 +31,7 @@ impl Default for OpenOptions {
             allow_unclean: false,
             use_reserved: None,
             metadata_cache_bytes: 32 << 20,
+            commit_interval: Duration::from_secs(5),
             cache: CacheOptions::default(),
             last_mounted: None,
         }

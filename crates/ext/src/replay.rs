@@ -133,13 +133,20 @@ struct Found {
     replay: Replay,
 }
 
-/// What the internal journal holds; `None` where there is none.
-fn read(fs: &Fs) -> Result<Option<Found>> {
+/// Where the blocks of the internal journal are; `None` where there is none.
+pub(crate) fn log_runs(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
     let ino = InodeNumber(fs.superblock.lock().s_journal_inum.get());
     if !fs.geo.compat.contains(Compat::HAS_JOURNAL) || ino == InodeNumber::NONE {
         return Ok(None);
     }
-    let runs = runs(fs, ino).map_err(|e| e.in_inode(ino))?;
+    Ok(Some(runs(fs, ino).map_err(|e| e.in_inode(ino))?))
+}
+
+/// What the internal journal holds; `None` where there is none.
+fn read(fs: &Fs) -> Result<Option<Found>> {
+    let Some(runs) = log_runs(fs)? else {
+        return Ok(None);
+    };
     let replay = recover(&fs.disk, fs.geo.block_bytes, fs.geo.blocks, &runs)?;
     Ok(Some(Found { runs, replay }))
 }

@@ -2,14 +2,17 @@
 //! behind it.
 //!
 //! ```text
-//!            ┌───────── load ─────────┐            ┌── modify, create ──┐
-//!  (absent) ─┴─► Loading ──► clean ◄──┴── home ◄── writing ◄──── dirty ◄┘
-//!                              │ evicted, discarded        (discard waits while writing)
+//!                                   ┌── modify, create ──┐
+//!  (absent) ──► loading ──► clean ──┘                    ▼
+//!                             ▲                        dirty: in the running transaction
+//!                             │                          │ seal: a snapshot goes with the transaction
+//!                             └──── home ◄── pinned ◄────┘
 //! ```
 //!
 //! Invariants:
 //! - A [`Block`] never changes: whoever changes the buffer while a snapshot is alive changes a copy.
-//! - A buffer that is dirty, loading or being written stays in the cache; for one block there is one buffer.
+//! - A buffer that is dirty, loading or pinned by a transaction that is not home stays in the cache; for one block
+//!   there is one buffer.
 //! - A detached buffer has left the cache; whoever still finds it looks the block up again.
 
 use std::fmt;
@@ -80,7 +83,7 @@ pub(crate) struct Buffer {
     /// Set by every use, cleared by the clock that evicts.
     pub(crate) referenced: AtomicBool,
     state: Mutex<State>,
-    /// Told when a load or a write of this block ends.
+    /// Told when a load of this block ends.
     settled: Condvar,
 }
 
@@ -91,10 +94,10 @@ pub(crate) struct State {
     pub(crate) content: Option<Block>,
     /// Somebody reads it from the device right now.
     pub(crate) loading: bool,
-    /// Somebody writes it to the device right now.
-    pub(crate) writing: bool,
-    /// The content is newer than the device's.
+    /// The running transaction has changed the content.
     pub(crate) dirty: bool,
+    /// It was made in the running transaction, so nothing that is home refers to it yet.
+    pub(crate) fresh: bool,
     /// The content passed its check, or was made by us.
     pub(crate) verified: bool,
     /// The buffer left the cache.
@@ -134,7 +137,7 @@ impl Buffer {
         self.state.lock()
     }
 
-    /// Waits for the end of a load or a write; spurious returns are possible.
+    /// Waits for the end of a load; spurious returns are possible.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>) {
         self.settled.wait(state);
     }

@@ -4,8 +4,8 @@
 //! - A block has one buffer at a time: it enters under its shard's lock, and leaves under that lock only when
 //!   nobody else holds it (eviction) or marked detached (discard), so two callers never change two copies.
 //! - Loads of one block by many threads do one read; the others wait for it, holding no lock.
-//! - Clean bytes stay below the budget, except for what is in use at the moment. Dirty bytes are bounded by
-//!   whoever begins operations ([`crate::Journal::begin`]).
+//! - Clean bytes stay below the budget, except for what is in use at the moment. Pinned bytes are bounded by
+//!   whoever begins operations ([`crate::Journal::begin`]) and by the log.
 //! - Lock order: buffer → the shard's dirty set or its map. None is held across device I/O.
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +27,16 @@ const SHARDS: usize = 16;
 /// Eviction goes on until this part (1/n) of the budget is free again, so that not every load has to evict.
 const EVICT_SLACK: u64 = 32;
 
+/// A block of a sealed transaction.
+pub(crate) struct SealedBlock {
+    /// Held, so that the block stays in the cache until it is home.
+    pub(crate) buffer: Arc<Buffer>,
+    /// The block as the transaction left it.
+    pub(crate) content: Block,
+    /// Nothing that is home refers to it yet.
+    pub(crate) fresh: bool,
+}
+
 /// See the head of this file.
 pub(crate) struct Cache {
     disk: Arc<Disk>,
@@ -35,8 +45,10 @@ pub(crate) struct Cache {
     clean_budget_bytes: u64,
     shards: Box<[CachePadded<Shard>]>,
     resident_bytes: AtomicU64,
-    /// Bytes dirty or being written.
-    dirty_bytes: AtomicU64,
+    /// Blocks that the running transaction changed.
+    running_blocks: AtomicU64,
+    /// Bytes that are not home: of the running transaction and of those before it.
+    pinned_bytes: AtomicU64,
     /// Which shard the next eviction starts with.
     evict_hand: AtomicUsize,
 }
@@ -140,7 +152,8 @@ impl Cache {
             clean_budget_bytes,
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             resident_bytes: AtomicU64::new(0),
-            dirty_bytes: AtomicU64::new(0),
+            running_blocks: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
             evict_hand: AtomicUsize::new(0),
         }
     }
@@ -157,8 +170,12 @@ impl Cache {
         self.resident_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn dirty_bytes(&self) -> u64 {
-        self.dirty_bytes.load(Ordering::Relaxed)
+    pub(crate) fn running_blocks(&self) -> u64 {
+        self.running_blocks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
     }
 
     /// The byte offset of `block`, if all of it lies on the device.
@@ -242,7 +259,9 @@ impl Cache {
             if state.detached {
                 continue;
             }
+            let fresh = !state.dirty;
             self.mark_dirty(&buffer, &mut state);
+            state.fresh |= fresh;
             state.verified = true;
             let bytes = match &mut state.content {
                 Some(content) => content.make_zeroed(),
@@ -252,8 +271,8 @@ impl Cache {
         }
     }
 
-    /// Drops `block` from the cache, its changes with it. Waits while it is being read or written, so that
-    /// after the return nothing of it reaches the device any more.
+    /// Drops `block` from the cache, its changes in the running transaction with it. What transactions before it
+    /// hold of the block stays theirs.
     pub(crate) fn discard(&self, block: FsBlock) {
         let shard = self.shard(block);
         let found = shard
@@ -264,7 +283,7 @@ impl Cache {
             .map(|resident| Arc::clone(&resident.buffer));
         let Some(buffer) = found else { return };
         let mut state = buffer.lock();
-        while state.loading || state.writing {
+        while state.loading {
             buffer.wait(&mut state);
         }
         if state.detached {
@@ -274,33 +293,12 @@ impl Cache {
         if state.dirty {
             state.dirty = false;
             shard.dirty.lock().remove(&block);
-            self.dirty_bytes
-                .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
+            self.running_blocks.fetch_sub(1, Ordering::Relaxed);
+            self.unpin(1);
         }
         shard.residents.lock().remove(block);
         self.resident_bytes
             .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
-    }
-
-    /// [`Cache::discard`] for `len` blocks from `first`; its cost is that of the smaller of range and cache.
-    pub(crate) fn discard_range(&self, first: FsBlock, len: u64) {
-        let end = first.0.saturating_add(len);
-        if len.saturating_mul(u64::from(self.block_bytes)) <= self.resident_bytes() {
-            (first.0..end).for_each(|block| self.discard(FsBlock(block)));
-            return;
-        }
-        for shard in &self.shards {
-            let hit: Vec<FsBlock> = {
-                let residents = shard.residents.lock();
-                residents
-                    .ring
-                    .iter()
-                    .copied()
-                    .filter(|block| (first.0..end).contains(&block.0))
-                    .collect()
-            };
-            hit.into_iter().for_each(|block| self.discard(block));
-        }
     }
 
     /// Reads those of `blocks` that are not cached, in one batch. Errors are left to whoever needs the block.
@@ -325,50 +323,44 @@ impl Cache {
         self.fill(&wanted);
     }
 
-    /// The dirty buffers, ascending; they stay dirty, but out of the set, until [`Cache::start_write`].
-    pub(crate) fn take_dirty(&self) -> Vec<Arc<Buffer>> {
+    /// Takes what the running transaction changed, ascending, as it is now. The blocks stay pinned until
+    /// [`Cache::unpin`].
+    pub(crate) fn seal(&self) -> Vec<SealedBlock> {
         let mut taken = Vec::new();
         for shard in &self.shards {
             taken.extend(std::mem::take(&mut *shard.dirty.lock()).into_values());
         }
         taken.sort_unstable_by_key(|buffer| buffer.block);
+        self.running_blocks
+            .fetch_sub(taken.len() as u64, Ordering::Relaxed);
         taken
+            .into_iter()
+            .map(|buffer| {
+                let mut state = buffer.lock();
+                state.dirty = false;
+                let fresh = std::mem::take(&mut state.fresh);
+                let content = state.loaded_content().clone();
+                drop(state);
+                SealedBlock {
+                    buffer,
+                    content,
+                    fresh,
+                }
+            })
+            .collect()
     }
 
-    /// Marks a taken buffer as being written and returns what to write; `None` if it was discarded meanwhile.
-    pub(crate) fn start_write(&self, buffer: &Buffer) -> Option<Block> {
-        let mut state = buffer.lock();
-        if !state.dirty {
-            return None;
-        }
-        state.dirty = false;
-        state.writing = true;
-        state.content.clone()
-    }
-
-    /// Ends what [`Cache::start_write`] began: the buffer is clean, or dirty again if the write failed.
-    pub(crate) fn end_write(&self, buffer: &Arc<Buffer>, written: bool) {
-        let mut state = buffer.lock();
-        state.writing = false;
-        let bytes = u64::from(self.block_bytes);
-        if state.dirty || written {
-            // A change made meanwhile was counted on its own.
-            self.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        } else {
-            state.dirty = true;
-            self.shard(buffer.block)
-                .dirty
-                .lock()
-                .insert(buffer.block, Arc::clone(buffer));
-        }
-        drop(state);
-        buffer.settle();
+    /// Of what [`Cache::seal`] took, `blocks` are home, or will not have to go there.
+    pub(crate) fn unpin(&self, blocks: u64) {
+        self.pinned_bytes
+            .fetch_sub(blocks * u64::from(self.block_bytes), Ordering::Relaxed);
     }
 
     fn mark_dirty(&self, buffer: &Arc<Buffer>, state: &mut State) {
         if !state.dirty {
             state.dirty = true;
-            self.dirty_bytes
+            self.running_blocks.fetch_add(1, Ordering::Relaxed);
+            self.pinned_bytes
                 .fetch_add(u64::from(self.block_bytes), Ordering::Relaxed);
             self.shard(buffer.block)
                 .dirty
@@ -449,7 +441,7 @@ impl Cache {
 
     /// Drops clean blocks while there are more of them than the budget allows.
     pub(crate) fn evict(&self) {
-        let clean = || self.resident_bytes().saturating_sub(self.dirty_bytes());
+        let clean = || self.resident_bytes().saturating_sub(self.pinned_bytes());
         if clean() <= self.clean_budget_bytes {
             return;
         }

@@ -6,15 +6,19 @@
 //!   the volume is read-only until it is opened again.
 //! - A handle belongs to one thread; a thread has at most one.
 
+use std::sync::atomic::Ordering;
+
 use throughline_extfmt::{Corrupt, FsBlock};
 
-use crate::Journal;
-use crate::error::{Abort, Result};
+use crate::commit::Core;
+use crate::error::{Abort, Error, Result};
+use crate::tid::Tid;
 
 /// A running operation, from [`Journal::begin`].
 #[must_use = "an operation ends with `stop`"]
 pub struct Handle<'j> {
-    journal: &'j Journal,
+    core: &'j Core,
+    tid: Tid,
     /// Distinct blocks it may touch.
     credits: u32,
     /// The blocks it touched, ascending, each once. An operation touches few, so a sorted list is enough.
@@ -23,18 +27,19 @@ pub struct Handle<'j> {
 }
 
 impl<'j> Handle<'j> {
-    pub(crate) fn new(journal: &'j Journal, credits: u32) -> Self {
-        Self {
-            journal,
+    pub(crate) fn begin(core: &'j Core, credits: u32) -> Result<Self> {
+        Ok(Self {
+            tid: core.enter(credits)?,
+            core,
             credits,
             touched: Vec::new(),
             stopped: false,
-        }
+        })
     }
 
-    /// The journal it belongs to.
-    pub fn journal(&self) -> &'j Journal {
-        self.journal
+    /// The transaction it belongs to.
+    pub fn tid(&self) -> Tid {
+        self.tid
     }
 
     /// How many blocks more this handle may touch without [`Handle::extend`].
@@ -51,13 +56,12 @@ impl<'j> Handle<'j> {
     /// A device error of the read; [`crate::Error::Corrupt`] for a block that lies past the end of the device.
     pub fn modify<R>(&mut self, block: FsBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let touch = self.touch(block);
-        let journal = self.journal;
-        let changed = journal.cache.modify(
+        let changed = self.core.cache.modify(
             block,
             None::<fn(&[u8]) -> core::result::Result<(), Corrupt>>,
             change,
         );
-        self.settle(touch, changed)
+        self.settle(block, touch, changed)
     }
 
     /// [`Handle::modify`] of a block that may be unread yet: `check` runs first unless the block has passed one
@@ -72,8 +76,8 @@ impl<'j> Handle<'j> {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         let touch = self.touch(block);
-        let changed = self.journal.cache.modify(block, Some(check), change);
-        self.settle(touch, changed)
+        let changed = self.core.cache.modify(block, Some(check), change);
+        self.settle(block, touch, changed)
     }
 
     /// Makes `block` anew: `fill` sees zeroes, whatever was there before, and the device is not read.
@@ -84,27 +88,32 @@ impl<'j> Handle<'j> {
     /// [`crate::Error::Corrupt`] for a block that lies past the end of the device.
     pub fn create<R>(&mut self, block: FsBlock, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let touch = self.touch(block);
-        let created = self.journal.cache.create(block, fill);
-        self.settle(touch, created)
+        let created = self.core.cache.create(block, fill);
+        self.settle(block, touch, created)
     }
 
-    /// Says that `block` is metadata no more: it was freed. Its changes are dropped, and after the return nothing
-    /// of it reaches the device. Waits while it is being written.
+    /// Says that `block` is metadata no more: it was freed. Its changes in this transaction are dropped, and a replay
+    /// of the log leaves it alone from this transaction on. Transactions before this one may still write it, until this
+    /// one is durable: the block must not be used again before ([`crate::Journal::committed`]).
     pub fn forget(&mut self, block: FsBlock) {
         // It counts as a change: an operation that freed a block and ended half-way is half-done.
         if let Err(place) = self.touched.binary_search(&block) {
             self.touched.insert(place, block);
         }
-        self.journal.cache.discard(block);
+        self.core.cache.discard(block);
+        self.core.gate.revoke(block);
     }
 
     /// Asks for `credits` blocks more.
     ///
     /// # Errors
-    /// [`crate::Error::Aborted`] if the journal was stopped meanwhile. A journal that is full will say so here too: the
-    /// operation then has to come to a consistent end, stop, and begin again.
+    /// [`Error::Aborted`] if the journal was stopped meanwhile. [`Error::TransactionFull`] where the transaction is as
+    /// big as the log allows: the operation then has to come to a consistent end, stop, and begin again.
     pub fn extend(&mut self, credits: u32) -> Result<()> {
-        self.journal.check_alive()?;
+        self.core.check_alive()?;
+        if !self.core.gate.extend(&self.core.cache, credits) {
+            return Err(Error::TransactionFull);
+        }
         self.credits = self.credits.saturating_add(credits);
         Ok(())
     }
@@ -112,14 +121,16 @@ impl<'j> Handle<'j> {
     /// Ends the operation: all it changed is there, as a whole.
     ///
     /// # Errors
-    /// [`crate::Error::Aborted`] if the journal was stopped meanwhile: the operation will not reach the disk.
+    /// [`Error::Aborted`] if the journal was stopped meanwhile: the operation will not reach the disk.
     pub fn stop(mut self) -> Result<()> {
         self.stopped = true;
         let over = self.touched.len().saturating_sub(self.credits as usize);
         if over > 0 {
-            self.journal.note_overrun(over);
+            self.core
+                .credit_overruns
+                .fetch_add(over as u64, Ordering::Relaxed);
         }
-        self.journal.check_alive()
+        self.core.check_alive()
     }
 
     /// Enters `block` into the list; the place, if it was not there.
@@ -130,9 +141,11 @@ impl<'j> Handle<'j> {
     }
 
     /// Takes a touch back that changed nothing.
-    fn settle<R>(&mut self, touch: Option<usize>, result: Result<R>) -> Result<R> {
-        if let (Err(_), Some(place)) = (&result, touch) {
-            self.touched.remove(place);
+    fn settle<R>(&mut self, block: FsBlock, touch: Option<usize>, result: Result<R>) -> Result<R> {
+        match (&result, touch) {
+            (Ok(_), _) => self.core.gate.unrevoke(block),
+            (Err(_), Some(place)) => drop(self.touched.remove(place)),
+            (Err(_), None) => {}
         }
         result
     }
@@ -140,10 +153,12 @@ impl<'j> Handle<'j> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        if !self.stopped && !self.touched.is_empty() {
-            self.journal.abort(Abort::HalfDone {
+        let changed = !self.touched.is_empty();
+        if !self.stopped && changed {
+            self.core.abort(Abort::HalfDone {
                 blocks: self.touched.len(),
             });
         }
+        self.core.gate.leave(self.credits, changed);
     }
 }

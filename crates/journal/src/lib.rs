@@ -1,56 +1,69 @@
 //! Metadata buffers, transactions and recovery.
 //!
 //! [`Journal`] is the one face for all metadata of a volume: blocks are read through it, changed through the
-//! [`Handle`] of an operation, and made durable by [`Journal::sync`]. Without a journal on disk, blocks go home by
-//! themselves. [`recovery`] finds what a journal holds that is not home yet, and [`OverlayDevice`] shows an
-//! image as it will be after the replay, without touching it.
+//! [`Handle`] of an operation, and made durable by [`Journal::sync`]. [`recovery`] finds what a journal holds that is
+//! not home yet, and [`OverlayDevice`] shows an image as it will be after the replay, without touching it.
 //!
 //! ```text
-//!   read ─────────────► cache ◄───── modify, create, forget ── Handle ◄── begin
-//!                         │ dirty
+//!   read ─────────────► cache ◄───── modify, create, forget ── Handle ◄── begin          cache, buffer, handle
+//!                         │ changed in the running transaction                           gate
 //!                         ▼
-//!        sync, too many dirty ──► home: ascending, long bios, flush
+//!        sync, size, age: seal ─► log ─► committed ─► checkpoint ─► home                 commit, log, daemon
+//!                             └─► home, where there is no journal on disk                home
 //! ```
 //!
 //! Invariants:
-//! - Readers hold snapshots ([`Block`]); a change never shows through one.
-//! - The memory of the cache is bounded by its [`Budget`]: clean blocks are evicted, and `begin` writes dirty
-//!   ones home before there are too many.
+//! - Readers hold snapshots ([`Block`]); a change never shows through one. So a commit takes a transaction as it is,
+//!   and work goes on.
+//! - An operation is in one transaction, whole.
+//! - The memory of the cache is bounded by its [`Budget`] and the log: clean blocks are evicted, and `begin` commits a
+//!   transaction that is big enough.
 //! - The first failed metadata write, and an operation that ended half-way, stop all changes for good: later
 //!   [`Journal::begin`] and [`Journal::sync`] return why.
 #![forbid(unsafe_code)]
 
 mod buffer;
 mod cache;
+mod commit;
+mod daemon;
 mod error;
+mod gate;
 mod handle;
 mod home;
+mod log;
 mod overlay;
 pub mod recovery;
+mod tid;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use std::sync::OnceLock;
+use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_extfmt::{Corrupt, FsBlock};
 
 pub use buffer::Block;
 pub use error::{Abort, Error, Result};
 pub use handle::Handle;
-
+pub use log::{LogOptions, LogUse};
 pub use overlay::OverlayDevice;
+pub use tid::Tid;
 
 use cache::Cache;
-use home::Home;
+use commit::Core;
+use daemon::Daemon;
+use gate::{Gate, Limits};
+use log::Log;
+use recovery::JournalRun;
 
 /// What the metadata of a volume may take of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Clean blocks kept, in bytes. More only while they are in use at one moment.
     pub clean_bytes: u64,
-    /// Dirty blocks from which on a new operation first writes them home, in bytes. Operations already running
-    /// may add theirs.
+    /// Blocks changed in one transaction, in bytes: a new operation first commits one that has more. And as many that
+    /// are committed and not home: with more, a checkpoint begins.
     pub dirty_bytes: u64,
 }
 
@@ -66,12 +79,9 @@ impl Default for Budget {
 
 /// The metadata of one volume. See the crate's head.
 pub struct Journal {
-    cache: Cache,
-    home: Home,
-    budget: Budget,
-    read_only: bool,
-    aborted: OnceLock<Arc<Abort>>,
-    credit_overruns: AtomicU64,
+    core: Arc<Core>,
+    /// Gone after [`Journal::shut_down`], and where nothing is written.
+    daemon: Mutex<Option<Daemon>>,
 }
 
 /// How a [`Journal`] does.
@@ -83,24 +93,73 @@ pub struct Status {
     pub read_only: bool,
     /// Bytes of metadata in memory.
     pub resident_bytes: u64,
-    /// Those of them that are not on the device yet.
+    /// Bytes of metadata that are not home yet, in all versions that are kept.
     pub dirty_bytes: u64,
+    /// The newest durable transaction.
+    pub committed: Tid,
+    /// The journal on disk, where there is one.
+    pub log: Option<LogUse>,
     /// Blocks that operations touched beyond their credits. Anything but 0 is a bug of the layer above, which a
     /// journal on disk would have to refuse.
     pub credit_overruns: u64,
 }
 
 impl Journal {
-    /// The metadata of a volume without a journal, in blocks of `block_bytes` from the start of `disk`.
+    /// The metadata of a volume without a journal, in blocks of `block_bytes` from the start of `disk`. Changes go home
+    /// after `commit_interval` at the latest.
     ///
     /// A device that is read-only gives a journal that is.
     ///
     /// # Errors
     /// [`Error::Caller`] for a block size that is no power of two from 1 to 64 KiB; [`Error::Unsupported`] for one
-    /// below the device's logical block.
-    pub fn without_journal(disk: Arc<Disk>, block_bytes: u32, budget: Budget) -> Result<Self> {
+    /// below the device's logical block, and where the system gives no thread.
+    pub fn without_journal(
+        disk: Arc<Disk>,
+        block_bytes: u32,
+        budget: Budget,
+        commit_interval: Duration,
+    ) -> Result<Self> {
+        check_block_bytes(&disk, block_bytes)?;
         let read_only = disk.info().read_only;
-        Self::new(disk, block_bytes, budget, read_only)
+        let limits = Limits {
+            most: budget.dirty_bytes / u64::from(block_bytes),
+            hard: u64::MAX,
+            soft: true,
+        };
+        let cache = Cache::new(disk, block_bytes, budget.clean_bytes);
+        let core = Core::new(cache, Gate::new(Tid(1), limits), None, read_only);
+        Self::start(core, commit_interval)
+    }
+
+    /// The metadata of a volume of `fs_blocks` blocks with a journal in its blocks `runs`, which holds nothing that is
+    /// not home ([`recovery`] sees to that). It gets the features that a volume like this is written with.
+    ///
+    /// # Errors
+    /// As [`Journal::without_journal`]; [`Error::Caller`] for a journal that is not empty, [`Error::Unsupported`] for one
+    /// with unknown features or too small, [`Error::Corrupt`] for a damaged one; the device's.
+    pub fn with_log(
+        disk: Arc<Disk>,
+        block_bytes: u32,
+        fs_blocks: u64,
+        runs: &[JournalRun],
+        budget: Budget,
+        options: &LogOptions,
+    ) -> Result<Self> {
+        check_block_bytes(&disk, block_bytes)?;
+        let log = Log::open(
+            Arc::clone(&disk),
+            block_bytes,
+            fs_blocks,
+            runs,
+            budget.dirty_bytes,
+            options,
+        )?;
+        let gate = Gate::new(log.first_tid(), log.limits(budget.dirty_bytes));
+        let cache = Cache::new(disk, block_bytes, budget.clean_bytes);
+        Self::start(
+            Core::new(cache, gate, Some(log), false),
+            options.commit_interval,
+        )
     }
 
     /// Metadata for reading only: nothing is ever written.
@@ -108,39 +167,45 @@ impl Journal {
     /// # Errors
     /// As [`Journal::without_journal`].
     pub fn read_only(disk: Arc<Disk>, block_bytes: u32, budget: Budget) -> Result<Self> {
-        Self::new(disk, block_bytes, budget, true)
+        check_block_bytes(&disk, block_bytes)?;
+        let limits = Limits {
+            most: 0,
+            hard: 0,
+            soft: false,
+        };
+        let cache = Cache::new(disk, block_bytes, budget.clean_bytes);
+        Self::start(
+            Core::new(cache, Gate::new(Tid(1), limits), None, true),
+            Duration::MAX,
+        )
     }
 
-    fn new(disk: Arc<Disk>, block_bytes: u32, budget: Budget, read_only: bool) -> Result<Self> {
-        if !block_bytes.is_power_of_two() || !(1024..=65536).contains(&block_bytes) {
-            return Err(Error::Caller(
-                "the block size is no power of two from 1 to 64 KiB",
-            ));
-        }
-        let logical_bytes = disk.limits().logical_block_bytes;
-        if block_bytes < logical_bytes {
-            return Err(Error::Unsupported(format!(
-                "blocks of {block_bytes} bytes on a device whose logical block has {logical_bytes}"
-            )));
-        }
+    fn start(core: Core, commit_interval: Duration) -> Result<Self> {
+        let core = Arc::new(core);
+        let daemon = if core.read_only {
+            None
+        } else {
+            let signals = Arc::clone(&core.signals);
+            let daemon = Daemon::start(Arc::clone(&core), signals, commit_interval);
+            Some(
+                daemon
+                    .map_err(|e| Error::Unsupported(format!("no thread for the journal: {e}")))?,
+            )
+        };
         Ok(Self {
-            cache: Cache::new(disk, block_bytes, budget.clean_bytes),
-            home: Home::default(),
-            budget,
-            read_only,
-            aborted: OnceLock::new(),
-            credit_overruns: AtomicU64::new(0),
+            core,
+            daemon: Mutex::new(daemon),
         })
     }
 
     /// The block size, in bytes.
     pub fn block_bytes(&self) -> u32 {
-        self.cache.block_bytes()
+        self.core.cache.block_bytes()
     }
 
     /// The disk below.
     pub fn disk(&self) -> &Arc<Disk> {
-        self.cache.disk()
+        self.core.cache.disk()
     }
 
     /// A snapshot of `block`, from the cache or the device.
@@ -148,7 +213,7 @@ impl Journal {
     /// # Errors
     /// A device error; [`Error::Corrupt`] for a block that lies past the end of the device.
     pub fn read(&self, block: FsBlock) -> Result<Block> {
-        self.cache.read(
+        self.core.cache.read(
             block,
             None::<fn(&[u8]) -> core::result::Result<(), Corrupt>>,
         )
@@ -164,105 +229,136 @@ impl Journal {
         block: FsBlock,
         check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
     ) -> Result<Block> {
-        self.cache.read(block, Some(check))
+        self.core.cache.read(block, Some(check))
     }
 
     /// Reads those of `blocks` that are not cached in one batch of long bios, up to a quarter of the budget.
     /// A hint: it returns no error, whoever reads a block that failed gets it.
     pub fn readahead(&self, blocks: &[FsBlock]) {
-        self.cache.readahead(blocks);
+        self.core.cache.readahead(blocks);
     }
 
-    /// Drops `len` blocks from `first` from the cache, changed or not: for blocks that will hold data, which goes
-    /// past this cache. After the return nothing of them reaches the device. (Freed metadata is told by
-    /// [`Handle::forget`].)
-    pub fn discard_cached(&self, first: FsBlock, len: u64) {
-        self.cache.discard_range(first, len);
-    }
-
-    /// Begins an operation that will touch at most `credits` blocks, writing dirty blocks home first if there are
-    /// too many. A thread must not begin a second one before it stopped the first.
+    /// Begins an operation that will touch at most `credits` blocks ([`Journal::max_credits`]), after a commit if the
+    /// running transaction has no room for them. A thread must not begin a second one before it stopped the first.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], and [`Error::Aborted`] after a failure.
+    /// [`Error::ReadOnly`], and [`Error::Aborted`] after a failure; [`Error::Unsupported`] for more credits than the log
+    /// can ever take.
     pub fn begin(&self, credits: u32) -> Result<Handle<'_>> {
-        if self.read_only {
-            return Err(Error::ReadOnly);
+        Handle::begin(&self.core, credits)
+    }
+
+    /// The most credits that one operation may have: about half of the log; any number where there is no log.
+    pub fn max_credits(&self) -> u32 {
+        let limits = self.core.gate.limits();
+        if limits.soft {
+            u32::MAX
+        } else {
+            u32::try_from(limits.most).unwrap_or(u32::MAX)
         }
-        self.check_alive()?;
-        let dirty_bytes = self.cache.dirty_bytes();
-        if dirty_bytes > self.budget.dirty_bytes {
-            // One writes while the others go on, until they are twice over the limit.
-            let wait = dirty_bytes / 2 > self.budget.dirty_bytes;
-            self.latch(self.home.write_back(&self.cache, wait))?;
-        }
-        Ok(Handle::new(self, credits))
     }
 
     /// Makes everything durable that was done before the call: all metadata, and whatever data has been written
-    /// to the device.
+    /// to the device. Not while this thread has a handle: a commit waits for it.
     ///
     /// # Errors
     /// [`Error::Aborted`] now and for ever after a metadata write or a flush failed, or an operation ended
     /// half-way.
     pub fn sync(&self) -> Result<()> {
-        if self.read_only {
+        self.core.sync()
+    }
+
+    /// Makes the transaction `tid` durable, and whatever data has been written to the device. As [`Journal::sync`], but
+    /// later transactions may stay where they are.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`].
+    pub fn sync_through(&self, tid: Tid) -> Result<()> {
+        self.core.sync_through(tid)
+    }
+
+    /// Commits the running transaction, if anything is in it. Not while this thread has a handle.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`].
+    pub fn commit(&self) -> Result<()> {
+        if self.core.read_only {
             return Ok(());
         }
-        self.check_alive()?;
-        self.latch(self.home.sync(&self.cache))
+        self.core.commit(self.core.gate.tid())
+    }
+
+    /// The running transaction: whatever is done from now on is in it or in a later one.
+    pub fn running(&self) -> Tid {
+        self.core.gate.tid()
+    }
+
+    /// The newest durable transaction. What it and those before it freed may be used again.
+    pub fn committed(&self) -> Tid {
+        self.core.committed()
+    }
+
+    /// Commits, writes everything home and leaves an empty log; the journal's thread is gone then. Nothing may be changed
+    /// afterwards but for reading.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`]; the log then still holds what it held.
+    pub fn shut_down(&self) -> Result<()> {
+        drop(self.daemon.lock().take());
+        self.core.shut_down()
     }
 
     /// Stops all changes for good, because the layer above found a reason.
     pub fn refuse_changes(&self, reason: impl Into<String>) {
-        self.abort(Abort::Refused(reason.into()));
+        self.core.abort(Abort::Refused(reason.into()));
+    }
+
+    /// Records an error, a positive errno, in the journal on disk, where there is one, for whoever opens it next.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn record_error(&self, errno: u32) -> Result<()> {
+        match &self.core.log {
+            Some(log) => log.record_error(errno),
+            None => Ok(()),
+        }
     }
 
     /// Why no changes are taken any more, if that is so.
     pub fn aborted(&self) -> Option<Arc<Abort>> {
-        self.aborted.get().cloned()
+        self.core.aborted().cloned()
     }
 
-    /// Bytes of metadata that are not on the device yet.
+    /// Bytes of metadata that are not home yet.
     pub fn dirty_bytes(&self) -> u64 {
-        self.cache.dirty_bytes()
+        self.core.cache.pinned_bytes()
     }
 
     /// How it does.
     pub fn status(&self) -> Status {
         Status {
             aborted: self.aborted(),
-            read_only: self.read_only,
-            resident_bytes: self.cache.resident_bytes(),
-            dirty_bytes: self.cache.dirty_bytes(),
-            credit_overruns: self.credit_overruns.load(Ordering::Relaxed),
+            read_only: self.core.read_only,
+            resident_bytes: self.core.cache.resident_bytes(),
+            dirty_bytes: self.dirty_bytes(),
+            committed: self.committed(),
+            log: self.core.log.as_ref().map(Log::usage),
+            credit_overruns: self.core.credit_overruns.load(Ordering::Relaxed),
         }
     }
+}
 
-    fn check_alive(&self) -> Result<()> {
-        match self.aborted.get() {
-            Some(reason) => Err(Error::Aborted(Arc::clone(reason))),
-            None => Ok(()),
-        }
+fn check_block_bytes(disk: &Disk, block_bytes: u32) -> Result<()> {
+    if !block_bytes.is_power_of_two() || !(1024..=65536).contains(&block_bytes) {
+        return Err(Error::Caller(
+            "the block size is no power of two from 1 to 64 KiB",
+        ));
     }
-
-    fn latch(&self, written: throughline_block::Result<()>) -> Result<()> {
-        if let Err(error) = written {
-            self.abort(Abort::Write(error));
-        }
-        self.check_alive()
+    let logical_bytes = disk.limits().logical_block_bytes;
+    if block_bytes < logical_bytes {
+        return Err(Error::Unsupported(format!(
+            "blocks of {block_bytes} bytes on a device whose logical block has {logical_bytes}"
+        )));
     }
-
-    fn abort(&self, reason: Abort) {
-        if self.aborted.set(Arc::new(reason)).is_ok()
-            && let Some(reason) = self.aborted.get()
-        {
-            tracing::error!(%reason, "no more changes to the volume");
-        }
-    }
-
-    fn note_overrun(&self, blocks: usize) {
-        self.credit_overruns
-            .fetch_add(blocks as u64, Ordering::Relaxed);
-    }
+    Ok(())
 }

@@ -14,13 +14,16 @@ use throughline_testing::{Fault, FaultDevice};
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 2048;
 
+/// No commit by age.
+const NEVER: Duration = Duration::from_secs(3600);
+
 fn memory() -> Arc<dyn BlockDevice> {
     Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)))
 }
 
 fn journal_with(device: &Arc<dyn BlockDevice>, budget: Budget) -> Journal {
     let disk = Arc::new(Disk::new(Arc::clone(device)).unwrap());
-    Journal::without_journal(disk, BLOCK, budget).unwrap()
+    Journal::without_journal(disk, BLOCK, budget, NEVER).unwrap()
 }
 
 fn journal(device: &Arc<dyn BlockDevice>) -> Journal {
@@ -96,10 +99,10 @@ fn what_was_forgotten_does_not_reach_the_device() {
     let journal = journal(&device);
     put(&journal, 4, 0x44);
     put(&journal, 5, 0x55);
-    let mut handle = journal.begin(1).unwrap();
+    let mut handle = journal.begin(2).unwrap();
     handle.forget(FsBlock(4));
+    handle.forget(FsBlock(5));
     handle.stop().unwrap();
-    journal.discard_cached(FsBlock(5), 1_000_000);
     assert_eq!(journal.status().resident_bytes, 0);
     assert_eq!(journal.dirty_bytes(), 0);
     journal.sync().unwrap();
@@ -128,7 +131,9 @@ fn a_check_runs_once_per_load_and_again_while_it_fails() {
     read(true).unwrap();
     read(false).unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 3);
-    journal.discard_cached(FsBlock(9), 1);
+    let mut handle = journal.begin(1).unwrap();
+    handle.forget(FsBlock(9));
+    handle.stop().unwrap();
     read(true).unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 4);
 
@@ -204,7 +209,6 @@ fn blocks_past_the_end_are_corrupt_not_read() {
             "{block}"
         );
     }
-    journal.discard_cached(FsBlock(u64::MAX - 3), u64::MAX);
 }
 
 #[test]
@@ -258,7 +262,7 @@ fn a_read_only_journal_takes_no_changes() {
         let disk = Arc::new(Disk::new(Arc::clone(&device)).unwrap());
         assert!(
             matches!(
-                Journal::without_journal(disk, bytes, Budget::default()),
+                Journal::without_journal(disk, bytes, Budget::default(), NEVER),
                 Err(Error::Caller(_))
             ),
             "{bytes}"
@@ -364,10 +368,10 @@ fn a_failed_write_loses_nothing_in_memory() {
     }
 }
 
-/// A block that is forgotten while its old content is on the way to the device: `forget` returns when that has
-/// arrived, so that data written into the reused block afterwards stays.
+/// A block that is forgotten while its old content is on the way to the device: the transaction that freed it is
+/// durable only when that has arrived, so that data written into the reused block afterwards stays.
 #[test]
-fn forget_waits_for_a_write_on_its_way() {
+fn a_freed_block_is_free_when_nothing_of_it_is_on_its_way() {
     let below = memory();
     let gate = Arc::new(Gate::default());
     let device: Arc<dyn BlockDevice> = Arc::new(GatedDevice {
@@ -383,7 +387,10 @@ fn forget_waits_for_a_write_on_its_way() {
         scope.spawn(|| {
             let mut handle = journal.begin(1).unwrap();
             handle.forget(FsBlock(6));
+            let freed_in = handle.tid();
             handle.stop().unwrap();
+            journal.sync_through(freed_in).unwrap();
+            assert_eq!(journal.committed(), freed_in);
             let data = vec![0xdd; BLOCK as usize];
             Disk::new(Arc::clone(&below))
                 .unwrap()

@@ -1,0 +1,231 @@
+//! Commits: one leads, the others join. [`Core`] is what the journal's face, its handles and its thread share.
+//!
+//! ```text
+//!   sync ──┐
+//!   sync ──┼─► leader: seal ─► home or log ─► committed = tid
+//!   full ──┤      ▲ the others wait here, and the next of them leads for all who came meanwhile
+//!   age  ──┘
+//! ```
+//!
+//! Invariants:
+//! - Transactions become durable in their order, one at a time.
+//! - A round of [`Core::sync`] that began after a call covers it: its flush comes after all that the caller wrote.
+//! - After the first failure nothing is committed any more. What could not be written stays readable in memory.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::cache::Cache;
+use crate::daemon::Signals;
+use crate::error::{Abort, Error, Result};
+use crate::gate::{Entry, Gate, Sealed};
+use crate::home;
+use crate::log::Log;
+use crate::tid::Tid;
+
+/// See the head of this file.
+pub(crate) struct Core {
+    pub(crate) cache: Cache,
+    pub(crate) gate: Gate,
+    /// Where there is a journal on disk.
+    pub(crate) log: Option<Log>,
+    pub(crate) read_only: bool,
+    aborted: OnceLock<Arc<Abort>>,
+    pub(crate) credit_overruns: AtomicU64,
+    /// [`Tid`] of the newest durable transaction.
+    committed: AtomicU32,
+    leader: Mutex<Leader>,
+    /// To the journal's thread.
+    pub(crate) signals: Arc<Signals>,
+    /// Rounds of [`Core::sync`] that began.
+    begun: AtomicU64,
+}
+
+#[derive(Default)]
+struct Leader {
+    /// The last round of [`Core::sync`] that ended well.
+    done: u64,
+    /// A transaction that could not be written: its blocks stay in memory as long as the journal.
+    lost: Option<Sealed>,
+}
+
+impl Core {
+    pub(crate) fn new(cache: Cache, gate: Gate, log: Option<Log>, read_only: bool) -> Self {
+        Self {
+            committed: AtomicU32::new(gate.tid().previous().0),
+            cache,
+            gate,
+            log,
+            read_only,
+            aborted: OnceLock::new(),
+            credit_overruns: AtomicU64::new(0),
+            leader: Mutex::default(),
+            signals: Arc::default(),
+            begun: AtomicU64::new(0),
+        }
+    }
+
+    /// The newest durable transaction.
+    pub(crate) fn committed(&self) -> Tid {
+        Tid(self.committed.load(Ordering::Acquire))
+    }
+
+    /// Enters a handle into the running transaction, after a commit where that is full.
+    pub(crate) fn enter(&self, credits: u32) -> Result<Tid> {
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let limits = self.gate.limits();
+        if !limits.soft && u64::from(credits) > limits.most {
+            return Err(Error::Unsupported(format!(
+                "an operation of {credits} blocks with a journal that takes {} at once",
+                limits.most
+            )));
+        }
+        loop {
+            self.check_alive()?;
+            match self.gate.enter(&self.cache, credits) {
+                Entry::In(tid) => return Ok(tid),
+                Entry::Full(tid) => self.commit(tid)?,
+                Entry::Stopped => {}
+            }
+        }
+    }
+
+    /// All metadata changed before the call is durable, and all data written to the device before it.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.check_alive()?;
+        let seen = self.begun.load(Ordering::Acquire);
+        let mut leader = self.leader.lock();
+        if leader.done > seen {
+            return Ok(()); // a round that began after this call has done it
+        }
+        let round = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        if !self.lead(&mut leader)? {
+            self.latch(self.cache.disk().flush())?;
+        }
+        leader.done = round;
+        Ok(())
+    }
+
+    /// The transaction `tid` is durable, and all data written to the device before the call.
+    pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
+        if self.read_only || tid.is_after(self.committed()) {
+            return self.sync();
+        }
+        self.check_alive()?;
+        self.latch(self.cache.disk().flush())
+    }
+
+    /// The transaction `tid` is durable.
+    pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
+        let mut leader = self.leader.lock();
+        if tid.is_after(self.committed()) {
+            self.lead(&mut leader)?;
+        }
+        self.check_alive()
+    }
+
+    /// Commits the running transaction; `false` if there was nothing in it.
+    fn lead(&self, leader: &mut Leader) -> Result<bool> {
+        self.check_alive()?;
+        let Some(sealed) = self.gate.seal(&self.cache) else {
+            return Ok(false);
+        };
+        let tid = sealed.tid;
+        // Of an operation that ended half-way nothing may reach the disk.
+        if let Err(error) = self.check_alive() {
+            leader.lost = Some(sealed);
+            return Err(error);
+        }
+        let written = match &self.log {
+            Some(log) => log.commit(&self.cache, sealed),
+            None => match home::commit(&self.cache, &sealed.blocks) {
+                Ok(()) => {
+                    self.cache.unpin(sealed.blocks.len() as u64);
+                    Ok(())
+                }
+                Err(error) => Err((sealed, error.into())),
+            },
+        };
+        if let Err((sealed, error)) = written {
+            leader.lost = Some(sealed);
+            self.fail(error);
+            self.check_alive()?;
+        }
+        self.committed.store(tid.0, Ordering::Release);
+        self.cache.evict();
+        if self.log.as_ref().is_some_and(Log::wants_checkpoint) {
+            self.signals.checkpoint();
+        }
+        Ok(true)
+    }
+
+    /// Writes home what the log holds, so that its room is free again.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        self.check_alive()?;
+        if let Err(error) = log.checkpoint(&self.cache) {
+            self.fail(error);
+        }
+        self.cache.evict();
+        self.check_alive()
+    }
+
+    /// Commits, checkpoints, and leaves the log empty.
+    pub(crate) fn shut_down(&self) -> Result<()> {
+        self.sync()?;
+        let Some(log) = self.log.as_ref().filter(|_| !self.read_only) else {
+            return Ok(());
+        };
+        // Nobody else commits, so what is checkpointed is all that the log holds.
+        let mut leader = self.leader.lock();
+        self.lead(&mut leader)?;
+        self.checkpoint()?;
+        if let Err(error) = log.close() {
+            self.fail(error);
+        }
+        self.check_alive()
+    }
+
+    pub(crate) fn aborted(&self) -> Option<&Arc<Abort>> {
+        self.aborted.get()
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        match self.aborted.get() {
+            Some(reason) => Err(Error::Aborted(Arc::clone(reason))),
+            None => Ok(()),
+        }
+    }
+
+    fn latch(&self, written: throughline_block::Result<()>) -> Result<()> {
+        if let Err(error) = written {
+            self.abort(Abort::Write(error));
+        }
+        self.check_alive()
+    }
+
+    /// Stops all changes because a commit or a checkpoint failed.
+    fn fail(&self, error: Error) {
+        self.abort(match error {
+            Error::Device(error) => Abort::Write(error),
+            other => Abort::Refused(other.to_string()),
+        });
+    }
+
+    /// Stops all changes; the first reason stays.
+    pub(crate) fn abort(&self, reason: Abort) {
+        if self.aborted.set(Arc::new(reason)).is_ok()
+            && let Some(reason) = self.aborted.get()
+        {
+            tracing::error!(%reason, "no more changes to the volume");
+        }
+        self.gate.stop();
+    }
+}

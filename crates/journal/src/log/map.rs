@@ -1,0 +1,65 @@
+//! Where the blocks of the log lie in the file system.
+//!
+//! Invariant: the runs map every block of the journal from 0 on without a gap, inside the device.
+
+use throughline_extfmt::{Corrupt, FsBlock};
+
+use crate::error::{Error, Result};
+use crate::recovery::{JournalRun, MAX_JOURNAL_BLOCKS};
+
+/// The journal inode's blocks.
+pub(crate) struct LogMap {
+    runs: Vec<JournalRun>,
+    blocks: u32,
+    block_bytes: u32,
+}
+
+impl LogMap {
+    /// Checks the runs, of a file system of `fs_blocks` blocks.
+    pub(crate) fn new(runs: &[JournalRun], fs_blocks: u64, block_bytes: u32) -> Result<Self> {
+        let mut blocks = 0_u32;
+        for run in runs {
+            let inside = run
+                .first
+                .checked_add(u64::from(run.len))
+                .is_some_and(|end| end.0 <= fs_blocks);
+            let next = blocks
+                .checked_add(run.len)
+                .filter(|next| *next <= MAX_JOURNAL_BLOCKS);
+            match next {
+                Some(next) if inside && run.journal_block == blocks && run.len > 0 => blocks = next,
+                _ => {
+                    return Err(Error::corrupt(format!(
+                        "the journal is badly mapped at its block {blocks}"
+                    )));
+                }
+            }
+        }
+        Ok(Self {
+            runs: runs.to_vec(),
+            blocks,
+            block_bytes,
+        })
+    }
+
+    /// Blocks of the journal.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Byte of the device at which a block of the journal starts.
+    pub(crate) fn offset(&self, journal_block: u32) -> Result<u64> {
+        let run = self
+            .runs
+            .partition_point(|run| run.journal_block <= journal_block)
+            .checked_sub(1)
+            .and_then(|at| self.runs.get(at))
+            .filter(|_| journal_block < self.blocks);
+        let run =
+            run.ok_or_else(|| Error::corrupt(format!("the journal has no block {journal_block}")))?;
+        let place = FsBlock(run.first.0 + u64::from(journal_block - run.journal_block));
+        place.byte_offset(self.block_bytes).ok_or_else(|| {
+            Error::corrupt_block(place, Corrupt::new("of the journal is out of range"))
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! The journal on disk, written: commits go to its head, checkpoints write home and move its tail.
+//!
+//! ```text
+//!  commit:      [superblock: not empty] ─► revokes, descriptors and copies ─► flush ─► commit block, FUA
+//!  checkpoint:  home, ascending ─► flush ─► superblock: new tail, FUA ─► room
+//! ```
+//!
+//! Invariants:
+//! - A transaction is durable exactly when its commit block is; nothing of it goes home before.
+//! - Room of the log is written again only after a superblock that no longer needs it is durable.
+//! - One commit at a time (its caller holds the leader's lock), one checkpoint at a time; both may run at once.
+
+mod map;
+mod ring;
+mod superblock;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use throughline_block::Disk;
+use throughline_device::AlignedBuf;
+use throughline_extfmt::FsBlock;
+use throughline_extfmt::jbd2::JournalFormat;
+
+use crate::buffer::Block;
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::gate::{Limits, Sealed};
+use crate::recovery::JournalRun;
+use crate::tid::Tid;
+use map::LogMap;
+use ring::Ring;
+use superblock::Superblock;
+use write::Layout;
+
+/// Fewer are no log.
+const MIN_LOG_BLOCKS: u32 = 256;
+/// However small the memory's budget is, a transaction may have so many blocks.
+const MIN_TRANSACTION_BLOCKS: u64 = 1024;
+
+/// How a journal on disk is used.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// A change is committed after this time at the latest.
+    pub commit_interval: Duration,
+    /// The volume has checksums (`metadata_csum`): the journal gets them too, if it has none.
+    pub checksums: bool,
+    /// The volume has block numbers of 64 bits.
+    pub bit64: bool,
+}
+
+impl Default for LogOptions {
+    /// 5 s, no checksums, 32 bits.
+    fn default() -> Self {
+        Self {
+            commit_interval: Duration::from_secs(5),
+            checksums: false,
+            bit64: false,
+        }
+    }
+}
+
+/// How full the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogUse {
+    /// Blocks of the log.
+    pub blocks: u32,
+    /// Those of them that hold live transactions.
+    pub used_blocks: u32,
+    /// Blocks that are not home yet.
+    pub pending_blocks: u64,
+    /// Checkpoints done.
+    pub checkpoints: u64,
+    /// Blocks written to the log, all kinds.
+    pub written_blocks: u64,
+}
+
+/// See the head of this file.
+pub(crate) struct Log {
+    disk: Arc<Disk>,
+    map: LogMap,
+    format: JournalFormat,
+    superblock: Superblock,
+    ring: Mutex<Ring>,
+    /// Told when a round of home writes ends.
+    settled: Condvar,
+    checkpointer: Mutex<Counts>,
+    written_blocks: AtomicU64,
+    first_tid: Tid,
+    /// More pending bytes than these should go home soon.
+    pending_bytes: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    checkpoints: u64,
+}
+
+impl Log {
+    /// Opens an empty journal and sets it up for writing.
+    pub(crate) fn open(
+        disk: Arc<Disk>,
+        block_bytes: u32,
+        fs_blocks: u64,
+        runs: &[JournalRun],
+        pending_bytes: u64,
+        options: &LogOptions,
+    ) -> Result<Self> {
+        let map = LogMap::new(runs, fs_blocks, block_bytes)?;
+        let (superblock, geometry) = Superblock::open(&disk, &map, block_bytes, options)?;
+        // Sequence 0 is not used, as the kernel does not.
+        let first_tid = Tid(geometry.sequence.max(1));
+        let ring = Ring::new(geometry.first, geometry.end, first_tid);
+        if ring.len() < MIN_LOG_BLOCKS {
+            return Err(Error::Unsupported(format!(
+                "a journal with a log of {} blocks, fewer than {MIN_LOG_BLOCKS}",
+                ring.len()
+            )));
+        }
+        Ok(Self {
+            disk,
+            map,
+            format: geometry.format,
+            superblock,
+            ring: Mutex::new(ring),
+            settled: Condvar::new(),
+            checkpointer: Mutex::default(),
+            written_blocks: AtomicU64::new(0),
+            first_tid,
+            pending_bytes,
+        })
+    }
+
+    /// The number of the first transaction to be written.
+    pub(crate) fn first_tid(&self) -> Tid {
+        self.first_tid
+    }
+
+    /// How big transactions may be, for a budget of `dirty_bytes`.
+    pub(crate) fn limits(&self, dirty_bytes: u64) -> Limits {
+        let len = u64::from(self.ring.lock().len());
+        // Descriptors take a block for every 60 at most.
+        let hard = len - len / 32 - 8;
+        let budget = dirty_bytes / u64::from(self.format.block_bytes);
+        Limits {
+            most: (len / 2 - 8).min(budget.max(MIN_TRANSACTION_BLOCKS)),
+            hard,
+            soft: false,
+        }
+    }
+
+    /// Makes a transaction durable. On an error its blocks come back.
+    pub(crate) fn commit(
+        &self,
+        cache: &Cache,
+        sealed: Sealed,
+    ) -> core::result::Result<(), (Sealed, Error)> {
+        match self.write(cache, &sealed) {
+            Ok(layout) => {
+                self.enter(cache, sealed, &layout);
+                Ok(())
+            }
+            Err(error) => Err((sealed, error)),
+        }
+    }
+
+    fn write(&self, cache: &Cache, sealed: &Sealed) -> Result<Layout> {
+        let blocks = write::blocks_needed(&self.format, sealed);
+        self.make_room(cache, blocks)?;
+        let head = self.ring.lock().head;
+        if self.superblock.says_empty() {
+            self.superblock
+                .point_to(&self.disk, Some(head), sealed.tid)?;
+        }
+        let layout = write::write(self, sealed, head)?;
+        self.written_blocks
+            .fetch_add(u64::from(layout.blocks), Ordering::Relaxed);
+        Ok(layout)
+    }
+
+    /// A durable transaction enters the ring.
+    fn enter(&self, cache: &Cache, sealed: Sealed, layout: &Layout) {
+        let Sealed {
+            tid,
+            blocks,
+            revokes,
+        } = sealed;
+        let mut ring = self.ring.lock();
+        let mut gone = ring.push(tid, layout.blocks, layout.head, blocks);
+        // A freed block may hold data from now on: nothing of its old content may still be on the way.
+        while ring.writing && !revokes.is_empty() {
+            self.settled.wait(&mut ring);
+        }
+        for block in revokes {
+            gone += u64::from(ring.revoke(block, tid));
+        }
+        drop(ring);
+        cache.unpin(gone);
+    }
+
+    /// Checkpoints until the log has room for `blocks`.
+    fn make_room(&self, cache: &Cache, blocks: u32) -> Result<()> {
+        loop {
+            let (free, used) = {
+                let ring = self.ring.lock();
+                (ring.free, ring.used())
+            };
+            if free >= blocks {
+                return Ok(());
+            }
+            if used == 0 {
+                return Err(Error::Unsupported(format!(
+                    "a transaction of {blocks} blocks in a journal of {free}"
+                )));
+            }
+            self.checkpoint(cache)?;
+        }
+    }
+
+    /// Whether a checkpoint is due: the log is half full, or much waits to go home.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let ring = self.ring.lock();
+        ring.used() > ring.len() / 2
+            || ring.pending.len() as u64 * u64::from(self.format.block_bytes) > self.pending_bytes
+    }
+
+    /// Writes home all that is committed, and frees the room of transactions that are home.
+    pub(crate) fn checkpoint(&self, cache: &Cache) -> Result<()> {
+        let mut counts = self.checkpointer.lock();
+        let batch: Vec<(Tid, FsBlock, Block)> = {
+            let mut ring = self.ring.lock();
+            ring.writing = true;
+            ring.pending
+                .iter()
+                .map(|(block, p)| (p.tid, *block, p.sealed.content.clone()))
+                .collect()
+        };
+        let pieces: Vec<(u64, &[u8])> = batch
+            .iter()
+            .map(|(_, block, content)| (cache.offset_of_resident(*block), &content[..]))
+            .collect();
+        let result = if pieces.is_empty() {
+            Ok(())
+        } else {
+            self.disk
+                .write_batch(&pieces)
+                .and_then(|()| self.disk.flush())
+        };
+        let mut ring = self.ring.lock();
+        ring.writing = false;
+        let mut gone = 0;
+        if result.is_ok() {
+            for (tid, block, _) in &batch {
+                gone += u64::from(ring.written(*block, Some(*tid)));
+            }
+        }
+        let blocks = ring.pop_home();
+        let (start, tid) = ring.tail();
+        drop(ring);
+        self.settled.notify_all();
+        cache.unpin(gone);
+        result?;
+        if blocks > 0 {
+            self.superblock.point_to(&self.disk, Some(start), tid)?;
+            self.ring.lock().release(blocks);
+        }
+        counts.checkpoints += 1;
+        Ok(())
+    }
+
+    /// Says on disk that the log is empty. All that was committed is home, and nothing commits any more.
+    pub(crate) fn close(&self) -> Result<()> {
+        let (_, tid) = self.ring.lock().tail();
+        self.superblock.point_to(&self.disk, None, tid)
+    }
+
+    /// Records an error, a positive errno, for whoever opens the journal next.
+    pub(crate) fn record_error(&self, errno: u32) -> Result<()> {
+        self.superblock.record_error(&self.disk, errno)
+    }
+
+    /// How full it is.
+    pub(crate) fn usage(&self) -> LogUse {
+        let checkpoints = self.checkpointer.lock().checkpoints;
+        let ring = self.ring.lock();
+        LogUse {
+            blocks: ring.len(),
+            used_blocks: ring.used(),
+            pending_blocks: ring.pending.len() as u64,
+            checkpoints,
+            written_blocks: self.written_blocks.load(Ordering::Relaxed),
+        }
+    }
+
+    fn after(&self, at: u32) -> u32 {
+        self.ring.lock().after(at)
+    }
+
+    fn new_block(&self) -> AlignedBuf {
+        let align_bytes = self.disk.limits().memory_align_bytes.max(1) as usize;
+        AlignedBuf::zeroed(self.format.block_bytes as usize, align_bytes)
+    }
+}

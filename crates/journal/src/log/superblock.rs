@@ -1,0 +1,154 @@
+//! The journal's superblock while the log is in use: where the oldest live transaction starts.
+//!
+//! Invariants:
+//! - It is written whole, with its checksum, and durable before [`Superblock::point_to`] returns.
+//! - Features are changed only while the log is empty.
+
+use parking_lot::Mutex;
+use throughline_block::Disk;
+use throughline_device::AlignedBuf;
+use throughline_extfmt::jbd2::{
+    BlockType, CHECKSUM_CRC32C, JOURNAL_SUPERBLOCK_BYTES, JournalCompat, JournalGeometry,
+    JournalIncompat, JournalSuperblock,
+};
+use zerocopy::IntoBytes;
+
+use super::LogOptions;
+use super::map::LogMap;
+use crate::error::{Error, Result};
+use crate::tid::Tid;
+
+/// Features of a journal that we write.
+const KNOWN: JournalIncompat = JournalIncompat::REVOKE
+    .union(JournalIncompat::BIT64)
+    .union(JournalIncompat::ASYNC_COMMIT)
+    .union(JournalIncompat::CSUM_V2)
+    .union(JournalIncompat::CSUM_V3)
+    .union(JournalIncompat::FAST_COMMIT);
+
+/// See the head of this file.
+pub(crate) struct Superblock {
+    offset: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    superblock: JournalSuperblock,
+    /// The block it lies in.
+    block: AlignedBuf,
+}
+
+impl Superblock {
+    /// Reads and checks it, sets the features that writing needs, and says what the log looks like.
+    ///
+    /// # Errors
+    /// `Caller` for a log that is not empty; `Unsupported` for unknown features; `Corrupt`; the device's.
+    pub(crate) fn open(
+        disk: &Disk,
+        map: &LogMap,
+        block_bytes: u32,
+        options: &LogOptions,
+    ) -> Result<(Self, JournalGeometry)> {
+        let offset = map.offset(0)?;
+        let align_bytes = disk.limits().memory_align_bytes.max(1) as usize;
+        let mut block = AlignedBuf::zeroed(block_bytes as usize, align_bytes);
+        disk.read_at(offset, &mut block)?;
+        let corrupt = |what| Error::Corrupt { block: None, what };
+        let mut superblock = JournalSuperblock::read(&block).map_err(corrupt)?;
+        let geometry = superblock
+            .validate(block_bytes, map.blocks().into())
+            .map_err(corrupt)?;
+        let unknown = superblock.incompat().difference(KNOWN).bits();
+        let unknown_ro = if is_version_1(&superblock) {
+            0
+        } else {
+            superblock.s_feature_ro_compat.get()
+        };
+        if unknown | unknown_ro != 0 {
+            return Err(Error::Unsupported(format!(
+                "journal features incompat {unknown:#x}, ro_compat {unknown_ro:#x}"
+            )));
+        }
+        if geometry.start.is_some() {
+            return Err(Error::Caller("the journal holds transactions"));
+        }
+        let changed = set_features(&mut superblock, options);
+        superblock.update_checksum();
+        let geometry = superblock
+            .validate(block_bytes, map.blocks().into())
+            .map_err(corrupt)?;
+        let this = Self {
+            offset,
+            state: Mutex::new(State { superblock, block }),
+        };
+        if changed {
+            this.write(disk, |_| ())?;
+        }
+        Ok((this, geometry))
+    }
+
+    /// Where the oldest live transaction starts, `None` for an empty log, and its number or that of the next.
+    pub(crate) fn point_to(&self, disk: &Disk, start: Option<u32>, tid: Tid) -> Result<()> {
+        self.write(disk, |superblock| {
+            superblock.s_start.set(start.unwrap_or(0));
+            superblock.s_sequence.set(tid.0);
+        })
+    }
+
+    /// Whether it says that the log is empty.
+    pub(crate) fn says_empty(&self) -> bool {
+        self.state.lock().superblock.s_start.get() == 0
+    }
+
+    /// Records an error, a positive errno, for whoever opens the journal next.
+    pub(crate) fn record_error(&self, disk: &Disk, errno: u32) -> Result<()> {
+        self.write(disk, |superblock| {
+            superblock.s_errno.set(errno.wrapping_neg());
+        })
+    }
+
+    fn write(&self, disk: &Disk, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
+        let mut state = self.state.lock();
+        change(&mut state.superblock);
+        state.superblock.update_checksum();
+        let State { superblock, block } = &mut *state;
+        block[..JOURNAL_SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
+        Ok(disk.write_at(self.offset, block, true)?)
+    }
+}
+
+fn is_version_1(superblock: &JournalSuperblock) -> bool {
+    superblock.s_header.h_blocktype.get() == BlockType::SuperblockV1.to_disk()
+}
+
+/// Sets the features that a volume like this is written with, as the kernel does when it mounts one. Sums that are
+/// there stay. Whether something changed.
+fn set_features(superblock: &mut JournalSuperblock, options: &LogOptions) -> bool {
+    let before = *superblock;
+    if is_version_1(superblock) {
+        superblock
+            .s_header
+            .h_blocktype
+            .set(BlockType::SuperblockV2.to_disk());
+        superblock.s_feature_compat.set(0);
+        superblock.s_feature_incompat.set(0);
+        superblock.s_feature_ro_compat.set(0);
+        superblock.s_num_fc_blks.set(0);
+    }
+    let mut incompat = superblock.incompat() | JournalIncompat::REVOKE;
+    incompat.remove(JournalIncompat::ASYNC_COMMIT);
+    if options.bit64 {
+        incompat |= JournalIncompat::BIT64;
+    }
+    let sums = JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3;
+    if options.checksums && !incompat.intersects(sums) {
+        incompat |= JournalIncompat::CSUM_V3;
+        let compat = superblock.compat() - JournalCompat::CHECKSUM;
+        superblock.s_feature_compat.set(compat.bits());
+    }
+    if incompat.intersects(sums) {
+        superblock.s_checksum_type = CHECKSUM_CRC32C;
+    }
+    superblock.set_incompat(incompat);
+    before.as_bytes() != superblock.as_bytes()
+}
