@@ -18,6 +18,7 @@ pub struct Counters {
     bytes: [u64; OPS],
     splits: [u64; SplitReason::ALL.len()],
     merges: u64,
+    fua: u64,
 }
 
 const OPS: usize = 5;
@@ -53,6 +54,12 @@ impl Counters {
         self.merges
     }
 
+    /// Write bios that had to survive a power loss when they were done: each is a flush too on a device without a means
+    /// for it.
+    pub fn fua(&self) -> u64 {
+        self.fua
+    }
+
     /// What was counted since `earlier`, a reading of the same disk.
     pub fn since(&self, earlier: &Self) -> Self {
         self.zip(earlier, u64::saturating_sub)
@@ -68,6 +75,7 @@ impl Counters {
             bytes: std::array::from_fn(|i| f(self.bytes[i], other.bytes[i])),
             splits: std::array::from_fn(|i| f(self.splits[i], other.splits[i])),
             merges: f(self.merges, other.merges),
+            fua: f(self.fua, other.fua),
         }
     }
 }
@@ -82,6 +90,7 @@ struct Cells {
     bytes: [AtomicU64; OPS],
     splits: [AtomicU64; SplitReason::ALL.len()],
     merges: AtomicU64,
+    fua: AtomicU64,
 }
 
 /// Adds without a locked instruction; sound because the queue's present owner is the only writer.
@@ -110,12 +119,17 @@ impl QueueCounters {
         add(&self.0.merges, 1);
     }
 
+    pub(crate) fn fua(&self) {
+        add(&self.0.fua, 1);
+    }
+
     pub(crate) fn read(&self) -> Counters {
         Counters {
             bios: read_all(&self.0.bios),
             bytes: read_all(&self.0.bytes),
             splits: read_all(&self.0.splits),
             merges: self.0.merges.load(Ordering::Relaxed),
+            fua: self.0.fua.load(Ordering::Relaxed),
         }
     }
 }
@@ -149,10 +163,12 @@ mod tests {
         );
         a.merge();
         a.bio(Op::Write, 1);
+        a.fua();
         let step = a.read().plus(&b.read()).since(&first);
         assert_eq!(
             (step.merges(), step.bios(Op::Write), step.bios(Op::Read)),
             (1, 1, 0)
         );
+        assert_eq!((first.fua(), step.fua()), (0, 1));
     }
 }

@@ -183,6 +183,9 @@ impl<'env> Output<'_, '_, 'env> {
         self.next_tag += 1;
         self.unkicked = true;
         self.counters.bio(bio.op, bio.len_bytes);
+        if self.fua {
+            self.counters.fua();
+        }
         self.trace.submit(tag, &bio);
         if let Some(sample) = &mut self.sample {
             sample.submit(bio.len_bytes);
