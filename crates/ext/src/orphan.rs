@@ -15,6 +15,8 @@
 
 mod list;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

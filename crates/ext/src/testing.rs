@@ -162,6 +162,18 @@ impl Image {
         assert!(done.status.success(), "{what}: {text}");
     }
 
+    /// `e2fsck -fy` repairs what there is; its output.
+    pub(crate) fn repair(&self) -> String {
+        let done = Command::new("e2fsck")
+            .arg("-fy")
+            .arg(&self.path)
+            .output()
+            .expect("e2fsck runs");
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.code().is_some_and(|code| code < 4), "{text}");
+        text
+    }
+
     /// What `debugfs` answers to a request.
     pub(crate) fn debugfs(&self, request: &str) -> String {
         let done = Command::new("debugfs")

@@ -162,6 +162,18 @@ fn shrink_step(
     Ok(left)
 }
 
+/// What a crash leaves of a truncation that has just begun: its first transaction; whether there would be others.
+#[cfg(test)]
+pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
+    let _io = inode.io_exclusive();
+    file::zero_in_block(fs, inode, size, u64::MAX)?;
+    let keep = size.div_ceil(fs.geo.block_bytes.into());
+    fs.transact(step_credits(fs), |h| {
+        let left = shrink_step(fs, h, inode, (size, keep..u64::from(u32::MAX)), true)?;
+        Ok(left.is_some())
+    })
+}
+
 /// A truncation that cannot go on leaves the file as long as the blocks that it has: were it shorter, they would show
 /// when it grows. `to` is the end of those blocks. Where not even that can be done, the inode stays an orphan.
 fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {

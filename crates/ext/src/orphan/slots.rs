@@ -19,7 +19,7 @@ use crate::inode::Inode;
 use crate::lock_order::{Held, Rank, locked};
 use crate::map;
 
-/// The most blocks that an orphan file can have; e2fsprogs make 512 of them at most.
+/// The most blocks that an orphan file can have; `mke2fs` makes 512 of them at most unless it is told.
 const MAX_BLOCKS: u64 = 1 << 14;
 
 /// A slot: block of the file, slot in it.
@@ -197,6 +197,20 @@ impl OrphanFile {
             taken: HashMap::new(),
             found,
         })
+    }
+
+    /// Writes a slot of the first block without noting it, and changes the block's bytes; the block.
+    #[cfg(test)]
+    pub(super) fn put_behind_back(
+        &self,
+        h: &mut Handle<'_>,
+        slot: usize,
+        ino: InodeNumber,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<FsBlock> {
+        self.set(h, Slot { block: 0, slot }, ino)?;
+        h.modify(self.blocks[0].at, change)?;
+        Ok(self.blocks[0].at)
     }
 
     fn set(&self, h: &mut Handle<'_>, place: Slot, ino: InodeNumber) -> Result<()> {

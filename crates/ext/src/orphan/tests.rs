@@ -1,0 +1,437 @@
+//! What a crash leaves of orphans: ended by us, and by `e2fsck`, to the same volume.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use throughline_extfmt::InodeNumber;
+use throughline_extfmt::checksum::crc32c;
+use throughline_testing::Mount;
+
+use super::Place;
+use crate::inode::Inode;
+use crate::testing::Image;
+use crate::{Error, Fs, Last, NewInode, NewKind, OpenOptions, RenameMode, truncate};
+
+const OWNER: NewInode = NewInode {
+    permissions: 0o755,
+    uid: 0,
+    gid: 0,
+};
+
+/// Name, size, arguments of `mke2fs`, empty orphans beside the others.
+const SHAPES: [(&str, &str, &[&str], usize); 6] = [
+    ("list", "64M", &["-t", "ext4", "-O", "^orphan_file"], 3),
+    ("file", "64M", &["-t", "ext4", "-O", "orphan_file"], 3),
+    (
+        "full file",
+        "64M",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "orphan_file",
+            "-E",
+            "orphan_file_size=2",
+        ],
+        600,
+    ),
+    ("indirect", "64M", &["-t", "ext3", "-b", "1024"], 30),
+    ("no journal", "32M", &["-t", "ext2", "-b", "1024"], 3),
+    (
+        "inline",
+        "64M",
+        &["-t", "ext4", "-b", "1024", "-O", "orphan_file,inline_data"],
+        30,
+    ),
+];
+
+/// Bytes of a file of that number.
+fn content(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 7 + number) as u8).collect()
+}
+
+fn make(fs: &Fs, name: &str, kind: NewKind<'_>) -> Arc<Inode> {
+    let root = fs.root().expect("a root");
+    fs.create(&root, name.as_bytes(), kind, OWNER)
+        .unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn write(fs: &Fs, file: &Inode, at: u64, bytes: &[u8]) {
+    let done = fs.write_at(file, at, &[IoSlice::new(bytes)]);
+    assert_eq!(done.expect("written"), bytes.len());
+}
+
+/// A file whose blocks are not adjacent: more runs than one step of a truncation takes.
+fn make_scattered(fs: &Fs, name: &str, runs: u64) -> Arc<Inode> {
+    let file = make(fs, name, NewKind::File);
+    let step = u64::from(fs.geo.block_bytes);
+    for at in 0..runs {
+        write(
+            fs,
+            &file,
+            at * 2 * step,
+            &content(at as usize, step as usize),
+        );
+    }
+    file
+}
+
+/// Orphans of all kinds, each held open.
+fn leave_orphans(fs: &Fs, empty: usize) -> Vec<Arc<Inode>> {
+    let root = fs.root().expect("a root");
+    let mut held = Vec::new();
+    let mut hold = |inode: &Arc<Inode>| {
+        fs.open_inode(inode).expect("opened");
+        held.push(Arc::clone(inode));
+    };
+    for number in 0..empty {
+        let name = format!("empty{number}");
+        hold(&make(fs, &name, NewKind::File));
+        fs.unlink(&root, name.as_bytes()).expect("unlinked");
+    }
+    for number in 0..10 {
+        let name = format!("file{number}");
+        let file = make(fs, &name, NewKind::File);
+        write(fs, &file, 0, &content(number, number * 9_000));
+        hold(&file);
+        fs.unlink(&root, name.as_bytes()).expect("unlinked");
+    }
+    hold(&make_scattered(fs, "scattered", 300));
+    fs.unlink(&root, b"scattered").expect("unlinked");
+    // A directory of several blocks, and a link with one.
+    let dir = make(fs, "dir", NewKind::Dir);
+    let names: Vec<_> = (0..100).map(|at| format!("{at:0>200}")).collect();
+    for name in &names {
+        fs.create(&dir, name.as_bytes(), NewKind::Fifo, OWNER)
+            .expect("made");
+    }
+    for name in &names {
+        fs.unlink(&dir, name.as_bytes()).expect("unlinked");
+    }
+    hold(&dir);
+    fs.rmdir(&root, b"dir").expect("removed");
+    hold(&make(fs, "link", NewKind::Symlink(&[b'x'; 300])));
+    fs.unlink(&root, b"link").expect("unlinked");
+    // One that loses its name to another.
+    let (from, onto) = (
+        make(fs, "from", NewKind::File),
+        make(fs, "onto", NewKind::File),
+    );
+    write(fs, &from, 0, &content(1, 5_000));
+    write(fs, &onto, 0, &content(2, 50_000));
+    hold(&onto);
+    fs.rename(&root, b"from", &root, b"onto", RenameMode::Replace)
+        .expect("renamed");
+    held
+}
+
+/// Truncations of which only the first transaction was; the file that is cut to nothing has so many runs.
+fn leave_truncations(fs: &Fs, runs: u64) -> Vec<(&'static str, u64)> {
+    let mut cut = Vec::new();
+    for (name, size, runs) in [
+        ("cut", 5_000, 300),
+        ("cut to nothing", 0, runs),
+        ("cut a little", 100_001, 300),
+    ] {
+        let file = make_scattered(fs, name, runs);
+        let left = truncate::begin_only(fs, &file, size).expect("begun");
+        assert!(left && *file.orphan.lock() != Place::Nowhere, "{name}");
+        cut.push((name, size));
+    }
+    cut
+}
+
+/// What a volume is, for comparing.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    free_blocks: u64,
+    free_inodes: u32,
+    /// Name, size, checksum of the bytes, sectors.
+    files: Vec<(&'static str, u64, u32, u64)>,
+}
+
+fn see(fs: &Fs) -> Seen {
+    let stat = fs.statfs().expect("numbers");
+    let mut files = Vec::new();
+    for name in ["cut", "cut to nothing", "cut a little", "onto"] {
+        let file = fs
+            .resolve(format!("/{name}").as_bytes(), Last::NoFollow)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let size = file.image().size_bytes(&fs.geo).expect("a size");
+        let mut bytes = vec![0; size as usize];
+        let read = fs.read_at(&file, 0, &mut [IoSliceMut::new(&mut bytes)]);
+        assert_eq!(read.expect("read"), bytes.len());
+        let blocks = file.image().blocks_512(&fs.geo);
+        files.push((name, size, crc32c(0, &bytes), blocks));
+    }
+    Seen {
+        free_blocks: stat.free_blocks,
+        free_inodes: stat.free_inodes,
+        files,
+    }
+}
+
+fn open_after_crash(image: &Image) -> crate::Result<Fs> {
+    image.try_open(&OpenOptions {
+        write: true,
+        use_reserved: Some(true),
+        allow_unclean: true,
+        ..OpenOptions::default()
+    })
+}
+
+#[test]
+fn a_crash_is_ended_by_us_and_by_e2fsck_alike() {
+    for (what, size, args, empty) in SHAPES {
+        let Some(image) = Image::make(size, args) else {
+            return;
+        };
+        let fs = image.open();
+        let held = leave_orphans(&fs, empty);
+        // e2fsck (1.47) does not free all of an extent tree with several leaves of which nothing stays, whoever left it:
+        // here it has one.
+        let cut = leave_truncations(&fs, 60);
+        let (listed, slots): (Vec<_>, Vec<_>) = held
+            .iter()
+            .map(|inode| *inode.orphan.lock())
+            .partition(|place| *place == Place::List);
+        let in_file = args.iter().any(|arg| arg.contains("orphan_file,")) || what.ends_with("file");
+        assert_eq!(slots.is_empty(), !in_file, "{what}");
+        assert_eq!(listed.is_empty(), in_file && what != "full file", "{what}");
+        fs.sync().expect("synced");
+        // The crash: what is on the disk now is all there is.
+        let (ours, theirs) = (image.copy(), image.copy());
+        for inode in &held {
+            fs.close_inode(inode).expect("closed");
+        }
+        drop((held, fs));
+
+        let fs = open_after_crash(&ours).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let seen = see(&fs);
+        for ((name, size), (_, found, ..)) in cut.iter().zip(&seen.files) {
+            assert_eq!(found, size, "{what}: {name}");
+        }
+        assert!(
+            fs.orphans
+                .file
+                .get()
+                .is_none_or(super::OrphanFile::is_empty)
+        );
+        assert_eq!(fs.superblock().s_last_orphan.get(), 0, "{what}");
+        fs.close().expect("closed");
+        assert!(!ours.repair().contains("rphan"), "{what}");
+        ours.check(what);
+        assert!(
+            !ours.debugfs("features").contains("orphan_present"),
+            "{what}"
+        );
+
+        let told = theirs.repair();
+        assert!(told.contains("orphaned inode"), "{what}: {told}");
+        theirs.check(what);
+        let fs = theirs.open();
+        assert_eq!(seen, see(&fs), "{what}");
+    }
+}
+
+#[test]
+fn the_kernel_ends_a_crash_as_we_do() {
+    for (what, size, args, empty) in SHAPES {
+        let Some(image) = Image::make(size, args) else {
+            return;
+        };
+        let fs = image.open();
+        let held = leave_orphans(&fs, empty);
+        leave_truncations(&fs, 300);
+        fs.sync().expect("synced");
+        let (ours, theirs) = (image.copy(), image.copy());
+        drop((held, fs));
+        let Some(mount) = Mount::or_skip(theirs.path(), true) else {
+            continue;
+        };
+        drop(mount);
+        assert!(!theirs.repair().contains("rphan"), "{what}");
+        theirs.check(what);
+        let fs = open_after_crash(&ours).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(see(&fs), see(&theirs.open()), "{what}");
+        fs.close().expect("closed");
+        assert!(!ours.repair().contains("rphan"), "{what}");
+        ours.check(what);
+    }
+}
+
+#[test]
+fn orphans_leave_in_any_order() {
+    for (what, size, args, _) in SHAPES {
+        let Some(image) = Image::make(size, args) else {
+            return;
+        };
+        let fs = image.open();
+        let root = fs.root().expect("a root");
+        let before = fs.statfs().expect("numbers");
+        let mut rng = crate::testing::Rng::new(0x0E11);
+        let mut held = Vec::new();
+        for number in 0..400 {
+            if rng.below(3) > 0 || held.is_empty() {
+                let name = number.to_string();
+                let file = make(&fs, &name, NewKind::File);
+                write(&fs, &file, 0, &content(number, 3_000));
+                fs.open_inode(&file).expect("opened");
+                fs.unlink(&root, name.as_bytes()).expect("unlinked");
+                held.push(file);
+            } else {
+                let file: Arc<Inode> = held.swap_remove(rng.below(held.len() as u64) as usize);
+                fs.close_inode(&file).expect("closed");
+                assert_eq!(*file.orphan.lock(), Place::Nowhere);
+            }
+        }
+        for file in held {
+            fs.close_inode(&file).expect("closed");
+        }
+        let after = fs.statfs().expect("numbers");
+        assert_eq!(
+            (before.free_blocks, before.free_inodes),
+            (after.free_blocks, after.free_inodes),
+            "{what}"
+        );
+        fs.close().expect("closed");
+        image.check(what);
+    }
+}
+
+/// An image with orphans in a list, changed by `debugfs`: what opening it for writing says.
+fn damaged(args: &[&str], requests: impl FnOnce(&[InodeNumber]) -> Vec<String>) -> Option<String> {
+    let image = Image::make("32M", args)?;
+    let fs = image.open();
+    let root = fs.root().expect("a root");
+    let inodes: Vec<_> = ["a", "b", "c"]
+        .map(|name| make(&fs, name, NewKind::File).ino)
+        .into();
+    drop(root);
+    fs.close().expect("closed");
+    let requests = requests(&inodes);
+    image.debugfs_write_all(&requests.iter().map(String::as_str).collect::<Vec<_>>());
+    match open_after_crash(&image) {
+        Err(Error::Corrupt(what)) => Some(what.to_string()),
+        Err(other) => panic!("{other}"),
+        Ok(_) => Some(String::new()),
+    }
+}
+
+#[test]
+fn damaged_lists_are_refused_with_their_inode() {
+    let args = ["-t", "ext4", "-O", "^orphan_file"];
+    let unnamed = |ino: InodeNumber, name: &str| {
+        vec![
+            format!("unlink /{name}"),
+            format!("sif <{ino}> links_count 0"),
+        ]
+    };
+    // Nobody has the inode.
+    let Some(told) = damaged(&args, |_| vec!["ssv last_orphan 500".into()]) else {
+        return;
+    };
+    assert!(
+        told.contains("free inode") && told.contains("500"),
+        "{told}"
+    );
+    let told = damaged(&args, |_| vec!["ssv last_orphan 8".into()]).expect("made");
+    assert!(
+        told.contains("reserved inode") && told.contains('8'),
+        "{told}"
+    );
+    let told = damaged(&args, |_| vec!["ssv last_orphan 4000000".into()]).expect("made");
+    assert!(told.contains("does not exist"), "{told}");
+    // A circle of inodes without names, and one of inodes with names.
+    let told = damaged(&args, |inodes| {
+        let [a, b, _] = inodes else { panic!() };
+        let mut all = [unnamed(*a, "a"), unnamed(*b, "b")].concat();
+        all.push(format!("sif <{a}> dtime {b}"));
+        all.push(format!("sif <{b}> dtime {a}"));
+        all.push(format!("ssv last_orphan {a}"));
+        all
+    });
+    let told = told.expect("made");
+    assert!(told.contains("free inode"), "{told}");
+    let told = damaged(&args, |inodes| {
+        let [a, b, _] = inodes else { panic!() };
+        vec![
+            format!("sif <{a}> dtime {b}"),
+            format!("sif <{b}> dtime {a}"),
+            format!("ssv last_orphan {a}"),
+        ]
+    });
+    assert_eq!(
+        told.expect("made"),
+        "",
+        "each is ended once, and leaves the list"
+    );
+    // Free as its bitmap has it.
+    let told = damaged(&args, |inodes| {
+        let [a, ..] = inodes else { panic!() };
+        let mut all = unnamed(*a, "a");
+        all.push(format!("freei <{a}>"));
+        all.push(format!("ssv last_orphan {a}"));
+        all
+    });
+    let told = told.expect("made");
+    assert!(told.contains("free in its bitmap"), "{told}");
+}
+
+/// What opening says of a volume whose orphan file had an inode put into its slot 7 behind our back, and then its block
+/// changed; `pick` gets an inode with a name and one that is on the list.
+fn damaged_file(
+    pick: impl FnOnce(&Inode, &Inode) -> u32,
+    change: impl FnOnce(&mut [u8]),
+) -> Option<String> {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
+    let image = Image::make("32M", &args)?;
+    let fs = image.open();
+    let named = make(&fs, "named", NewKind::File);
+    let listed = make(&fs, "listed", NewKind::File);
+    let file = fs.orphans.file.get().expect("an orphan file");
+    let block = fs
+        .transact(4, |h| {
+            fs.orphans.list().push(&fs, h, &listed)?;
+            fs.store(h, &listed)?;
+            file.put_behind_back(h, 7, InodeNumber(pick(&named, &listed)), change)
+        })
+        .expect("changed");
+    fs.sync().expect("synced");
+    let crashed = image.copy();
+    let told = match open_after_crash(&crashed) {
+        Err(Error::Corrupt(what)) => what.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => return Some(String::new()),
+    };
+    assert!(
+        told.contains(&block.to_string()),
+        "{told} names block {block}"
+    );
+    Some(told)
+}
+
+#[test]
+fn damaged_orphan_files_are_refused_with_their_block() {
+    let keep = |_: &mut [u8]| ();
+    let Some(told) = damaged_file(|_, _| 700, keep) else {
+        return;
+    };
+    assert!(
+        told.contains("free inode") && told.contains("700"),
+        "{told}"
+    );
+    let told = damaged_file(|_, _| 8, keep).expect("made");
+    assert!(told.contains("reserved inode"), "{told}");
+    let told = damaged_file(|_, _| 5_000_000, keep).expect("made");
+    assert!(told.contains("names inode 5000000"), "{told}");
+    let told = damaged_file(|_, _| 700, |bytes| bytes[1000] ^= 1).expect("made");
+    assert!(told.contains("checksum"), "{told}");
+    let told = damaged_file(|_, _| 700, |bytes| bytes[1016] ^= 1).expect("made");
+    assert!(told.contains("magic"), "{told}");
+    // Both on the list and in the file: with names, its truncation is ended twice.
+    let told = damaged_file(|_, listed| listed.ino.0, keep).expect("made");
+    assert_eq!(told, "");
+}
