@@ -183,5 +183,5 @@ fn reserve(
         .div_ceil(fs.geo.block_bytes.into());
     let dirty_blocks = space.dirty_bytes() >> log;
     let range = (offset >> log, end);
-    Ok(inode.delayed.put_by(fs, inode, range, dirty_blocks)?)
+    Ok(fs.with_room(|| inode.delayed.put_by(fs, inode, range, dirty_blocks))?)
 }

@@ -13,7 +13,7 @@ use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
 use crate::inline;
 use crate::inode::Inode;
-use crate::map::{self, Format, INSERT_CREDITS, Kind, Mapping, extents};
+use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
 use crate::truncate;
 
 /// What [`Fs::fallocate`] does with a range.
@@ -35,10 +35,10 @@ pub enum Fallocate {
     Insert,
 }
 
-/// Extents that change their state in one transaction, and leaves that move.
-const PER_STEP: usize = 8;
-/// Blocks that moving one leaf may touch: it, and all above it.
-const LEAF_CREDITS: u32 = 7;
+/// Leaves that move in one transaction.
+const LEAVES_PER_STEP: usize = 8;
+/// Blocks that moving them may touch: each, and all above it.
+const LEAVES_CREDITS: u32 = LEAVES_PER_STEP as u32 * 7;
 
 /// The full blocks of a byte range.
 #[derive(Clone, Copy)]
@@ -130,7 +130,7 @@ impl Fs {
             let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
             let found = map::lookup(self, inode, FileBlock(at as u32), left)?;
             at += match found.kind {
-                Kind::Hole => u64::from(self.allocate_hole(inode, at, found)?),
+                Kind::Hole => u64::from(self.with_room(|| self.allocate_hole(inode, at, found))?),
                 Kind::Data(_) | Kind::Unwritten(_) => u64::from(found.len_blocks),
             };
             if grow && (at << self.geo.block_log) > size || at >= blocks.to {
@@ -207,11 +207,13 @@ impl Fs {
     fn free_blocks_of(&self, inode: &Inode, blocks: Blocks) -> Result<()> {
         let mut end = (blocks.from < blocks.to).then_some(blocks.to);
         while let Some(to) = end {
-            end = self.transact(truncate::step_credits(self), |h| {
-                let _map = inode.map_exclusive();
-                let left = truncate::free_range(self, h, inode, (blocks.from, to))?;
-                self.store(h, inode)?;
-                Ok(left)
+            end = self.with_room(|| {
+                self.transact(map::take_credits(self, inode), |h| {
+                    let _map = inode.map_exclusive();
+                    let left = truncate::free_range(self, h, inode, (blocks.from, to))?;
+                    self.store(h, inode)?;
+                    Ok(left)
+                })
             })?;
         }
         Ok(())
@@ -230,12 +232,17 @@ impl Fs {
         let whole = self.whole(offset, end, map::size(self, inode)?);
         self.zero_edges(inode, offset, end, whole)?;
         let mut at = (whole.from < whole.to).then_some(whole.from);
+        let credits = self.step_credits();
+        let most = (credits.saturating_sub(INODE_CREDITS) / CONVERT_CREDITS).max(1);
         while let Some(from) = at {
-            at = self.transact(PER_STEP as u32 * INSERT_CREDITS + INODE_CREDITS, |h| {
-                let _map = inode.map_exclusive();
-                let next = map::set_unwritten(self, h, inode, (from, whole.to), true, PER_STEP);
-                self.store(h, inode)?;
-                next
+            at = self.with_room(|| {
+                self.transact(most * CONVERT_CREDITS + INODE_CREDITS, |h| {
+                    let _map = inode.map_exclusive();
+                    let range = (from, whole.to);
+                    let next = map::set_unwritten(self, h, inode, range, true, most as usize);
+                    self.store(h, inode)?;
+                    next
+                })
             })?;
         }
         self.allocate(inode, offset, end, grow)
@@ -261,10 +268,10 @@ impl Fs {
         let by = (blocks.to - blocks.from) as u32;
         let mut cursor = Some(blocks.to);
         while let Some(from) = cursor {
-            cursor = self.transact(PER_STEP as u32 * LEAF_CREDITS + INODE_CREDITS, |h| {
+            cursor = self.transact(LEAVES_CREDITS + INODE_CREDITS, |h| {
                 let _map = inode.map_exclusive();
                 let next = map::with_extents(self, h, inode, |t| {
-                    extents::shift_left(t, from, by, PER_STEP)
+                    extents::shift_left(t, from, by, LEAVES_PER_STEP)
                 })?;
                 if next.is_none() {
                     map::set_size(inode, size);
@@ -298,13 +305,12 @@ impl Fs {
         let by = (blocks.to - blocks.from) as u32;
         let mut cursor = Some(extents::END);
         while let Some(to) = cursor {
-            cursor = self.transact(
-                INSERT_CREDITS + PER_STEP as u32 * LEAF_CREDITS + INODE_CREDITS,
-                |h| {
+            cursor = self.with_room(|| {
+                self.transact(CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS, |h| {
                     let _map = inode.map_exclusive();
                     let next = map::with_extents(self, h, inode, |tree| {
                         extents::split_at(tree, blocks.from as u32)?;
-                        extents::shift_right(tree, blocks.from, to, by, PER_STEP)
+                        extents::shift_right(tree, blocks.from, to, by, LEAVES_PER_STEP)
                     });
                     // The size first, so that nothing ever lies behind it.
                     if next.is_ok() {
@@ -313,8 +319,8 @@ impl Fs {
                     }
                     self.store(h, inode)?;
                     next
-                },
-            )?;
+                })
+            })?;
         }
         Ok(())
     }

@@ -30,6 +30,9 @@ use crate::lock_order::{Held, Rank, locked};
 use crate::mmp::MmpGuard;
 use crate::orphan::Orphans;
 
+/// Credits that a step of a long operation makes use of.
+const MOST_STEP_CREDITS: u32 = 512;
+
 /// An open volume. Shared by all threads; [`Fs::close`] or [`Fs::shut_down`] ends it well, dropping it does its best.
 pub struct Fs {
     pub(crate) disk: Arc<Disk>,
@@ -89,6 +92,12 @@ impl Fs {
             self.changed.store(true, Ordering::Relaxed);
         }
         Handle::begin(&self.journal, credits)
+    }
+
+    /// Credits that one step of a long operation asks for, at most: half of what the journal gives a handle, so that others
+    /// find room beside it.
+    pub(crate) fn step_credits(&self) -> u32 {
+        (self.journal.max_credits() / 2).min(MOST_STEP_CREDITS)
     }
 
     /// Refuses where nothing may be changed.

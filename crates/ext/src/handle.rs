@@ -61,17 +61,10 @@ impl<'a> Handle<'a> {
         self.inner.forget(block);
     }
 
-    /// How many blocks more this handle may touch without [`Handle::extend`].
+    /// How many blocks more this handle may touch. Whoever may need more of them than a handle can have ends with a sound
+    /// volume before, and begins another.
     pub(crate) fn credits_left(&self) -> u32 {
         self.inner.credits_left()
-    }
-
-    /// Asks for credits.
-    ///
-    /// # Errors
-    /// Those of the journal. Where it is full, the operation has to come to a consistent end, stop and begin again.
-    pub(crate) fn extend(&mut self, credits: u32) -> Result<()> {
-        Ok(self.inner.extend(credits)?)
     }
 
     /// Ends the change: all of it is there.
@@ -79,6 +72,11 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// Those of the journal: the change will not reach the disk.
     pub(crate) fn stop(self) -> Result<()> {
+        debug_assert_eq!(
+            self.inner.overrun(),
+            0,
+            "blocks touched beyond the credits of an operation"
+        );
         Ok(self.inner.stop()?)
     }
 }

@@ -101,6 +101,10 @@ pub(crate) fn resize(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
 /// # Errors
 /// No space: nothing has changed then. `Corrupt`; those of journal and device.
 pub(crate) fn spill(fs: &Fs, inode: &Inode) -> Result<()> {
+    fs.with_room(|| try_spill(fs, inode))
+}
+
+fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
     let content = content(fs, inode, &inode.raw.read())?;
     let run = if content.is_empty() {
         None

@@ -40,9 +40,9 @@ pub(crate) use slots::Slot;
 /// the list, or one of slots.
 pub(crate) const ORPHAN_CREDITS: u32 = 1;
 
-/// Blocks that the last step of freeing an inode may change: its place in the table, its bitmap, descriptor, the
-/// superblock, its neighbour on the list or its slot, its attribute block.
-const FREE_CREDITS: u32 = 16;
+/// Blocks that the last step of freeing an inode may change: its place in the table, its bitmap and descriptor, what holds
+/// its attributes, and what the orphans are in.
+const FREE_CREDITS: u32 = 3 + xattr::RELEASE_CREDITS + ORPHAN_CREDITS;
 
 /// Where the disk remembers an orphan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -293,11 +293,19 @@ impl Fs {
     /// Frees an inode; the inodes of attribute values that nobody uses any more.
     fn free_orphan(&self, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
         truncate::free_all(self, inode)?;
-        let mut h = self.begin(FREE_CREDITS)?;
-        let unused = xattr::release(self, &mut h, inode)?;
-        remove(self, &mut h, inode)?;
-        self.free_inode(&mut h, inode)?;
-        h.stop()?;
-        Ok(unused)
+        let mut unused = Vec::new();
+        loop {
+            let mut h = self.begin(FREE_CREDITS)?;
+            let released = xattr::release(self, &mut h, inode)?;
+            unused.extend(released.unused);
+            if released.all {
+                remove(self, &mut h, inode)?;
+                self.free_inode(&mut h, inode)?;
+                h.stop()?;
+                return Ok(unused);
+            }
+            self.store(&mut h, inode)?;
+            h.stop()?;
+        }
     }
 }

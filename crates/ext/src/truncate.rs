@@ -9,9 +9,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::extent::Extent;
-use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::inode::FileType;
 
-use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
 use crate::error::{Reason, Result};
 use crate::file::{self, INODE_CREDITS};
@@ -19,21 +18,8 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
-use crate::map::{self, Budget, Format, INSERT_CREDITS};
+use crate::map::{self, Format};
 use crate::orphan::{self, ORPHAN_CREDITS};
-
-/// Runs of blocks that are freed in one transaction, at most.
-const RUNS_PER_STEP: usize = 16;
-/// What is freed in one transaction.
-const STEP: Budget = Budget {
-    runs: RUNS_PER_STEP,
-    blocks: 1 << 16,
-};
-/// The same for blocks that are metadata themselves, which are forgotten one by one.
-const METADATA_STEP: Budget = Budget {
-    runs: RUNS_PER_STEP,
-    blocks: 64,
-};
 
 impl Fs {
     /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
@@ -128,7 +114,7 @@ fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool) -> Result<()> {
     let keep = size.div_ceil(fs.geo.block_bytes.into());
     let mut end = Some(u64::from(u32::MAX));
     while let Some(to) = end {
-        let step = fs.transact(step_credits(fs), |h| {
+        let step = fs.transact(map::take_credits(fs, inode), |h| {
             shrink_step(fs, h, inode, (size, keep..to), touch)
         });
         end = step.inspect_err(|_| stop_short(fs, inode, before, to))?;
@@ -168,7 +154,7 @@ pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
     let _io = inode.io_exclusive();
     file::zero_in_block(fs, inode, size, u64::MAX)?;
     let keep = size.div_ceil(fs.geo.block_bytes.into());
-    fs.transact(step_credits(fs), |h| {
+    fs.transact(map::take_credits(fs, inode), |h| {
         let left = shrink_step(fs, h, inode, (size, keep..u64::from(u32::MAX)), true)?;
         Ok(left.is_some())
     })
@@ -202,32 +188,17 @@ fn release(fs: &Fs, inode: &Inode) -> Result<()> {
     })
 }
 
-/// Credits of one [`free_range`], the inode, and what makes it an orphan.
-pub(crate) fn step_credits(fs: &Fs) -> u32 {
-    let groups = 2 * RUNS_PER_STEP as u32 + STEP.blocks / fs.geo.blocks_per_group.max(1);
-    // Each run may leave an empty node in a group of its own, and take one out of a level above.
-    let nodes = 2 * RUNS_PER_STEP as u32 * (1 + GROUP_CREDITS);
-    groups * GROUP_CREDITS
-        + nodes
-        + METADATA_STEP.blocks
-        + INSERT_CREDITS
-        + INODE_CREDITS
-        + ORPHAN_CREDITS
-}
-
-/// Unmaps and frees blocks of `from..to`, the last first, as many as go into one transaction. The mapping lock is held
-/// exclusively. Answers the end of what is left; `None` when nothing is.
+/// Unmaps and frees blocks of `from..to`, the last first, as many as the handle's credits allow, which leaves some to store
+/// the inode ([`map::take_credits`]). The mapping lock is held exclusively. Answers the end of what is left; `None` when nothing is.
 pub(crate) fn free_range(
     fs: &Fs,
     h: &mut Handle<'_>,
     inode: &Inode,
     range: (u64, u64),
 ) -> Result<Option<u64>> {
-    let mut freed: SmallVec<[Extent; RUNS_PER_STEP]> = SmallVec::new();
-    // Values of attributes are read, and by others written, as metadata.
-    let is_metadata = inode.kind != Some(FileType::Regular)
-        || inode.raw.read().flags().contains(InodeFlags::EA_INODE);
-    let budget = if is_metadata { METADATA_STEP } else { STEP };
+    let mut freed: SmallVec<[Extent; 16]> = SmallVec::new();
+    let is_metadata = map::is_metadata(inode);
+    let budget = map::take_budget(fs, inode, h.credits_left());
     let left = map::take(fs, h, inode, range, budget, |extent| freed.push(extent))?;
     for extent in &freed {
         if is_metadata {

@@ -13,11 +13,13 @@ use throughline_extfmt::xattr::{self as format, Attribute, Value};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, inline_data};
 use throughline_journal::Block;
 
+use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
-use crate::{balloc, map, orphan};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::{map, orphan};
 
 impl Fs {
     /// The names of an inode's attributes, with their prefixes (`user.`, `security.` ...), in the order of the disk.
@@ -161,38 +163,94 @@ fn value_inode(fs: &Fs, ino: InodeNumber) -> Result<Arc<Inode>> {
     Err(Error::corrupt("an attribute's value is in an inode that is not for values").in_inode(ino))
 }
 
+/// Values in inodes of their own that one transaction gives back, each with its inode and what the orphans are in.
+const VALUES_PER_STEP: usize = 16;
+/// Blocks that [`release`] may touch beside the inode: the attribute block and its bits, and the values'.
+pub(crate) const RELEASE_CREDITS: u32 =
+    1 + GROUP_CREDITS + VALUES_PER_STEP as u32 * (1 + ORPHAN_CREDITS);
+
+/// What [`release`] gave back.
+pub(crate) struct Released {
+    /// Inodes of values that nobody uses any more, to be freed.
+    pub(crate) unused: Vec<Arc<Inode>>,
+    /// Whether that was all.
+    pub(crate) all: bool,
+}
+
 /// Gives back what holds the attributes of an inode that is being freed: its share of the block, and of the inodes of
-/// values. Those of them that nobody uses any more are returned, to be freed. Reads and checks all before it changes.
-pub(crate) fn release(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<Vec<Arc<Inode>>> {
+/// values. Where these are many it takes some of the attributes out, and wants to be called again in another transaction.
+/// Reads and checks all before it changes. The caller stores the inode.
+pub(crate) fn release(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<Released> {
     let in_inode = |e: throughline_extfmt::Corrupt| Error::from(e).in_inode(inode.ino);
-    let mut list = format::read_ibody(inode.image().xattr_area()).map_err(in_inode)?;
+    let mut own = format::read_ibody(inode.image().xattr_area()).map_err(in_inode)?;
     let block = block(fs, inode)?;
-    let mut shared = 0;
+    let (mut shared, mut in_block) = (0, Vec::new());
     if let Some((_, bytes)) = &block {
-        shared = format::header(bytes)
-            .map_err(in_inode)?
-            .h_refcount
-            .get()
-            .saturating_sub(1);
+        let users = format::header(bytes).map_err(in_inode)?.h_refcount.get();
+        shared = users.saturating_sub(1);
         if shared == 0 {
-            list.extend(format::read_block(bytes).map_err(in_inode)?);
+            in_block = format::read_block(bytes).map_err(in_inode)?;
         }
     }
-    let mut values = Vec::new();
-    for attribute in &list {
-        if let Value::Inode { inode: holder, .. } = attribute.value {
-            values.push(value_inode(fs, holder)?);
+    let mut values = take_values(fs, &mut own, VALUES_PER_STEP)?;
+    let from_own = !values.is_empty();
+    let rest = VALUES_PER_STEP - values.len();
+    values.extend(take_values(fs, &mut in_block, rest)?);
+    let from_block = values.len() > VALUES_PER_STEP - rest;
+    let all = !own.iter().chain(&in_block).any(is_in_inode);
+    match block {
+        Some((at, bytes)) if all => {
+            // The snapshot goes first, or the change would have to copy the block.
+            drop(bytes);
+            release_block(fs, h, inode, at, shared)?;
         }
+        Some((at, bytes)) if from_block => {
+            drop(bytes);
+            let written = h.modify(at, |bytes| {
+                let written = format::write_block(bytes, &in_block);
+                format::update_checksum(bytes, at, fs.geo.csum_seed);
+                written
+            })?;
+            must_fit(written, inode)?;
+        }
+        _ => {}
     }
-    if let Some((at, bytes)) = block {
-        // The snapshot goes first, or the change would have to copy the block.
-        drop(bytes);
-        release_block(fs, h, inode, at, shared)?;
+    if from_own {
+        let written = format::write_ibody(inode.raw.write().xattr_area_mut(), &own);
+        must_fit(written, inode)?;
     }
-    values
+    let unused = values
         .into_iter()
         .filter_map(|value| release_value(fs, h, value).transpose())
-        .collect()
+        .collect::<Result<_>>()?;
+    Ok(Released { unused, all })
+}
+
+fn is_in_inode(attribute: &Attribute) -> bool {
+    matches!(attribute.value, Value::Inode { .. })
+}
+
+/// Takes up to `most` attributes whose values are in inodes out of a list; those inodes.
+fn take_values(fs: &Fs, list: &mut Vec<Attribute>, most: usize) -> Result<Vec<Arc<Inode>>> {
+    let mut values = Vec::new();
+    let mut kept = Vec::with_capacity(list.len());
+    for attribute in list.drain(..) {
+        match attribute.value {
+            Value::Inode { inode: holder, .. } if values.len() < most => {
+                values.push(value_inode(fs, holder)?);
+            }
+            _ => kept.push(attribute),
+        }
+    }
+    *list = kept;
+    Ok(values)
+}
+
+fn must_fit(written: bool, inode: &Inode) -> Result<()> {
+    if written {
+        return Ok(());
+    }
+    Err(Error::corrupt("attributes do not fit where they came from").in_inode(inode.ino))
 }
 
 fn release_block(
@@ -205,7 +263,6 @@ fn release_block(
     inode.raw.write().set_file_acl(&fs.geo, FsBlock(0));
     map::add_blocks(fs, inode, -1)?;
     if shared == 0 {
-        h.extend(balloc::GROUP_CREDITS)?;
         h.forget(at);
         return fs.free(h, at, 1);
     }
@@ -217,7 +274,6 @@ fn release_block(
 
 /// One attribute less uses this value; the value's inode, if it was the last.
 fn release_value(fs: &Fs, h: &mut Handle<'_>, value: Arc<Inode>) -> Result<Option<Arc<Inode>>> {
-    h.extend(2)?;
     let left = {
         let mut raw = value.raw.write();
         let left = format::value_refcount(&raw).saturating_sub(1);

@@ -48,6 +48,12 @@ impl<'j> Handle<'j> {
             .saturating_sub(u32::try_from(self.touched.len()).unwrap_or(u32::MAX))
     }
 
+    /// Blocks it touched beyond its credits: more than 0 is a bug of the layer above.
+    pub fn overrun(&self) -> u32 {
+        let touched = u32::try_from(self.touched.len()).unwrap_or(u32::MAX);
+        touched.saturating_sub(self.credits)
+    }
+
     /// Changes `block` through `change`, which sees its content, read first if it is not cached.
     ///
     /// `change` runs under the block's lock: it must not call the journal. Nothing is changed on an error.
@@ -124,11 +130,11 @@ impl<'j> Handle<'j> {
     /// [`Error::Aborted`] if the journal was stopped meanwhile: the operation will not reach the disk.
     pub fn stop(mut self) -> Result<()> {
         self.stopped = true;
-        let over = self.touched.len().saturating_sub(self.credits as usize);
+        let over = self.overrun();
         if over > 0 {
             self.core
                 .credit_overruns
-                .fetch_add(over as u64, Ordering::Relaxed);
+                .fetch_add(over.into(), Ordering::Relaxed);
         }
         self.core.check_alive()
     }

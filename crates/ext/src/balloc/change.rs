@@ -67,7 +67,7 @@ impl Change<'_, '_> {
         self.seal(csum, |desc| {
             desc.set_free_blocks(desc.free_blocks().saturating_add(len));
         })?;
-        self.map.freed(first, len);
+        self.map.freed(len);
         Ok(())
     }
 

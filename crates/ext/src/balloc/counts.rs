@@ -5,6 +5,7 @@
 //!   ├─ claimed     found for somebody, not yet allocated
 //!   ├─ promised    to searches under way
 //!   ├─ put by      for data in memory that is not written yet
+//!   ├─ awaiting    freed, and the transaction that freed them is not durable
 //!   └─ the rest    for whoever comes, as far as the reserves allow
 //! ```
 
@@ -21,6 +22,8 @@ pub(super) struct Counts {
     pub(super) promised: u64,
     /// Of those, put by for data that is not written yet.
     pub(super) put_by: u64,
+    /// Of those, freed by a transaction that is not durable.
+    pub(super) awaiting: u64,
 }
 
 impl Counts {
@@ -30,6 +33,7 @@ impl Counts {
             .saturating_sub(self.claimed)
             .saturating_sub(self.promised)
             .saturating_sub(self.put_by)
+            .saturating_sub(self.awaiting)
             .saturating_sub(untouchable)
     }
 
@@ -131,9 +135,32 @@ impl Balloc {
         counts.free = counts.free.saturating_sub(blocks.into());
     }
 
+    /// The bits are clear; nobody gets the blocks yet.
     pub(super) fn freed(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.free = counts.free.saturating_add(blocks.into());
+        counts.awaiting = counts.awaiting.saturating_add(blocks.into());
+    }
+
+    /// Allocated blocks are free again.
+    pub(super) fn taken_back(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.free = counts.free.saturating_add(blocks.into());
+    }
+
+    /// Freed blocks wait no more.
+    pub(super) fn settled(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        debug_assert!(
+            counts.awaiting >= blocks.into(),
+            "more blocks wait no more than waited"
+        );
+        counts.awaiting = counts.awaiting.saturating_sub(blocks.into());
+    }
+
+    /// Freed blocks that nobody gets yet.
+    pub(super) fn blocks_awaiting(&self) -> u64 {
+        self.counts.lock().awaiting
     }
 }
 

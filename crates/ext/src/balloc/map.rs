@@ -1,6 +1,7 @@
-//! The free blocks of one group, in memory: what its bitmap says, or what is claimed.
+//! The free blocks of one group, in memory: what its bitmap says, less what is claimed, and less what was freed and waits
+//! ([`super::awaiting`]).
 //!
-//! Invariants: a set bit of `used` is allocated on disk or claimed; `free` is the number of clear bits; no run of clear bits
+//! Invariants: a set bit of `used` is allocated on disk, claimed or waiting; `free` is the number of clear bits; no run of clear bits
 //! is longer than `longest`, and no clear bit lies below `first_free`.
 
 use throughline_extfmt::bitmap;
@@ -13,6 +14,7 @@ pub(crate) struct BlockMap {
     blocks: u32,
     free: u32,
     claimed: u32,
+    awaiting: u32,
     longest: u32,
     first_free: u32,
 }
@@ -36,6 +38,7 @@ impl BlockMap {
             blocks,
             free,
             claimed: 0,
+            awaiting: 0,
             longest: free,
             first_free: 0,
         }
@@ -51,9 +54,9 @@ impl BlockMap {
         self.longest.min(self.free)
     }
 
-    /// Whether nothing is claimed, so that the map can be made again from the disk.
+    /// Whether nothing is claimed and nothing waits, so that the map can be made again from the disk.
     pub(crate) fn is_idle(&self) -> bool {
-        self.claimed == 0
+        self.claimed == 0 && self.awaiting == 0
     }
 
     /// The free run at exactly `goal`, up to `want` long.
@@ -110,7 +113,7 @@ impl BlockMap {
     /// A claimed range goes back.
     pub(crate) fn release(&mut self, first: u32, len: u32) {
         self.claimed = self.claimed.saturating_sub(len);
-        self.freed(first, len);
+        self.clear(first, len);
     }
 
     /// A claimed range became allocated.
@@ -118,8 +121,18 @@ impl BlockMap {
         self.claimed = self.claimed.saturating_sub(len);
     }
 
-    /// An allocated range became free.
-    pub(crate) fn freed(&mut self, first: u32, len: u32) {
+    /// An allocated range was freed on disk: it waits.
+    pub(crate) fn freed(&mut self, len: u32) {
+        self.awaiting = self.awaiting.saturating_add(len);
+    }
+
+    /// A freed range waits no more.
+    pub(crate) fn settled(&mut self, first: u32, len: u32) {
+        self.awaiting = self.awaiting.saturating_sub(len);
+        self.clear(first, len);
+    }
+
+    fn clear(&mut self, first: u32, len: u32) {
         bitmap::clear_range(&mut self.used, first..first.saturating_add(len));
         self.free = self.free.saturating_add(len);
         self.first_free = self.first_free.min(first);

@@ -5,16 +5,20 @@
 //!     └───────────────┴───────────► release
 //! ```
 //!
+//! Freed blocks are claimed again only when the transaction that freed them is durable ([`awaiting`]).
+//!
 //! A claim is known to this process only, so a crash forgets it. Each group that is allocated from has a [`map::BlockMap`]
-//! in memory: what its bitmap on disk says, or what is claimed.
+//! in memory: what its bitmap on disk says, or what is claimed or waits.
 //!
 //! Invariants:
-//! - A block is free, claimed or allocated. Counts: `free` is what the bitmaps say, `claimed` a part of it.
+//! - A block is free, claimed, allocated or waiting. Counts: `free` is what the bitmaps say, `claimed` and `awaiting` are
+//!   parts of it.
 //! - Blocks *put by* are a number only: so many of the free ones are for data that is not written yet, whichever they
 //!   will be. Nobody else's claim gets them.
 //! - Bitmaps change only under their group's lock, with the group's map loaded, which changes along.
 //! - Whoever got a promise of blocks from the counts finds as many, unless the counts were wrong on disk.
 
+mod awaiting;
 mod change;
 mod counts;
 mod map;
@@ -30,6 +34,7 @@ use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
+use awaiting::Awaiting;
 use counts::Counts;
 use table::GroupTable;
 
@@ -66,6 +71,7 @@ pub(crate) struct Balloc {
     reserved: u64,
     /// Blocks kept for mappings, as the kernel does: without them, data on the disk could not be mapped any more.
     kept_for_maps: u64,
+    awaiting: Awaiting,
     groups: GroupTable,
 }
 
@@ -84,6 +90,7 @@ impl Balloc {
             search_ended: Condvar::new(),
             reserved: if use_reserved { 0 } else { sb.r_blocks_count() },
             kept_for_maps: kept_for_maps(geo),
+            awaiting: Awaiting::default(),
             groups: GroupTable::new(geo.block_bytes),
         }
     }
@@ -101,10 +108,11 @@ fn kept_for_maps(geo: &Geometry) -> u64 {
 
 impl Fs {
     /// Claims up to `want` blocks for data, as one run: at the goal where that is free, else a long run near it. In memory
-    /// only; [`Fs::confirm`] or [`Fs::release`] ends it. A handle and mapping locks may be held.
+    /// only; [`Fs::confirm`] or [`Fs::release`] ends it. A handle and mapping locks may be held; who holds neither asks in
+    /// [`Fs::with_room`].
     ///
     /// # Errors
-    /// `NoSpace` exactly when nothing is left for this caller; those of reading bitmaps.
+    /// `NoSpace` exactly when nothing is left for this caller, but for freed blocks that wait; those of reading bitmaps.
     pub(crate) fn claim(&self, goal: FsBlock, want: u32) -> Result<Run> {
         self.claim_for(Purpose::Data, goal, want)
     }
@@ -127,6 +135,7 @@ impl Fs {
 
     fn claim_for(&self, purpose: Purpose, goal: FsBlock, want: u32) -> Result<Run> {
         self.check_writable()?;
+        self.settle_freed();
         let mut promise = self.balloc.promise(want.max(1), purpose)?;
         let found = self.find_run(goal, promise.blocks);
         promise.claimed = found.as_ref().map_or(0, |run| run.len);
@@ -181,6 +190,7 @@ impl Fs {
         } else {
             Purpose::Data
         };
+        self.settle_freed();
         self.balloc.put_by(blocks, purpose)
     }
 
@@ -194,7 +204,7 @@ impl Fs {
         self.balloc.put_by_again(blocks);
     }
 
-    /// Frees allocated blocks, over group borders too ([`GROUP_CREDITS`] for each group). Metadata blocks among them must
+    /// Frees allocated blocks; others get them when this is durable. Over group borders too ([`GROUP_CREDITS`] for each group). Metadata blocks among them must
     /// have been forgotten by the handle.
     ///
     /// # Errors
@@ -213,7 +223,25 @@ impl Fs {
         for (group, first, len) in self.by_group(start, len) {
             self.change_group(h, group, |change| change.free(first, len))?;
             self.balloc.freed(len);
+            self.balloc.awaiting.push(h, group, first, len);
         }
+        self.settle_freed();
+        Ok(())
+    }
+
+    /// A block goes back that this handle allocated, and nothing came to point to: anybody may have it at once.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(crate) fn take_back(&self, h: &mut Handle<'_>, block: FsBlock) -> Result<()> {
+        let run = Run {
+            start: block,
+            len: 1,
+        };
+        let (group, first) = self.bit_of(run)?;
+        self.change_group(h, group, |change| change.free(first, 1))?;
+        self.with_map(group, |map| map.settled(first, 1))?;
+        self.balloc.taken_back(1);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The groups in memory that blocks are allocated from, and no more of them than the bound allows.
 //!
-//! Invariant: a group leaves the table only when nobody holds it and nothing of it is claimed, so what it knew can be read
-//! again from the disk.
+//! Invariant: a group leaves the table only when nobody holds it and nothing of it is claimed or waits, so what it knew can
+//! be read again from the disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;

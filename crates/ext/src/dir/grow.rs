@@ -13,6 +13,7 @@ use super::block::{Blocks, DirBlock};
 use super::htree::{Path, Tree};
 use super::split::{self, Item};
 use super::{DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape};
+use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
@@ -21,6 +22,12 @@ use crate::map;
 
 /// Steps that one insertion may need: the conversion, a split on each level, a new level, the leaf; and to spare.
 const MAX_STEPS: u32 = 16;
+
+/// Blocks that adding a name may touch, the directory's inode among them: the way to its leaf through the hash tree; a
+/// block with its bits for each step, and one for a directory that was in its inode; the mapping of all these, whose nodes
+/// are split once at most.
+pub(crate) const INSERT_CREDITS: u32 =
+    5 + (MAX_STEPS + 1) * (1 + GROUP_CREDITS) + map::INSERT_CREDITS;
 
 /// Adds a name to a directory that has no room for it.
 pub(super) fn insert(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<()> {

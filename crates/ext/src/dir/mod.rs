@@ -33,6 +33,7 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 
+pub(crate) use grow::INSERT_CREDITS;
 pub(crate) use htree::HashRules;
 pub use list::{DirEntry, ReadDir};
 

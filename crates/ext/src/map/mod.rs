@@ -10,6 +10,7 @@
 //! changed inode in memory for the caller to store. A change either happens whole or, where it reports a reason of
 //! [`crate::Reason`], has left the tree as it was, so that the handle can end well.
 
+mod credits;
 pub(crate) mod extents;
 pub(crate) mod indirect;
 mod size;
@@ -22,22 +23,20 @@ mod tree;
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock};
 
-use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use tree::View;
 
+pub(crate) use credits::{
+    CONVERT_CREDITS, INSERT_CREDITS, is_metadata, table_credits, take_budget, take_credits,
+};
 pub(crate) use indirect::TableName;
 pub(crate) use size::{is_plain, max_size, set_size, size};
 pub(crate) use state::State;
 pub(crate) use store::Budget;
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
-
-/// Blocks that entering one extent may touch beside the bits of the extent itself: a way down and a split at every level,
-/// each with a block of its own and its bits, and the inode.
-pub(crate) const INSERT_CREDITS: u32 = 6 + 6 * (1 + GROUP_CREDITS) + 1;
 
 /// A run of a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,7 +369,7 @@ pub(crate) fn add_block(
         unwritten: false,
     };
     if let Err(error) = enter(fs, h, inode, extent, None) {
-        fs.free(h, block, 1)?;
+        fs.take_back(h, block)?;
         return Err(error);
     }
     Ok(block)

@@ -6,15 +6,17 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 
 use super::symlink::check_target;
 use super::{may_add, need_dir};
+use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
 
-/// Blocks that one creation may change: inode, its table and bitmaps, two paths of an extent tree, the path of a hash
-/// tree with a split on every level, the superblock.
-const CREDITS: u32 = 64;
+/// Blocks that one creation may change: the inode, its bitmap and descriptor; its first block and the bits of that; the
+/// name; what the orphan list is in where that fails for want of space.
+const CREDITS: u32 = 3 + (1 + GROUP_CREDITS) + dir::INSERT_CREDITS + ORPHAN_CREDITS;
 
 /// The setgid bit of a mode.
 const SETGID: u16 = 0o2000;
@@ -101,6 +103,16 @@ impl Fs {
         namei::check_new_name(name)?;
         need_dir(parent)?;
         kind.check(self)?;
+        self.with_room(|| self.try_create(parent, name, kind, new))
+    }
+
+    fn try_create(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        kind: NewKind<'_>,
+        new: NewInode,
+    ) -> Result<Arc<Inode>> {
         let _lock = parent.dir_exclusive();
         may_add(parent)?;
         if kind == NewKind::Dir {

@@ -10,12 +10,13 @@ use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
 
-/// Blocks that one new name may change: the path of a hash tree with a split on every level, extent paths, bitmaps.
-const LINK_CREDITS: u32 = 56;
-/// Blocks that taking a name away may change.
-const UNLINK_CREDITS: u32 = 16;
+/// Blocks that one new name may change: the name, the inode, what the orphan list is in.
+const LINK_CREDITS: u32 = dir::INSERT_CREDITS + 1 + ORPHAN_CREDITS;
+/// Blocks that taking a name away may change: its leaf, two inodes, what the orphan list is in.
+const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
 
 impl Fs {
     /// Gives an inode, not a directory, one more name.
@@ -29,6 +30,10 @@ impl Fs {
         if inode.is_dir() {
             return Err(Reason::Permission.into());
         }
+        self.with_room(|| self.try_link(inode, parent, name))
+    }
+
+    fn try_link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let _lock = parent.dir_exclusive();
         may_add(parent)?;
         may_link(inode)?;

@@ -14,10 +14,12 @@ use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei};
 
-/// Blocks that one rename may change: a new name (as in `link`), two names changed or taken, four inodes, one orphan.
-const CREDITS: u32 = 80;
+/// Blocks that one rename may change: a new name, two that are changed or taken, a `..` for each, four inodes, what the
+/// orphan list is in.
+const CREDITS: u32 = dir::INSERT_CREDITS + 4 + 4 + ORPHAN_CREDITS;
 
 /// What a rename does when the new name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +79,15 @@ impl Fs {
                 return Err(Reason::Busy("`.` and `..` cannot be renamed".into()).into());
             }
         }
+        self.with_room(|| self.try_rename(old, new, mode))
+    }
+
+    fn try_rename(&self, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
         loop {
             let seen = self.see(old, new)?;
             let moves_dir =
                 seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
-            let alone = (moves_dir && old_dir.ino != new_dir.ino).then(|| self.lock_rename());
+            let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| self.lock_rename());
             if alone.is_some() {
                 self.refuse_loops(old, new, &seen, mode)?;
             }

@@ -28,7 +28,9 @@ pub(crate) fn remove<S: NodesMut>(
         let way = descend(store, &route)?;
         if way.len() < route.levels {
             // Tables that were made when space ran out before the last of them may be empty.
-            clear(store, &route, &way, route.slots[way.len()])?;
+            if clear(store, &route, &way, route.slots[way.len()])? {
+                budget.spend(0);
+            }
             let (into, _) = route.place(way.len());
             to = last.saturating_sub(into);
             continue;

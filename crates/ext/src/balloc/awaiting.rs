@@ -1,0 +1,140 @@
+//! Freed blocks that nobody gets yet: those whose freeing is not durable.
+//!
+//! ```text
+//!   free ──► (bit clear in the transaction T, its map says "in use") ──► T is durable ──► free in the map
+//! ```
+//!
+//! A crash before that brings them back to who had them, whose data must be there then, and nobody else's in its place. So
+//! they wait until [`Journal::committed`](throughline_journal::Journal::committed) has come to T. Nobody is told when it
+//! has: whoever looks for blocks, or frees some, first gives those that are durable to the maps.
+//!
+//! Whoever finds no space while blocks wait makes their transaction durable and looks again ([`Fs::with_room`]). That frees
+//! all that wait, so it happens once in as many blocks as the volume has left to give, not once a call.
+//!
+//! Invariants:
+//! - A group with such blocks stays in memory: what its bitmap on disk shows as free would else be given out.
+//! - They are a part of `free` in the counts, and of nothing else there.
+//! - The queue ascends by transaction: a handle of the next one begins when those of this one have ended.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
+use throughline_extfmt::GroupNumber;
+use throughline_journal::Tid;
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::lock_order::{Held, Place, Rank, locked};
+
+/// Others may take what a commit made free, and free more. After so many times there is no space.
+const TRIES: u32 = 3;
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct Awaiting {
+    queue: Mutex<VecDeque<Freed>>,
+}
+
+/// Adjacent blocks of one group, freed in one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Freed {
+    tid: Tid,
+    group: GroupNumber,
+    first: u32,
+    len: u32,
+}
+
+impl Freed {
+    /// Takes `next` in, where the two are one.
+    fn join(&mut self, next: &Self) -> bool {
+        if (self.tid, self.group) != (next.tid, next.group) {
+            return false;
+        }
+        if self.first.saturating_add(self.len) == next.first {
+            self.len = self.len.saturating_add(next.len);
+            return true;
+        }
+        let in_front = next.first.saturating_add(next.len) == self.first;
+        if in_front {
+            self.first = next.first;
+            self.len = self.len.saturating_add(next.len);
+        }
+        in_front
+    }
+}
+
+impl Awaiting {
+    fn lock(&self) -> Held<MutexGuard<'_, VecDeque<Freed>>> {
+        locked(Rank::Freed, 0, || self.queue.lock())
+    }
+
+    /// Takes blocks in whose bits `h` has cleared.
+    pub(super) fn push(&self, h: &Handle<'_>, group: GroupNumber, first: u32, len: u32) {
+        let freed = Freed {
+            tid: h.tid(),
+            group,
+            first,
+            len,
+        };
+        let mut queue = self.lock();
+        if !queue.back_mut().is_some_and(|last| last.join(&freed)) {
+            queue.push_back(freed);
+        }
+    }
+}
+
+impl Fs {
+    /// Gives the blocks whose freeing has become durable to the maps. Mapping locks may be held.
+    pub(super) fn settle_freed(&self) {
+        let mut queue = self.balloc.awaiting.lock();
+        if queue.is_empty() {
+            return;
+        }
+        let committed = self.journal.committed();
+        while let Some(&freed) = queue.front().filter(|freed| !freed.tid.is_after(committed)) {
+            queue.pop_front();
+            // Its group is in memory, so that this reads nothing and cannot fail.
+            let settled = self.with_map(freed.group, |map| map.settled(freed.first, freed.len));
+            debug_assert!(settled.is_ok(), "a group with freed blocks left the memory");
+            self.balloc.settled(freed.len);
+        }
+    }
+
+    /// Makes the freeing of all blocks that wait durable; `false` if none does. No handle is open, and no lock held that
+    /// somebody with a handle may wait for.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    fn make_room(&self) -> Result<bool> {
+        let _nothing_held = Place::enter(Rank::Handle, 0);
+        if self.balloc.blocks_awaiting() == 0 {
+            return Ok(false);
+        }
+        self.settle_freed();
+        if self.balloc.blocks_awaiting() > 0 {
+            self.journal.commit()?;
+            self.settle_freed();
+        }
+        Ok(true)
+    }
+
+    /// Runs an operation that needs blocks. Where it finds no space while freed blocks wait for their transaction, makes
+    /// that durable and runs it again: an operation that ends so has left nothing undone that would keep it from being run
+    /// again. No handle is open, and no lock held behind those of files.
+    ///
+    /// # Errors
+    /// Those of `operation`; those of the journal.
+    pub(crate) fn with_room<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+        for _ in 1..TRIES {
+            match operation() {
+                Err(Error::Caller(Reason::NoSpace)) if self.make_room()? => {}
+                other => return other,
+            }
+        }
+        operation()
+    }
+}

@@ -1,0 +1,240 @@
+//! Blocks for a write: what is there already, or a run claimed from the allocator; and claims that end without a commit.
+
+use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_fileio::{Claim, ClaimKind};
+
+use super::{Call, FileMapper, Place, blocks_of};
+use crate::balloc::Run;
+use crate::delayed::Lent;
+use crate::error::{Reason, Result};
+use crate::map::{self, Kind, Mapping};
+
+/// Blocks claimed for one piece of a write.
+#[derive(Clone, Copy)]
+pub(super) struct Claimed {
+    pub(super) data: Run,
+    /// For tables.
+    pub(super) spare: Option<Run>,
+    /// Whether they were put by.
+    pub(super) put_by: bool,
+}
+
+impl Claimed {
+    /// What of it was put by.
+    pub(super) fn lent(&self) -> Lent {
+        Lent {
+            units: self.data.len,
+            tables: self.spare.map_or(0, |spare| spare.len),
+        }
+    }
+}
+
+impl<P: Place> FileMapper<P> {
+    pub(super) fn claim_blocks(&self, offset: u64, len: u64) -> Result<Claim> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let (first, count) = blocks_of(fs, offset, len).ok_or(Reason::TooLarge)?;
+        let mut found = map::lookup_cached(fs, inode, first, count)?;
+        let mut call = self.call.lock();
+        if !matches!(found.kind, Kind::Data(_)) && call.allocating.is_none() {
+            let range = (first.0.into(), self.end.max(u64::from(first.0) + 1));
+            inode.mapping.allocate(range);
+            call.allocating = Some(range);
+            // Whoever allocated here until now has changed it.
+            found = map::lookup_cached(fs, inode, first, count)?;
+        }
+        match found.kind {
+            Kind::Data(block) => self.overwrite(offset, len, first, block, found.len_blocks),
+            Kind::Unwritten(block) => {
+                fs.check_data_range(block, found.len_blocks.into())?;
+                Ok(self.units(first, block, found.len_blocks, ClaimKind::Convert, 0))
+            }
+            Kind::Hole => self.claim_new(&mut call, first, found),
+        }
+    }
+
+    fn overwrite(
+        &self,
+        offset: u64,
+        len: u64,
+        first: FileBlock,
+        block: FsBlock,
+        count: u32,
+    ) -> Result<Claim> {
+        self.fs().check_data_range(block, count.into())?;
+        let start = self.bytes(first.0.into());
+        let end = start
+            .saturating_add(self.bytes(count.into()))
+            .min(offset.saturating_add(len));
+        let device_offset = self.bytes(block.0) + (offset - start);
+        Ok(Claim {
+            file_offset: offset,
+            len: end - offset,
+            device_offset,
+            kind: ClaimKind::Overwrite,
+            id: 0,
+        })
+    }
+
+    fn units(
+        &self,
+        first: FileBlock,
+        block: FsBlock,
+        count: u32,
+        kind: ClaimKind,
+        id: u64,
+    ) -> Claim {
+        let (file_offset, len) = (self.bytes(first.0.into()), self.bytes(count.into()));
+        Claim {
+            file_offset,
+            len,
+            device_offset: self.bytes(block.0),
+            kind,
+            id,
+        }
+    }
+
+    /// Claims a run for the hole at `first`, with blocks for tables in front where they are needed.
+    fn claim_new(&self, call: &mut Call, first: FileBlock, hole: Mapping) -> Result<Claim> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let want = hole.len_blocks.min(fs.geo.blocks_per_group);
+        let goal = self.goal(call, first)?;
+        let tables = map::tables_for(fs, inode, first, want)?;
+        let claimed = match self.claim_put_by(goal, want, tables)? {
+            Some(claimed) => claimed,
+            None => divide(
+                fs.claim(goal, want.saturating_add(tables))?,
+                (want, tables),
+                |over| fs.release(over),
+            ),
+        };
+        let data = claimed.data;
+        let next = (
+            u64::from(first.0) + u64::from(data.len),
+            FsBlock(data.start.0 + u64::from(data.len)),
+        );
+        call.last = Some(next);
+        if P::WRITE_BACK {
+            inode.delayed.ended(next.0, next.1);
+        }
+        let id = call.claimed.len() as u64;
+        call.claimed.push(Some(claimed));
+        Ok(self.units(first, data.start, data.len, ClaimKind::New, id))
+    }
+
+    /// Where the block at `first` is best: behind the claim before, of this call or of the file's write-back, else
+    /// where the mapping says.
+    fn goal(&self, call: &Call, first: FileBlock) -> Result<FsBlock> {
+        let last = call.last.filter(|(block, _)| *block == u64::from(first.0));
+        let behind = match last {
+            Some((_, goal)) => Some(goal),
+            None if P::WRITE_BACK => self.inode().delayed.goal(first),
+            None => None,
+        };
+        behind.map_or_else(|| map::goal(self.fs(), self.inode(), first), Ok)
+    }
+
+    /// Claims out of what is put by for the file; `None` where nothing is.
+    fn claim_put_by(&self, goal: FsBlock, want: u32, tables: u32) -> Result<Option<Claimed>> {
+        if !P::WRITE_BACK {
+            return Ok(None);
+        }
+        let (fs, delayed) = (self.fs(), &self.inode().delayed);
+        let lent = delayed.lend(want, tables);
+        if lent.units == 0 {
+            return Ok(None);
+        }
+        let run = fs
+            .claim_put_by(goal, lent.units + lent.tables)
+            .inspect_err(|_| delayed.take_back(lent))?;
+        let claimed = divide(run, (lent.units, lent.tables), |over| {
+            fs.release_put_by(over);
+        });
+        let claimed = Claimed {
+            put_by: true,
+            ..claimed
+        };
+        // What was not found was put by again by the allocator.
+        let kept = claimed.lent();
+        delayed.take_back(Lent {
+            units: lent.units - kept.units,
+            tables: lent.tables - kept.tables,
+        });
+        Ok(Some(claimed))
+    }
+
+    /// What was claimed for a claim; it stays in the list.
+    pub(super) fn claimed(&self, claim: &Claim) -> Option<Claimed> {
+        let id = usize::try_from(claim.id).ok()?;
+        self.call.lock().claimed.get(id).copied().flatten()
+    }
+
+    /// What of a claim is still claimed, after tables were made of its spare blocks.
+    pub(super) fn keep(&self, claim: &Claim, claimed: Claimed) {
+        let mut call = self.call.lock();
+        let place = usize::try_from(claim.id)
+            .ok()
+            .and_then(|id| call.claimed.get_mut(id));
+        if let Some(place) = place {
+            *place = Some(claimed);
+        }
+    }
+
+    /// What was claimed for a claim, out of the list.
+    pub(super) fn settle(&self, claim: &Claim) -> Option<Claimed> {
+        let mut call = self.call.lock();
+        usize::try_from(claim.id)
+            .ok()
+            .and_then(|id| call.claimed.get_mut(id))
+            .and_then(Option::take)
+    }
+
+    /// What was written of blocks that nothing will map is of no use. Where the image is a sparse file on a disk that ran
+    /// full, it takes the room that the volume's own structures need to be written. While nobody else can have the blocks,
+    /// and nobody had them whom a crash could bring back: what is claimed was free on the disk.
+    pub(super) fn discard(&self, run: Run) {
+        let log = self.fs().geo.block_log;
+        let discarded = self
+            .fs()
+            .disk
+            .discard(run.start.0 << log, u64::from(run.len) << log);
+        if let Err(error) = discarded {
+            tracing::debug!(%error, "discarding blocks that were given back");
+        }
+    }
+
+    pub(super) fn give_back(&self, claimed: Claimed) {
+        let release = |run| {
+            if claimed.put_by {
+                self.fs().release_put_by(run);
+            } else {
+                self.fs().release(run);
+            }
+        };
+        release(claimed.data);
+        claimed.spare.into_iter().for_each(release);
+        if claimed.put_by {
+            self.inode().delayed.take_back(claimed.lent());
+        }
+    }
+}
+
+/// Divides a claimed run into `tables` blocks in front, where it is long enough for both, and up to `want` of data; the
+/// rest goes `back`.
+fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claimed {
+    // A run too short for both holds data only; tables then come from elsewhere.
+    let tables = if run.len > tables { tables } else { 0 };
+    let part = |from: u32, len: u32| Run {
+        start: FsBlock(run.start.0 + u64::from(from)),
+        len,
+    };
+    let data = part(tables, (run.len - tables).min(want));
+    let over = run.len - tables - data.len;
+    if over > 0 {
+        back(part(tables + data.len, over));
+    }
+    Claimed {
+        data,
+        spare: (tables > 0).then(|| part(0, tables)),
+        put_by: false,
+    }
+}

@@ -1,0 +1,194 @@
+//! Claims whose data is on the device are entered into the mapping, with their bits and the size that they reach.
+//!
+//! In as many transactions as the journal makes necessary, ascending, the size behind each: a crash between two of them
+//! leaves a file that ends in the middle of the write. Where space runs out in the middle, what was entered stays.
+
+use throughline_extfmt::FileBlock;
+use throughline_extfmt::extent::Extent;
+use throughline_fileio::{Claim, ClaimKind};
+
+use super::claim::Claimed;
+use super::{FileMapper, Place};
+use crate::balloc::GROUP_CREDITS;
+use crate::delayed::Lent;
+use crate::error::{Error, Result};
+use crate::file::{self, INODE_CREDITS};
+use crate::handle::Handle;
+use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Spare};
+
+/// What of a write is not entered yet.
+struct Left<'c> {
+    /// Ascending.
+    claims: &'c [Claim],
+    /// Where the conversion of the first of them goes on; its start where none has begun.
+    convert_from: Option<u64>,
+    /// Behind the last file byte that is entered; 0 where none is.
+    entered_to: u64,
+}
+
+impl Left<'_> {
+    /// The first claim is entered.
+    fn pass(&mut self) {
+        if let Some((first, rest)) = self.claims.split_first() {
+            self.entered_to = first.file_offset.saturating_add(first.len);
+            self.claims = rest;
+            self.convert_from = None;
+        }
+    }
+}
+
+impl<P: Place> FileMapper<P> {
+    /// Enters claims, and makes the file as long as they reach, `new_size` at most and in the end.
+    pub(super) fn commit_claims(&self, claims: &mut [Claim], new_size: Option<u64>) -> Result<()> {
+        claims.sort_unstable_by_key(|c| c.file_offset);
+        let mut left = Left {
+            claims,
+            convert_from: None,
+            entered_to: 0,
+        };
+        loop {
+            self.fs()
+                .with_room(|| self.commit_some(&mut left, new_size.unwrap_or(0)))?;
+            if left.claims.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One transaction. Where it ends with a reason, that of the first claim that is left, it has entered those before it,
+    /// and may be run again.
+    fn commit_some(&self, left: &mut Left<'_>, new_size: u64) -> Result<()> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let all = left
+            .claims
+            .iter()
+            .map(|c| self.credits(c))
+            .fold(INODE_CREDITS, u32::saturating_add);
+        let first = left.claims.first().map_or(0, |c| self.credits(c)) + INODE_CREDITS;
+        let credits = all.min(fs.step_credits()).max(first);
+        fs.transact(credits, |h| {
+            let _map = inode.map_exclusive();
+            let result = self.enter_some(h, left);
+            if result
+                .as_ref()
+                .is_err_and(|e| !matches!(e, Error::Caller(_)))
+            {
+                return result;
+            }
+            let reached = if left.claims.is_empty() {
+                new_size
+            } else {
+                left.entered_to.min(new_size)
+            };
+            file::grow_to(fs, h, inode, reached)?;
+            if !P::WRITE_BACK {
+                file::touch(fs, inode);
+            }
+            fs.store(h, inode)?;
+            result
+        })
+    }
+
+    /// Enters claims as far as the credits go: one step of one claim at least.
+    fn enter_some(&self, h: &mut Handle<'_>, left: &mut Left<'_>) -> Result<()> {
+        let fs = self.fs();
+        while let Some(claim) = left.claims.first() {
+            if h.credits_left() < self.credits(claim) + INODE_CREDITS {
+                break;
+            }
+            match claim.kind {
+                ClaimKind::Overwrite => left.pass(),
+                ClaimKind::New => {
+                    self.enter_new(h, claim)?;
+                    left.pass();
+                }
+                ClaimKind::Convert => {
+                    let start = claim.file_offset >> fs.geo.block_log;
+                    let end = start + (claim.len >> fs.geo.block_log);
+                    let from = left.convert_from.unwrap_or(start);
+                    let mut spare = Spare::new(None, P::WRITE_BACK);
+                    let range = (from, end);
+                    match map::set_written(fs, h, self.inode(), range, &mut spare)? {
+                        Some(next) => {
+                            left.convert_from = Some(next);
+                            left.entered_to = self.bytes(next);
+                        }
+                        None => {
+                            if P::WRITE_BACK {
+                                self.inode().delayed.converted(end - start);
+                            }
+                            left.pass();
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters new blocks and sets their bits. Where there is no space for tables, they stay claimed.
+    fn enter_new(&self, h: &mut Handle<'_>, claim: &Claim) -> Result<()> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let claimed = self
+            .claimed(claim)
+            .ok_or_else(|| Error::corrupt("a claim was committed twice"))?;
+        let data = claimed.data;
+        let first = FileBlock((claim.file_offset >> fs.geo.block_log) as u32);
+        let extent = Extent {
+            block: first,
+            len: data.len,
+            start: data.start,
+            unwritten: false,
+        };
+        let mut spare = Spare::new(claimed.spare, P::WRITE_BACK);
+        let result = map::enter(fs, h, inode, extent, Some(&mut spare));
+        let rest = Claimed {
+            spare: spare.rest(),
+            ..claimed
+        };
+        let tables = claimed.lent().tables - rest.lent().tables;
+        if result.is_err() {
+            if claimed.put_by {
+                inode.delayed.entered(Lent { units: 0, tables });
+            }
+            self.keep(claim, rest);
+            return result;
+        }
+        self.settle(claim);
+        let result = fs.confirm(h, data);
+        if !claimed.put_by {
+            rest.spare.into_iter().for_each(|rest| fs.release(rest));
+            return result;
+        }
+        inode.delayed.entered(Lent {
+            units: data.len,
+            tables,
+        });
+        // Others that are under way may have made the table: what was for it is for theirs.
+        if let Some(run) = rest.spare {
+            fs.release_put_by(run);
+            inode.delayed.take_back(Lent {
+                units: 0,
+                tables: run.len,
+            });
+        }
+        self.call.lock().entered += u64::from(data.len);
+        if Format::of(&inode.raw.read()) == Format::Indirect {
+            inode.delayed.tables_made(fs, (first, data.len))?;
+        }
+        result
+    }
+
+    /// What entering a claim may touch; of one that is converted, each step.
+    fn credits(&self, claim: &Claim) -> u32 {
+        let count = (claim.len >> self.fs().geo.block_log) as u32;
+        match claim.kind {
+            ClaimKind::Overwrite => 0,
+            ClaimKind::New if Format::of(&self.inode().raw.read()) == Format::Indirect => {
+                map::table_credits(self.fs(), count) + GROUP_CREDITS
+            }
+            ClaimKind::New => INSERT_CREDITS + GROUP_CREDITS,
+            ClaimKind::Convert => CONVERT_CREDITS,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The mapping of an inode as the data path sees it: [`throughline_fileio::Mapper`].
+//!
+//! One [`FileMapper`] serves one call of direct I/O, under the inode's I/O lock, or one run of write-back, which holds no
+//! lock. The first piece of a write that needs new blocks takes the exclusive right to allocate in the rest of the range,
+//! so that two writers never map one block twice and never wait for each other in a circle: each holds one range, and
+//! takes it while it holds no other. (The flusher holds several at once. They never overlap, and nobody writes directly
+//! to a file meanwhile.)
+//!
+//! A claim of new blocks may come with spare blocks in front of it, for the tables that an indirect map will need: so they
+//! lie where they break no run of data, and they are there when the data is.
+//!
+//! Write-back takes its blocks out of what is put by for the file ([`crate::delayed`]), and leaves the times alone: they
+//! are those of the writes, which set them.
+//!
+//! [`claim`] finds the blocks, [`commit`] enters them once their data is on the device.
+
+mod claim;
+mod commit;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_fileio as fileio;
+use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
+
+use crate::cached::CachedFile;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, Kind};
+use claim::Claimed;
+
+/// The file of a mapper, and on whose behalf it works.
+pub(crate) trait Place: Send + Sync {
+    /// Whether this is write-back, which has its blocks put by.
+    const WRITE_BACK: bool;
+
+    fn fs(&self) -> &Fs;
+    fn inode(&self) -> &Inode;
+}
+
+/// A file for the time of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Borrowed<'a> {
+    fs: &'a Fs,
+    inode: &'a Inode,
+}
+
+impl Place for Borrowed<'_> {
+    const WRITE_BACK: bool = false;
+
+    fn fs(&self) -> &Fs {
+        self.fs
+    }
+
+    fn inode(&self) -> &Inode {
+        self.inode
+    }
+}
+
+impl Place for Arc<CachedFile> {
+    const WRITE_BACK: bool = true;
+
+    fn fs(&self) -> &Fs {
+        CachedFile::fs(self)
+    }
+
+    fn inode(&self) -> &Inode {
+        CachedFile::inode(self)
+    }
+}
+
+/// A file's mapping for one call of direct I/O, or one run of write-back.
+pub(crate) struct FileMapper<P: Place> {
+    place: P,
+    /// Behind the last file block that the call may write.
+    end: u64,
+    call: Mutex<Call>,
+}
+
+/// What a call has going.
+#[derive(Default)]
+struct Call {
+    /// The file blocks in which it alone allocates.
+    allocating: Option<(u64, u64)>,
+    /// New blocks that are claimed: by claim id; `None` once they are settled.
+    claimed: Vec<Option<Claimed>>,
+    /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
+    last: Option<(u64, FsBlock)>,
+    /// Blocks put by that the commit under way has entered.
+    entered: u64,
+}
+
+impl Call {
+    /// Between batches no claim is in use, so that the list starts again.
+    fn forget_settled(&mut self) {
+        if self.claimed.iter().all(Option::is_none) {
+            self.claimed.clear();
+        }
+    }
+}
+
+impl<'a> FileMapper<Borrowed<'a>> {
+    /// For reading.
+    pub(crate) fn for_read(fs: &'a Fs, inode: &'a Inode) -> Self {
+        Self::new(Borrowed { fs, inode }, 0)
+    }
+
+    /// For writing up to the file byte `end`.
+    pub(crate) fn for_write(fs: &'a Fs, inode: &'a Inode, end: u64) -> Self {
+        Self::new(Borrowed { fs, inode }, end)
+    }
+}
+
+impl FileMapper<Arc<CachedFile>> {
+    /// For writing back up to the file byte `end`.
+    pub(crate) fn for_write_back(file: Arc<CachedFile>, end: u64) -> Self {
+        Self::new(file, end)
+    }
+}
+
+impl<P: Place> FileMapper<P> {
+    fn new(place: P, end: u64) -> Self {
+        let end = end.div_ceil(place.fs().geo.block_bytes.into());
+        Self {
+            place,
+            end,
+            call: Mutex::default(),
+        }
+    }
+
+    fn fs(&self) -> &Fs {
+        self.place.fs()
+    }
+
+    fn inode(&self) -> &Inode {
+        self.place.inode()
+    }
+
+    fn bytes(&self, blocks: u64) -> u64 {
+        blocks << self.fs().geo.block_log
+    }
+}
+
+/// The first block of a byte range, and how many blocks it touches.
+fn blocks_of(fs: &Fs, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
+    let log = fs.geo.block_log;
+    let first = u32::try_from(offset >> log)
+        .ok()
+        .filter(|b| *b < u32::MAX)?;
+    let last = offset.saturating_add(len.max(1) - 1) >> log;
+    let count = (last - u64::from(first)).saturating_add(1);
+    Some((
+        FileBlock(first),
+        u32::try_from(count)
+            .unwrap_or(u32::MAX)
+            .min(u32::MAX - first),
+    ))
+}
+
+/// The piece of a file at a byte, as a reader sees it. For callers as those of [`map::lookup_cached`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn mapped(fs: &Fs, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
+    let Some((first, count)) = blocks_of(fs, offset, len) else {
+        return Ok(MappedExtent {
+            file_offset: offset,
+            len,
+            target: Target::Hole,
+        });
+    };
+    let found = map::lookup_cached(fs, inode, first, count)?;
+    let bytes = |blocks: u64| blocks << fs.geo.block_log;
+    let start = bytes(first.0.into());
+    let end = start
+        .saturating_add(bytes(found.len_blocks.into()))
+        .min(offset.saturating_add(len));
+    let target = match found.kind {
+        Kind::Hole => Target::Hole,
+        Kind::Unwritten(block) => Target::Unwritten {
+            device_offset: bytes(block.0),
+        },
+        Kind::Data(block) => Target::Data {
+            device_offset: bytes(block.0),
+        },
+    };
+    Ok(MappedExtent {
+        file_offset: start,
+        len: end - start,
+        target,
+    })
+}
+
+impl<P: Place> Map for FileMapper<P> {
+    fn block_bytes(&self) -> u32 {
+        self.fs().geo.block_bytes
+    }
+
+    fn size_bytes(&self) -> u64 {
+        // Callers have looked the size up before they made the mapper, so it is known.
+        map::size(self.fs(), self.inode()).unwrap_or(0)
+    }
+
+    fn map(&self, file_offset: u64, len: u64) -> fileio::Result<MappedExtent> {
+        Ok(mapped(self.fs(), self.inode(), file_offset, len)?)
+    }
+}
+
+impl<P: Place> Mapper for FileMapper<P> {
+    fn claim(&self, file_offset: u64, len: u64) -> fileio::Result<Claim> {
+        Ok(self
+            .fs()
+            .with_room(|| self.claim_blocks(file_offset, len))
+            .map_err(|e| e.in_inode(self.inode().ino))?)
+    }
+
+    fn commit(&self, claims: &[Claim], new_size: Option<u64>) -> fileio::Result<()> {
+        let mut pending: Vec<Claim> = claims
+            .iter()
+            .copied()
+            .filter(|c| c.kind != ClaimKind::Overwrite)
+            .collect();
+        let new_size = new_size.filter(|size| *size > self.size_bytes());
+        if pending.is_empty() && new_size.is_none() {
+            return Ok(());
+        }
+        let result = self.commit_claims(&mut pending, new_size);
+        if result.is_err() {
+            self.abandon(claims);
+        }
+        let mut call = self.call.lock();
+        call.forget_settled();
+        let entered = std::mem::take(&mut call.entered);
+        drop(call);
+        if P::WRITE_BACK {
+            let restored = if result.is_err() { entered } else { 0 };
+            self.inode()
+                .delayed
+                .settle(self.fs(), self.inode(), restored);
+        }
+        Ok(result?)
+    }
+
+    fn abandon(&self, claims: &[Claim]) {
+        for claim in claims.iter().filter(|c| c.kind == ClaimKind::New) {
+            if let Some(claimed) = self.settle(claim) {
+                self.discard(claimed.data);
+                self.give_back(claimed);
+            }
+        }
+    }
+}
+
+impl<P: Place> Drop for FileMapper<P> {
+    fn drop(&mut self) {
+        let call = std::mem::take(self.call.get_mut());
+        call.claimed
+            .into_iter()
+            .flatten()
+            .for_each(|c| self.give_back(c));
+        if let Some(range) = call.allocating {
+            self.inode().mapping.allocated(range);
+        }
+    }
+}
