@@ -121,8 +121,7 @@ fn is_version_1(superblock: &JournalSuperblock) -> bool {
     superblock.s_header.h_blocktype.get() == BlockType::SuperblockV1.to_disk()
 }
 
-/// Sets the features that a volume like this is written with, as the kernel does when it mounts one. Sums that are
-/// there stay. Whether something changed.
+/// Sets the features that we write a volume like this with. Sums that are there stay. Whether something changed.
 fn set_features(superblock: &mut JournalSuperblock, options: &LogOptions) -> bool {
     let before = *superblock;
     if is_version_1(superblock) {
@@ -136,7 +135,9 @@ fn set_features(superblock: &mut JournalSuperblock, options: &LogOptions) -> boo
         superblock.s_num_fc_blks.set(0);
     }
     let mut incompat = superblock.incompat() | JournalIncompat::REVOKE;
-    incompat.remove(JournalIncompat::ASYNC_COMMIT);
+    // We write no fast commits, so the log may have their area. With it in use `e2fsck` 1.47 and the kernel disagree on
+    // where the log goes around. The kernel sets the feature again when it mounts.
+    incompat.remove(JournalIncompat::ASYNC_COMMIT | JournalIncompat::FAST_COMMIT);
     if options.bit64 {
         incompat |= JournalIncompat::BIT64;
     }
