@@ -116,7 +116,7 @@ fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
         let _map = inode.map_exclusive();
         let done = enter_block(fs, h, inode, run);
         if matches!(done, Err(Error::Caller(_))) {
-            *inode.raw.write() = before;
+            put_back(fs, inode, &before);
         }
         done
     });
@@ -124,6 +124,17 @@ fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
         fs.release(run);
     }
     done
+}
+
+/// The inode holds its data as it did `before`; whatever else was changed meanwhile, by others, stays.
+pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
+    let mut raw = inode.raw.write();
+    let body = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
+    let flags = raw.flags() - body | before.flags() & body;
+    raw.set_flags(flags);
+    *raw.i_block_mut() = *before.i_block();
+    raw.xattr_area_mut().copy_from_slice(before.xattr_area());
+    raw.set_size_bytes(before.size_bytes(&fs.geo).unwrap_or(0));
 }
 
 /// Claims a block and writes the bytes to it.

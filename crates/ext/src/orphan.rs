@@ -64,6 +64,8 @@ pub(crate) struct Orphans {
     file: OnceLock<OrphanFile>,
     /// Those of before were left to e2fsck.
     left_alone: AtomicBool,
+    /// Held by who gives up an inode's share of an attribute block.
+    shares: Mutex<()>,
 }
 
 /// What [`crate::Fs::open`] found unfinished, and ended.
@@ -82,6 +84,11 @@ impl Orphans {
         if empty && !self.left_alone.load(Ordering::Relaxed) {
             set_present(sb, false);
         }
+    }
+
+    /// One inode at a time gives up what it shares with others.
+    pub(crate) fn attribute_shares(&self) -> Held<MutexGuard<'_, ()>> {
+        locked(Rank::Shares, 0, || self.shares.lock())
     }
 
     fn list(&self) -> Held<MutexGuard<'_, List>> {

@@ -181,6 +181,8 @@ pub(crate) struct Released {
 /// values. Where these are many it takes some of the attributes out, and wants to be called again in another transaction.
 /// Reads and checks all before it changes. The caller stores the inode.
 pub(crate) fn release(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<Released> {
+    // Blocks are shared: between the look at a count and its change nobody else may take his share away.
+    let _shares = fs.orphans.attribute_shares();
     let in_inode = |e: throughline_extfmt::Corrupt| Error::from(e).in_inode(inode.ino);
     let mut own = format::read_ibody(inode.image().xattr_area()).map_err(in_inode)?;
     let block = block(fs, inode)?;

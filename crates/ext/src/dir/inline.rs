@@ -244,7 +244,7 @@ pub(super) fn to_block(fs: &Fs, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
     leave_inode(fs, dir)?;
     let moved = grow::first_block(fs, h, dir, parent, &records);
     if moved.is_err() {
-        *dir.raw.write() = before;
+        crate::inline::put_back(fs, dir, &before);
     }
     moved
 }
