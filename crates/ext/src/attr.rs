@@ -137,7 +137,7 @@ impl Fs {
             }
             raw.set_time(Time::Change, self.now());
         }
-        self.store(&mut h, inode)?;
+        self.store_attributes(&mut h, inode)?;
         h.stop()
     }
 }

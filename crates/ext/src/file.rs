@@ -141,14 +141,16 @@ impl Fs {
         Ok(done)
     }
 
-    /// Everything written to the file so far, its size and its blocks are on the disk when this returns.
+    /// Everything written to the file so far, its size and its blocks, and the name by which it was made, are on the disk
+    /// when this returns. Of a directory: its names.
+    ///
+    /// The transaction of the inode's last change is awaited, or made. Transactions become durable in their order, so what
+    /// led to the change is on the disk too: the directory that holds the name, and those above it.
     ///
     /// # Errors
     /// What the device says, again at every call until it can be done.
     pub fn sync_file(&self, inode: &Inode) -> Result<()> {
-        let flushed = coherent::flush(inode, coherent::ALL);
-        // What is not to be written must not keep the rest from being safe.
-        self.sync_metadata().and(flushed)
+        self.sync_inode(inode, false)
     }
 
     /// As [`Fs::sync_file`], for programs that need no times.
@@ -156,7 +158,15 @@ impl Fs {
     /// # Errors
     /// As there.
     pub fn sync_data(&self, inode: &Inode) -> Result<()> {
-        self.sync_file(inode)
+        self.sync_inode(inode, true)
+    }
+
+    fn sync_inode(&self, inode: &Inode, data_only: bool) -> Result<()> {
+        let flushed = coherent::flush(inode, coherent::ALL);
+        // Asked for now: writing the data back entered blocks and sizes into transactions. What is not to be written must
+        // not keep the rest from being safe.
+        self.sync_through(inode.changes.last(data_only))
+            .and(flushed)
     }
 
     /// The largest size in bytes that the file can have.
@@ -211,7 +221,7 @@ impl Fs {
         change: impl FnOnce(&mut Handle<'_>) -> Result<R>,
     ) -> Result<R> {
         let mut h = self.begin(credits)?;
-        let result = change(&mut h);
+        let result = self.note_damage(change(&mut h));
         match &result {
             Ok(_) | Err(Error::Caller(_) | Error::Unsupported(_)) => h.stop()?,
             // Dropped: half of a change is nothing to go on with.
@@ -227,7 +237,7 @@ impl Fs {
         }
         self.transact(INODE_CREDITS, |h| {
             touch(self, inode);
-            self.store(h, inode)
+            self.store_attributes(h, inode)
         })
     }
 }

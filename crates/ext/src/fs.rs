@@ -6,7 +6,7 @@
 //! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -16,10 +16,11 @@ use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State}
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, Superblock};
 use throughline_fileio::PageCache;
-use throughline_journal::{Block, Journal};
+use throughline_journal::{Abort, Block, Journal, Tid};
 use zerocopy::IntoBytes;
 
 use crate::balloc::Balloc;
+use crate::damage::Damage;
 use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
 use crate::groups::Groups;
@@ -28,7 +29,9 @@ use crate::ialloc::Ialloc;
 use crate::inode::InodeTable;
 use crate::lock_order::{Held, Rank, locked};
 use crate::mmp::MmpGuard;
+use crate::open::Recovery;
 use crate::orphan::Orphans;
+use crate::primary;
 
 /// Credits that a step of a long operation makes use of.
 const MOST_STEP_CREDITS: u32 = 512;
@@ -49,9 +52,12 @@ pub struct Fs {
     pub(crate) rename: Mutex<()>,
     pub(crate) hash_rules: HashRules,
     pub(crate) orphans: Orphans,
-    pub(crate) mmp: OnceLock<MmpGuard>,
+    pub(crate) mmp: Option<MmpGuard>,
     /// Something changed since the superblock was last written.
     pub(crate) changed: AtomicBool,
+    pub(crate) damage: Damage,
+    /// What opening it had to mend.
+    pub(crate) recovery: Recovery,
     pub(crate) life: Life,
 }
 
@@ -73,8 +79,6 @@ pub(crate) struct Life {
     pub(crate) state_at_open: State,
     /// `s_kbytes_written` when the volume was opened.
     pub(crate) kbytes_at_open: u64,
-    /// Damage was found while writing: `s_state` says so from now on.
-    pub(crate) error_found: AtomicBool,
     /// Closing is done; dropping has nothing left to do.
     pub(crate) closed: AtomicBool,
 }
@@ -91,7 +95,7 @@ impl Fs {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }
-        Handle::begin(&self.journal, credits)
+        Handle::begin(&self.journal, credits).inspect_err(|_| self.note_stop())
     }
 
     /// Credits that one step of a long operation asks for, at most: half of what the journal gives a handle, so that others
@@ -103,7 +107,7 @@ impl Fs {
     /// Refuses where nothing may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match &self.access {
-            Access::Write => Ok(()),
+            Access::Write => self.stopped().map_or(Ok(()), |why| Err(Error::Stopped(why))),
             Access::Read => Err(Reason::ReadOnly.into()),
             Access::Refused(why) => Err(Error::Unsupported(format!("writing: {why}"))),
         }
@@ -120,6 +124,21 @@ impl Fs {
             Access::Refused(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// Why the volume, which was opened for writing, takes no more changes; `None` while it does.
+    pub fn stopped(&self) -> Option<Arc<Abort>> {
+        self.journal.aborted()
+    }
+
+    /// What opening it for writing had to mend.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Whether changes go through a journal on the disk.
+    pub(crate) fn has_log(&self) -> bool {
+        self.geo.compat.contains(Compat::HAS_JOURNAL)
     }
 
     /// The shape of the volume and its features.
@@ -184,7 +203,8 @@ impl Fs {
         check: impl FnOnce(&[u8]) -> core::result::Result<(), FormatCorrupt>,
     ) -> Result<Block> {
         self.check_bounds(block)?;
-        Ok(self.journal.read_checked(block, check)?)
+        let found = self.journal.read_checked(block, check);
+        self.note_damage(found.map_err(Error::from))
     }
 
     fn check_bounds(&self, block: FsBlock) -> Result<()> {
@@ -210,16 +230,7 @@ impl Fs {
         // Held over the buffer's change, so that two writers' bytes arrive in the order of their edits.
         let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
         edit(&mut sb);
-        self.put_counts(&mut sb);
-        sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
-        let written = self.disk.counters().bytes(throughline_device::Op::Write) / 1024;
-        sb.s_kbytes_written
-            .set(self.life.kbytes_at_open.saturating_add(written));
-        if self.life.error_found.load(Ordering::Relaxed) {
-            let state = sb.state() | State::ERROR;
-            sb.set_state(state);
-        }
-        sb.update_checksum();
+        self.stamp(&mut sb);
         let (block, at) = self.superblock_place();
         h.modify(block, |bytes| {
             if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
@@ -237,20 +248,21 @@ impl Fs {
         )
     }
 
+    /// What goes into the superblock whenever it is written.
+    pub(crate) fn stamp(&self, sb: &mut Superblock) {
+        self.put_counts(sb);
+        sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
+        let written = self.disk.counters().bytes(throughline_device::Op::Write) / 1024;
+        sb.s_kbytes_written
+            .set(self.life.kbytes_at_open.saturating_add(written));
+        sb.update_checksum();
+    }
+
     fn put_counts(&self, sb: &mut Superblock) {
         if self.access == Access::Write {
             sb.set_free_blocks_count(self.balloc.free_on_disk());
             sb.s_free_inodes_count.set(self.ialloc.free_inodes());
         }
-    }
-
-    /// Remembers damage that was found while changing the volume: `s_state` asks for a check from the next sync on.
-    pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
-        if matches!(result, Err(Error::Corrupt(_))) && self.access == Access::Write {
-            self.life.error_found.store(true, Ordering::Relaxed);
-            self.changed.store(true, Ordering::Relaxed);
-        }
-        result
     }
 
     /// Every change so far is on the disk when this returns: data that is cached, metadata, the superblock's counts.
@@ -273,14 +285,40 @@ impl Fs {
             return Ok(());
         }
         self.check_mmp()?;
-        if self.changed.swap(false, Ordering::Relaxed) {
-            let result = self.write_super(|_| ());
-            if result.is_err() {
-                self.changed.store(true, Ordering::Relaxed);
-            }
-            result?;
+        let done = self
+            .put_superblock()
+            .and_then(|()| Ok(self.journal.sync()?));
+        done.inspect_err(|_| self.note_stop())
+    }
+
+    /// All changes of a transaction and those before are on the disk when this returns, and all data that was written to
+    /// the device. Without a journal, so is everything else.
+    pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
+        if self.access != Access::Write {
+            return Ok(());
         }
-        Ok(self.journal.sync()?)
+        if !self.has_log() {
+            return self.sync_metadata();
+        }
+        self.check_mmp()?;
+        let done = self.journal.sync_through(tid).map_err(Error::from);
+        done.inspect_err(|_| self.note_stop())
+    }
+
+    /// Puts the superblock into a transaction where it has to go to the disk now: for its counts where there is no journal,
+    /// for errors that were found. (With a journal, the counts are made anew after a crash.)
+    fn put_superblock(&self) -> Result<()> {
+        let errors = self.take_pending_errors();
+        let counts = !self.has_log() && self.changed.swap(false, Ordering::Relaxed);
+        if !errors && !counts {
+            return Ok(());
+        }
+        self.write_super(|_| ()).inspect_err(|_| {
+            self.changed.store(true, Ordering::Relaxed);
+            if errors {
+                self.set_pending_errors();
+            }
+        })
     }
 
     /// Writes the superblock in a transaction of its own.
@@ -290,30 +328,8 @@ impl Fs {
         h.stop()
     }
 
-    /// With a journal: says in the superblock, past the journal, whether the journal has to be replayed. What was done
-    /// before is durable before, and this when it returns.
-    pub(crate) fn mark_recovery(&self, needed: bool) -> Result<()> {
-        if !self.geo.compat.contains(Compat::HAS_JOURNAL) {
-            return Ok(());
-        }
-        let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
-        let mut incompat = sb.incompat();
-        incompat.set(Incompat::RECOVER, needed);
-        sb.s_feature_incompat.set(incompat.bits());
-        sb.update_checksum();
-        let unit = u64::from(self.disk.limits().logical_block_bytes.max(1));
-        let start = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % unit;
-        let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64).next_multiple_of(unit);
-        let mut bytes = vec![0; (end - start) as usize];
-        self.disk.read_at(start, &mut bytes)?;
-        let at = (SUPERBLOCK_OFFSET - start) as usize;
-        bytes[at..at + SUPERBLOCK_BYTES].copy_from_slice(sb.as_bytes());
-        self.disk.flush()?;
-        Ok(self.disk.write_at(start, &bytes, true)?)
-    }
-
     fn check_mmp(&self) -> Result<()> {
-        self.mmp.get().map_or(Ok(()), MmpGuard::check)
+        self.mmp.as_ref().map_or(Ok(()), MmpGuard::check)
     }
 
     /// Closes the volume: everything to the disk, and the volume marked clean if it was when it was opened.
@@ -343,22 +359,31 @@ impl Fs {
         if self.access != Access::Write {
             return Ok(());
         }
-        let result = self.sync().and_then(|()| {
-            // In this order, so that the mark of a clean volume never reaches the disk before what it promises.
-            self.write_super(|sb| {
-                let mut state = self.life.state_at_open;
-                state.set(
-                    State::ERROR,
-                    state.contains(State::ERROR) || sb.state().contains(State::ERROR),
-                );
-                sb.set_state(state);
-                self.orphans.leave(sb);
-            })?;
-            self.journal.shut_down()?;
-            self.mark_recovery(false)
-        });
-        let released = self.mmp.get().map_or(Ok(()), MmpGuard::release);
+        let result = self.sync().and_then(|()| self.mark_closed());
+        if result.is_err() {
+            self.note_stop();
+        }
+        let released = self.mmp.as_ref().map_or(Ok(()), MmpGuard::release);
         result.and(released)
+    }
+
+    /// In this order, so that what says "nothing to be done" never reaches the disk before that is so: the superblock as
+    /// the last transaction, everything home and the journal empty, then, past the journal, `needs_recovery` gone or the
+    /// mark of a clean volume.
+    fn mark_closed(&self) -> Result<()> {
+        self.write_super(|sb| self.orphans.leave(sb))?;
+        self.journal.shut_down()?;
+        let closed = {
+            let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+            let found = sb.state() & State::ERROR;
+            sb.set_state(self.life.state_at_open | found);
+            let incompat = sb.incompat() - Incompat::RECOVER;
+            if self.has_log() {
+                sb.s_feature_incompat.set(incompat.bits());
+            }
+            **sb
+        };
+        primary::edit(&self.disk, |home| *home = closed)
     }
 }
 

@@ -13,8 +13,10 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
+use throughline_journal::Tid;
 
 use crate::cached::Cached;
+use crate::changes::Changes;
 use crate::delayed::Delayed;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -42,6 +44,8 @@ pub struct Inode {
     pub(crate) raw: RwLock<InodeImage>,
     /// The checksum seed of its blocks, where the volume has checksums. It does not change while the inode lives.
     pub(crate) csum_seed: Option<u32>,
+    /// The transactions of its last changes.
+    pub(crate) changes: Changes,
     /// Open files of it. An inode without names lives as long as this is not 0.
     opens: AtomicU32,
     /// It was freed: nobody may store it any more.
@@ -166,6 +170,7 @@ impl Inode {
             map: RwLock::new(()),
             csum_seed: fs.geo.inode_seed(ino, raw.generation()),
             raw: RwLock::new(raw),
+            changes: Changes::unknown(fs.journal.running()),
             opens: AtomicU32::new(0),
             freed: AtomicBool::new(false),
             touched: AtomicBool::new(true),
@@ -193,7 +198,8 @@ impl Fs {
         let place = self.inode_place(ino)?;
         // The read warms the cache with no lock held; what counts is the one below, under the table's lock: between the
         // two, others may have made the inode, changed and dropped it.
-        self.load_image(ino, place)?;
+        let found = self.load_image(ino, place);
+        self.note_damage(found)?;
         self.inodes.get_or_insert(ino, || {
             Ok(Inode::new(self, ino, self.load_image(ino, place)?, place))
         })
@@ -218,11 +224,29 @@ impl Fs {
     /// # Errors
     /// Those of the journal; `Corrupt` for an inode that was freed meanwhile.
     pub(crate) fn store(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.store_image(h, inode, Changes::note)
+    }
+
+    /// As [`Fs::store`], where nothing but times, owner or mode changed: `fdatasync` need not wait for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn store_attributes(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.store_image(h, inode, Changes::note_attributes)
+    }
+
+    fn store_image(
+        &self,
+        h: &mut Handle<'_>,
+        inode: &Inode,
+        note: fn(&Changes, Tid),
+    ) -> Result<()> {
         if inode.is_freed() {
             return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
         }
         // Held over the buffer's change, so that images arrive in the order in which they came to be.
         let mut raw = inode.raw.write();
+        note(&inode.changes, h.tid());
         raw.update_checksum(&self.geo, inode.ino);
         let at = inode.table_offset;
         h.modify(inode.table_block, |block| {

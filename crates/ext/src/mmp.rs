@@ -15,11 +15,10 @@ use throughline_device::AlignedBuf;
 use throughline_extfmt::mmp::{
     MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX,
 };
-use throughline_extfmt::{FsBlock, Geometry};
+use throughline_extfmt::{FsBlock, Geometry, Superblock};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 
 /// How long our number has to stand on a volume that was closed well. Two that find it closed at the same moment write at
 /// nearly the same moment too, so it need not be as long as where somebody may only be slow.
@@ -49,30 +48,24 @@ impl MmpGuard {
     ///
     /// # Errors
     /// `Busy`, naming the other machine; those of reading and writing the block.
-    pub(crate) fn take(fs: &Fs) -> Result<Self> {
-        let block = FsBlock(fs.superblock.lock().s_mmp_block.get());
-        if !fs.geo.holds_blocks(block, 1) {
+    pub(crate) fn take(disk: &Arc<Disk>, sb: &Superblock, geo: &Geometry) -> Result<Self> {
+        let block = FsBlock(sb.s_mmp_block.get());
+        if !geo.holds_blocks(block, 1) {
             return Err(Error::corrupt(
                 "the block of multiple-mount protection is outside the volume",
             )
             .in_block(block));
         }
-        let (disk, geo) = (Arc::clone(&fs.disk), fs.geo.clone());
         let shared = Arc::new(Shared {
-            disk,
-            geo,
+            disk: Arc::clone(disk),
+            geo: geo.clone(),
             block,
             lost: Mutex::new(None),
             is_lost: AtomicBool::new(false),
         });
         let found = shared.read()?;
         let sequence = found.mmp_seq.get();
-        let update_s = fs
-            .superblock
-            .lock()
-            .s_mmp_interval
-            .get()
-            .clamp(1, MAX_CHECK_INTERVAL);
+        let update_s = sb.s_mmp_interval.get().clamp(1, MAX_CHECK_INTERVAL);
         let check_s = found
             .mmp_check_interval
             .get()
@@ -141,6 +134,18 @@ impl MmpGuard {
             self.shared.write(SEQ_CLEAN, 0)
         } else {
             Ok(())
+        }
+    }
+}
+
+/// What was not released, because the volume did not open after all, is given back.
+impl Drop for MmpGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if let Err(error) = self.release() {
+            tracing::warn!(%error, "giving multiple-mount protection back");
         }
     }
 }

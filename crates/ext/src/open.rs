@@ -1,4 +1,9 @@
-//! Opening a volume: which features allow what, whether it is in a state to be written, and marking it as in use.
+//! Opening a volume: which features allow what, whether it is in a state to be written, recovering it, and marking it
+//! as in use.
+//!
+//! For writing, in this order, each durable before the next: nobody else has it; what its journal holds is put in place and
+//! the journal is empty; the superblock says that the journal needs recovery again (without one: that the volume is not
+//! clean); orphans are settled, which are the first transactions.
 //!
 //! Nothing here costs per group: of the descriptors, only those are read that something else asks for.
 
@@ -6,18 +11,19 @@
 mod tests;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
-use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
+use throughline_extfmt::superblock::State;
 use throughline_extfmt::{Geometry, Superblock};
 use throughline_fileio::PageCache;
 use throughline_journal::recovery::JournalRun;
 use throughline_journal::{Budget, Journal, LogOptions};
 
 use crate::balloc::Balloc;
+use crate::damage::Damage;
 use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
 use crate::fs::{Access, Fs, Life};
@@ -26,7 +32,9 @@ use crate::ialloc::Ialloc;
 use crate::inode::InodeTable;
 use crate::mmp::MmpGuard;
 use crate::options::OpenOptions;
-use crate::orphan::Orphans;
+use crate::orphan::{Orphans, OrphansSettled};
+use crate::primary::{self, Primary};
+use crate::replay::Replayed;
 
 /// Incompatible features that are understood in full.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
@@ -93,97 +101,129 @@ pub(crate) fn gate(sb: &Superblock) -> Gate {
     Gate::Write
 }
 
+/// What opening a volume for writing had to mend, because it was not closed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// What its journal held, which is in place now; `None` where it said that it needs no recovery.
+    pub replayed: Option<Replayed>,
+    /// Files without names that were freed, and truncations that were ended.
+    pub orphans: OrphansSettled,
+}
+
+impl Recovery {
+    /// Whether there was nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.replayed.is_none() && self.orphans == OrphansSettled::default()
+    }
+}
+
 impl Fs {
     /// Opens the volume on `disk`.
     ///
     /// A volume with features that can only be read opens for reading, whatever was asked: see [`Fs::read_only_reason`].
+    /// One whose journal needs recovery is recovered first where it is opened for writing; for reading it is shown as it
+    /// will be, and not touched.
     ///
     /// # Errors
     /// `Unsupported` for an incompatible feature that is not known, by name; and, where writing was asked, for a journal
-    /// that needs recovery or lies on another device, and for a volume that was not closed cleanly. `Corrupt` for what is
-    /// no ext volume or one whose superblock contradicts itself or the device's length. `Busy` for one that another
-    /// machine has open (`mmp`). `ReadOnly` for writing to a device that can only be read.
+    /// that lies on another device, and for a volume that has recorded errors or, without a journal, was not closed
+    /// cleanly. `Corrupt` for what is no ext volume or one whose superblock contradicts itself or the device's length, or
+    /// whose journal is damaged. `Busy` for one that another machine has open (`mmp`). `ReadOnly` for writing to a device
+    /// that can only be read.
     pub fn open(disk: Arc<Disk>, options: &OpenOptions) -> Result<Self> {
-        let sb = read_superblock(&disk)?;
+        let sb = primary::read(&disk)?;
         let gate = gate(&sb);
         if let Gate::Refuse(why) = gate {
             return Err(Error::Unsupported(why));
         }
-        let geo = sb.validate()?;
-        check_length(&disk, &geo)?;
+        let found = Primary::check(&disk, sb)?;
         let access = match gate {
             _ if !options.write => Access::Read,
             Gate::Read(why) => Access::Refused(why),
-            _ => Access::Write,
+            Gate::Write if options.no_replay => {
+                let why = "a volume whose journal is passed over can only be read";
+                return Err(Reason::Invalid(why).into());
+            }
+            _ => return Self::open_to_write(disk, found, options),
         };
-        if access == Access::Write {
-            check_writable(&disk, &sb, options)?;
-        }
-        if access == Access::Write {
-            let log = Self::find_log(&disk, sb, geo.clone(), options)?;
-            let fs = Self::assemble(disk, sb, geo, access, options, log.as_deref())?;
-            fs.start_writing(options)?;
-            return Ok(fs);
-        }
-        let fs = Self::assemble(disk, sb, geo, access, options, None)?;
-        if crate::replay::is_needed(&sb) {
+        let fs = Self::assemble(disk, found, access, options, None)?;
+        if crate::replay::is_needed(&sb) && !options.no_replay {
             return Self::open_overlaid(&fs, options);
         }
         Ok(fs)
     }
 
-    /// Where the blocks of the journal are, which holds nothing; `None` for a volume without one.
-    fn find_log(
-        disk: &Arc<Disk>,
-        sb: Superblock,
-        geo: Geometry,
-        options: &OpenOptions,
-    ) -> Result<Option<Vec<JournalRun>>> {
-        if !geo.compat.contains(Compat::HAS_JOURNAL) {
-            return Ok(None);
-        }
-        let fs = Self::assemble(Arc::clone(disk), sb, geo, Access::Read, options, None)?;
-        crate::replay::check_empty(&fs)?;
-        crate::replay::log_runs(&fs)
-    }
-
     /// Opens the volume of `before`, whose journal needs recovery, as it will be after it.
     fn open_overlaid(before: &Self, options: &OpenOptions) -> Result<Self> {
         let disk = crate::replay::overlay(before)?;
-        let sb = read_superblock(&disk)?;
-        let geo = sb.validate()?;
-        check_length(&disk, &geo)?;
-        Self::assemble(disk, sb, geo, before.access.clone(), options, None)
+        let found = Primary::check(&disk, primary::read(&disk)?)?;
+        Self::assemble(disk, found, before.access.clone(), options, None)
+    }
+
+    /// Whether opening it for writing would have something to mend: a journal to replay, orphans to settle.
+    pub fn needs_recovery(&self) -> bool {
+        let sb = self.superblock();
+        crate::replay::is_needed(&sb)
+            || sb.s_last_orphan.get() != 0
+            || sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
+    }
+
+    /// Takes the volume, recovers it where that is needed, and marks it as in use.
+    fn open_to_write(disk: Arc<Disk>, mut found: Primary, options: &OpenOptions) -> Result<Self> {
+        check_device(&disk, &found.superblock)?;
+        // Before anything is read that another machine may be writing.
+        let mmp = if found.geo.incompat.contains(Incompat::MMP) {
+            let guard = MmpGuard::take(&disk, &found.superblock, &found.geo)?;
+            Some(guard)
+        } else {
+            None
+        };
+        let mut uncounted = found.torn;
+        let mut recovery = Recovery::default();
+        if crate::replay::is_needed(&found.superblock) {
+            let before = Self::for_reading(&disk, found, options)?;
+            recovery.replayed = Some(crate::replay::write_home(&before)?);
+            drop(before);
+            let sb = primary::read(&disk)?;
+            if gate(&sb) != Gate::Write {
+                return Err(Error::corrupt(
+                    "the journal holds a superblock with other features",
+                ));
+            }
+            found = Primary::check(&disk, sb)?;
+            uncounted = true;
+        }
+        check_state(&found.superblock, options)?;
+        uncounted |= !found.superblock.state().contains(State::VALID);
+        let log = find_log(&disk, found.clone(), options)?;
+        let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref())?;
+        fs.mmp = mmp;
+        if uncounted {
+            fs.recount()?;
+        }
+        fs.mark_in_use(options)?;
+        recovery.orphans = crate::orphan::recover(&fs)?;
+        fs.recovery = recovery;
+        Ok(fs)
+    }
+
+    /// The volume without regard to its journal: to find and to recover that.
+    fn for_reading(disk: &Arc<Disk>, found: Primary, options: &OpenOptions) -> Result<Self> {
+        Self::assemble(Arc::clone(disk), found, Access::Read, options, None)
     }
 
     fn assemble(
         disk: Arc<Disk>,
-        sb: Superblock,
-        geo: Geometry,
+        Primary {
+            superblock: sb,
+            geo,
+            ..
+        }: Primary,
         access: Access,
         options: &OpenOptions,
         log: Option<&[JournalRun]>,
     ) -> Result<Self> {
-        let half = options.metadata_cache_bytes as u64 / 2;
-        let budget = Budget {
-            clean_bytes: half,
-            dirty_bytes: half,
-        };
-        let (on, bytes) = (Arc::clone(&disk), geo.block_bytes);
-        let journal = match (&access, log) {
-            (Access::Write, None) => {
-                Journal::without_journal(on, bytes, budget, options.commit_interval)?
-            }
-            (Access::Write, Some(runs)) => {
-                let log = LogOptions {
-                    commit_interval: options.commit_interval,
-                    checksums: geo.ro_compat.contains(RoCompat::METADATA_CSUM),
-                    bit64: geo.incompat.contains(Incompat::BIT64),
-                };
-                Journal::with_log(on, bytes, geo.blocks, runs, budget, &log)?
-            }
-            _ => Journal::read_only(on, bytes, budget)?,
-        };
         Ok(Self {
             cache: PageCache::new(Arc::clone(&disk), &options.cache),
             balloc: Balloc::new(&sb, &geo, options.use_reserved),
@@ -193,45 +233,45 @@ impl Fs {
             rename: Mutex::new(()),
             hash_rules: HashRules::new(&sb),
             orphans: Orphans::default(),
-            mmp: OnceLock::new(),
+            mmp: None,
             changed: AtomicBool::new(false),
+            damage: Damage::default(),
+            recovery: Recovery::default(),
             life: Life {
                 state_at_open: sb.state(),
                 kbytes_at_open: sb.s_kbytes_written.get(),
-                error_found: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
             },
+            journal: journal(&disk, &geo, &access, options, log)?,
             superblock: Mutex::new(sb),
             disk,
-            journal,
             geo,
             access,
         })
     }
 
-    /// Takes the volume: no other machine has it, and it is marked as in use until it is closed.
-    fn start_writing(&self, options: &OpenOptions) -> Result<()> {
-        if self.geo.incompat.contains(Incompat::MMP) {
-            let guard = MmpGuard::take(self)?;
-            self.mmp.get_or_init(|| guard);
-        }
-        self.mark_recovery(true)?;
-        if !self.life.state_at_open.contains(State::VALID) {
-            self.recount()?;
-        }
-        let has_log = self.geo.compat.contains(Compat::HAS_JOURNAL);
-        self.write_super(|sb| {
-            if !has_log {
-                sb.set_state(sb.state() - State::VALID);
+    /// Says in the superblock that the volume is in use until it is closed, directly on the disk: with a journal, that the
+    /// journal has to be replayed, before the first transaction is in it; without one, that the volume has to be checked.
+    fn mark_in_use(&self, options: &OpenOptions) -> Result<()> {
+        let marked = {
+            let mut sb = self.superblock.lock();
+            if self.has_log() {
+                let incompat = sb.incompat() | Incompat::RECOVER;
+                sb.s_feature_incompat.set(incompat.bits());
+            } else {
+                let state = sb.state() - State::VALID;
+                sb.set_state(state);
             }
-            sb.s_mnt_count.set(sb.s_mnt_count.get().saturating_add(1));
+            let mounts = sb.s_mnt_count.get().saturating_add(1);
+            sb.s_mnt_count.set(mounts);
             sb.set_mtime(self.now().seconds.max(0).cast_unsigned());
             if let Some(place) = &options.last_mounted {
-                set_last_mounted(sb, place);
+                set_last_mounted(&mut sb, place);
             }
-        })?;
-        self.journal.sync()?;
-        crate::orphan::recover(self).map(drop)
+            self.stamp(&mut sb);
+            *sb
+        };
+        primary::edit(&self.disk, |home| *home = marked)
     }
 
     /// After an unclean end, the superblock's counts may be older than the descriptors'.
@@ -249,65 +289,83 @@ impl Fs {
     }
 }
 
-/// Reads the primary superblock. Larger logical blocks than 1 KiB are read whole.
-pub(crate) fn read_superblock(disk: &Disk) -> Result<Superblock> {
-    let logical = disk.limits().logical_block_bytes.max(1) as usize;
-    let start = SUPERBLOCK_OFFSET as usize / logical * logical;
-    let end = (SUPERBLOCK_OFFSET as usize + SUPERBLOCK_BYTES).next_multiple_of(logical);
-    if disk.len_bytes() < end as u64 {
-        return Err(Error::corrupt(format!(
-            "no ext file system: the device has only {} bytes",
-            disk.len_bytes()
-        )));
-    }
-    let mut bytes = vec![0; end - start];
-    disk.read_at(start as u64, &mut bytes)?;
-    let superblock = bytes
-        .get(SUPERBLOCK_OFFSET as usize - start..)
-        .unwrap_or_default();
-    Superblock::read(superblock).map_err(|e| Error::corrupt(format!("no ext file system: {e}")))
+/// The journal of a volume: on the disk where it has one.
+fn journal(
+    disk: &Arc<Disk>,
+    geo: &Geometry,
+    access: &Access,
+    options: &OpenOptions,
+    log: Option<&[JournalRun]>,
+) -> Result<Journal> {
+    let half = options.metadata_cache_bytes as u64 / 2;
+    let budget = Budget {
+        clean_bytes: half,
+        dirty_bytes: half,
+    };
+    let (disk, bytes) = (Arc::clone(disk), geo.block_bytes);
+    Ok(match (access, log) {
+        (Access::Write, Some(runs)) => {
+            let log = LogOptions {
+                commit_interval: options.commit_interval,
+                checksums: geo.ro_compat.contains(RoCompat::METADATA_CSUM),
+                bit64: geo.incompat.contains(Incompat::BIT64),
+            };
+            Journal::with_log(disk, bytes, geo.blocks, runs, budget, &log)?
+        }
+        (Access::Write, None) => {
+            Journal::without_journal(disk, bytes, budget, options.commit_interval)?
+        }
+        _ => Journal::read_only(disk, bytes, budget)?,
+    })
 }
 
-/// A volume that ends behind its device has lost its end.
-fn check_length(disk: &Disk, geo: &Geometry) -> Result<()> {
-    let volume_bytes = geo.blocks.saturating_mul(geo.block_bytes.into());
-    if volume_bytes > disk.len_bytes() {
-        return Err(Error::corrupt(format!(
-            "the volume has {volume_bytes} bytes, its device only {}: the image is truncated",
-            disk.len_bytes()
-        )));
+/// Where the blocks of the journal are, which holds nothing; `None` for a volume without one.
+fn find_log(
+    disk: &Arc<Disk>,
+    found: Primary,
+    options: &OpenOptions,
+) -> Result<Option<Vec<JournalRun>>> {
+    if !found.geo.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let fs = Fs::for_reading(disk, found, options)?;
+    crate::replay::check_empty(&fs)?;
+    crate::replay::log_runs(&fs)
+}
+
+/// Whether the volume can be written where it is.
+fn check_device(disk: &Disk, sb: &Superblock) -> Result<()> {
+    if disk.info().read_only {
+        return Err(Reason::ReadOnly.into());
+    }
+    if sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == 0 {
+        return Err(unwritable(
+            "the journal is on another device (external journal). Open it read-only",
+        ));
     }
     Ok(())
 }
 
-/// Whether the state of the volume allows writing.
-fn check_writable(disk: &Disk, sb: &Superblock, options: &OpenOptions) -> Result<()> {
-    if disk.info().read_only {
-        return Err(Reason::ReadOnly.into());
-    }
-    let refuse = |why: &str| Err(Error::Unsupported(format!("writing: {why}")));
-    if sb.incompat().contains(Incompat::RECOVER) {
-        return refuse(
-            "the journal needs recovery. Run `e2fsck -p` on the image (or mount and unmount it once), or open it read-only",
-        );
-    }
-    if sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == 0 {
-        return refuse("the journal is on another device (external journal). Open it read-only");
-    }
+/// Whether the state of the volume, recovered, allows writing.
+fn check_state(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if options.allow_unclean {
         return Ok(());
     }
     if sb.state().contains(State::ERROR) {
-        return refuse(
+        return Err(unwritable(
             "the volume has recorded errors. Run `e2fsck -f` on it, or open it read-only",
-        );
+        ));
     }
     if !sb.state().contains(State::VALID) {
-        return refuse(
+        return Err(unwritable(
             "the volume was not closed cleanly. Run `e2fsck -f` on it, or open it read-only",
-        );
+        ));
     }
     Ok(())
+}
+
+fn unwritable(why: &str) -> Error {
+    Error::Unsupported(format!("writing: {why}"))
 }
 
 /// Sets `s_last_mounted`, cut where the field ends.

@@ -18,6 +18,8 @@ pub struct OpenOptions {
     pub metadata_cache_bytes: usize,
     /// A change of metadata is committed after this time at the latest.
     pub commit_interval: Duration,
+    /// Read the volume as it lies, without regard to what its journal holds (`noload`). For reading only.
+    pub no_replay: bool,
     /// How file data is cached.
     pub cache: CacheOptions,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
@@ -32,6 +34,7 @@ impl Default for OpenOptions {
             use_reserved: None,
             metadata_cache_bytes: 32 << 20,
             commit_interval: Duration::from_secs(5),
+            no_replay: false,
             cache: CacheOptions::default(),
             last_mounted: None,
         }

@@ -8,19 +8,17 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat};
-use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
+use throughline_extfmt::superblock::State;
 use throughline_extfmt::{FileBlock, InodeNumber};
 use throughline_journal::OverlayDevice;
 use throughline_journal::recovery::{
     JournalRun, MAX_JOURNAL_BLOCKS, Replay, recover, reset, write_home as write_log_home,
 };
 
-use zerocopy::IntoBytes;
-
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::{self, Kind};
-use crate::open::read_superblock;
+use crate::primary;
 
 /// Whether the superblock says that the journal has to be replayed.
 pub(crate) fn is_needed(sb: &throughline_extfmt::Superblock) -> bool {
@@ -62,7 +60,6 @@ impl Replayed {
 ///
 /// # Errors
 /// As [`overlay`]; those of writing, and then the journal is as it was.
-#[allow(dead_code, reason = "the open for writing calls it next")]
 pub(crate) fn write_home(fs: &Fs) -> Result<Replayed> {
     let Some(Found { runs, replay }) = read(fs)? else {
         return Err(external());
@@ -70,28 +67,10 @@ pub(crate) fn write_home(fs: &Fs) -> Result<Replayed> {
     let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
     write_log_home(disk, block_bytes, blocks, &runs, &replay)?;
     if replay.recorded_errno != 0 {
-        mark_damaged(disk)?;
+        primary::edit(disk, |sb| sb.set_state(sb.state() | State::ERROR))?;
     }
     reset(disk, block_bytes, blocks, &runs, &replay)?;
     Ok(Replayed::of(&replay))
-}
-
-/// Puts into the superblock on the disk, as it is now, that errors were found.
-fn mark_damaged(disk: &Disk) -> Result<()> {
-    let mut sb = read_superblock(disk)?;
-    sb.set_state(sb.state() | State::ERROR);
-    sb.update_checksum();
-    // In whole logical blocks, which may be larger.
-    let logical = disk.limits().logical_block_bytes.max(1) as usize;
-    let start = SUPERBLOCK_OFFSET as usize / logical * logical;
-    let end = (SUPERBLOCK_OFFSET as usize + SUPERBLOCK_BYTES).next_multiple_of(logical);
-    let mut bytes = vec![0; end - start];
-    disk.read_at(start as u64, &mut bytes)?;
-    let at = SUPERBLOCK_OFFSET as usize - start;
-    if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
-        place.copy_from_slice(sb.as_bytes());
-    }
-    Ok(disk.write_at(start as u64, &bytes, true)?)
 }
 
 fn external() -> Error {

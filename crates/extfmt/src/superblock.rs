@@ -56,6 +56,44 @@ bitflags::bitflags! {
     }
 }
 
+/// `s_errors`: what follows when damage is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnError {
+    /// Go on.
+    Continue,
+    /// No more changes.
+    RemountRo,
+    /// The machine is to stop.
+    Panic,
+}
+
+/// `s_first_error_errcode` and `s_last_error_errcode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ErrorCode {
+    /// A write or a read failed.
+    Io = 2,
+    /// A structure cannot be.
+    Corrupted = 5,
+}
+
+/// An error as the superblock remembers it.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorRecord<'a> {
+    /// When, in seconds since 1970.
+    pub seconds: u64,
+    /// The inode it belongs to; 0 for none.
+    pub ino: u32,
+    /// The block it belongs to; 0 for none.
+    pub block: u64,
+    /// Who noticed; what is longer than 32 bytes loses its beginning.
+    pub func: &'a str,
+    /// Where in it.
+    pub line: u32,
+    /// What it was.
+    pub code: ErrorCode,
+}
+
 /// The superblock on disk.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -325,6 +363,61 @@ impl Superblock {
         self.s_mtime_hi = (seconds >> 32) as u8;
     }
 
+    /// `s_errors`; 0 and what nobody knows is [`OnError::Continue`], as the kernel takes it.
+    pub fn on_error(&self) -> OnError {
+        match self.s_errors.get() {
+            2 => OnError::RemountRo,
+            3 => OnError::Panic,
+            _ => OnError::Continue,
+        }
+    }
+
+    /// Counts an error and remembers it as the last one, and as the first if there was none since the last check;
+    /// `s_state` says that there are errors.
+    pub fn record_error(&mut self, error: &ErrorRecord<'_>) {
+        self.set_state(self.state() | State::ERROR);
+        let func = name_field(error.func);
+        let (low, high) = (error.seconds as u32, (error.seconds >> 32) as u8);
+        if self.s_error_count.get() == 0 || self.s_first_error_time.get() == 0 {
+            self.s_first_error_time.set(low);
+            self.s_first_error_time_hi = high;
+            self.s_first_error_ino.set(error.ino);
+            self.s_first_error_block.set(error.block);
+            self.s_first_error_func = func;
+            self.s_first_error_line.set(error.line);
+            self.s_first_error_errcode = error.code as u8;
+        }
+        self.s_last_error_time.set(low);
+        self.s_last_error_time_hi = high;
+        self.s_last_error_ino.set(error.ino);
+        self.s_last_error_block.set(error.block);
+        self.s_last_error_func = func;
+        self.s_last_error_line.set(error.line);
+        self.s_last_error_errcode = error.code as u8;
+        self.s_error_count
+            .set(self.s_error_count.get().saturating_add(1));
+    }
+
+    /// Takes over what another copy of this superblock knows of errors.
+    pub fn copy_errors(&mut self, from: &Self) {
+        self.set_state(self.state() | (from.state() & State::ERROR));
+        self.s_error_count = from.s_error_count;
+        self.s_first_error_time = from.s_first_error_time;
+        self.s_first_error_time_hi = from.s_first_error_time_hi;
+        self.s_first_error_ino = from.s_first_error_ino;
+        self.s_first_error_block = from.s_first_error_block;
+        self.s_first_error_func = from.s_first_error_func;
+        self.s_first_error_line = from.s_first_error_line;
+        self.s_first_error_errcode = from.s_first_error_errcode;
+        self.s_last_error_time = from.s_last_error_time;
+        self.s_last_error_time_hi = from.s_last_error_time_hi;
+        self.s_last_error_ino = from.s_last_error_ino;
+        self.s_last_error_block = from.s_last_error_block;
+        self.s_last_error_func = from.s_last_error_func;
+        self.s_last_error_line = from.s_last_error_line;
+        self.s_last_error_errcode = from.s_last_error_errcode;
+    }
+
     /// The label, up to its first NUL byte.
     pub fn volume_name(&self) -> &[u8] {
         until_nul(&self.s_volume_name)
@@ -383,6 +476,17 @@ impl std::fmt::Debug for Superblock {
             .field("ro_compat", &self.ro_compat().to_string())
             .finish_non_exhaustive()
     }
+}
+
+/// The end of a text, as much as a field of 32 bytes holds.
+fn name_field(text: &str) -> [u8; 32] {
+    let mut field = [0; 32];
+    let end = text
+        .as_bytes()
+        .get(text.len().saturating_sub(field.len())..)
+        .unwrap_or_default();
+    field.iter_mut().zip(end).for_each(|(to, from)| *to = *from);
+    field
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline_ext::{Corrupt, Reason};
+use throughline_ext::{Abort, Corrupt, Reason};
 
 /// The result of a call.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -33,6 +33,9 @@ pub enum Error {
     /// The volume is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// An earlier failure stopped all changes of the volume until it is opened anew; what is there can be read.
+    #[error("the volume takes no more changes: {0}")]
+    Stopped(Arc<Abort>),
 }
 
 impl Error {
@@ -52,6 +55,7 @@ impl From<throughline_ext::Error> for Error {
             E::Device(device) => Error::Device(device),
             E::Unsupported(what) => Error::Unsupported(what),
             E::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            E::Stopped(why) => Error::Stopped(why),
             other => Error::Unsupported(other.to_string()),
         }
     }
@@ -95,6 +99,7 @@ impl From<Error> for io::Error {
             Error::Device(_) => K::Other,
             Error::Unsupported(_) => K::Unsupported,
             Error::Corrupt(_) => K::InvalidData,
+            Error::Stopped(_) => K::ReadOnlyFilesystem,
         };
         io::Error::new(kind, error)
     }

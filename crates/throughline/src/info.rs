@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline_device::{DeviceKind, Limits, Op};
-use throughline_ext::{Compat, Fs, Incompat, RoCompat, StatFs, State, Superblock};
+use throughline_ext::{Compat, Fs, Incompat, LogInfo, RoCompat, StatFs, State, Superblock};
 
 use crate::cache::CacheState;
 use crate::error::Result;
@@ -36,6 +36,10 @@ pub struct VolumeInfo {
     pub errors: bool,
     /// Its journal.
     pub journal: JournalState,
+    /// What is known of a journal of its own.
+    pub log: Option<LogInfo>,
+    /// Errors recorded since the last check.
+    pub error_count: u32,
     /// Why it can only be read although writing was asked; `None` otherwise.
     pub read_only_reason: Option<String>,
     /// When it was made.
@@ -61,6 +65,8 @@ pub enum JournalState {
     Clean,
     /// It holds changes that are not in place yet.
     NeedsRecovery,
+    /// The volume is open for writing, and it is used.
+    InUse,
     /// It is on another device.
     External,
 }
@@ -72,6 +78,7 @@ impl JournalState {
             JournalState::None => "none",
             JournalState::Clean => "clean",
             JournalState::NeedsRecovery => "needs recovery",
+            JournalState::InUse => "in use",
             JournalState::External => "on another device",
         }
     }
@@ -141,7 +148,9 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
         inode_bytes: geometry.inode_bytes,
         clean: sb.state().contains(State::VALID) || !fs.is_read_only(),
         errors: sb.state().contains(State::ERROR),
-        journal: journal_of(&sb),
+        journal: journal_of(fs, &sb),
+        log: fs.log_info()?,
+        error_count: sb.s_error_count.get(),
         read_only_reason: fs.read_only_reason().map(str::to_owned),
         made: moment(sb.mkfs_time()),
         written: moment(sb.wtime()),
@@ -187,13 +196,15 @@ fn format_of(sb: &Superblock) -> &'static str {
     }
 }
 
-fn journal_of(sb: &Superblock) -> JournalState {
+fn journal_of(fs: &Fs, sb: &Superblock) -> JournalState {
     if !sb.compat().contains(Compat::HAS_JOURNAL) {
         JournalState::None
-    } else if sb.incompat().contains(Incompat::RECOVER) {
-        JournalState::NeedsRecovery
     } else if sb.s_journal_inum.get() == 0 {
         JournalState::External
+    } else if !fs.is_read_only() {
+        JournalState::InUse
+    } else if sb.incompat().contains(Incompat::RECOVER) {
+        JournalState::NeedsRecovery
     } else {
         JournalState::Clean
     }

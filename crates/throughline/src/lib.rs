@@ -84,6 +84,7 @@ mod metadata;
 mod mode;
 mod open;
 mod raw;
+mod recovery;
 mod source;
 mod time;
 mod volume;
@@ -100,9 +101,12 @@ pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use open::OpenOptions;
 pub use raw::RawFile;
+pub use recovery::RecoveryReport;
 pub use throughline_block::{BioInfo, Event, Listener, Subscription};
 pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
-pub use throughline_ext::{Corrupt, Fallocate, Reason, RenameMode, StatFs};
+pub use throughline_ext::{
+    Abort, Corrupt, Fallocate, LogInfo, OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs,
+};
 pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits, PageCache};

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
@@ -12,7 +13,11 @@ use throughline_fileio::{CacheOptions, DirtyLimits};
 use crate::error::{Error, Result};
 use crate::mode::{FileOptions, Mode};
 use crate::raw::RawFile;
+use crate::recovery::RecoveryReport;
 use crate::volume::Volume;
+
+/// As the kernel's ext4 commits.
+const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Options for opening a [`Volume`] or a [`RawFile`]. As made by [`OpenOptions::new`]: reading and writing, direct, from
 /// the device's beginning, with the engine and the I/O size that fit the machine.
@@ -30,6 +35,8 @@ pub struct OpenOptions {
     cache_bytes: Option<u64>,
     dirty_limits: DirtyLimits,
     readahead_max_bytes: Option<u64>,
+    commit_interval: Duration,
+    no_replay: bool,
 }
 
 impl Default for OpenOptions {
@@ -54,6 +61,8 @@ impl OpenOptions {
             cache_bytes: None,
             dirty_limits: DirtyLimits::default(),
             readahead_max_bytes: None,
+            commit_interval: DEFAULT_COMMIT_INTERVAL,
+            no_replay: false,
         }
     }
 
@@ -111,6 +120,20 @@ impl OpenOptions {
         self
     }
 
+    /// A change of names, sizes or attributes is durable after this time at the latest, if no sync asked for it before
+    /// (5 s, as the kernel's). Without a journal: it is in place then.
+    pub fn commit_interval(&mut self, interval: Duration) -> &mut Self {
+        self.commit_interval = interval;
+        self
+    }
+
+    /// For reading: show the volume as it lies, without regard to what its journal holds (`noload`). It may then look as no
+    /// one ever saw it.
+    pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
+        self.no_replay = no_replay;
+        self
+    }
+
     /// Whether files go through the cache (the default): the handle of [`OpenOptions::open_raw`], and files of a volume that
     /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
@@ -132,10 +155,14 @@ impl OpenOptions {
 
     /// Opens a volume.
     ///
+    /// One that was not closed, and whose journal needs recovery, is recovered when it is opened for writing
+    /// ([`Volume::recovery`] says what was done); for reading, it is shown as it will be, and not touched.
+    ///
     /// # Errors
     /// [`Error::Open`] for a file that cannot be opened or locked (the text names who has it, where that is known);
     /// [`Error::Corrupt`] for what is no ext2, ext3 or ext4 volume or a damaged one; [`Error::Unsupported`] for unknown
-    /// features, by name, and, for writing, for features that can only be read and for a journal that needs recovery.
+    /// features, by name, and, for writing, for features that can only be read and for a volume that `e2fsck` has to check;
+    /// [`Reason::Busy`] for one that somebody else writes, naming them.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         self.open_on(self.disk(path.as_ref())?)
     }
@@ -156,12 +183,36 @@ impl OpenOptions {
         let mut options = throughline_ext::OpenOptions::default();
         options.write = !self.read_only;
         options.allow_unclean = self.allow_unclean;
+        options.commit_interval = self.commit_interval;
+        options.no_replay = self.no_replay;
         options.cache = self.cache_options();
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
             return Err(Error::Unsupported(format!("writing: {why}")));
         }
         Ok(Volume::new(fs, self.mode()))
+    }
+
+    /// Ends what a crash cut short, and nothing else: replays the journal, frees files without names, finishes truncations,
+    /// and closes the volume. One that needs none of that is not touched.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`] and [`Volume::close`].
+    pub fn recover(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
+        let path = path.as_ref();
+        let mut options = self.clone();
+        let before = options.read_only(true).no_replay(true).open(path)?;
+        let needed = before.fs().needs_recovery();
+        let mut state = RecoveryReport::of(&before);
+        before.close()?;
+        if !needed {
+            return Ok(state);
+        }
+        options.read_only(false).no_replay(false).allow_unclean(true);
+        let volume = options.open(path)?;
+        state = RecoveryReport::of(&volume);
+        volume.close()?;
+        Ok(state)
     }
 
     /// Opens a plain file or a block device as it is.

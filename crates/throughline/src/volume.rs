@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use throughline_block::{Listener, Subscription};
-use throughline_ext::{Fs, Inode, InodeNumber, OpenFile, Reason, RenameMode, StatFs};
+use throughline_ext::{Fs, Inode, InodeNumber, OpenFile, Reason, Recovery, RenameMode, StatFs};
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use crate::cache::CacheState;
@@ -233,6 +233,16 @@ impl Volume {
                 )
             }
         }
+    }
+
+    /// What opening it for writing had to mend, because it was not closed the last time.
+    pub fn recovery(&self) -> &Recovery {
+        self.fs().recovery()
+    }
+
+    /// Why the volume takes no more changes, after a failure; `None` while it does.
+    pub fn stopped(&self) -> Option<Error> {
+        self.fs().stopped().map(Error::Stopped)
     }
 
     /// The root directory.

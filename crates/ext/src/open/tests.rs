@@ -49,9 +49,17 @@ fn every_shape_opens_and_closes_clean() {
             "{name}: reading changed the image"
         );
         let fs = image.open();
-        assert_eq!(image.header("Filesystem state"), "not clean", "{name}");
+        let in_use = (
+            image.header("Filesystem state"),
+            image.header("Filesystem features").contains("needs_recovery"),
+        );
+        let journaled = fs.has_log();
+        let expected = if journaled { "clean" } else { "not clean" };
+        assert_eq!(in_use, (expected.to_owned(), journaled), "{name}");
         fs.close().expect(name);
         assert_eq!(image.header("Filesystem state"), "clean", "{name}");
+        let features = image.header("Filesystem features");
+        assert!(!features.contains("needs_recovery"), "{name}: {features}");
         assert_eq!(image.header("Mount count"), "1", "{name}");
         image.check(name);
     }
@@ -158,7 +166,7 @@ fn an_external_journal_forbids_writing() {
 }
 
 #[test]
-fn a_journal_that_needs_recovery_is_read_over_its_replay_and_not_written() {
+fn a_journal_that_needs_recovery_is_read_over_its_replay_and_recovered_for_writing() {
     let Some(image) = Image::make("16M", &["-t", "ext4", "-L", "before"]) else {
         return;
     };
@@ -183,23 +191,44 @@ fn a_journal_that_needs_recovery_is_read_over_its_replay_and_not_written() {
         &format!("journal_write -b 1 {}", changed.display()),
         "journal_close",
     ]);
-    assert!(unsupported(image.try_open(&writing())).contains("e2fsck"));
     let before = std::fs::read(image.path()).expect("the image");
-    let fs = image
-        .try_open(&OpenOptions::default())
-        .expect("reading is allowed");
-    assert_eq!(fs.statfs().expect("statfs").label, b"after");
-    fs.close().expect("close");
+    let label = |options: &OpenOptions| {
+        let fs = image.try_open(options).expect("it opens");
+        let label = fs.statfs().expect("statfs").label;
+        fs.close().expect("close");
+        label
+    };
+    assert_eq!(label(&OpenOptions::default()), b"after");
+    let as_it_lies = OpenOptions {
+        no_replay: true,
+        ..OpenOptions::default()
+    };
+    assert_eq!(label(&as_it_lies), b"before");
     assert!(
         std::fs::read(image.path()).expect("the image") == before,
         "reading changed the image"
     );
+    let refused = image.try_open(&OpenOptions {
+        no_replay: true,
+        ..writing()
+    });
+    assert!(matches!(refused, Err(Error::Caller(Reason::Invalid(_)))));
     // The same journal, with a superblock that forgot it.
-    image.edit_super(|sb| {
+    let forgetful = image.copy();
+    forgetful.edit_super(|sb| {
         sb.s_feature_incompat
             .set((sb.incompat() - Incompat::RECOVER).bits())
     });
-    assert!(unsupported(image.try_open(&writing())).contains("journal holds transactions"));
+    assert!(unsupported(forgetful.try_open(&writing())).contains("journal holds transactions"));
+    let fs = image.try_open(&writing()).expect("it is recovered");
+    let replayed = fs.recovery().replayed.clone().expect("it was needed");
+    assert_eq!((replayed.transactions, replayed.blocks), (1, 1));
+    assert_eq!(fs.statfs().expect("statfs").label, b"after");
+    fs.close().expect("close");
+    image.check("recovered");
+    assert!(label(&as_it_lies) == b"after");
+    let fs = image.try_open(&writing()).expect("it opens");
+    assert!(fs.recovery().is_empty(), "{:?}", fs.recovery());
 }
 
 #[test]

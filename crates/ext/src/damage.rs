@@ -1,0 +1,106 @@
+//! Damage and failed writes of a volume that is open for writing: what is recorded of them, and what follows.
+//!
+//! - Damage is recorded in the superblock (`s_state`, `s_error_count`, the first and the last error), so that the next
+//!   `e2fsck` looks at everything. What else follows is for the superblock's `s_errors` to say: `continue` goes on;
+//!   `remount-ro`, and `panic`, which is not for a library to do, stop all changes.
+//! - A failed write of metadata, and an operation that ended half-way, stop all changes whatever `s_errors` says. That is
+//!   recorded too.
+//! - While changes are taken, the record reaches the disk with the superblock, in a transaction. Once they are stopped it
+//!   is put home past the journal, best effort, into the bytes that the disk has: nothing that was not committed gets
+//!   there with it.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use throughline_extfmt::superblock::{ErrorCode, ErrorRecord, OnError};
+
+use crate::error::{Corrupt, Error, Result};
+use crate::fs::{Access, Fs};
+use crate::lock_order::{Rank, locked};
+use crate::primary;
+
+/// What has still to be told to the disk.
+#[derive(Default)]
+pub(crate) struct Damage {
+    /// The superblock in memory knows of errors that the one on the disk does not.
+    pending: AtomicBool,
+    /// That all changes stopped is in the superblock in memory.
+    stop_noted: AtomicBool,
+}
+
+impl Fs {
+    /// Passes a result on; damage in it is recorded, and followed by what the superblock asks for.
+    #[track_caller]
+    pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(Error::Corrupt(corrupt)) = &result
+            && self.access == Access::Write
+        {
+            self.record_damage(corrupt, Location::caller());
+        }
+        result
+    }
+
+    fn record_damage(&self, corrupt: &Corrupt, at: &Location<'_>) {
+        let record = ErrorRecord {
+            seconds: self.seconds(),
+            ino: corrupt.inode.map_or(0, |ino| ino.0),
+            block: corrupt.block.map_or(0, |block| block.0),
+            func: at.file(),
+            line: at.line(),
+            code: ErrorCode::Corrupted,
+        };
+        if self.record_error(&record) != OnError::Continue {
+            self.journal.refuse_changes(corrupt.to_string());
+        }
+    }
+
+    /// Notes that all changes stopped, once, and puts that home.
+    pub(crate) fn note_stop(&self) {
+        if self.access != Access::Write || self.journal.aborted().is_none() {
+            return;
+        }
+        if !self.damage.stop_noted.swap(true, Ordering::AcqRel) {
+            let record = ErrorRecord {
+                seconds: self.seconds(),
+                ino: 0,
+                block: 0,
+                func: "throughline-journal",
+                line: line!(),
+                code: ErrorCode::Io,
+            };
+            self.record_error(&record);
+        }
+        if self.damage.pending.swap(false, Ordering::AcqRel) {
+            let known = **locked(Rank::Super, 0, || self.superblock.lock());
+            if let Err(error) = primary::edit(&self.disk, |home| home.copy_errors(&known)) {
+                tracing::warn!(%error, "recording the error in the superblock");
+            }
+        }
+    }
+
+    /// Enters an error into the superblock in memory; what has to follow.
+    fn record_error(&self, record: &ErrorRecord<'_>) -> OnError {
+        let on_error = {
+            let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+            sb.record_error(record);
+            sb.on_error()
+        };
+        self.damage.pending.store(true, Ordering::Release);
+        self.changed.store(true, Ordering::Relaxed);
+        on_error
+    }
+
+    /// Whether errors wait for the superblock to be written. Whoever asks writes it.
+    pub(crate) fn take_pending_errors(&self) -> bool {
+        self.damage.pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// They could not be written.
+    pub(crate) fn set_pending_errors(&self) {
+        self.damage.pending.store(true, Ordering::Release);
+    }
+
+    fn seconds(&self) -> u64 {
+        self.now().seconds.max(0).cast_unsigned()
+    }
+}

@@ -1,0 +1,157 @@
+//! The primary superblock where it lies, past the metadata cache: read before there is one, and edited where a
+//! transaction is not the way (before the first, after the last, and when there will be none any more).
+//!
+//! It is 1 KiB over two sectors, with its checksum in the second. A power cut may leave the one new and the other old.
+//! All that matters is in the first, and what never changes can be compared with a backup: a superblock that is only
+//! torn is read as if it had its checksum.
+
+use throughline_block::Disk;
+use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
+use throughline_extfmt::{Geometry, Superblock};
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+
+/// Backups that are asked before the primary counts as damaged.
+const BACKUPS_ASKED: usize = 3;
+
+/// The primary superblock, and what was found of it.
+#[derive(Clone)]
+pub(crate) struct Primary {
+    pub(crate) superblock: Superblock,
+    pub(crate) geo: Geometry,
+    /// A power cut tore it: what it counts may be old.
+    pub(crate) torn: bool,
+}
+
+impl Primary {
+    /// Checks what [`read`] gave, against itself and the device's length.
+    ///
+    /// # Errors
+    /// `Corrupt` where it contradicts itself, or ends behind its device.
+    pub(crate) fn check(disk: &Disk, superblock: Superblock) -> Result<Self> {
+        let found = match superblock.validate() {
+            Ok(geo) => Self {
+                superblock,
+                geo,
+                torn: false,
+            },
+            Err(why) => mend_torn(disk, superblock).ok_or_else(|| Error::from(why))?,
+        };
+        check_length(disk, &found.geo)?;
+        Ok(found)
+    }
+}
+
+/// Reads it; only its magic number is checked.
+///
+/// # Errors
+/// `Corrupt` for what is none; device errors.
+pub(crate) fn read(disk: &Disk) -> Result<Superblock> {
+    Ok(read_around(disk)?.0)
+}
+
+/// A volume that ends behind its device has lost its end.
+fn check_length(disk: &Disk, geo: &Geometry) -> Result<()> {
+    let volume_bytes = geo.blocks.saturating_mul(geo.block_bytes.into());
+    if volume_bytes > disk.len_bytes() {
+        return Err(Error::corrupt(format!(
+            "the volume has {volume_bytes} bytes, its device only {}: the image is truncated",
+            disk.len_bytes()
+        )));
+    }
+    Ok(())
+}
+
+/// Changes it where it lies, durably. Nobody else may be writing it: neither a transaction nor a checkpoint.
+///
+/// # Errors
+/// Those of the device; `Corrupt` where there is none any more.
+pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
+    let (mut superblock, mut bytes) = read_around(disk)?;
+    edit(&mut superblock);
+    superblock.update_checksum();
+    let (start, at) = place(disk);
+    if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
+        place.copy_from_slice(superblock.as_bytes());
+    }
+    Ok(disk.write_at(start, &bytes, true)?)
+}
+
+/// First byte of the logical blocks that hold the superblock, and where in them it begins.
+fn place(disk: &Disk) -> (u64, usize) {
+    let logical = disk.limits().logical_block_bytes.max(1) as usize;
+    let start = SUPERBLOCK_OFFSET as usize / logical * logical;
+    (start as u64, SUPERBLOCK_OFFSET as usize - start)
+}
+
+/// Reads it and the logical blocks around it.
+fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
+    let logical = disk.limits().logical_block_bytes.max(1) as usize;
+    let (start, at) = place(disk);
+    let bytes = (at + SUPERBLOCK_BYTES).next_multiple_of(logical);
+    if disk.len_bytes() < start.saturating_add(bytes as u64) {
+        return Err(Error::corrupt(format!(
+            "no ext file system: the device has only {} bytes",
+            disk.len_bytes()
+        )));
+    }
+    let mut bytes = vec![0; bytes];
+    disk.read_at(start, &mut bytes)?;
+    let superblock = Superblock::read(bytes.get(at..).unwrap_or_default())
+        .map_err(|e| Error::corrupt(format!("no ext file system: {e}")))?;
+    Ok((superblock, bytes))
+}
+
+/// The superblock with its checksum put right, where only that is wrong and a backup says that it is the volume's.
+fn mend_torn(disk: &Disk, mut superblock: Superblock) -> Option<Primary> {
+    superblock.update_checksum();
+    let geo = superblock.validate().ok()?;
+    let backups = geo.superblock_groups().skip(1).take(BACKUPS_ASKED);
+    let known = backups.into_iter().any(|group| {
+        let backup = geo
+            .superblock_block(group)
+            .and_then(|block| read_backup(disk, block.byte_offset(geo.block_bytes)?));
+        backup.is_some_and(|backup| is_same_volume(&superblock, &backup))
+    });
+    known.then_some(Primary {
+        superblock,
+        geo,
+        torn: true,
+    })
+}
+
+fn read_backup(disk: &Disk, offset: u64) -> Option<Superblock> {
+    let logical = disk.limits().logical_block_bytes.max(1) as usize;
+    let mut bytes = vec![0; SUPERBLOCK_BYTES.next_multiple_of(logical)];
+    disk.read_at(offset, &mut bytes).ok()?;
+    let backup = Superblock::read(&bytes).ok()?;
+    backup.validate().ok().map(|_| backup)
+}
+
+/// Whether all that never changes while a volume is in use is the same in both.
+fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
+    let fixed = |sb: &Superblock| {
+        let numbers = [
+            sb.s_inodes_count.get(),
+            sb.s_first_data_block.get(),
+            sb.s_log_block_size.get(),
+            sb.s_log_cluster_size.get(),
+            sb.s_blocks_per_group.get(),
+            sb.s_clusters_per_group.get(),
+            sb.s_inodes_per_group.get(),
+            sb.s_rev_level.get(),
+            sb.s_first_ino.get(),
+            sb.s_inode_size.get().into(),
+            sb.s_desc_size.get().into(),
+            sb.s_reserved_gdt_blocks.get().into(),
+            sb.s_first_meta_bg.get(),
+            sb.s_journal_inum.get(),
+            sb.s_checksum_seed.get(),
+            sb.s_orphan_file_inum.get(),
+            sb.s_mkfs_time.get(),
+        ];
+        (numbers, sb.blocks_count(), sb.s_uuid)
+    };
+    fixed(a) == fixed(b)
+}
