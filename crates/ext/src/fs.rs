@@ -5,8 +5,8 @@
 //! - The superblock's bytes in memory are what the disk holds, or newer; free counts enter them when it is written.
 //! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -107,7 +107,9 @@ impl Fs {
     /// Refuses where nothing may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match &self.access {
-            Access::Write => self.stopped().map_or(Ok(()), |why| Err(Error::Stopped(why))),
+            Access::Write => self
+                .stopped()
+                .map_or(Ok(()), |why| Err(Error::Stopped(why))),
             Access::Read => Err(Reason::ReadOnly.into()),
             Access::Refused(why) => Err(Error::Unsupported(format!("writing: {why}"))),
         }

@@ -5,12 +5,15 @@
 //!
 //! Invariants: an inode bitmap changes only under its group's lock, together with its descriptor; within a group always the
 //! lowest free inode is taken, so that the part of a table that was never used (`bg_itable_unused`) stays one piece.
+//!
+//! Without a journal on disk a freed inode waits, as blocks do ([`crate::balloc`]), until that is durable: else a crash could
+//! leave its old name on the disk together with its new contents, which are another file's.
 
 mod group;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,6 +22,7 @@ use throughline_extfmt::extent::NodeMut;
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::{FsBlock, GroupNumber, InodeImage, InodeNumber, Superblock};
+use throughline_journal::Tid;
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -56,10 +60,39 @@ const GROUPS_OF_FLEX: u32 = 64;
 /// The counts and hints of the inode allocator.
 pub(crate) struct Ialloc {
     free: AtomicU32,
-    /// By group: index below which no inode is free.
-    first_free: Box<[Mutex<HashMap<u32, u32>>]>,
+    /// What is known of groups, by number.
+    groups: Box<[Mutex<HashMap<u32, Hints>>]>,
+    /// The newest transaction that freed an inode which waits.
+    last_freed: Mutex<Option<Tid>>,
     /// Where the next directory at the top of the tree starts to look; also makes generations differ.
     rotor: AtomicU32,
+}
+
+/// What is known of a group's inodes.
+#[derive(Default)]
+struct Hints {
+    /// Index below which no inode is free, but for those that wait.
+    first_free: u32,
+    /// Freed, and not to be used before that transaction is durable: ascending by that.
+    waiting: VecDeque<(Tid, u32)>,
+}
+
+impl Hints {
+    /// Those freed until `committed` wait no more.
+    fn settle(&mut self, committed: Tid) {
+        while let Some(&(_, index)) = self
+            .waiting
+            .front()
+            .filter(|(tid, _)| !tid.is_after(committed))
+        {
+            self.waiting.pop_front();
+            self.first_free = self.first_free.min(index);
+        }
+    }
+
+    fn is_waiting(&self, index: u32) -> bool {
+        self.waiting.iter().any(|(_, other)| *other == index)
+    }
 }
 
 impl Ialloc {
@@ -68,7 +101,8 @@ impl Ialloc {
         use std::hash::{BuildHasher, RandomState};
         Self {
             free: AtomicU32::new(sb.s_free_inodes_count.get().min(sb.s_inodes_count.get())),
-            first_free: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            groups: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            last_freed: Mutex::default(),
             rotor: AtomicU32::new(RandomState::new().hash_one(sb.s_uuid) as u32),
         }
     }
@@ -78,15 +112,22 @@ impl Ialloc {
         self.free.load(Ordering::Relaxed)
     }
 
+    /// Whether freed inodes wait for a transaction after `committed`.
+    pub(crate) fn is_awaiting(&self, committed: Tid) -> bool {
+        self.last_freed
+            .lock()
+            .is_some_and(|tid| tid.is_after(committed))
+    }
+
     /// Corrects the count, before anything was allocated.
     pub(crate) fn set_free(&self, free: u32) {
         self.free.store(free, Ordering::Relaxed);
     }
 
     /// The lock of a group's inode bitmap, with the hints kept under it.
-    fn lock(&self, group: GroupNumber) -> Held<MutexGuard<'_, HashMap<u32, u32>>> {
+    fn lock(&self, group: GroupNumber) -> Held<MutexGuard<'_, HashMap<u32, Hints>>> {
         let slot = group.0 as usize % LOCKS;
-        locked(Rank::Group, group.0.into(), || self.first_free[slot].lock())
+        locked(Rank::Group, group.0.into(), || self.groups[slot].lock())
     }
 }
 

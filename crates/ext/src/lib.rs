@@ -70,5 +70,5 @@ pub use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 pub use throughline_extfmt::inode::{FileType, InodeFlags};
 pub use throughline_extfmt::superblock::{State, Superblock};
 pub use throughline_extfmt::time::Timestamp;
-pub use throughline_journal::Abort;
 pub use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber};
+pub use throughline_journal::Abort;

@@ -10,8 +10,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use throughline_block::Disk;

@@ -198,6 +198,11 @@ impl Journal {
         })
     }
 
+    /// Whether there is a journal on disk, so that a crash leaves every transaction whole or not at all.
+    pub fn has_log(&self) -> bool {
+        self.core.log.is_some()
+    }
+
     /// The block size, in bytes.
     pub fn block_bytes(&self) -> u32 {
         self.core.cache.block_bytes()

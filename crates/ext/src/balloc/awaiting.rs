@@ -30,7 +30,7 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::lock_order::{Held, Place, Rank, locked};
 
-/// Others may take what a commit made free, and free more. After so many times there is no space.
+/// Others may take what a commit made free, and free more. After so many times it is left at that.
 const TRIES: u32 = 3;
 
 /// See the head of this file.
@@ -104,22 +104,20 @@ impl Fs {
         }
     }
 
-    /// Makes the freeing of all blocks that wait durable; `false` if none does. No handle is open, and no lock held that
-    /// somebody with a handle may wait for.
+    /// Makes the freeing of all blocks, and inodes, that wait durable; `false` if none has waited since `before` was the
+    /// newest durable transaction.
     ///
     /// # Errors
     /// Those of the journal.
-    fn make_room(&self) -> Result<bool> {
+    fn make_room(&self, before: Tid) -> Result<bool> {
         let _nothing_held = Place::enter(Rank::Handle, 0);
-        if self.balloc.blocks_awaiting() == 0 {
-            return Ok(false);
-        }
-        self.settle_freed();
-        if self.balloc.blocks_awaiting() > 0 {
+        let committed = self.journal.committed();
+        if self.balloc.blocks_awaiting() > 0 || self.ialloc.is_awaiting(committed) {
             self.journal.commit()?;
-            self.settle_freed();
+            return Ok(true);
         }
-        Ok(true)
+        // Somebody else's commit came after the search.
+        Ok(committed != before)
     }
 
     /// Runs an operation that needs blocks. Where it finds no space while freed blocks wait for their transaction, makes
@@ -130,8 +128,9 @@ impl Fs {
     /// Those of `operation`; those of the journal.
     pub(crate) fn with_room<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
         for _ in 1..TRIES {
+            let before = self.journal.committed();
             match operation() {
-                Err(Error::Caller(Reason::NoSpace)) if self.make_room()? => {}
+                Err(Error::Caller(Reason::NoSpace)) if self.make_room(before)? => {}
                 other => return other,
             }
         }

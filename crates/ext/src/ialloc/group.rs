@@ -17,18 +17,25 @@ impl Fs {
         group: GroupNumber,
         is_dir: bool,
     ) -> Result<Option<InodeNumber>> {
-        let mut hints = self.ialloc.lock(group);
+        let mut groups = self.ialloc.lock(group);
+        let hints = groups.entry(group.0).or_default();
+        hints.settle(self.journal.committed());
         let desc = self.group_desc(group)?;
         if desc.free_inodes() == 0 {
             return Ok(None);
         }
         let bits = self.inode_bits(group, &desc)?;
-        let from = hints
-            .get(&group.0)
-            .copied()
-            .unwrap_or(0)
-            .max(self.first_usable(group));
-        let Some(index) = bitmap::find_clear(&bits, from..self.geo.inodes_per_group) else {
+        let mut from = hints.first_free.max(self.first_usable(group));
+        let found = loop {
+            match bitmap::find_clear(&bits, from..self.geo.inodes_per_group) {
+                Some(index) if hints.is_waiting(index) => from = index.saturating_add(1),
+                found => break found,
+            }
+        };
+        let Some(index) = found else {
+            if !hints.waiting.is_empty() {
+                return Ok(None);
+            }
             return Err(self.bad_inode_bitmap(
                 group,
                 &desc,
@@ -59,7 +66,7 @@ impl Fs {
                 desc.set_itable_unused(desc.itable_unused().min(behind));
             }
         })?;
-        hints.insert(group.0, index.saturating_add(1));
+        hints.first_free = index.saturating_add(1);
         Ok(Some(self.geo.inode_at(group, index)))
     }
 
@@ -71,7 +78,7 @@ impl Fs {
         index: u32,
         is_dir: bool,
     ) -> Result<()> {
-        let mut hints = self.ialloc.lock(group);
+        let mut groups = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
         let bits = self.inode_bits(group, &desc)?;
         if !bitmap::is_set(&bits, index) {
@@ -89,8 +96,12 @@ impl Fs {
                 desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
             }
         })?;
-        if let Some(hint) = hints.get_mut(&group.0) {
-            *hint = index.min(*hint);
+        let hints = groups.entry(group.0).or_default();
+        if self.journal.has_log() {
+            hints.first_free = hints.first_free.min(index);
+        } else {
+            hints.waiting.push_back((h.tid(), index));
+            *self.ialloc.last_freed.lock() = Some(h.tid());
         }
         Ok(())
     }

@@ -118,6 +118,41 @@ fn every_inode_can_be_had_and_not_one_more() {
     image.check("all inodes");
 }
 
+/// Without a journal, a name that is still on the disk must not lead to another file's bytes.
+#[test]
+fn without_a_journal_a_freed_inode_waits_until_that_is_durable() {
+    for (kind, waits) in [("ext2", true), ("ext4", false)] {
+        let Some(image) = Image::make("16M", &["-t", kind, "-b", "1024", "-N", "64"]) else {
+            return;
+        };
+        let fs = image.open();
+        let root = fs.inode(InodeNumber::ROOT).expect("root");
+        let first = make(&fs, &root, 0o100644).expect("an inode").ino;
+        free(&fs, &fs.inode(first).expect("the inode"));
+        let second = make(&fs, &root, 0o100644).expect("an inode").ino;
+        assert_eq!(second != first, waits, "{kind}: {first}, then {second}");
+        let mut ours = Vec::new();
+        while let Ok(inode) = make(&fs, &root, 0o100644) {
+            ours.push(inode);
+        }
+        let told = fs.with_room(|| make(&fs, &root, 0o100644));
+        assert_eq!(told.is_ok(), waits, "{kind}: the one that waits is left");
+        let one = ours.pop().expect("some were made");
+        free(&fs, &one);
+        let again = fs.with_room(|| make(&fs, &root, 0o100644)).expect("room");
+        assert_eq!(again.ino, one.ino, "{kind}");
+        for inode in ours.iter().chain([&again]) {
+            free(&fs, inode);
+        }
+        free(&fs, &fs.inode(second).expect("the inode"));
+        if let Ok(inode) = told {
+            free(&fs, &inode);
+        }
+        fs.close().expect("close");
+        image.check(kind);
+    }
+}
+
 #[test]
 fn directories_spread_and_files_stay() {
     let Some(image) = Image::make("1G", &["-t", "ext4", "-b", "1024"]) else {

@@ -51,7 +51,9 @@ fn every_shape_opens_and_closes_clean() {
         let fs = image.open();
         let in_use = (
             image.header("Filesystem state"),
-            image.header("Filesystem features").contains("needs_recovery"),
+            image
+                .header("Filesystem features")
+                .contains("needs_recovery"),
         );
         let journaled = fs.has_log();
         let expected = if journaled { "clean" } else { "not clean" };
