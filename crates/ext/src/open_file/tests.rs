@@ -194,6 +194,34 @@ fn what_a_full_volume_took_is_there() {
     }
 }
 
+/// A write that is longer than what is left takes what is left.
+#[test]
+fn long_writes_fill_a_volume_to_the_end() {
+    for (size, args) in SHAPES {
+        let what = format!("{args:?}");
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
+        let fs = open(&image, 64 << 20);
+        let inode = create(&fs, "a");
+        let file = fs.open_file(&inode).expect("open");
+        let piece = pattern(5, 0, 3_000_001);
+        let mut end = 0;
+        let refused = loop {
+            match write(&file, end, &piece) {
+                Ok(done) => end += done as u64,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::Caller(Reason::NoSpace)), "{what}");
+        file.sync(false).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let left = fs.balloc.blocks_left();
+        assert!(left < 24, "{what}: full with {left} blocks left");
+        drop((file, inode));
+        close(&image, fs, &what);
+    }
+}
+
 /// A file's bytes, as they should be.
 #[derive(Default)]
 struct Model(Vec<u8>);

@@ -149,7 +149,7 @@ struct Writer<'a> {
     dirtied_bytes: u64,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn all(&mut self) -> Result<()> {
         while self.at < self.end {
             let outcome = self.piece();
@@ -168,7 +168,7 @@ impl Writer<'_> {
         let piece_end = piece_end
             .min(range_of(number_of(self.at)).end)
             .min(self.end);
-        let mut promise = Promise::for_range(self.host, self.at..piece_end, self.wait)?;
+        let (mut promise, piece_end) = self.promise(piece_end)?;
         while self.at < piece_end {
             match self.step(piece_end, &mut promise) {
                 Ok(folio) => self.passed(&folio),
@@ -177,6 +177,22 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The promise of a piece, and its end. On a volume that is nearly full the piece gets shorter, down to a block, until
+    /// there is room for it.
+    fn promise(&self, piece_end: u64) -> Result<(Promise<'a>, u64)> {
+        let block = u64::from(self.space.block_bytes());
+        let mut end = piece_end;
+        loop {
+            let promise = Promise::for_range(self.host, self.at..end, self.wait);
+            let half = self.at + (end - self.at) / 2;
+            let half = half - half % block;
+            match promise {
+                Err(Error::Caller(Reason::NoSpace)) if half > self.at => end = half,
+                other => return Ok((other?, end)),
+            }
+        }
     }
 
     /// The run has come to `at`, in the folio given.

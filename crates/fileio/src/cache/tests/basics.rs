@@ -131,18 +131,19 @@ fn a_full_volume_is_told_of_at_the_write() {
     let volume = Volume::new(4096, 10, 4 * MIB);
     let file = volume.file();
     assert_eq!(file.write(0, &[1; 8 * 4096]).unwrap(), 8 * 4096);
+    // As much is taken as there is room for, and nothing of what there is none for.
+    assert_eq!(file.write(8 * 4096, &[5; 3 * 4096]).unwrap(), 2 * 4096);
     let refused = file.write(20 * 4096, &[2; 3 * 4096]);
     assert!(
         matches!(refused, Err(Error::Caller(Reason::NoSpace))),
         "{refused:?}"
     );
-    assert_eq!(file.space().size(), 8 * 4096);
-    assert_eq!(volume.promised(), 8);
+    assert_eq!(file.space().size(), 10 * 4096);
+    assert_eq!(volume.promised(), 10);
     // What is dirty already, and what is on the device, needs nothing.
     file.write(0, &[3; 4096]).unwrap();
     file.flush().unwrap();
     file.write(4096, &[4; 4096]).unwrap();
-    assert_eq!(file.write(8 * 4096, &[5; 2 * 4096]).unwrap(), 2 * 4096);
     file.flush().unwrap();
     assert_eq!(volume.free(), 0);
     settle(&volume, vec![file]);
