@@ -267,6 +267,13 @@ impl Fs {
         }
     }
 
+    /// Gives the journal a bug.
+    #[cfg(feature = "planted")]
+    #[doc(hidden)]
+    pub fn plant(&self, bug: throughline_journal::Planted) {
+        self.journal.plant(bug);
+    }
+
     /// Every change so far is on the disk when this returns: data that is cached, metadata, the superblock's counts.
     ///
     /// # Errors

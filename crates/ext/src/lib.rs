@@ -72,3 +72,6 @@ pub use throughline_extfmt::superblock::{State, Superblock};
 pub use throughline_extfmt::time::Timestamp;
 pub use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber};
 pub use throughline_journal::Abort;
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub use throughline_journal::Planted;

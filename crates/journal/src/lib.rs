@@ -32,6 +32,8 @@ mod handle;
 mod home;
 mod log;
 mod overlay;
+#[cfg(feature = "planted")]
+mod planted;
 pub mod recovery;
 mod tid;
 
@@ -48,6 +50,9 @@ pub use error::{Abort, Error, Result};
 pub use handle::Handle;
 pub use log::{LogOptions, LogUse};
 pub use overlay::OverlayDevice;
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub use planted::Planted;
 pub use tid::Tid;
 
 use cache::Cache;
@@ -327,6 +332,22 @@ impl Journal {
             Some(log) => log.record_error(errno),
             None => Ok(()),
         }
+    }
+
+    /// Gives it a bug, where it has a log.
+    #[cfg(feature = "planted")]
+    #[doc(hidden)]
+    pub fn plant(&self, bug: Planted) {
+        if let Some(log) = &self.core.log {
+            log.bug.plant(bug);
+        }
+    }
+
+    /// Whether it has this bug.
+    #[cfg(feature = "planted")]
+    #[doc(hidden)]
+    pub fn has_bug(&self, bug: Planted) -> bool {
+        self.core.log.as_ref().is_some_and(|log| log.bug.is(bug))
     }
 
     /// Why no changes are taken any more, if that is so.

@@ -104,6 +104,9 @@ pub use raw::RawFile;
 pub use recovery::RecoveryReport;
 pub use throughline_block::{BioInfo, Event, Listener, Subscription};
 pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub use throughline_ext::Planted;
 pub use throughline_ext::{
     Abort, Corrupt, Fallocate, LogInfo, OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs,
 };

@@ -245,6 +245,13 @@ impl Volume {
         self.fs().stopped().map(Error::Stopped)
     }
 
+    /// Gives it a bug.
+    #[cfg(feature = "planted")]
+    #[doc(hidden)]
+    pub fn plant(&self, bug: throughline_ext::Planted) {
+        self.fs().plant(bug);
+    }
+
     /// The root directory.
     ///
     /// # Errors

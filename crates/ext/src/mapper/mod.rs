@@ -143,6 +143,26 @@ impl<P: Place> FileMapper<P> {
     }
 }
 
+#[cfg(feature = "planted")]
+impl<P: Place> FileMapper<P> {
+    /// The bug that commits a mapping before its data is written, where it was planted.
+    fn planted(&self, claim: Claim) -> fileio::Result<Claim> {
+        let planted = self
+            .fs()
+            .journal
+            .has_bug(throughline_journal::Planted::SizeBeforeData);
+        if P::WRITE_BACK || !planted || claim.kind != ClaimKind::New {
+            return Ok(claim);
+        }
+        self.commit(&[claim], Some(claim.file_offset + claim.len))?;
+        self.fs().journal.sync().map_err(crate::Error::from)?;
+        Ok(Claim {
+            kind: ClaimKind::Overwrite,
+            ..claim
+        })
+    }
+}
+
 /// The first block of a byte range, and how many blocks it touches.
 fn blocks_of(fs: &Fs, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
     let log = fs.geo.block_log;
@@ -210,10 +230,13 @@ impl<P: Place> Map for FileMapper<P> {
 
 impl<P: Place> Mapper for FileMapper<P> {
     fn claim(&self, file_offset: u64, len: u64) -> fileio::Result<Claim> {
-        Ok(self
+        let claim = self
             .fs()
             .with_room(|| self.claim_blocks(file_offset, len))
-            .map_err(|e| e.in_inode(self.inode().ino))?)
+            .map_err(|e| e.in_inode(self.inode().ino))?;
+        #[cfg(feature = "planted")]
+        let claim = self.planted(claim)?;
+        Ok(claim)
     }
 
     fn commit(&self, claims: &[Claim], new_size: Option<u64>) -> fileio::Result<()> {

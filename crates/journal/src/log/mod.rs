@@ -92,6 +92,8 @@ pub(crate) struct Log {
     first_tid: Tid,
     /// More pending bytes than these should go home soon.
     pending_bytes: u64,
+    #[cfg(feature = "planted")]
+    pub(crate) bug: crate::planted::Bug,
 }
 
 #[derive(Default)]
@@ -131,6 +133,8 @@ impl Log {
             written_blocks: AtomicU64::new(0),
             first_tid,
             pending_bytes,
+            #[cfg(feature = "planted")]
+            bug: crate::planted::Bug::default(),
         })
     }
 

@@ -53,6 +53,10 @@ impl Copy<'_> {
 /// Writes a transaction from block `head` of the log on, and returns when it is durable.
 pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
     let mut copies = revoke_blocks(log, sealed);
+    #[cfg(feature = "planted")]
+    if log.bug.is(crate::planted::Planted::NoRevokes) {
+        copies.clear();
+    }
     let described = copies.len();
     let tags = log.format.tags_per_block().max(1);
     for part in sealed.blocks.chunks(tags) {
@@ -71,9 +75,13 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
             .iter()
             .fold(!0, |sum, (_, bytes)| crc32_be(sum, bytes))
     });
+    let commit = commit_block(log, sealed, sum);
+    #[cfg(feature = "planted")]
+    if log.bug.is(crate::planted::Planted::CommitBeforeFlush) {
+        log.disk.write_at(log.map.offset(at)?, &commit, true)?;
+    }
     log.disk.flush()?;
-    log.disk
-        .write_at(log.map.offset(at)?, &commit_block(log, sealed, sum), true)?;
+    log.disk.write_at(log.map.offset(at)?, &commit, true)?;
     Ok(Layout {
         blocks: copies.len() as u32 + 1,
         head: log.after(at),
