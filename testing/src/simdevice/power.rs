@@ -57,6 +57,14 @@ impl PowerDevice {
         self.state.lock().events.len()
     }
 
+    /// As [`PowerDevice::position`], later than every position told before: what returned before this call did so before
+    /// this position, and what begins behind it does nothing before.
+    pub fn mark(&self) -> usize {
+        let mut state = self.state.lock();
+        state.events.push(Event::Marked);
+        state.events.len()
+    }
+
     /// All that has happened so far.
     pub fn record(&self) -> Record {
         let events = self.state.lock().events.clone();

@@ -62,6 +62,8 @@ pub enum Event {
     Submitted(Change),
     /// The request that was submitted by the event of this number was seen to be done.
     Completed(usize),
+    /// Nothing: a moment that somebody wanted to tell from those before and behind it.
+    Marked,
 }
 
 /// When the power goes, and what of the volatile cache is on the medium then.
@@ -263,7 +265,7 @@ impl States<'_> {
                     durable: self.record.durable_from[number] <= at,
                 })
             }
-            Event::Completed(_) => None,
+            Event::Completed(_) | Event::Marked => None,
         };
         (self.settled..at).filter_map(submitted).collect()
     }

@@ -1,0 +1,266 @@
+//! An actor: does things to a volume, and writes down what it did and what it was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use throughline::{Attributes, Fallocate, File, FileOptions, RenameMode, Result, Volume};
+use throughline_testing::PowerDevice;
+use throughline_testing::sectors::{SECTOR_BYTES, filled};
+
+use super::content::{Content, FileHistory, FileOp};
+use super::history::Lane;
+use super::names::{Id, Kind, NameOp, Names, Span};
+
+const SECTOR: u64 = SECTOR_BYTES as u64;
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Buffered,
+    Direct,
+    /// Buffered, and durable when it returns.
+    Synced,
+}
+
+/// A thread of work on a volume.
+pub struct Actor<'a> {
+    pub volume: &'a Volume,
+    device: &'a PowerDevice,
+    pub lane: Lane,
+    /// Syncs of the whole volume.
+    pub syncs: Vec<Span>,
+    /// The names as they are now.
+    pub names: Names,
+    /// Files that are open, those without a name too.
+    pub open: BTreeMap<Id, File>,
+    /// The contents of all files as they are now.
+    pub contents: BTreeMap<Id, Content>,
+    next: u32,
+}
+
+impl<'a> Actor<'a> {
+    pub fn new(volume: &'a Volume, device: &'a PowerDevice, number: u32) -> Actor<'a> {
+        let lane = Lane {
+            number,
+            ..Lane::default()
+        };
+        Actor {
+            volume,
+            device,
+            lane,
+            syncs: Vec::new(),
+            names: Names::new(),
+            open: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// A number that no other file, directory, symbolic link or version of this test has.
+    fn fresh(&mut self) -> u32 {
+        self.next += 1;
+        (self.lane.number + 1) * 10_000 + self.next
+    }
+
+    fn begun(&self) -> Span {
+        Span {
+            begun: self.device.mark(),
+            done: None,
+        }
+    }
+
+    fn name_op<T>(&mut self, op: NameOp, act: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
+        let number = self.lane.names.0.len();
+        op.apply(&mut self.names);
+        self.lane.names.0.push((self.begun(), op));
+        let done = act(self.volume)?;
+        self.lane.names.0[number].0.done = Some(self.device.mark());
+        Ok(done)
+    }
+
+    fn file_op<T>(
+        &mut self,
+        id: Id,
+        op: FileOp,
+        act: impl FnOnce(&File) -> Result<T>,
+    ) -> Result<T> {
+        let span = self.begun();
+        let file = &self.open[&id];
+        let history = self.lane.files.entry(id).or_default();
+        op.apply(self.contents.entry(id).or_default());
+        history.ops.push((span, op));
+        let done = act(file)?;
+        let number = history.ops.len() - 1;
+        history.ops[number].0.done = Some(self.device.mark());
+        Ok(done)
+    }
+
+    /// Makes a file, and keeps it open.
+    pub fn create(&mut self, path: &str) -> Result<Id> {
+        let id = self.fresh();
+        let op = NameOp::Make(path.into(), id, Kind::File);
+        let file = self.name_op(op, |volume| volume.create_new(path, &owned(id)))?;
+        self.open.insert(id, file);
+        self.contents.insert(id, Content::default());
+        self.lane.files.insert(id, FileHistory::default());
+        Ok(id)
+    }
+
+    pub fn mkdir(&mut self, path: &str) -> Result<Id> {
+        let id = self.fresh();
+        let op = NameOp::Make(path.into(), id, Kind::Dir);
+        self.name_op(op, |volume| volume.create_dir(path, &owned(id)).map(drop))?;
+        Ok(id)
+    }
+
+    pub fn symlink(&mut self, target: &str, path: &str) -> Result<Id> {
+        let id = self.fresh();
+        let op = NameOp::Make(path.into(), id, Kind::Symlink(target.into()));
+        self.name_op(op, |volume| volume.symlink(target, path, &owned(id)))?;
+        Ok(id)
+    }
+
+    pub fn link(&mut self, from: &str, to: &str) -> Result<()> {
+        let op = NameOp::Link(from.into(), to.into());
+        self.name_op(op, |volume| volume.hard_link(from, to))
+    }
+
+    /// Takes a name away; a file that was open stays so.
+    pub fn remove(&mut self, path: &str) -> Result<()> {
+        let dir = self.names[path].1 == Kind::Dir;
+        let op = NameOp::Remove(path.into());
+        self.name_op(op, |volume| match dir {
+            true => volume.remove_dir(path),
+            false => volume.remove_file(path),
+        })
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let op = NameOp::Rename(from.into(), to.into());
+        self.name_op(op, |volume| volume.rename(from, to, RenameMode::Replace))
+    }
+
+    pub fn exchange(&mut self, one: &str, other: &str) -> Result<()> {
+        let op = NameOp::Exchange(one.into(), other.into());
+        self.name_op(op, |volume| volume.rename(one, other, RenameMode::Exchange))
+    }
+
+    /// Closes a file.
+    pub fn close(&mut self, id: Id) {
+        self.open.remove(&id);
+    }
+
+    /// Closes all files without a name.
+    pub fn close_nameless(&mut self) {
+        let named: BTreeSet<Id> = self.names.values().map(|(id, _)| *id).collect();
+        self.open.retain(|id, _| named.contains(id));
+    }
+
+    /// Writes whole sectors.
+    pub fn write(&mut self, id: Id, offset: u64, len: u64, how: How) -> Result<()> {
+        let version = u64::from(self.fresh());
+        let bytes = filled(len as usize, id.into(), offset, version);
+        let mut options = FileOptions::new();
+        match how {
+            How::Buffered => {}
+            How::Direct => drop(options.direct(true)),
+            How::Synced => drop(options.data_sync(true)),
+        }
+        let op = FileOp::Write {
+            offset,
+            len,
+            version,
+        };
+        self.file_op(id, op, |file| {
+            file.reopen(&options)?.write_all_at(offset, &bytes)
+        })?;
+        if how == How::Synced {
+            let mut now = self.begun();
+            now.done = Some(self.device.mark());
+            let history = self.lane.files.get_mut(&id).expect("it was written");
+            history.syncs.push(now);
+        }
+        Ok(())
+    }
+
+    /// Writes behind the end.
+    pub fn append(&mut self, id: Id, len: u64, how: How) -> Result<()> {
+        self.write(id, self.contents[&id].size, len, how)
+    }
+
+    pub fn set_len(&mut self, id: Id, len: u64) -> Result<()> {
+        self.file_op(id, FileOp::SetLen { len }, |file| file.set_len(len))
+    }
+
+    /// Changes how a range is allocated.
+    pub fn allocate(&mut self, id: Id, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let size = self.contents[&id].size;
+        let end = offset + len;
+        let op = match mode {
+            Fallocate::Allocate => FileOp::Grow { len: end },
+            Fallocate::KeepSize => FileOp::Grow { len: size },
+            Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize => FileOp::Zero { offset, len },
+            _ => unreachable!("moves what is in the file"),
+        };
+        self.file_op(id, op, |file| file.allocate(mode, offset, len))
+    }
+
+    /// Reads a range, so that it is in the cache.
+    pub fn read(&mut self, id: Id, offset: u64, len: u64) -> Result<()> {
+        let mut bytes = vec![0; len as usize];
+        self.open[&id].read_at(offset, &mut bytes).map(drop)
+    }
+
+    pub fn sync(&mut self, id: Id, data_only: bool) -> Result<()> {
+        let mut span = self.begun();
+        let file = &self.open[&id];
+        match data_only {
+            true => file.sync_data()?,
+            false => file.sync_all()?,
+        }
+        span.done = Some(self.device.mark());
+        let history = self.lane.files.get_mut(&id).expect("it was made");
+        history.syncs.push(span);
+        Ok(())
+    }
+
+    pub fn sync_volume(&mut self) -> Result<()> {
+        let mut span = self.begun();
+        self.volume.sync()?;
+        span.done = Some(self.device.mark());
+        self.syncs.push(span);
+        Ok(())
+    }
+
+    /// Bytes of all files that are there.
+    pub fn bytes(&self) -> u64 {
+        let named: BTreeSet<Id> = self.names.values().map(|(id, _)| *id).collect();
+        let there = |id: &Id| named.contains(id) || self.open.contains_key(id);
+        let contents = self.contents.iter().filter(|(id, _)| there(id));
+        contents.map(|(_, content)| content.size).sum()
+    }
+
+    /// The length of a file, in sectors.
+    pub fn sectors(&self, id: Id) -> u64 {
+        self.contents[&id].size / SECTOR
+    }
+
+    /// The paths of what is of a kind.
+    pub fn paths(&self, want: impl Fn(&Kind) -> bool) -> Vec<String> {
+        let found = self.names.iter().filter(|(_, (_, kind))| want(kind));
+        found.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Opens what a path stands for again, if it was closed.
+    pub fn reopen(&mut self, path: &str) -> Result<Id> {
+        let id = self.names[path].0;
+        if !self.open.contains_key(&id) {
+            self.open.insert(id, self.volume.open_file(path)?);
+        }
+        Ok(id)
+    }
+}
+
+/// Who a file is, in what its inode says from its first moment on.
+fn owned(id: Id) -> Attributes {
+    Attributes::new().uid(id).gid(id)
+}

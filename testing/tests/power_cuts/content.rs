@@ -1,0 +1,197 @@
+//! Contents: what operations on a file make of it, and what a crash may leave in each sector.
+//!
+//! Invariants:
+//! - The operations on one file are one after the other; all are in whole sectors, each of which says whose it is.
+//! - What a sync covers and nothing touched since is there to the byte. A sector that was touched since holds what it held,
+//!   or what one of those operations put there; nothing else, ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use throughline_testing::sectors::{SECTOR_BYTES, Sector, parse};
+
+use super::names::{Id, Span};
+use super::recipes::OLD;
+
+const SECTOR: u64 = SECTOR_BYTES as u64;
+
+/// One operation on the contents of a file.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum FileOp {
+    /// Self-describing sectors of this version.
+    Write { offset: u64, len: u64, version: u64 },
+    /// Reads as zeros from now on.
+    Zero { offset: u64, len: u64 },
+    /// At least this long.
+    Grow { len: u64 },
+    /// As long as this.
+    SetLen { len: u64 },
+}
+
+/// What was done to one file, in order, and when it was synced.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FileHistory {
+    pub ops: Vec<(Span, FileOp)>,
+    pub syncs: Vec<Span>,
+}
+
+/// The contents: the version of each sector that is not zero.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    pub size: u64,
+    sectors: BTreeMap<u64, u64>,
+}
+
+impl FileOp {
+    /// Carries it out.
+    pub fn apply(&self, content: &mut Content) {
+        match *self {
+            FileOp::Write {
+                offset,
+                len,
+                version,
+            } => {
+                let range = offset / SECTOR..(offset + len) / SECTOR;
+                content
+                    .sectors
+                    .extend(range.map(|sector| (sector, version)));
+                content.size = content.size.max(offset + len);
+            }
+            FileOp::Zero { offset, len } => {
+                let range = offset / SECTOR..(offset + len) / SECTOR;
+                content.sectors.retain(|sector, _| !range.contains(sector));
+            }
+            FileOp::Grow { len } => content.size = content.size.max(len),
+            FileOp::SetLen { len } => {
+                content.size = len;
+                content.sectors.split_off(&(len / SECTOR));
+            }
+        }
+    }
+}
+
+/// All that a file may be after a crash.
+pub struct Window {
+    /// What surely was.
+    first: Content,
+    /// Versions that may have come since, by sector.
+    since: BTreeMap<u64, BTreeSet<u64>>,
+    /// Sectors that may have become zero since, behind `zero_from` all of them.
+    zeroed: BTreeSet<u64>,
+    zero_from: u64,
+    sizes: (u64, u64),
+}
+
+impl FileHistory {
+    /// What it may be when the power goes at `at`; `whole` are syncs of the whole volume.
+    pub fn window(&self, whole: &[Span], at: usize) -> Window {
+        let covered = |sync: &Span| {
+            let done = |(span, _): &&(Span, FileOp)| span.done_by(sync.begun);
+            self.ops.iter().take_while(done).count()
+        };
+        let syncs = self.syncs.iter().chain(whole);
+        let syncs = syncs.filter(|sync| sync.done_by(at));
+        let covered = syncs.map(covered).max().unwrap_or(0);
+        let mut now = Content::default();
+        for (_, op) in &self.ops[..covered] {
+            op.apply(&mut now);
+        }
+        let mut window = Window::of(now.clone());
+        let begun = |(span, _): &&(Span, FileOp)| span.begun < at;
+        for (_, op) in self.ops[covered..].iter().take_while(begun) {
+            window.may_come(op, &now);
+            op.apply(&mut now);
+            let (least, most) = window.sizes;
+            window.sizes = (least.min(now.size), most.max(now.size));
+        }
+        window
+    }
+}
+
+impl Window {
+    fn of(first: Content) -> Window {
+        Window {
+            since: BTreeMap::new(),
+            zeroed: BTreeSet::new(),
+            zero_from: first.size / SECTOR,
+            sizes: (first.size, first.size),
+            first,
+        }
+    }
+
+    fn may_come(&mut self, op: &FileOp, now: &Content) {
+        match *op {
+            FileOp::Write {
+                offset,
+                len,
+                version,
+            } => {
+                for sector in offset / SECTOR..(offset + len) / SECTOR {
+                    self.since.entry(sector).or_default().insert(version);
+                    if !now.sectors.contains_key(&sector) {
+                        self.zeroed.insert(sector);
+                    }
+                }
+            }
+            FileOp::Zero { offset, len } => {
+                self.zeroed.extend(offset / SECTOR..(offset + len) / SECTOR);
+            }
+            FileOp::Grow { .. } => {}
+            FileOp::SetLen { len } => self.zero_from = self.zero_from.min(len / SECTOR),
+        }
+    }
+
+    /// Whether the size can be.
+    pub fn check_size(&self, size: u64) -> Result<(), String> {
+        let (least, most) = self.sizes;
+        match (least..=most).contains(&size) {
+            true => Ok(()),
+            false => Err(format!("size {size}, not in {least}..={most}")),
+        }
+    }
+
+    /// Whether it was never touched since a sync.
+    pub fn is_exact(&self) -> bool {
+        self.since.is_empty() && self.zeroed.is_empty() && self.sizes.0 == self.sizes.1
+    }
+
+    /// Whether file `id` can hold these bytes. Zeros are right in any sector that was touched, where `torn`: on a volume
+    /// that keeps no promise about it.
+    pub fn check(&self, id: Id, bytes: &[u8], torn: bool) -> Result<(), String> {
+        for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+            if sector.len() < SECTOR_BYTES {
+                return Err(format!("a size of {} bytes", bytes.len()));
+            }
+            self.check_sector(id, index as u64, sector, torn)
+                .map_err(|what| format!("sector {index}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_sector(&self, id: Id, index: u64, sector: &[u8], torn: bool) -> Result<(), String> {
+        let was = self.first.sectors.get(&index);
+        match parse(sector) {
+            Sector::Zero => {
+                let may = was.is_none() || self.zeroed.contains(&index) || index >= self.zero_from;
+                let may = may || torn && !self.is_exact();
+                may.then_some(())
+                    .ok_or_else(|| format!("zeros instead of version {was:?}"))
+            }
+            Sector::Data {
+                file,
+                offset,
+                version,
+            } if file == u64::from(id) && offset == index * SECTOR => {
+                let since = self.since.get(&index);
+                let may = was == Some(&version)
+                    || since.is_some_and(|versions| versions.contains(&version));
+                may.then_some(())
+                    .ok_or_else(|| format!("version {version}, not {was:?} and not of {since:?}"))
+            }
+            Sector::Garbage if sector.iter().all(|byte| *byte == OLD) => {
+                Err("old bytes of the disk".into())
+            }
+            other => Err(format!("foreign data: {other:?}")),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! All that a workload did and was promised.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::content::FileHistory;
+use super::names::{Id, NameHistory, Names, Span, is_in};
+
+/// What one actor did: a thread with names and files of its own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lane {
+    pub number: u32,
+    pub names: NameHistory,
+    pub files: BTreeMap<Id, FileHistory>,
+}
+
+/// What all of them did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct History {
+    pub lanes: Vec<Lane>,
+    /// Syncs of the whole volume.
+    pub syncs: Vec<Span>,
+}
+
+impl Lane {
+    /// Its own directory.
+    pub fn home(number: u32) -> String {
+        format!("/lane{number}")
+    }
+
+    /// How its names in the directory begin that all share.
+    pub fn shared(number: u32) -> String {
+        format!("/shared/lane{number}-")
+    }
+
+    /// Whether a path is one of its own.
+    pub fn owns(&self, path: &str) -> bool {
+        is_in(path, &Lane::home(self.number)) || path.starts_with(&Lane::shared(self.number))
+    }
+
+    /// How many of its operations on names are sure to have happened when the power goes at `at`.
+    pub fn sure(&self, trees: &[Names], whole: &[Span], at: usize) -> usize {
+        let whole = whole.iter().filter(|sync| sync.done_by(at));
+        let whole = whole.map(|sync| self.names.covered(*sync));
+        let single = self.files.keys().map(|id| self.sure_for(trees, *id, at));
+        whole.chain(single).max().unwrap_or(0)
+    }
+
+    /// The same by the syncs of one file alone.
+    pub fn sure_for(&self, trees: &[Names], id: Id, at: usize) -> usize {
+        let syncs = self.files[&id].syncs.iter();
+        let syncs = syncs.filter(|sync| sync.done_by(at));
+        let covered = syncs.map(|sync| self.names.covered_for(trees, id, *sync));
+        covered.max().unwrap_or(0)
+    }
+}

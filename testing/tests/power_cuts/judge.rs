@@ -1,0 +1,201 @@
+//! What must hold after a crash, whoever recovers the volume.
+
+use std::sync::Arc;
+
+use throughline::FileType;
+use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
+
+use super::fsck::{Fsck, repairs};
+use super::history::{History, Lane};
+use super::names::{Id, Kind, Names};
+use super::recipes::Recipe;
+use super::tree::{self, Entry, Tree};
+
+/// All that one state is judged by.
+pub struct Case<'a> {
+    pub recipe: &'a Recipe,
+    pub history: &'a History,
+    /// The trees of each lane, by the number of operations.
+    pub trees: &'a [Vec<Names>],
+    /// When the power went.
+    pub at: usize,
+}
+
+impl Case<'_> {
+    /// Judges a crash state by both recoveries; the record of ours comes back, for a power cut in its middle.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub fn judge(
+        &self,
+        state: &Image,
+        fsck: &mut Fsck,
+    ) -> Result<Option<Arc<PowerDevice>>, String> {
+        let (repaired, said) = fsck.repair(state)?;
+        fsck.check(&repaired)
+            .map_err(|what| format!("after e2fsck -fy, which said {said}: {what}"))?;
+        let theirs = tree::read(&repaired).map_err(|what| format!("after e2fsck -fy: {what}"))?;
+        if !self.recipe.journaled {
+            return match self.plain(&theirs) {
+                Ok(()) => Ok(None),
+                Err(what) => Err(format!("{what}; e2fsck -fy said {said}")),
+            };
+        }
+        let more = repairs(&said);
+        if !more.is_empty() {
+            return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
+        }
+        self.promised(&theirs)
+            .map_err(|what| format!("after e2fsck -fy: {what}"))?;
+        let device = recover(state)?;
+        let recovered = device.contents();
+        fsck.check(&recovered)
+            .map_err(|what| format!("after our recovery: {what}"))?;
+        let ours = tree::read(&recovered).map_err(|what| format!("after our recovery: {what}"))?;
+        match tree::difference(&ours, &theirs) {
+            Some(what) => Err(format!("the recoveries differ: {what}")),
+            None => Ok(Some(device)),
+        }
+    }
+
+    /// What a journal promises.
+    fn promised(&self, tree: &Tree) -> Result<(), String> {
+        for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
+            self.some_prefix(lane, trees, tree)?;
+        }
+        self.contents(tree, false)
+    }
+
+    /// The names of a lane are those after some number of its operations.
+    fn some_prefix(&self, lane: &Lane, trees: &[Names], tree: &Tree) -> Result<(), String> {
+        let sure = lane.sure(trees, &self.history.syncs, self.at);
+        let range = lane.names.may_be(sure, self.at);
+        let found: Names = tree
+            .iter()
+            .filter(|(path, _)| lane.owns(path))
+            .map(|(path, entry)| (path.clone(), (entry.id, kind_of(entry))))
+            .collect();
+        if range.clone().any(|n| trees[n] == found) {
+            return Ok(());
+        }
+        let nearest = range
+            .clone()
+            .min_by_key(|n| differences(&trees[*n], &found).len());
+        let nearest = nearest.expect("it is never empty");
+        Err(format!(
+            "lane {}: names after none of {range:?} operations; nearest {nearest}, but for {:?}; there {:?}",
+            lane.number,
+            differences(&trees[nearest], &found),
+            &lane.names.0[sure.saturating_sub(2)..*range.end()],
+        ))
+    }
+
+    /// Each file holds what it may.
+    fn contents(&self, tree: &Tree, torn: bool) -> Result<(), String> {
+        for (path, entry) in tree {
+            if entry.file_type != FileType::File {
+                continue;
+            }
+            let mut lanes = self.history.lanes.iter();
+            let history = lanes.find_map(|lane| lane.files.get(&entry.id));
+            let history = history.ok_or_else(|| format!("{path}: of nobody, {}", entry.id))?;
+            let window = history.window(&self.history.syncs, self.at);
+            let checked = match torn && !window.is_exact() {
+                true => Ok(()),
+                false => window.check_size(entry.size),
+            };
+            checked
+                .and_then(|()| window.check(entry.id, &entry.content, torn))
+                .map_err(|what| format!("{path} (file {}): {what}", entry.id))?;
+        }
+        Ok(())
+    }
+
+    /// What ext2 promises: what was synced and not touched since is there, and nothing foreign anywhere.
+    fn plain(&self, tree: &Tree) -> Result<(), String> {
+        for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
+            for id in lane.files.keys() {
+                self.still_there(lane, trees, *id, tree)?;
+            }
+        }
+        self.contents(tree, true)
+    }
+
+    fn still_there(&self, lane: &Lane, trees: &[Names], id: Id, tree: &Tree) -> Result<(), String> {
+        let whole = self
+            .history
+            .syncs
+            .iter()
+            .filter(|sync| sync.done_by(self.at));
+        let whole = whole.map(|sync| lane.names.covered(*sync)).max();
+        let sure = lane.sure_for(trees, id, self.at).max(whole.unwrap_or(0));
+        let range = lane.names.may_be(sure, self.at);
+        let node = (id, Kind::File);
+        let names = trees[sure].iter().filter(|(_, found)| **found == node);
+        for (path, node) in names {
+            let untouched = range.clone().all(|n| trees[n].get(path) == Some(node));
+            let there = tree.get(path).is_some_and(|entry| entry.id == id);
+            if untouched && !there {
+                return Err(format!("{path} (file {id}) was synced, and is gone"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(entry: &Entry) -> Kind {
+    match entry.file_type {
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink(String::from_utf8_lossy(&entry.content).into_owned()),
+        _ => Kind::File,
+    }
+}
+
+/// Paths that are not the same in both.
+fn differences(one: &Names, other: &Names) -> Vec<String> {
+    let paths = one
+        .keys()
+        .chain(other.keys().filter(|path| !one.contains_key(*path)));
+    let differing = paths.filter(|path| one.get(*path) != other.get(*path));
+    differing
+        .map(|path| format!("{path}: {:?} | {:?}", one.get(path), other.get(path)))
+        .collect()
+}
+
+/// Our recovery: opened for writing, and closed.
+pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
+    let device = Arc::new(PowerDevice::new(state.clone(), 0));
+    let volume = tree::options().open_device(Arc::clone(&device) as _);
+    let volume = volume.map_err(|error| format!("our recovery: {error}"))?;
+    volume
+        .close()
+        .map_err(|error| format!("closing after our recovery: {error}"))?;
+    Ok(device)
+}
+
+/// So many cuts of a record, in the order of their positions: a third right behind barriers, with everything or nothing of what
+/// was not durable; a third there with some of it; a third anywhere.
+pub fn cuts(record: &Record, many: usize, seed: u64) -> Vec<Cut> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let barriers = record.barriers();
+    let plain = |at: &usize| [Keep::Nothing, Keep::Everything].map(|keep| Cut { at: *at, keep });
+    let mut cuts: Vec<Cut> = barriers.iter().flat_map(plain).collect();
+    random.shuffle(&mut cuts);
+    cuts.truncate(many / 3);
+    while cuts.len() < many {
+        let barrier = random
+            .choice(&barriers)
+            .filter(|_| cuts.len() < many * 2 / 3);
+        let at = match barrier {
+            Some(barrier) => *barrier,
+            None => random.usize(..=record.end()),
+        };
+        let keep = match random.u8(..8) {
+            0 => Keep::Everything,
+            _ => Keep::Some(random.u64(..)),
+        };
+        cuts.push(Cut { at, keep });
+    }
+    cuts.sort_by_key(|cut| cut.at);
+    cuts
+}

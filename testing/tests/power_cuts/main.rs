@@ -1,0 +1,162 @@
+//! Every power cut survived: workloads on a device that loses its power at any moment, with any part of what was not flushed,
+//! torn at any sector. Each state is recovered by us and, on its own, by `e2fsck`, and everything that was promised must be
+//! there.
+//!
+//! `THROUGHLINE_SEED=n` runs one workload, `THROUGHLINE_CUT=folder` judges one state that failed, `THROUGHLINE_SOAK=1` judges
+//! many more.
+
+#![allow(unreachable_pub)] // one test of several files
+
+mod actor;
+mod content;
+mod fsck;
+mod history;
+mod judge;
+mod names;
+#[path = "../oracle/mod.rs"]
+mod oracle;
+mod planted;
+mod random;
+mod recipes;
+mod replay;
+mod run;
+mod scripts;
+mod tree;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use fsck::Fsck;
+use judge::Case;
+use oracle::image::tools;
+use oracle::seeds::{chosen, run_all, soak};
+use recipes::RECIPES;
+use run::{Played, Script};
+use throughline_testing::Image;
+
+/// What the states of one workload came to.
+#[derive(Default)]
+struct Counts {
+    states: usize,
+    in_recovery: usize,
+}
+
+/// A state that is not as it must be.
+struct Failure {
+    /// How many were judged until then.
+    states: usize,
+    what: String,
+}
+
+/// Judges so many states of a workload, each content at each moment once. One that fails is put by, where `keep`.
+fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Counts, Failure> {
+    let lanes = played.history.lanes.iter();
+    let trees: Vec<_> = lanes.map(|lane| lane.names.trees()).collect();
+    let mut fsck = Fsck::new();
+    let mut states = played.record.states();
+    let mut seen = HashSet::new();
+    let mut counts = Counts::default();
+    for cut in judge::cuts(&played.record, many, seed) {
+        let state = states.state(cut);
+        if !seen.insert((state.fingerprint(played.record.base()), cut.at)) {
+            continue;
+        }
+        counts.states += 1;
+        let case = Case {
+            recipe: played.recipe,
+            history: &played.history,
+            trees: &trees,
+            at: cut.at,
+        };
+        let judged = judge_one(&case, &state, seed, &mut counts, &mut fsck);
+        judged.map_err(|(what, state)| {
+            let kept = match keep {
+                true => replay::keep(&case, &state),
+                false => String::new(),
+            };
+            let end = played.record.end();
+            Failure {
+                states: counts.states,
+                what: format!("{cut:?} of {end}: {what}; {kept}"),
+            }
+        })?;
+    }
+    Ok(counts)
+}
+
+/// Judges a state; of every eighth also states that a power cut during our recovery leaves.
+fn judge_one(
+    case: &Case<'_>,
+    state: &Image,
+    seed: u64,
+    counts: &mut Counts,
+    fsck: &mut Fsck,
+) -> Result<(), (String, Image)> {
+    let judged = case.judge(state, fsck);
+    let recovery = judged.map_err(|what| (what, state.clone()))?;
+    let Some(recovery) = recovery.filter(|_| counts.states.is_multiple_of(8)) else {
+        return Ok(());
+    };
+    let record = recovery.record().with_whole(run::SUPERBLOCK);
+    let mut states = record.states();
+    for cut in judge::cuts(&record, 4, seed ^ counts.states as u64) {
+        let state = states.state(cut);
+        let judged = case.judge(&state, fsck);
+        judged.map_err(|what| (format!("cut in our recovery, {cut:?}: {what}"), state))?;
+        counts.in_recovery += 1;
+    }
+    Ok(())
+}
+
+const RANDOM: Script<'static> = &|player| player.play(60);
+const SHORT: Script<'static> = &|player| player.play(25);
+const LONG: Script<'static> = &|player| player.play(120);
+const APPENDING: Script<'static> = &scripts::appending;
+
+/// What is done to a volume, by as many actors as there are scripts.
+const WORK: [&[Script<'static>]; 10] = [
+    &[RANDOM],
+    &[&scripts::fragments],
+    &[SHORT; 2],
+    &[&scripts::orphans],
+    &[APPENDING; 4],
+    &[LONG],
+    &[&scripts::wrapping],
+    &[&scripts::directories],
+    &[&scripts::metadata_becomes_data],
+    &[SHORT; 3],
+];
+
+/// The states of one workload: every recipe with every kind of work, again and again.
+fn work(seed: u64) -> Result<Counts, String> {
+    let recipe = &RECIPES[seed as usize % RECIPES.len()];
+    let scripts = WORK[seed as usize / RECIPES.len() % WORK.len()];
+    let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
+    let played = run::play(recipe, seed, &run::options(seed), scripts, None).map_err(named)?;
+    let many = if soak() { 60 } else { 24 };
+    judge_all(&played, many, seed, true).map_err(|failure| named(failure.what))
+}
+
+#[test]
+fn every_power_cut_is_survived() {
+    if !tools() {
+        return;
+    }
+    if let Some(folder) = std::env::var_os("THROUGHLINE_CUT") {
+        if let Err(what) = replay::again(Path::new(&folder)) {
+            panic!("{what}");
+        }
+        return;
+    }
+    let rounds = if soak() { 8 } else { 1 };
+    let most = (RECIPES.len() * WORK.len()) as u64 * rounds;
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let counts = run_all(&seeds, |seed, _| work(seed));
+    let states: usize = counts.iter().map(|counts| counts.states).sum();
+    let in_recovery: usize = counts.iter().map(|counts| counts.in_recovery).sum();
+    println!(
+        "{states} crash states, {in_recovery} of recoveries, {} workloads",
+        seeds.len()
+    );
+    assert!(chosen().is_some() || states >= 2000, "{states} states only");
+}

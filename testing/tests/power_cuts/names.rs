@@ -1,0 +1,154 @@
+//! Names: what operations on them make of a tree, and which trees a crash may leave.
+//!
+//! Invariants:
+//! - The operations of one actor are one after the other, on names that are its own.
+//! - On a journaled volume a crash leaves what some number of them made, all of the first `n` and none of the others:
+//!   at least those that a sync covers, at most those that had begun.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+/// What says which file an inode is, whatever its name: its owner.
+pub type Id = u32;
+
+/// When something was, in positions of the device's record.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Span {
+    /// The position at its begin: what happened before was not it.
+    pub begun: usize,
+    /// The position at its return; none if it never did.
+    pub done: Option<usize>,
+}
+
+impl Span {
+    /// Whether it had returned at a position.
+    pub fn done_by(&self, at: usize) -> bool {
+        self.done.is_some_and(|done| done <= at)
+    }
+}
+
+/// What has a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    File,
+    Dir,
+    Symlink(String),
+}
+
+/// One operation on names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum NameOp {
+    Make(String, Id, Kind),
+    Link(String, String),
+    Remove(String),
+    Rename(String, String),
+    Exchange(String, String),
+}
+
+/// A tree of one actor: by path.
+pub type Names = BTreeMap<String, (Id, Kind)>;
+
+/// What was done to names, in order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NameHistory(pub Vec<(Span, NameOp)>);
+
+impl NameOp {
+    /// Carries it out.
+    ///
+    /// # Panics
+    /// If it is not possible: a bug of the workload.
+    pub fn apply(&self, names: &mut Names) {
+        match self {
+            NameOp::Make(path, id, kind) => {
+                let before = names.insert(path.clone(), (*id, kind.clone()));
+                assert!(before.is_none(), "{path} was there");
+            }
+            NameOp::Link(from, to) => {
+                let node = names[from].clone();
+                let before = names.insert(to.clone(), node);
+                assert!(before.is_none(), "{to} was there");
+            }
+            NameOp::Remove(path) => drop(names.remove(path).expect("removed what is there")),
+            NameOp::Rename(from, to) => {
+                names.remove(to);
+                let moved = take(names, from);
+                put(names, moved, from, to);
+            }
+            NameOp::Exchange(one, other) => {
+                let (a, b) = (take(names, one), take(names, other));
+                put(names, a, one, other);
+                put(names, b, other, one);
+            }
+        }
+    }
+
+    /// Whether it changes a name of `id`; `names` are those before it.
+    fn touches(&self, names: &Names, id: Id) -> bool {
+        let is = |path: &String| names.get(path).is_some_and(|(found, _)| *found == id);
+        match self {
+            NameOp::Make(_, made, _) => *made == id,
+            NameOp::Link(path, _) | NameOp::Remove(path) => is(path),
+            NameOp::Rename(a, b) | NameOp::Exchange(a, b) => is(a) || is(b),
+        }
+    }
+}
+
+/// Whether `path` is `dir` or in it.
+pub fn is_in(path: &str, dir: &str) -> bool {
+    path.strip_prefix(dir)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn take(names: &mut Names, top: &str) -> Names {
+    let (taken, left) = std::mem::take(names)
+        .into_iter()
+        .partition(|(path, _)| is_in(path, top));
+    *names = left;
+    taken
+}
+
+fn put(names: &mut Names, moved: Names, from: &str, to: &str) {
+    let renamed = |(path, node): (String, _)| (format!("{to}{}", &path[from.len()..]), node);
+    names.extend(moved.into_iter().map(renamed));
+}
+
+impl NameHistory {
+    /// The trees after none of the operations, the first one, the first two, ...
+    pub fn trees(&self) -> Vec<Names> {
+        let mut now = Names::new();
+        let mut trees = vec![now.clone()];
+        for (_, op) in &self.0 {
+            op.apply(&mut now);
+            trees.push(now.clone());
+        }
+        trees
+    }
+
+    /// How many operations had returned when a sync of everything began.
+    pub fn covered(&self, sync: Span) -> usize {
+        self.0
+            .iter()
+            .take_while(|(span, _)| span.done_by(sync.begun))
+            .count()
+    }
+
+    /// The same for a sync of `id` alone: up to the last one that changed a name of it.
+    pub fn covered_for(&self, trees: &[Names], id: Id, sync: Span) -> usize {
+        let done = self.covered(sync);
+        let touches = |n: &usize| self.0[*n].1.touches(&trees[*n], id);
+        (0..done).rev().find(touches).map_or(0, |n| n + 1)
+    }
+
+    /// How many may have happened, where at least `covered` have, when the power went at `at`.
+    pub fn may_be(&self, covered: usize, at: usize) -> RangeInclusive<usize> {
+        covered
+            ..=self
+                .0
+                .iter()
+                .take_while(|(span, _)| span.begun < at)
+                .count()
+                .max(covered)
+    }
+}

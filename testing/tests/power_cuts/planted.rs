@@ -1,0 +1,62 @@
+//! The judge is judged: four bugs that lose data, each planted, each found within a few states; and the same work without
+//! them passes.
+
+use throughline::Planted;
+
+use super::judge_all;
+use super::oracle::image::tools;
+use super::recipes::Recipe;
+use super::run::{self, Script};
+use super::scripts;
+
+/// States in which each bug must be found.
+const FEW: usize = 60;
+
+/// How many states it took to find a bug; nothing if all of them passed.
+fn found(name: &str, script: Script<'_>, seed: u64, bug: Option<Planted>) -> Option<usize> {
+    let recipe = Recipe::named(name);
+    let played = run::play(recipe, seed, &run::options(seed), &[script], bug).unwrap();
+    let failure = judge_all(&played, FEW, seed, false).err()?;
+    println!(
+        "{bug:?} on {name}, seed {seed}, in state {}: {}",
+        failure.states,
+        failure.what.lines().next().unwrap_or_default()
+    );
+    Some(failure.states)
+}
+
+fn is_found(bug: Planted, script: Script<'_>) {
+    if !tools() {
+        return;
+    }
+    for name in ["ext4 1k", "ext3 1k"] {
+        for seed in 0..3 {
+            assert_eq!(found(name, script, seed, None), None, "without a bug");
+            let states = found(name, script, seed, Some(bug));
+            assert!(
+                states.is_some(),
+                "{bug:?} on {name}, seed {seed}: not found"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_commit_block_before_its_flush_is_found() {
+    is_found(Planted::CommitBeforeFlush, &scripts::growing);
+}
+
+#[test]
+fn missing_revokes_are_found() {
+    is_found(Planted::NoRevokes, &scripts::metadata_becomes_data);
+}
+
+#[test]
+fn a_size_before_its_data_is_found() {
+    is_found(Planted::SizeBeforeData, &scripts::growing);
+}
+
+#[test]
+fn freed_blocks_used_too_early_are_found() {
+    is_found(Planted::FreedReused, &scripts::data_becomes_data);
+}

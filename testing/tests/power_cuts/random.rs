@@ -1,0 +1,322 @@
+//! Random work of one actor.
+
+use throughline::{Fallocate, Result};
+
+use super::actor::{Actor, How};
+use super::history::Lane;
+use super::names::{Id, Kind, is_in};
+use super::recipes::Recipe;
+
+/// Bytes that an actor's files may have together, so that no volume gets full.
+const MOST_BYTES: u64 = 1200 << 10;
+/// Names that it may have.
+const MOST_NAMES: usize = 60;
+
+/// A dice, and an actor who does what it says.
+pub struct Player<'a, 'v> {
+    pub actor: &'a mut Actor<'v>,
+    pub random: fastrand::Rng,
+    pub recipe: &'static Recipe,
+    counter: u32,
+}
+
+impl<'a, 'v> Player<'a, 'v> {
+    pub fn new(actor: &'a mut Actor<'v>, seed: u64, recipe: &'static Recipe) -> Self {
+        Player {
+            actor,
+            random: fastrand::Rng::with_seed(seed),
+            recipe,
+            counter: 0,
+        }
+    }
+
+    /// Plays so many moves.
+    ///
+    /// # Errors
+    /// Whatever the volume refuses: it has no reason to.
+    pub fn play(&mut self, moves: u32) -> Result<()> {
+        let home = Lane::home(self.actor.lane.number);
+        if !self.actor.names.contains_key(&home) {
+            self.actor.mkdir(&home)?;
+        }
+        for _ in 0..moves {
+            self.one()?;
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self) -> Result<()> {
+        match self.random.u8(..100) {
+            0..12 => self.create().map(drop),
+            12..28 => self.write(),
+            28..40 => self.append(),
+            40..50 => self.sync(),
+            50..56 => self.resize(),
+            56..60 => self.allocate(),
+            60..70 => self.rename(),
+            70..72 => self.exchange(),
+            72..75 => self.link(),
+            75..82 => self.remove(),
+            82..86 => self.mkdir(),
+            86..89 => self.symlink(),
+            89..93 => self.replace_safely(),
+            93..95 => self.storm(),
+            95..97 => self.actor.sync_volume(),
+            97..99 => self.close_or_open(),
+            _ => self.read(),
+        }
+    }
+
+    fn fresh_path(&mut self) -> String {
+        self.counter += 1;
+        let number = self.actor.lane.number;
+        let mut name = format!("n{}", self.counter);
+        if self.random.u8(..4) == 0 {
+            name.push_str(&"x".repeat(self.random.usize(..60)));
+        }
+        if self.random.u8(..4) == 0 {
+            return format!("{}{name}", Lane::shared(number));
+        }
+        let dirs = self.actor.paths(|kind| *kind == Kind::Dir);
+        format!("{}/{name}", self.random.choice(dirs).expect("its home"))
+    }
+
+    fn any_file(&mut self) -> Option<String> {
+        let files = self.actor.paths(|kind| *kind == Kind::File);
+        self.random.choice(files)
+    }
+
+    /// An open file; now and then one without a name.
+    fn any_open(&mut self) -> Result<Id> {
+        if self.random.u8(..8) == 0
+            && let Some(id) = self.random.choice(self.actor.open.keys())
+        {
+            return Ok(*id);
+        }
+        match self.any_file() {
+            Some(path) => self.actor.reopen(&path),
+            None => self.create(),
+        }
+    }
+
+    fn create(&mut self) -> Result<Id> {
+        let path = self.fresh_path();
+        let id = self.actor.create(&path)?;
+        if self.random.u8(..3) > 0 {
+            let (len, how) = (self.length(), self.how());
+            self.actor.append(id, len, how)?;
+        }
+        Ok(id)
+    }
+
+    fn length(&mut self) -> u64 {
+        let sectors = match self.random.u8(..10) {
+            0..4 => self.random.u64(1..9),
+            4..8 => self.random.u64(1..40),
+            8 => self.random.u64(1..200),
+            _ => [2, 8, 16, 24][self.random.usize(..4)],
+        };
+        sectors * 512
+    }
+
+    fn how(&mut self) -> How {
+        match self.random.u8(..10) {
+            0..6 => How::Buffered,
+            6..9 => How::Direct,
+            _ => How::Synced,
+        }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        let size = self.actor.sectors(id);
+        let far = self.random.u8(..8) == 0;
+        let at = self.random.u64(..=size + if far { 700 } else { 0 });
+        let (len, how) = (self.length(), self.how());
+        self.actor.write(id, at * 512, len, how)
+    }
+
+    fn append(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        let (len, how) = (self.length(), self.how());
+        self.actor.append(id, len, how)?;
+        match self.random.u8(..3) {
+            0 => self.actor.sync(id, self.random.bool()),
+            _ => Ok(()),
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        self.actor.sync(id, self.random.u8(..4) == 0)
+    }
+
+    fn resize(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        let size = self.actor.sectors(id);
+        let len = match self.random.u8(..4) {
+            0 => 0,
+            1 => size + self.random.u64(..100),
+            _ => self.random.u64(..=size),
+        };
+        self.actor.set_len(id, len * 512)
+    }
+
+    fn allocate(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        let at = self.random.u64(..=self.actor.sectors(id)) * 512;
+        let len = self.length();
+        let modes = [
+            Fallocate::PunchHole,
+            Fallocate::Allocate,
+            Fallocate::KeepSize,
+        ];
+        let modes = if self.recipe.extents {
+            &modes[..]
+        } else {
+            &modes[..1]
+        };
+        let mode = modes[self.random.usize(..modes.len())];
+        self.actor.allocate(id, mode, at, len)
+    }
+
+    fn rename(&mut self) -> Result<()> {
+        let home = Lane::home(self.actor.lane.number);
+        let movable = self.actor.paths(|_| true);
+        let movable = movable.into_iter().filter(|path| *path != home);
+        let Some(from) = self.random.choice(movable.collect::<Vec<_>>()) else {
+            return Ok(());
+        };
+        let is_dir = self.actor.names[&from].1 == Kind::Dir;
+        let over = self.random.bool() && !is_dir;
+        let to = match self.any_file().filter(|_| over) {
+            Some(to) => to,
+            None => self.fresh_path(),
+        };
+        let same = self
+            .actor
+            .names
+            .get(&to)
+            .is_some_and(|node| node.0 == self.actor.names[&from].0);
+        if same || is_in(&to, &from) {
+            return Ok(()); // does nothing, or cannot be
+        }
+        self.actor.rename(&from, &to)
+    }
+
+    fn exchange(&mut self) -> Result<()> {
+        match (self.any_file(), self.any_file()) {
+            (Some(one), Some(other)) if self.actor.names[&one] != self.actor.names[&other] => {
+                self.actor.exchange(&one, &other)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn link(&mut self) -> Result<()> {
+        let to = self.fresh_path();
+        match self.any_file() {
+            Some(from) => self.actor.link(&from, &to),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        let home = Lane::home(self.actor.lane.number);
+        let all = self.actor.paths(|_| true);
+        let empty = |path: &&String| {
+            **path != home
+                && !all
+                    .iter()
+                    .any(|other| *other != **path && is_in(other, path))
+        };
+        let removable: Vec<&String> = all.iter().filter(empty).collect();
+        let Some(path) = self.random.choice(removable) else {
+            return Ok(());
+        };
+        let id = self.actor.names[path].0;
+        if self.random.bool() {
+            self.actor.close(id);
+        }
+        self.actor.remove(path)
+    }
+
+    fn mkdir(&mut self) -> Result<()> {
+        let path = self.fresh_path();
+        self.actor.mkdir(&path).map(drop)
+    }
+
+    fn symlink(&mut self) -> Result<()> {
+        let path = self.fresh_path();
+        let target = "t".repeat(self.random.usize(1..300));
+        self.actor.symlink(&target, &path).map(drop)
+    }
+
+    /// What careful programs do: a new file, synced, over the old one.
+    fn replace_safely(&mut self) -> Result<()> {
+        let to = self.any_file();
+        let new = self.fresh_path();
+        let id = self.actor.create(&new)?;
+        let len = self.length();
+        self.actor.append(id, len, How::Buffered)?;
+        self.actor.sync(id, false)?;
+        if let Some(to) = to {
+            self.actor.rename(&new, &to)?;
+            if self.random.bool() {
+                self.actor.sync(id, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Many small files at once, or all of them gone.
+    fn storm(&mut self) -> Result<()> {
+        if self.actor.names.len() > MOST_NAMES / 2 {
+            for _ in 0..20 {
+                self.remove()?;
+            }
+            return Ok(());
+        }
+        for _ in 0..12 {
+            let path = self.fresh_path();
+            let id = self.actor.create(&path)?;
+            self.actor.append(id, 512, How::Buffered)?;
+            self.actor.close(id);
+        }
+        Ok(())
+    }
+
+    fn close_or_open(&mut self) -> Result<()> {
+        if let Some(id) = self.random.choice(self.actor.open.keys()).copied() {
+            self.actor.close(id);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        let len = self.length();
+        self.actor.read(id, 0, len)
+    }
+
+    /// Removes and empties, until there is room.
+    fn make_room(&mut self) -> Result<()> {
+        while self.actor.names.len() > MOST_NAMES {
+            self.remove()?;
+        }
+        while self.actor.bytes() > MOST_BYTES {
+            // What nobody can reach is gone when it is closed.
+            self.actor.close_nameless();
+            let files = self.actor.paths(|kind| *kind == Kind::File);
+            let largest = files
+                .iter()
+                .max_by_key(|path| self.actor.contents[&self.actor.names[*path].0].size);
+            if let Some(path) = largest {
+                let id = self.actor.reopen(path)?;
+                self.actor.set_len(id, 0)?;
+            }
+        }
+        Ok(())
+    }
+}

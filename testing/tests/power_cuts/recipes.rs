@@ -1,0 +1,130 @@
+//! The volumes that lose their power, as `mke2fs` makes them: small, with small journals, and old bytes in all free blocks.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+use throughline_testing::Image;
+
+/// What every free block holds before.
+pub const OLD: u8 = 0xa5;
+
+/// One kind of volume.
+pub struct Recipe {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// Arguments of `mke2fs`.
+    mke2fs: &'static str,
+    /// Size in MiB.
+    mib: u64,
+    /// Whether it has a journal, and with it the whole promise.
+    pub journaled: bool,
+    /// Whether files have extents, and can have blocks that are unwritten.
+    pub extents: bool,
+}
+
+const fn journaled(name: &'static str, mib: u64, extents: bool, mke2fs: &'static str) -> Recipe {
+    Recipe {
+        name,
+        mke2fs,
+        mib,
+        journaled: true,
+        extents,
+    }
+}
+
+const fn plain(name: &'static str, mib: u64, mke2fs: &'static str) -> Recipe {
+    Recipe {
+        name,
+        mke2fs,
+        mib,
+        journaled: false,
+        extents: false,
+    }
+}
+
+/// ext3 and ext4 with the features that change how metadata is written, and ext2 with its own promise.
+pub const RECIPES: &[Recipe] = &[
+    journaled("ext4 1k", 8, true, "-b 1024 -t ext4 -J size=1"),
+    journaled("ext3 1k", 8, false, "-b 1024 -t ext3 -J size=1"),
+    plain("ext2 1k", 6, "-b 1024 -t ext2"),
+    journaled("ext4 4k", 16, true, "-b 4096 -t ext4 -J size=4"),
+    journaled(
+        "ext4 1k orphan_file",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O orphan_file",
+    ),
+    journaled(
+        "ext4 1k no metadata_csum, no 64bit",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O ^metadata_csum,^64bit",
+    ),
+    journaled("ext3 4k", 16, false, "-b 4096 -t ext3 -J size=4"),
+    journaled(
+        "ext4 1k no 64bit",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O ^64bit",
+    ),
+    plain("ext2 4k", 8, "-b 4096 -t ext2"),
+    journaled(
+        "ext4 4k no metadata_csum",
+        16,
+        true,
+        "-b 4096 -t ext4 -J size=4 -O ^metadata_csum",
+    ),
+    journaled(
+        "ext4 4k no 64bit, orphan_file",
+        16,
+        true,
+        "-b 4096 -t ext4 -J size=4 -O ^64bit,orphan_file",
+    ),
+    journaled(
+        "ext4 1k without extents",
+        8,
+        false,
+        "-b 1024 -t ext4 -J size=1 -O ^extent,^64bit,metadata_csum",
+    ),
+];
+
+impl Recipe {
+    /// The one of a name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn named(name: &str) -> &'static Recipe {
+        let found = RECIPES.iter().find(|recipe| recipe.name == name);
+        found.unwrap_or_else(|| panic!("no recipe {name}"))
+    }
+
+    /// An empty volume with a directory `/shared`; made once.
+    pub fn image(&self) -> Image {
+        static MADE: OnceLock<Mutex<HashMap<&'static str, Image>>> = OnceLock::new();
+        let mut made = MADE.get_or_init(Mutex::default).lock().unwrap();
+        made.entry(self.name).or_insert_with(|| self.make()).clone()
+    }
+
+    fn make(&self) -> Image {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, vec![OLD; (self.mib << 20) as usize]).unwrap();
+        // Nothing is zeroed that does not have to be: what is not metadata keeps the old bytes.
+        run(Command::new("mke2fs")
+            .args(["-q", "-F", "-m", "0", "-N", "512", "-L", "cuts"])
+            .args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
+            .args(self.mke2fs.split(' '))
+            .arg(&path));
+        run(Command::new("debugfs")
+            .args(["-w", "-R", "mkdir /shared"])
+            .arg(&path));
+        run(Command::new("e2fsck").arg("-fn").arg(&path));
+        Image::read_file(&path).unwrap()
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}

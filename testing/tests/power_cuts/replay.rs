@@ -1,0 +1,61 @@
+//! A crash state that failed, kept on the disk: `THROUGHLINE_CUT=folder` judges exactly it again.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use throughline_testing::Image;
+
+use super::fsck::Fsck;
+use super::history::History;
+use super::judge::Case;
+use super::recipes::Recipe;
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    recipe: String,
+    at: usize,
+    history: History,
+}
+
+/// Puts what `case` judges into a new folder, and says how to judge it again.
+pub fn keep(case: &Case<'_>, state: &Image) -> String {
+    let kept = Kept {
+        recipe: case.recipe.name.into(),
+        at: case.at,
+        history: case.history.clone(),
+    };
+    let written = (|| -> std::io::Result<PathBuf> {
+        let folder = tempfile::Builder::new()
+            .prefix("throughline-cut-")
+            .disable_cleanup(true)
+            .tempdir()?;
+        state.write_file(&File::create(folder.path().join("image"))?, None)?;
+        let text = serde_json::to_vec(&kept)?;
+        std::fs::write(folder.path().join("case.json"), text)?;
+        Ok(folder.keep())
+    })();
+    match written {
+        Ok(folder) => format!("THROUGHLINE_CUT={} judges it again", folder.display()),
+        Err(error) => format!("it could not be kept: {error}"),
+    }
+}
+
+/// Judges a state that was kept.
+///
+/// # Errors
+/// With what is wrong with it.
+pub fn again(folder: &Path) -> Result<(), String> {
+    let text = std::fs::read(folder.join("case.json")).map_err(|error| error.to_string())?;
+    let kept: Kept = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let state = Image::read_file(&folder.join("image")).map_err(|error| error.to_string())?;
+    let lanes = kept.history.lanes.iter();
+    let trees: Vec<_> = lanes.map(|lane| lane.names.trees()).collect();
+    let case = Case {
+        recipe: Recipe::named(&kept.recipe),
+        history: &kept.history,
+        trees: &trees,
+        at: kept.at,
+    };
+    case.judge(&state, &mut Fsck::new()).map(drop)
+}

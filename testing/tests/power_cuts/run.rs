@@ -1,0 +1,106 @@
+//! A workload on a device that may lose power, to its end: what it did, and what the device was asked.
+
+use std::sync::Arc;
+
+use throughline::{DirtyLimits, OpenOptions, Planted, Volume};
+use throughline_testing::{PowerDevice, Record};
+
+use super::actor::Actor;
+use super::history::History;
+use super::names::Span;
+use super::random::Player;
+use super::recipes::Recipe;
+use super::tree;
+
+/// The primary superblock, which does not tear: with `metadata_csum` nobody, the kernel and `e2fsck -p` included, finds the
+/// journal of a volume without it.
+pub const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+
+/// A workload that has ended.
+pub struct Played {
+    pub recipe: &'static Recipe,
+    pub record: Record,
+    pub history: History,
+}
+
+/// What one actor does.
+pub type Script<'a> = &'a (dyn Fn(&mut Player<'_, '_>) -> throughline::Result<()> + Sync);
+
+/// How the volume is opened: small caches, so that all of it is in use.
+pub fn options(seed: u64) -> OpenOptions {
+    let mut options = tree::options();
+    let limits = DirtyLimits::new(Some(256 << 10 << (seed % 3)), None);
+    options
+        .cache_bytes(Some(1 << 20 << (seed % 3)))
+        .dirty_limits(limits);
+    options
+}
+
+/// Runs a script for each actor, all at once, and closes the volume. With a bug, the volume is given it first.
+///
+/// # Errors
+/// If anything fails: nothing has a reason to.
+pub fn play(
+    recipe: &'static Recipe,
+    seed: u64,
+    options: &OpenOptions,
+    scripts: &[Script<'_>],
+    bug: Option<Planted>,
+) -> Result<Played, String> {
+    let device = Arc::new(PowerDevice::new(recipe.image(), seed));
+    let volume = options.open_device(Arc::clone(&device) as _);
+    let volume = volume.map_err(|error| format!("opening: {error}"))?;
+    if let Some(bug) = bug {
+        volume.plant(bug);
+    }
+    let mut history = History::default();
+    std::thread::scope(|scope| -> Result<(), String> {
+        let act =
+            |number: usize, script: Script<'_>| act(&volume, &device, number, script, recipe, seed);
+        let actors: Vec<_> = scripts
+            .iter()
+            .enumerate()
+            .map(|(number, script)| scope.spawn(move || act(number, *script)))
+            .collect();
+        for actor in actors {
+            let done = actor.join().map_err(|_| "an actor panicked")??;
+            history.lanes.extend(done.lanes);
+            history.syncs.extend(done.syncs);
+        }
+        Ok(())
+    })?;
+    let begun = device.mark();
+    volume
+        .close()
+        .map_err(|error| format!("closing: {error}"))?;
+    history.syncs.push(Span {
+        begun,
+        done: Some(device.mark()),
+    });
+    Ok(Played {
+        recipe,
+        record: device.record().with_whole(SUPERBLOCK),
+        history,
+    })
+}
+
+fn act(
+    volume: &Volume,
+    device: &PowerDevice,
+    number: usize,
+    script: Script<'_>,
+    recipe: &'static Recipe,
+    seed: u64,
+) -> Result<History, String> {
+    let mut actor = Actor::new(volume, device, number as u32);
+    let mut player = Player::new(&mut actor, seed ^ (number as u64) << 32, recipe);
+    let done = script(&mut player);
+    done.map_err(|error| {
+        let last = actor.lane.names.0.last();
+        format!("actor {number}: {error}; last name operation {last:?}")
+    })?;
+    Ok(History {
+        lanes: vec![actor.lane],
+        syncs: actor.syncs,
+    })
+}

@@ -1,0 +1,116 @@
+//! What is on a volume, as our own reading finds it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use throughline::{FileType, OpenOptions, Volume};
+use throughline_testing::{Image, PowerDevice};
+
+use super::names::Id;
+
+/// One name, and what it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub ino: u64,
+    pub file_type: FileType,
+    pub id: Id,
+    pub mode: u32,
+    pub links: u32,
+    pub size: u64,
+    /// Of a file its bytes, of a symbolic link its target.
+    pub content: Vec<u8>,
+}
+
+/// All names, by path.
+pub type Tree = BTreeMap<String, Entry>;
+
+/// Options for volumes that live for a few milliseconds.
+pub fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.cache_bytes(Some(1 << 20)).readahead_max(Some(0));
+    options
+}
+
+/// Everything but the root itself and what `mke2fs` makes, if it is empty.
+///
+/// # Errors
+/// With what could not be read.
+pub fn read(image: &Image) -> Result<Tree, String> {
+    let device = Arc::new(PowerDevice::new(image.clone(), 0));
+    let volume = options().read_only(true).open_device(device);
+    let volume = volume.map_err(|error| format!("opening for reading: {error}"))?;
+    let mut tree = Tree::new();
+    walk(&volume, "", &mut tree).map_err(|error| format!("reading the tree: {error}"))?;
+    tree.remove("/lost+found");
+    tree.remove("/shared");
+    Ok(tree)
+}
+
+fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> {
+    let top = if dir.is_empty() { "/" } else { dir };
+    for found in volume.read_dir(top)? {
+        let name = found?.file_name().to_string_lossy().into_owned();
+        if name == "." || name == ".." {
+            continue;
+        }
+        let path = format!("{dir}/{name}");
+        let about = volume.symlink_metadata(&path)?;
+        let content = match about.file_type() {
+            FileType::File => {
+                let mut bytes = vec![0; about.len() as usize];
+                let file = volume.open_file(&path)?;
+                file.read_exact_at(0, &mut bytes)?;
+                bytes
+            }
+            FileType::Symlink => volume
+                .read_link(&path)?
+                .into_os_string()
+                .into_encoded_bytes(),
+            _ => Vec::new(),
+        };
+        let entry = Entry {
+            ino: about.ino(),
+            file_type: about.file_type(),
+            id: about.uid(),
+            mode: about.mode(),
+            links: about.links(),
+            size: about.len(),
+            content,
+        };
+        tree.insert(path.clone(), entry);
+        if about.file_type() == FileType::Directory {
+            walk(volume, &path, tree)?;
+        }
+    }
+    Ok(())
+}
+
+/// The first difference.
+pub fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
+    let short = |entry: Option<&Entry>| {
+        entry.map(|e| {
+            let (at, n) = (&e.content, e.content.len().min(16));
+            format!(
+                "inode {} {:?} id {} mode {:o} links {} size {} {:?}",
+                e.ino,
+                e.file_type,
+                e.id,
+                e.mode,
+                e.links,
+                e.size,
+                &at[..n]
+            )
+        })
+    };
+    let mut paths: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
+    paths.sort_unstable();
+    let path = paths
+        .into_iter()
+        .find(|path| ours.get(*path) != theirs.get(*path))?;
+    let (a, b) = (ours.get(path), theirs.get(path));
+    Some(format!(
+        "{path}: ours {:?}, e2fsck's {:?}",
+        short(a),
+        short(b)
+    ))
+}
