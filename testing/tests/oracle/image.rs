@@ -28,7 +28,13 @@ pub struct Shape {
     pub far_bytes: u64,
 }
 
-const fn shape(name: &'static str, block_bytes: u64, extents: bool, mke2fs: &'static str) -> Shape {
+/// A shape with the usual bounds.
+pub const fn shape(
+    name: &'static str,
+    block_bytes: u64,
+    extents: bool,
+    mke2fs: &'static str,
+) -> Shape {
     let mib = if block_bytes > 4096 { 96 } else { 24 };
     Shape {
         name,
@@ -53,7 +59,8 @@ impl Shape {
         self
     }
 
-    const fn mib(mut self, mib: u64) -> Self {
+    /// Its size.
+    pub const fn mib(mut self, mib: u64) -> Self {
         self.mib = mib;
         self
     }
@@ -220,6 +227,11 @@ impl Scratch {
         Self {
             dir: tempfile::tempdir().unwrap(),
         }
+    }
+
+    /// Where scratch files are.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     pub fn path(&self) -> PathBuf {

@@ -1,0 +1,68 @@
+//! A process that writes an image under load is killed with SIGKILL at a random moment, again and again: what its calls had
+//! promised is there after each reopening, the image is sound, and the damage of many kills does not add up.
+//!
+//! ```text
+//!  this test ── starts ──► itself, as the load: threads on one image ──► diary: what is begun, what has returned
+//!      │ SIGKILL
+//!      ▼
+//!  recovery (by us; now and then by e2fsck and the kernel on copies: the same tree) ─► e2fsck -fn ─► model ─► next kill
+//! ```
+//!
+//! `THROUGHLINE_SEED=n` repeats one chain of kills, `THROUGHLINE_SOAK=1` runs ten times as many.
+
+mod chain;
+mod diary;
+mod load;
+mod model;
+#[path = "../oracle/mod.rs"]
+mod oracle;
+mod tree;
+
+use oracle::image::tools;
+use oracle::seeds::{chosen, run_all, soak};
+
+/// Chains of kills on one image each, in the fast test.
+const CHAINS: u64 = 20;
+/// Kills of one chain.
+const KILLS: u64 = 10;
+
+#[test]
+fn killed_at_any_moment() {
+    if !tools() {
+        return;
+    }
+    let chains = if soak() { 10 * CHAINS } else { CHAINS };
+    let seeds = chosen().unwrap_or_else(|| (0..chains).collect());
+    let all: Vec<chain::Counts> = run_all(&seeds, |seed, scratch| {
+        chain::run(seed, KILLS, false, scratch)
+            .map_err(|what| format!("THROUGHLINE_SEED={seed} (chain): {what}"))
+    });
+    let mut sum = chain::Counts::default();
+    all.iter().for_each(|counts| sum.add(counts));
+    eprintln!("{sum:?}");
+    if chosen().is_none() {
+        assert!(sum.kills > 10 * sum.ended, "most loads ended by themselves");
+        assert!(sum.promises > 10 * sum.kills && sum.files > 10 * sum.kills);
+    }
+}
+
+/// A judge that believes everything would be worth nothing.
+#[test]
+fn a_sync_that_does_nothing_is_noticed() {
+    if !tools() {
+        return;
+    }
+    let scratch = oracle::image::Scratch::new();
+    for seed in [0, 2] {
+        let judged = chain::run(seed, KILLS, true, &scratch);
+        assert!(judged.is_err(), "seed {seed}: {judged:?}");
+    }
+}
+
+/// Not a test: the process that is killed. It does nothing unless it was told to.
+#[test]
+fn the_load() {
+    if let Some(order) = load::Order::from_environment() {
+        load::run(&order);
+    }
+}

@@ -1,0 +1,111 @@
+//! What is in an image: names, and what every sector of every file says about itself. Read by us, or by the kernel.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use throughline::{OpenOptions, Volume};
+use throughline_testing::sectors::{SECTOR_BYTES, Sector, parse};
+
+/// The directories of the load.
+pub(crate) const DIRS: [&str; 2] = ["/a", "/b"];
+
+/// A file as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Its owner, which is its number.
+    pub(crate) id: u32,
+    pub(crate) sectors: Vec<Sector>,
+}
+
+/// All names.
+pub(crate) type Tree = BTreeMap<String, Seen>;
+
+/// Which thread has a name.
+pub(crate) fn thread_of(name: &str) -> Option<usize> {
+    let (thread, _) = name
+        .rsplit('/')
+        .next()?
+        .strip_prefix('t')?
+        .split_once('-')?;
+    thread.parse().ok()
+}
+
+fn seen(path: &str, id: u32, bytes: &[u8]) -> Result<Seen, String> {
+    if !bytes.len().is_multiple_of(SECTOR_BYTES) {
+        return Err(format!("{path} has {} bytes", bytes.len()));
+    }
+    Ok(Seen {
+        id,
+        sectors: bytes.chunks(SECTOR_BYTES).map(parse).collect(),
+    })
+}
+
+/// Through the library.
+pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
+    let mut tree = Tree::new();
+    for dir in DIRS {
+        let said = |error: throughline::Error| format!("{dir}: {error}");
+        for entry in volume.read_dir(dir).map_err(said)? {
+            let name = entry.map_err(said)?.file_name().to_owned();
+            let path = format!("{dir}/{}", name.to_string_lossy());
+            let said = |error: throughline::Error| format!("{path}: {error}");
+            let metadata = volume.metadata(&path).map_err(said)?;
+            let file = volume.open_file(&path).map_err(said)?;
+            let mut bytes = vec![0; metadata.len() as usize];
+            file.read_exact_at(0, &mut bytes).map_err(said)?;
+            let seen = seen(&path, metadata.uid(), &bytes)?;
+            tree.insert(path, seen);
+        }
+    }
+    Ok(tree)
+}
+
+/// Of an image that is opened for reading only.
+pub(crate) fn of_image(image: &Path) -> Result<Tree, String> {
+    let volume = OpenOptions::new()
+        .read_only(true)
+        .open(image)
+        .map_err(|error| format!("opening read-only: {error}"))?;
+    of_volume(&volume)
+}
+
+/// Through the kernel, which has it mounted at `root`.
+pub(crate) fn of_mount(root: &Path) -> Result<Tree, String> {
+    let mut tree = Tree::new();
+    for dir in DIRS {
+        let said = |error: std::io::Error| format!("{dir}: {error}");
+        for entry in std::fs::read_dir(root.join(&dir[1..])).map_err(said)? {
+            let entry = entry.map_err(said)?;
+            let path = format!("{dir}/{}", entry.file_name().to_string_lossy());
+            let bytes = std::fs::read(entry.path()).map_err(said)?;
+            let id = entry.metadata().map_err(said)?.uid();
+            let seen = seen(&path, id, &bytes)?;
+            tree.insert(path, seen);
+        }
+    }
+    Ok(tree)
+}
+
+/// Where two readings of one image differ.
+pub(crate) fn differences(one: &Tree, other: &Tree) -> Option<String> {
+    let paths = one.keys().chain(other.keys());
+    let mut different: Vec<&String> = paths
+        .filter(|path| one.get(*path) != other.get(*path))
+        .collect();
+    different.sort();
+    different.dedup();
+    let text = |seen: Option<&Seen>| {
+        seen.map_or("absent".into(), |seen| {
+            format!("file {} of {} sectors", seen.id, seen.sectors.len())
+        })
+    };
+    let lines = different.iter().map(|path| {
+        format!(
+            "{path}: {} / {}",
+            text(one.get(*path)),
+            text(other.get(*path))
+        )
+    });
+    (!different.is_empty()).then(|| lines.collect::<Vec<_>>().join("\n"))
+}
