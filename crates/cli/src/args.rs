@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// Print results as JSON (info, ls, tree, stat, df, du, tune, cp --stats)
+    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, cp --stats)
     #[arg(long)]
     pub(crate) json: bool,
     /// What to do.
@@ -86,6 +86,15 @@ pub(crate) enum Command {
     /// What is shown is derived from the machine and the device, or set by the global options, which hold for one run:
     /// nothing is stored. --measure reads a part of it, past all caches, with I/Os of several sizes.
     Tune(commands::tune::TuneArgs),
+    /// Recover images that were not closed: replay the journal, and nothing else
+    ///
+    /// What the journal holds is put in place (its fast commits too), files that lost their last name are freed,
+    /// truncations are finished, and the journal is empty afterwards. An image that needs none of that is not touched.
+    /// Every command that changes an image does the same first.
+    ///
+    /// Exit codes, of several images or-ed together, as e2fsck's: 0: recovered, or nothing to do; 4: errors are left, run
+    /// e2fsck -f; 8: it could not be done. 2: a wrong command line.
+    Replay(commands::replay::ReplayArgs),
     /// Run experiments that measure and explain the I/O path
     Lab(commands::lab::LabArgs),
     /// Print completions for a shell
@@ -106,6 +115,7 @@ impl Command {
             Command::Df(args) => args.json.json,
             Command::Du(args) => args.json.json,
             Command::Tune(args) => args.json.json,
+            Command::Replay(args) => args.json.json,
             _ => false,
         }
     }

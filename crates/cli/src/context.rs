@@ -2,13 +2,16 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, throttle};
 
+use crate::commands::replay::parts;
 use crate::interrupt::Interrupt;
-use crate::output::{Complaints, Output};
+use crate::output::{Complaints, Output, note};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{parse_size, quote};
@@ -52,6 +55,12 @@ pub(crate) struct Globals {
     /// Size that data I/Os are built up to, instead of the one derived from the device; a multiple of its logical block
     #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = "Global options")]
     pub(crate) bio_target: Option<u32>,
+    /// Names, sizes and attributes that change are on the disk after so many seconds at the latest, instead of 5
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S), help_heading = "Global options")]
+    pub(crate) commit: Option<u32>,
+    /// Read an image as it lies, without regard to what its journal holds, which may make no sense
+    #[arg(long = "noload", global = true, help_heading = "Global options")]
+    pub(crate) no_replay: bool,
     /// No progress display and no notes
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
@@ -94,6 +103,8 @@ fn parse_bio_target(text: &str) -> Result<u32, String> {
     }
 }
 
+/// The longest that changes may wait to be committed: nobody wants to lose more than an hour.
+const MAX_COMMIT_S: i64 = 3600;
 /// No device has smaller blocks.
 const MIN_BLOCK_BYTES: u32 = 512;
 /// No cache is smaller; often a unit was left out.
@@ -139,8 +150,17 @@ impl Globals {
                 "--dirty-limit is more than --cache, which holds what is dirty".into(),
             ));
         }
+        if self.no_replay && access == Access::Write {
+            return Err(Failure::Usage(
+                "--noload shows an image as it lies: it cannot be changed so".into(),
+            ));
+        }
         let mut options = OpenOptions::new();
+        if let Some(seconds) = self.commit {
+            options.commit_interval(Duration::from_secs(seconds.into()));
+        }
         options
+            .no_replay(self.no_replay)
             .engine(self.engine.into())
             .direct(!self.host_cache)
             .buffered(!self.direct)
@@ -249,6 +269,14 @@ impl Images {
             .map_err(|error| opening_hint(error.into(), &self.globals).met(cannot()))?;
         self.globals
             .check_bio_target(volume.disk().limits().logical_block_bytes)?;
+        let mended = parts(volume.recovery());
+        if !mended.is_empty() && !self.globals.quiet {
+            note(&format!(
+                "{} was not closed the last time: {}",
+                quote(image),
+                mended.join("; ")
+            ));
+        }
         self.open.push(OpenImage {
             id,
             path: image.to_owned(),
@@ -306,6 +334,8 @@ pub(crate) struct Context {
     pub(crate) umask: u32,
     /// The images that are open.
     pub(crate) images: Images,
+    /// Bits of the exit code after a failure, from commands that have codes of their own.
+    pub(crate) exit_bits: u8,
 }
 
 impl Context {
@@ -323,6 +353,15 @@ impl Context {
             complaints: Complaints::default(),
             umask: umask(),
             images,
+            exit_bits: 0,
+        }
+    }
+
+    /// The exit code after a failure.
+    pub(crate) fn failure_code(&self) -> ExitCode {
+        match self.exit_bits {
+            0 => ExitCode::FAILURE,
+            bits => ExitCode::from(bits),
         }
     }
 
@@ -401,10 +440,6 @@ fn opening_hint(problem: Problem, globals: &Globals) -> Problem {
             "check --offset: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
         };
         return problem.with_next(next);
-    }
-    if reason.contains("journal") && reason.contains("recover") {
-        return problem
-            .with_next("replay the journal with 'e2fsck -fy IMAGE', or read without writing");
     }
     problem
 }

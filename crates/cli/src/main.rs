@@ -1,8 +1,9 @@
 //! The `throughline` command: ext2, ext3 and ext4 images without root and without mounting.
 //!
 //! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
-//! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure, 2 for a
-//! command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader of our output went away.
+//! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`
+//! has codes of its own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
+//! of our output went away.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -63,7 +64,7 @@ fn run() -> ExitCode {
     let result = result.and_then(|()| context.out.flush());
     match result {
         Ok(()) if !context.complaints.any() => ExitCode::SUCCESS,
-        Ok(()) => ExitCode::FAILURE,
+        Ok(()) => context.failure_code(),
         Err(Failure::PipeClosed) => ExitCode::from(EXIT_PIPE_CLOSED),
         Err(failure @ Failure::Interrupted) => {
             context.complaints.say(&failure);
@@ -75,7 +76,7 @@ fn run() -> ExitCode {
         }
         Err(failure) => {
             context.complaints.say(&failure);
-            ExitCode::FAILURE
+            context.failure_code()
         }
     }
 }

@@ -73,17 +73,22 @@ impl Complaints {
                 message = format!("{message}\n  next: {next}");
             }
         }
-        self.note(&message);
+        note(&message);
     }
 
     /// Says something that is no failure.
     pub(crate) fn note(&self, message: &str) {
-        // Standard error may be closed; then there is nobody to tell.
-        let _ = writeln!(io::stderr().lock(), "throughline: {message}");
+        note(message);
     }
 
     /// A failure was said.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
+}
+
+/// Says something on standard error.
+pub(crate) fn note(message: &str) {
+    // It may be closed; then there is nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "throughline: {message}");
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use throughline::{Error, Reason};
+use throughline::{Abort, Error, Reason};
 
 /// Result of one step of a command.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
@@ -100,28 +100,36 @@ impl From<Error> for Problem {
             Error::Open { source, .. } => Problem::from(std::io::Error::new(source.kind(), source)),
             Error::Caller(reason) => Problem::from(reason),
             Error::Device(device) => {
-                let said = std::error::Error::source(&device)
-                    .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
-                let next = if said.is_some_and(|said| said.kind() == io::ErrorKind::StorageFull) {
-                    HOST_IS_FULL
-                } else {
-                    "the host's kernel log (dmesg) says more about a failing device"
-                };
-                Problem::new(device.to_string()).with_next(next)
+                Problem::new(device.to_string()).with_next(device_hint(&device))
             }
-            // Metadata could not be written; what the device said is in the text alone.
-            Error::Unsupported(what) if what.starts_with("the volume takes no more changes") => {
-                let host = match what.contains("No space left") {
-                    true => HOST_IS_FULL,
-                    false => "the host's kernel log (dmesg) says more about a failing device",
-                };
-                Problem::new(what).with_next(format!("{host}; then repair with 'e2fsck -f IMAGE'"))
-            }
+            Error::Stopped(why) => stopped(&why),
             Error::Unsupported(what) => Problem::new(format!("unsupported: {what}")),
             Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
                 .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the data is dear)"),
             other => Problem::new(other.to_string()),
         }
+    }
+}
+
+/// A volume that an earlier failure stopped.
+fn stopped(why: &Arc<Abort>) -> Problem {
+    let text = Error::Stopped(Arc::clone(why)).to_string();
+    let host = match &**why {
+        Abort::Write(device) => device_hint(device),
+        _ => return Problem::new(text).with_next("repair it with 'e2fsck -f IMAGE'"),
+    };
+    Problem::new(text).with_next(format!("{host}; then repair with 'e2fsck -f IMAGE'"))
+}
+
+/// What to do about a device that failed.
+fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
+    let said = device
+        .source()
+        .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
+    if said.is_some_and(|said| said.kind() == io::ErrorKind::StorageFull) {
+        HOST_IS_FULL
+    } else {
+        "the host's kernel log (dmesg) says more about a failing device"
     }
 }
 

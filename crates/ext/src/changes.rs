@@ -50,16 +50,4 @@ fn raise(last: &AtomicU32, tid: Tid) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attributes_are_for_fsync_alone_and_nothing_goes_back() {
-        let changes = Changes::unknown(Tid(u32::MAX));
-        changes.note(Tid(1));
-        changes.note_attributes(Tid(3));
-        assert_eq!((changes.last(false), changes.last(true)), (Tid(3), Tid(1)));
-        changes.note(Tid(2));
-        assert_eq!((changes.last(false), changes.last(true)), (Tid(3), Tid(2)));
-    }
-}
+mod tests;

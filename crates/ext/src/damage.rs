@@ -13,11 +13,15 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use throughline_extfmt::superblock::{ErrorCode, ErrorRecord, OnError};
+use throughline_journal::Abort;
 
 use crate::error::{Corrupt, Error, Result};
 use crate::fs::{Access, Fs};
 use crate::lock_order::{Rank, locked};
 use crate::primary;
+
+/// What the kernel leaves in a journal that it stopped, whatever the reason.
+const EIO: u32 = 5;
 
 /// What has still to be told to the disk.
 #[derive(Default)]
@@ -50,15 +54,22 @@ impl Fs {
             code: ErrorCode::Corrupted,
         };
         if self.record_error(&record) != OnError::Continue {
+            // This is the reason, and it is noted.
+            self.damage.stop_noted.store(true, Ordering::Release);
             self.journal.refuse_changes(corrupt.to_string());
         }
     }
 
-    /// Notes that all changes stopped, once, and puts that home.
+    /// Notes that all changes stopped, once, and puts that home: into the superblock, and into the journal, where it stays
+    /// known if a replay brings back an older superblock.
     pub(crate) fn note_stop(&self) {
-        if self.access != Access::Write || self.journal.aborted().is_none() {
+        let Some(why) = self
+            .journal
+            .aborted()
+            .filter(|_| self.access == Access::Write)
+        else {
             return;
-        }
+        };
         if !self.damage.stop_noted.swap(true, Ordering::AcqRel) {
             let record = ErrorRecord {
                 seconds: self.seconds(),
@@ -66,14 +77,19 @@ impl Fs {
                 block: 0,
                 func: "throughline-journal",
                 line: line!(),
-                code: ErrorCode::Io,
+                code: match *why {
+                    Abort::Refused(_) => ErrorCode::Corrupted,
+                    _ => ErrorCode::Io,
+                },
             };
             self.record_error(&record);
         }
-        if self.damage.pending.swap(false, Ordering::AcqRel) {
+        if self.take_pending_errors() {
             let known = **locked(Rank::Super, 0, || self.superblock.lock());
-            if let Err(error) = primary::edit(&self.disk, |home| home.copy_errors(&known)) {
-                tracing::warn!(%error, "recording the error in the superblock");
+            let noted = primary::edit(&self.disk, |home| home.copy_errors(&known));
+            let in_journal = self.journal.record_error(EIO).map_err(Error::from);
+            if let Err(error) = noted.and(in_journal) {
+                tracing::warn!(%error, "recording that the volume takes no more changes");
             }
         }
     }
@@ -104,3 +120,6 @@ impl Fs {
         self.now().seconds.max(0).cast_unsigned()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,3 +155,6 @@ fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
     };
     fixed(a) == fixed(b)
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,7 +208,10 @@ impl OpenOptions {
         if !needed {
             return Ok(state);
         }
-        options.read_only(false).no_replay(false).allow_unclean(true);
+        options
+            .read_only(false)
+            .no_replay(false)
+            .allow_unclean(true);
         let volume = options.open(path)?;
         state = RecoveryReport::of(&volume);
         volume.close()?;

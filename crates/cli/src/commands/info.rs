@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::{CacheState, DeviceState, VolumeInfo};
+use throughline::{CacheState, DeviceState, LogInfo, VolumeInfo};
 
 use super::df::image_of;
 use crate::args::JsonFlag;
@@ -64,9 +64,9 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
     let bytes = |blocks: u64| blocks.saturating_mul(info.block_bytes.into());
     let date = |time: Option<SystemTime>| time.map_or_else(|| "never".to_owned(), full);
     let state = match (info.clean, info.errors) {
-        (_, true) => "has recorded errors: run e2fsck -f",
-        (true, false) => "clean",
-        (false, false) => "not cleanly closed: run e2fsck -f",
+        (_, true) => format!("has recorded errors ({}): run e2fsck -f", info.error_count),
+        (true, false) => "clean".to_owned(),
+        (false, false) => "not cleanly closed: run e2fsck -f".to_owned(),
     };
     let mut lines = vec![
         ("Image", image.to_owned()),
@@ -78,8 +78,8 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
     lines.extend([
         ("UUID", info.uuid.clone()),
         ("Features", info.features.join(" ")),
-        ("State", state.to_owned()),
-        ("Journal", info.journal.as_str().to_owned()),
+        ("State", state),
+        ("Journal", journal(info)),
         ("Size", size(bytes(info.blocks))),
         (
             "Free",
@@ -113,6 +113,25 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
     lines.extend(device_lines(&info.device));
     lines.extend(cache_lines(&info.cache));
     lines
+}
+
+/// The journal in words.
+fn journal(info: &VolumeInfo) -> String {
+    let state = info.journal.as_str();
+    let Some(log) = &info.log else {
+        return state.to_owned();
+    };
+    let mut text = format!("{state}, {}, transaction {}", human(log.bytes), log.tid);
+    if let Some(used) = log.used_bytes {
+        text = format!("{text}, {} used", human(used));
+    }
+    if !log.features.is_empty() {
+        text = format!("{text}, {}", log.features.join(" "));
+    }
+    if log.errno != 0 {
+        text = format!("{text}, has recorded error {}", log.errno);
+    }
+    text
 }
 
 fn device_lines(device: &DeviceState) -> Vec<(&'static str, String)> {
@@ -216,6 +235,18 @@ pub(crate) fn cache_value(cache: &CacheState) -> Value {
     })
 }
 
+/// A journal as JSON.
+fn log_value(log: &LogInfo) -> Value {
+    json!({
+        "bytes": log.bytes,
+        "used_bytes": log.used_bytes,
+        "features": log.features,
+        "transaction": log.tid,
+        "empty": log.empty,
+        "errno": log.errno,
+    })
+}
+
 fn value(image: &str, info: &VolumeInfo) -> Value {
     let date = |time: Option<SystemTime>| time.and_then(rfc3339);
     let (space, device, limits) = (&info.space, &info.device, &info.device.limits);
@@ -228,7 +259,9 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
         "features": info.features,
         "clean": info.clean,
         "errors": info.errors,
+        "error_count": info.error_count,
         "journal": info.journal.as_str(),
+        "journal_log": info.log.as_ref().map(log_value),
         "block_bytes": info.block_bytes,
         "blocks": info.blocks,
         "groups": info.groups,

@@ -14,6 +14,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mv;
 pub(crate) mod readlink;
+pub(crate) mod replay;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod touch;
@@ -48,6 +49,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Df(args) => df::run(&args, context),
         Command::Du(args) => du::run(&args, context),
         Command::Tune(args) => tune::run(&args, context),
+        Command::Replay(args) => replay::run(&args, context),
         Command::Lab(args) => lab::run(&args, context),
         Command::Completions(args) => generate::completions(&args, context),
         Command::Man(args) => generate::man(&args, context),

@@ -139,6 +139,8 @@ fn many_directories_that_cannot_be_read_are_not_a_deep_one() {
         vec!["chmod", "-R", "700"],
         vec!["chown", "-R", "0"],
     ] {
+        // Whoever writes notes the damage, and the next who does would ask for e2fsck.
+        image.debugfs_write("ssv state 1");
         let ran = run(arguments.iter().copied().chain([tree.as_str()]));
         assert_eq!(ran.code, Some(1), "{arguments:?}");
         assert_eq!(

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "info",
     "ls",
     "tree",
@@ -23,6 +23,8 @@ const COMMANDS: [&str; 20] = [
     "truncate",
     "df",
     "du",
+    "tune",
+    "replay",
     "lab",
     "completions",
     "man",

@@ -9,6 +9,7 @@ mod damage;
 mod generated;
 mod habits;
 mod interrupted;
+mod recovered;
 mod shown;
 mod trouble;
 mod tuned;

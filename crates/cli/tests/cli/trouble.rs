@@ -138,21 +138,6 @@ fn unknown_features() {
 }
 
 #[test]
-fn a_journal_that_needs_recovery() {
-    if tools_are_missing() {
-        return;
-    }
-    let image = Image::new("16M", &["-t", "ext3"]);
-    ok(["touch", &image.at("/f")]);
-    set_feature(&image, 0x60, 2);
-    assert_eq!(ok(["ls", &image.at("/")]), "f\nlost+found\n");
-    let before = fs::read(image.path()).unwrap();
-    let ran = fails(["rm", &image.at("/f")], 1, "journal");
-    assert!(ran.stderr.contains("e2fsck"), "{}", ran.stderr);
-    assert!(fs::read(image.path()).unwrap() == before);
-}
-
-#[test]
 fn a_full_image() {
     if tools_are_missing() {
         return;

@@ -1,0 +1,154 @@
+//! `replay`.
+
+use std::path::Path;
+
+use clap::Args;
+use serde_json::{Value, json};
+use throughline::{Error, RecoveryReport};
+
+use super::df::image_of;
+use crate::args::JsonFlag;
+use crate::context::{Access, Context, place_parser};
+use crate::place::Place;
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// Arguments of `replay`.
+#[derive(Args, Debug)]
+pub(crate) struct ReplayArgs {
+    /// Images
+    #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
+    images: Vec<Place>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Bit of the exit code, as `e2fsck`'s: errors are left in an image, which `e2fsck` has to look at.
+const EXIT_ERRORS_LEFT: u8 = 4;
+/// The same: an image could not be recovered.
+const EXIT_FAILED: u8 = 8;
+
+/// Recovers each image.
+pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failure> {
+    if context.globals.no_replay {
+        return Err(Failure::Usage(
+            "--noload and replay exclude each other".into(),
+        ));
+    }
+    let mut found = Vec::new();
+    context.each(&args.images, |context, place| {
+        let image = image_of(place)?;
+        let report = recover(context, &image)?;
+        if context.json {
+            found.push(value(&image.to_string_lossy(), &report));
+        } else {
+            let line = format!("{}: {}", image.display(), told(&report));
+            context.out.line(line)?;
+        }
+        let left = match (report.errors, report.clean) {
+            (true, _) => "it has recorded errors",
+            (false, false) => "it was not closed cleanly, and has no journal that would tell more",
+            (false, true) => return Ok(()),
+        };
+        context.exit_bits |= EXIT_ERRORS_LEFT;
+        let problem = Problem::new(left).with_next("run 'e2fsck -f IMAGE'");
+        Err(problem.met(format!("{} is not sound yet", quote(&image))))
+    })?;
+    if context.json {
+        context.out.json(&Value::Array(found))?;
+    }
+    Ok(())
+}
+
+fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failure> {
+    let options = context.globals.open_options(Access::Write)?;
+    let cannot = || format!("cannot recover {}", quote(image));
+    check_kind(image).map_err(|problem| {
+        context.exit_bits |= EXIT_FAILED;
+        problem.met(cannot())
+    })?;
+    options.recover(image).map_err(|error| {
+        context.exit_bits |= match error {
+            Error::Corrupt(_) => EXIT_ERRORS_LEFT,
+            _ => EXIT_FAILED,
+        };
+        Problem::from(error).met(cannot())
+    })
+}
+
+fn check_kind(image: &Path) -> Result<(), Problem> {
+    if std::fs::metadata(image)?.is_dir() {
+        return Err(
+            Problem::new("Is a directory").with_next("name an image file or a block device")
+        );
+    }
+    Ok(())
+}
+
+/// What was done, in words.
+pub(crate) fn told(report: &RecoveryReport) -> String {
+    let mut parts = parts(&report.done);
+    if parts.is_empty() {
+        parts.push("nothing to recover".into());
+    }
+    parts.join("; ")
+}
+
+/// The same, piece by piece; none where nothing was to be done.
+pub(crate) fn parts(done: &throughline::Recovery) -> Vec<String> {
+    let mut parts = Vec::new();
+    if let Some(log) = &done.replayed {
+        parts.push(match log.transactions {
+            0 => "journal replayed: it was empty".into(),
+            count => format!(
+                "journal replayed: {}, {}",
+                counted(count.into(), "transaction"),
+                counted(log.blocks, "block")
+            ),
+        });
+        if log.torn.is_some() {
+            parts.push("a torn transaction at its end was dropped".into());
+        }
+    }
+    let orphans = done.orphans;
+    if orphans.freed > 0 {
+        parts.push(format!(
+            "{} without a name freed",
+            counted(orphans.freed.into(), "file")
+        ));
+    }
+    if orphans.truncated > 0 {
+        parts.push(format!(
+            "{} finished",
+            counted(orphans.truncated.into(), "truncation")
+        ));
+    }
+    parts
+}
+
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+fn value(image: &str, report: &RecoveryReport) -> Value {
+    let log = report.done.replayed.as_ref().map(|log| {
+        json!({
+            "transactions": log.transactions,
+            "blocks": log.blocks,
+            "revoked": log.revoked,
+            "torn": log.torn,
+            "recorded_errno": log.recorded_errno,
+        })
+    });
+    json!({
+        "image": image,
+        "journal": log,
+        "orphans_freed": report.done.orphans.freed,
+        "truncations_finished": report.done.orphans.truncated,
+        "errors": report.errors,
+        "clean": report.clean,
+    })
+}
