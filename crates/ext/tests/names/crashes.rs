@@ -1,0 +1,397 @@
+//! The power goes in the middle of changes of names: afterwards the tree is one that it was between two operations.
+//!
+//! Nobody but a second thread, which commits without a pause, decides where a transaction ends: an operation that takes two
+//! where it needs one is found half-done. Sizes belong to the tree, so truncations are all or nothing too.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use throughline_block::Disk;
+use throughline_ext::{Fs, Inode, NewInode, NewKind, OpenOptions, RenameMode};
+use throughline_testing::{Cut, Image as Medium, Keep, PowerDevice, Record};
+
+use crate::image::{Image, Random};
+
+const OWNER: NewInode = NewInode {
+    permissions: 0o755,
+    uid: 0,
+    gid: 0,
+};
+
+/// What `mke2fs` is told. Small journals, so that they run full; small blocks, so that directories grow.
+const VOLUMES: [(&str, &[&str]); 6] = [
+    ("ext3", &["-t", "ext3", "-b", "1024", "-J", "size=1"]),
+    ("ext4", &["-t", "ext4", "-b", "1024", "-J", "size=1"]),
+    (
+        "orphan file",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "orphan_file",
+        ],
+    ),
+    (
+        "inline",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-I",
+            "256",
+            "-O",
+            "inline_data,orphan_file",
+        ],
+    ),
+    (
+        "no checksums",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "^metadata_csum,^64bit",
+        ],
+    ),
+    ("4 KiB", &["-t", "ext4", "-b", "4096", "-J", "size=4"]),
+];
+
+/// By path: inode, names of it, size, target.
+type Tree = BTreeMap<Vec<u8>, (u32, u32, u64, Vec<u8>)>;
+
+fn tree(fs: &Fs) -> Tree {
+    let mut tree = Tree::new();
+    let mut dirs = vec![(Vec::new(), fs.root().expect("a root"))];
+    while let Some((path, dir)) = dirs.pop() {
+        let mut position = 0;
+        loop {
+            let batch = fs.list_dir(&dir, position).expect("a sound directory");
+            let Some(last) = batch.last() else { break };
+            position = last.next;
+            for entry in &batch {
+                if matches!(entry.name.as_slice(), b"." | b"..") {
+                    continue;
+                }
+                let path = [&path[..], b"/", &entry.name].concat();
+                let inode = fs.lookup(&dir, &entry.name).expect("an inode for a name");
+                let told = fs.metadata(&inode).expect("attributes");
+                let target = match inode.is_symlink() {
+                    true => fs.read_link(&inode).expect("a target"),
+                    false => Vec::new(),
+                };
+                let what = (inode.ino.0, told.links.into(), told.size_bytes, target);
+                assert!(tree.insert(path.clone(), what).is_none(), "a name twice");
+                if inode.is_dir() {
+                    dirs.push((path, inode));
+                }
+            }
+        }
+    }
+    tree
+}
+
+/// Does one operation after the other. Whether one can be done is not asked.
+struct Worker<'a> {
+    fs: &'a Fs,
+    random: Random,
+    /// Directories, some of them removed.
+    dirs: Vec<Arc<Inode>>,
+    /// Open files, some of them without names.
+    open: Vec<Arc<Inode>>,
+}
+
+impl Worker<'_> {
+    fn name(&mut self) -> Vec<u8> {
+        // Long ones: a few fill a block.
+        let number = self.random.below(30);
+        let len = if number % 3 == 0 { 3 } else { 180 };
+        format!("{number:0>len$}").into_bytes()
+    }
+
+    fn dir(&mut self) -> Arc<Inode> {
+        let at = self.random.below(self.dirs.len());
+        Arc::clone(&self.dirs[at])
+    }
+
+    fn step(&mut self) -> String {
+        let (dir, name) = (self.dir(), self.name());
+        let (to, new) = (self.dir(), self.name());
+        let fs = self.fs;
+        let (what, done) = match self.random.below(16) {
+            0..4 => ("create", self.create(&dir, &name, NewKind::File)),
+            4 => ("mkdir", self.create(&dir, &name, NewKind::Dir)),
+            5 => {
+                let target = vec![b't'; 1 + self.random.below(200)];
+                (
+                    "symlink",
+                    self.create(&dir, &name, NewKind::Symlink(&target)),
+                )
+            }
+            6 | 7 => {
+                let inode = fs.lookup(&dir, &name);
+                ("link", inode.and_then(|inode| fs.link(&inode, &to, &new)))
+            }
+            8 => ("unlink", fs.unlink(&dir, &name)),
+            9 => ("rmdir", fs.rmdir(&dir, &name)),
+            10 | 11 => {
+                let mode = RenameMode::Replace;
+                ("rename", fs.rename(&dir, &name, &to, &new, mode))
+            }
+            12 => {
+                let mode = RenameMode::Exchange;
+                ("exchange", fs.rename(&dir, &name, &to, &new, mode))
+            }
+            13 => ("scatter", self.scatter()),
+            14 => ("truncate", self.truncate()),
+            _ => {
+                let Some(at) = self.open.len().checked_sub(1) else {
+                    return "nothing".into();
+                };
+                let file = self.open.swap_remove(self.random.below(at + 1));
+                ("close", fs.close_inode(&file))
+            }
+        };
+        format!("{what}: {:?}", done.err().map(|error| error.to_string()))
+    }
+
+    fn create(
+        &mut self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        kind: NewKind<'_>,
+    ) -> throughline_ext::Result<()> {
+        let made = self.fs.create(dir, name, kind, OWNER)?;
+        match kind {
+            NewKind::Dir => self.dirs.push(made),
+            NewKind::File => {
+                self.fs.open_inode(&made)?;
+                self.open.push(made);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gives an open file a block with a hole before it: its size grows in one transaction.
+    fn scatter(&mut self) -> throughline_ext::Result<()> {
+        let Some(at) = self.open.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let file = &self.open[self.random.below(at + 1)];
+        let block = u64::from(self.fs.geometry().block_bytes);
+        let size = self.fs.metadata(file)?.size_bytes;
+        let at = size.next_multiple_of(block) + block;
+        self.fs
+            .write_at(file, at, &[IoSlice::new(&[7; 100])])
+            .map(drop)
+    }
+
+    fn truncate(&mut self) -> throughline_ext::Result<()> {
+        let Some(at) = self.open.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let file = Arc::clone(&self.open[self.random.below(at + 1)]);
+        let size = self.fs.metadata(&file)?.size_bytes;
+        let to = self.random.below(size as usize + 1) as u64;
+        self.fs.truncate(&file, to)
+    }
+}
+
+fn open(medium: &Medium) -> (Arc<PowerDevice>, throughline_ext::Result<Fs>) {
+    let device = Arc::new(PowerDevice::new(medium.clone(), 1));
+    let disk = Disk::new(Arc::clone(&device) as _).expect("a disk");
+    let mut options = OpenOptions::default();
+    options.write = true;
+    options.use_reserved = Some(true);
+    (device, Fs::open(Arc::new(disk), &options))
+}
+
+/// What happened until the power went: what was on the device, and the trees between the operations, each from a position
+/// of the record on.
+struct Past {
+    record: Record,
+    /// The tree, what made it, and, where it was synced then, the position of the record by which it was durable.
+    trees: Vec<(Tree, String, Option<usize>)>,
+}
+
+/// A large file to truncate, then random operations, with commits at any time.
+fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
+    let (device, fs) = open(medium);
+    let fs = fs.expect("opens");
+    let root = fs.root().expect("a root");
+    let mut worker = Worker {
+        fs: &fs,
+        random: Random(seed),
+        dirs: vec![root],
+        open: Vec::new(),
+    };
+    for at in 0..3 {
+        let name = [b'z', b'0' + at];
+        let (dir, kind) = (worker.dir(), NewKind::File);
+        worker.create(&dir, &name, kind).expect("made");
+        for _ in 0..80 {
+            worker.scatter().expect("written");
+        }
+    }
+    fs.sync().expect("synced");
+    let mut trees = vec![(tree(&fs), "start".to_owned(), Some(device.position()))];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs.sync().expect("synced");
+                std::thread::yield_now();
+            }
+        });
+        for at in 0..operations {
+            let what = worker.step();
+            let synced = at % 16 == 15;
+            let position = synced.then(|| {
+                fs.sync().expect("synced");
+                device.position()
+            });
+            trees.push((tree(&fs), what, position));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    // The power goes before it is closed.
+    let record = device.record().with_whole(1024..2048);
+    Past { record, trees }
+}
+
+impl Past {
+    /// Which of the trees this is; those from before what was durable when the power went do not count.
+    fn find(&self, found: &Tree, cut: Cut) -> Option<usize> {
+        let durable = |(_, _, position): &(Tree, String, Option<usize>)| {
+            position.is_some_and(|position| position <= cut.at)
+        };
+        let first = self.trees.iter().rposition(durable).unwrap_or(0);
+        let same = self.trees[first..]
+            .iter()
+            .rposition(|(tree, ..)| tree == found);
+        same.map(|at| first + at)
+    }
+
+    /// The tree that is the most like it, for who has to look for the mistake.
+    fn nearest(&self, found: &Tree) -> String {
+        let distance = |tree: &Tree| {
+            let other = |a: &Tree, b: &Tree| a.iter().filter(|(k, v)| b.get(*k) != Some(v)).count();
+            other(tree, found) + other(found, tree)
+        };
+        let (at, (tree, what, _)) = self
+            .trees
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, (tree, ..))| distance(tree))
+            .expect("trees");
+        let short = |(path, what): (&Vec<u8>, &(u32, u32, u64, Vec<u8>))| {
+            let path = String::from_utf8_lossy(path).replace("000", "");
+            format!(
+                "{path} is inode {}, {} links, {} bytes",
+                what.0, what.1, what.2
+            )
+        };
+        let more: Vec<_> = found
+            .iter()
+            .filter(|(k, v)| tree.get(*k) != Some(v))
+            .map(short)
+            .collect();
+        let less: Vec<_> = tree
+            .iter()
+            .filter(|(k, v)| found.get(*k) != Some(v))
+            .map(short)
+            .collect();
+        let next = self
+            .trees
+            .get(at + 1)
+            .map_or("the end", |(_, what, _)| what);
+        format!("nearest to {at} (after {what}, before {next}): found {more:?} instead of {less:?}")
+    }
+}
+
+#[test]
+fn after_a_cut_every_operation_is_there_or_not() {
+    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let (rounds, cuts) = if soak { (4, 60) } else { (1, 16) };
+    for (at, (what, args)) in VOLUMES.into_iter().enumerate() {
+        let Some(image) = Image::make(args, "24M") else {
+            return;
+        };
+        let medium = Medium::read_file(&image.path).expect("the image");
+        for round in 0..rounds {
+            let seed = 0xA70 + (at + 100 * round) as u64;
+            let past = work(&medium, seed, 200);
+            let record = &past.record;
+            let mut random = Random(seed);
+            let first = past.trees[0].2.expect("synced");
+            let mut cuts: Vec<_> = (0..cuts)
+                .map(|number| Cut {
+                    at: first + random.below(record.end() - first + 1),
+                    keep: match number % 4 {
+                        0 => Keep::Nothing,
+                        1 => Keep::Everything,
+                        _ => Keep::Some(random.next()),
+                    },
+                })
+                .collect();
+            cuts.sort_by_key(|cut| cut.at);
+            let mut states = record.states();
+            for (number, cut) in cuts.into_iter().enumerate() {
+                let crashed = states.state(cut);
+                let place = format!("{what}, seed {seed:#x}, {cut:?} of {}", record.end());
+                judge(&past, &image, &crashed, cut, number % 4 == 2, &place);
+            }
+        }
+    }
+}
+
+/// Recovers what is left, and looks at it; `e2fsck` looks at it too where it is `asked`.
+fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, place: &str) {
+    let (device, fs) = open(crashed);
+    let fs = fs.unwrap_or_else(|error| panic!("{place}: {error}"));
+    let found = tree(&fs);
+    assert!(
+        past.find(&found, cut).is_some(),
+        "{place}: {}",
+        past.nearest(&found)
+    );
+    let stat = fs.statfs().expect("numbers");
+    fs.close()
+        .unwrap_or_else(|error| panic!("{place}: {error}"));
+    if !asked {
+        return;
+    }
+    let write = |medium: &Medium| {
+        let file = std::fs::File::create(&image.path).expect("the image");
+        file.set_len(medium.len_bytes()).expect("its length");
+        medium.write_file(&file, None).expect("written");
+    };
+    write(&device.contents());
+    eprintln!("{place}");
+    image.check();
+    write(crashed);
+    image.repair();
+    image.check();
+    let theirs = image.open();
+    assert_eq!(
+        tree(&theirs),
+        found,
+        "{place}: e2fsck comes to another tree"
+    );
+    let their_stat = theirs.statfs().expect("numbers");
+    assert_eq!(
+        (stat.free_blocks, stat.free_inodes),
+        (their_stat.free_blocks, their_stat.free_inodes),
+        "{place}"
+    );
+}
