@@ -21,6 +21,10 @@ impl<'a> Handle<'a> {
     /// Enters the lock order, then begins.
     pub(crate) fn begin(journal: &'a Journal, credits: u32) -> Result<Self> {
         let place = Place::enter(Rank::Handle, 0);
+        #[cfg(test)]
+        if EACH.get() {
+            journal.sync()?;
+        }
         Ok(Self {
             inner: journal.begin(credits)?,
             _place: place,
@@ -79,4 +83,23 @@ impl<'a> Handle<'a> {
         );
         Ok(self.inner.stop()?)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static EACH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// From now on, until the answer is dropped, what this thread does in a handle is committed before it begins the next: a
+/// crash finds every place where an operation stops one handle and begins another.
+#[cfg(test)]
+pub(crate) fn commit_each_handle() -> impl Drop {
+    struct Ended;
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            EACH.set(false);
+        }
+    }
+    EACH.set(true);
+    Ended
 }

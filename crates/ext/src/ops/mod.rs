@@ -12,6 +12,8 @@ mod create;
 mod link;
 mod rename;
 mod symlink;
+#[cfg(test)]
+mod tests;
 
 use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;

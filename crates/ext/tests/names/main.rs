@@ -1,6 +1,5 @@
 //! Names on real images: what `mke2fs` makes, changed by us, judged by `e2fsck` and `debugfs`.
 
-mod crashes;
 mod growth;
 mod image;
 mod kernel;

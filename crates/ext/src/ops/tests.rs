@@ -1,18 +1,18 @@
 //! The power goes in the middle of changes of names: afterwards the tree is one that it was between two operations.
 //!
-//! Nobody but a second thread, which commits without a pause, decides where a transaction ends: an operation that takes two
-//! where it needs one is found half-done. Sizes belong to the tree, so truncations are all or nothing too.
+//! Every handle is a transaction here ([`commit_each_handle`]): an operation that takes two where it needs one is found
+//! half-done. Sizes belong to the tree, so truncations are all or nothing too.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use throughline_block::Disk;
-use throughline_ext::{Fs, Inode, NewInode, NewKind, OpenOptions, RenameMode};
 use throughline_testing::{Cut, Image as Medium, Keep, PowerDevice, Record};
 
-use crate::image::{Image, Random};
+use crate::handle::commit_each_handle;
+use crate::testing::{Image, Rng};
+use crate::{Fs, Inode, NewInode, NewKind, OpenOptions, RenameMode};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o755,
@@ -103,7 +103,7 @@ fn tree(fs: &Fs) -> Tree {
 /// Does one operation after the other. Whether one can be done is not asked.
 struct Worker<'a> {
     fs: &'a Fs,
-    random: Random,
+    random: Rng,
     /// Directories, some of them removed.
     dirs: Vec<Arc<Inode>>,
     /// Open files, some of them without names.
@@ -114,12 +114,12 @@ impl Worker<'_> {
     fn name(&mut self) -> Vec<u8> {
         // Long ones: a few fill a block.
         let number = self.random.below(30);
-        let len = if number % 3 == 0 { 3 } else { 180 };
+        let len = if number.is_multiple_of(3) { 3 } else { 180 };
         format!("{number:0>len$}").into_bytes()
     }
 
     fn dir(&mut self) -> Arc<Inode> {
-        let at = self.random.below(self.dirs.len());
+        let at = self.random.below(self.dirs.len() as u64) as usize;
         Arc::clone(&self.dirs[at])
     }
 
@@ -131,7 +131,7 @@ impl Worker<'_> {
             0..4 => ("create", self.create(&dir, &name, NewKind::File)),
             4 => ("mkdir", self.create(&dir, &name, NewKind::Dir)),
             5 => {
-                let target = vec![b't'; 1 + self.random.below(200)];
+                let target = vec![b't'; 1 + self.random.below(200) as usize];
                 (
                     "symlink",
                     self.create(&dir, &name, NewKind::Symlink(&target)),
@@ -157,19 +157,16 @@ impl Worker<'_> {
                 let Some(at) = self.open.len().checked_sub(1) else {
                     return "nothing".into();
                 };
-                let file = self.open.swap_remove(self.random.below(at + 1));
+                let file = self
+                    .open
+                    .swap_remove(self.random.below(at as u64 + 1) as usize);
                 ("close", fs.close_inode(&file))
             }
         };
         format!("{what}: {:?}", done.err().map(|error| error.to_string()))
     }
 
-    fn create(
-        &mut self,
-        dir: &Arc<Inode>,
-        name: &[u8],
-        kind: NewKind<'_>,
-    ) -> throughline_ext::Result<()> {
+    fn create(&mut self, dir: &Arc<Inode>, name: &[u8], kind: NewKind<'_>) -> crate::Result<()> {
         let made = self.fs.create(dir, name, kind, OWNER)?;
         match kind {
             NewKind::Dir => self.dirs.push(made),
@@ -183,11 +180,11 @@ impl Worker<'_> {
     }
 
     /// Gives an open file a block with a hole before it: its size grows in one transaction.
-    fn scatter(&mut self) -> throughline_ext::Result<()> {
+    fn scatter(&mut self) -> crate::Result<()> {
         let Some(at) = self.open.len().checked_sub(1) else {
             return Ok(());
         };
-        let file = &self.open[self.random.below(at + 1)];
+        let file = &self.open[self.random.below(at as u64 + 1) as usize];
         let block = u64::from(self.fs.geometry().block_bytes);
         let size = self.fs.metadata(file)?.size_bytes;
         let at = size.next_multiple_of(block) + block;
@@ -196,18 +193,18 @@ impl Worker<'_> {
             .map(drop)
     }
 
-    fn truncate(&mut self) -> throughline_ext::Result<()> {
+    fn truncate(&mut self) -> crate::Result<()> {
         let Some(at) = self.open.len().checked_sub(1) else {
             return Ok(());
         };
-        let file = Arc::clone(&self.open[self.random.below(at + 1)]);
+        let file = Arc::clone(&self.open[self.random.below(at as u64 + 1) as usize]);
         let size = self.fs.metadata(&file)?.size_bytes;
-        let to = self.random.below(size as usize + 1) as u64;
+        let to = self.random.below(size + 1);
         self.fs.truncate(&file, to)
     }
 }
 
-fn open(medium: &Medium) -> (Arc<PowerDevice>, throughline_ext::Result<Fs>) {
+fn open(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>) {
     let device = Arc::new(PowerDevice::new(medium.clone(), 1));
     let disk = Disk::new(Arc::clone(&device) as _).expect("a disk");
     let mut options = OpenOptions::default();
@@ -231,7 +228,7 @@ fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
     let root = fs.root().expect("a root");
     let mut worker = Worker {
         fs: &fs,
-        random: Random(seed),
+        random: Rng::new(seed),
         dirs: vec![root],
         open: Vec::new(),
     };
@@ -245,25 +242,12 @@ fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
     }
     fs.sync().expect("synced");
     let mut trees = vec![(tree(&fs), "start".to_owned(), Some(device.position()))];
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                fs.sync().expect("synced");
-                std::thread::yield_now();
-            }
-        });
-        for at in 0..operations {
-            let what = worker.step();
-            let synced = at % 16 == 15;
-            let position = synced.then(|| {
-                fs.sync().expect("synced");
-                device.position()
-            });
-            trees.push((tree(&fs), what, position));
-        }
-        done.store(true, Ordering::Relaxed);
-    });
+    let _each = commit_each_handle();
+    for _ in 0..operations {
+        let what = worker.step();
+        fs.sync().expect("synced");
+        trees.push((tree(&fs), what, Some(device.position())));
+    }
     // The power goes before it is closed.
     let record = device.record().with_whole(1024..2048);
     Past { record, trees }
@@ -324,23 +308,23 @@ fn after_a_cut_every_operation_is_there_or_not() {
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
     let (rounds, cuts) = if soak { (4, 60) } else { (1, 16) };
     for (at, (what, args)) in VOLUMES.into_iter().enumerate() {
-        let Some(image) = Image::make(args, "24M") else {
+        let Some(image) = Image::make("24M", args) else {
             return;
         };
-        let medium = Medium::read_file(&image.path).expect("the image");
+        let medium = Medium::read_file(image.path()).expect("the image");
         for round in 0..rounds {
             let seed = 0xA70 + (at + 100 * round) as u64;
             let past = work(&medium, seed, 200);
             let record = &past.record;
-            let mut random = Random(seed);
+            let mut random = Rng::new(seed);
             let first = past.trees[0].2.expect("synced");
             let mut cuts: Vec<_> = (0..cuts)
                 .map(|number| Cut {
-                    at: first + random.below(record.end() - first + 1),
+                    at: first + random.below((record.end() - first) as u64 + 1) as usize,
                     keep: match number % 4 {
                         0 => Keep::Nothing,
                         1 => Keep::Everything,
-                        _ => Keep::Some(random.next()),
+                        _ => Keep::Some(random.below(u64::MAX)),
                     },
                 })
                 .collect();
@@ -372,16 +356,15 @@ fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, pl
         return;
     }
     let write = |medium: &Medium| {
-        let file = std::fs::File::create(&image.path).expect("the image");
+        let file = std::fs::File::create(image.path()).expect("the image");
         file.set_len(medium.len_bytes()).expect("its length");
         medium.write_file(&file, None).expect("written");
     };
     write(&device.contents());
-    eprintln!("{place}");
-    image.check();
+    image.check(place);
     write(crashed);
     image.repair();
-    image.check();
+    image.check(place);
     let theirs = image.open();
     assert_eq!(
         tree(&theirs),
