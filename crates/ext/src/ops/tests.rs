@@ -217,8 +217,8 @@ fn open(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>) {
 /// of the record on.
 struct Past {
     record: Record,
-    /// The tree, what made it, and, where it was synced then, the position of the record by which it was durable.
-    trees: Vec<(Tree, String, Option<usize>)>,
+    /// The tree, what made it, and the position of the record by which it was durable.
+    trees: Vec<(Tree, String, usize)>,
 }
 
 /// A large file to truncate, then random operations, with commits at any time.
@@ -241,12 +241,12 @@ fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
         }
     }
     fs.sync().expect("synced");
-    let mut trees = vec![(tree(&fs), "start".to_owned(), Some(device.position()))];
+    let mut trees = vec![(tree(&fs), "start".to_owned(), device.position())];
     let _each = commit_each_handle();
     for _ in 0..operations {
         let what = worker.step();
         fs.sync().expect("synced");
-        trees.push((tree(&fs), what, Some(device.position())));
+        trees.push((tree(&fs), what, device.position()));
     }
     // The power goes before it is closed.
     let record = device.record().with_whole(1024..2048);
@@ -256,9 +256,7 @@ fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
 impl Past {
     /// Which of the trees this is; those from before what was durable when the power went do not count.
     fn find(&self, found: &Tree, cut: Cut) -> Option<usize> {
-        let durable = |(_, _, position): &(Tree, String, Option<usize>)| {
-            position.is_some_and(|position| position <= cut.at)
-        };
+        let durable = |(.., position): &(Tree, String, usize)| *position <= cut.at;
         let first = self.trees.iter().rposition(durable).unwrap_or(0);
         let same = self.trees[first..]
             .iter()
@@ -303,10 +301,35 @@ impl Past {
     }
 }
 
+/// One cut in every operation: most right behind a flush, where all of a transaction is there and nothing of the next.
+fn cuts(past: &Past, random: &mut Rng) -> Vec<Cut> {
+    let positions: Vec<_> = past.trees.iter().map(|(.., position)| *position).collect();
+    let barriers = past.record.barriers();
+    let mut cuts = Vec::new();
+    for pair in positions.windows(2) {
+        let within: Vec<_> = barriers
+            .iter()
+            .filter(|at| (pair[0] + 1..=pair[1]).contains(at))
+            .collect();
+        let any = pair[0] + random.below((pair[1] - pair[0]) as u64 + 1) as usize;
+        let (at, keep) = match random.below(6) {
+            0 => (any, Keep::Everything),
+            1 => (any, Keep::Some(random.below(u64::MAX))),
+            _ if within.is_empty() => (any, Keep::Nothing),
+            _ => {
+                let at = random.below(within.len() as u64) as usize;
+                (*within[at], Keep::Nothing)
+            }
+        };
+        cuts.push(Cut { at, keep });
+    }
+    cuts
+}
+
 #[test]
 fn after_a_cut_every_operation_is_there_or_not() {
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
-    let (rounds, cuts) = if soak { (4, 60) } else { (1, 16) };
+    let (rounds, operations) = if soak { (10, 400) } else { (1, 80) };
     for (at, (what, args)) in VOLUMES.into_iter().enumerate() {
         let Some(image) = Image::make("24M", args) else {
             return;
@@ -314,26 +337,12 @@ fn after_a_cut_every_operation_is_there_or_not() {
         let medium = Medium::read_file(image.path()).expect("the image");
         for round in 0..rounds {
             let seed = 0xA70 + (at + 100 * round) as u64;
-            let past = work(&medium, seed, 200);
-            let record = &past.record;
-            let mut random = Rng::new(seed);
-            let first = past.trees[0].2.expect("synced");
-            let mut cuts: Vec<_> = (0..cuts)
-                .map(|number| Cut {
-                    at: first + random.below((record.end() - first) as u64 + 1) as usize,
-                    keep: match number % 4 {
-                        0 => Keep::Nothing,
-                        1 => Keep::Everything,
-                        _ => Keep::Some(random.below(u64::MAX)),
-                    },
-                })
-                .collect();
-            cuts.sort_by_key(|cut| cut.at);
-            let mut states = record.states();
-            for (number, cut) in cuts.into_iter().enumerate() {
+            let past = work(&medium, seed, operations);
+            let mut states = past.record.states();
+            for (number, cut) in cuts(&past, &mut Rng::new(seed)).into_iter().enumerate() {
                 let crashed = states.state(cut);
-                let place = format!("{what}, seed {seed:#x}, {cut:?} of {}", record.end());
-                judge(&past, &image, &crashed, cut, number % 4 == 2, &place);
+                let place = format!("{what}, seed {seed:#x}, {cut:?}");
+                judge(&past, &image, &crashed, cut, number % 30 == 15, &place);
             }
         }
     }
