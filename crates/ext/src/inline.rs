@@ -130,7 +130,7 @@ fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
 pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
     let mut raw = inode.raw.write();
     let body = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
-    let flags = raw.flags() - body | before.flags() & body;
+    let flags = (raw.flags() - body) | (before.flags() & body);
     raw.set_flags(flags);
     *raw.i_block_mut() = *before.i_block();
     raw.xattr_area_mut().copy_from_slice(before.xattr_area());

@@ -207,9 +207,11 @@ impl Worker<'_> {
 fn open(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>) {
     let device = Arc::new(PowerDevice::new(medium.clone(), 1));
     let disk = Disk::new(Arc::clone(&device) as _).expect("a disk");
-    let mut options = OpenOptions::default();
-    options.write = true;
-    options.use_reserved = Some(true);
+    let options = OpenOptions {
+        write: true,
+        use_reserved: Some(true),
+        ..OpenOptions::default()
+    };
     (device, Fs::open(Arc::new(disk), &options))
 }
 
