@@ -36,8 +36,6 @@ use ring::Ring;
 use superblock::Superblock;
 use write::Layout;
 
-/// Fewer are no log.
-const MIN_LOG_BLOCKS: u32 = 256;
 /// However small the memory's budget is, a transaction may have so many blocks.
 const MIN_TRANSACTION_BLOCKS: u64 = 1024;
 
@@ -116,12 +114,6 @@ impl Log {
         // Sequence 0 is not used, as the kernel does not.
         let first_tid = Tid(geometry.sequence.max(1));
         let ring = Ring::new(geometry.first, geometry.end, first_tid);
-        if ring.len() < MIN_LOG_BLOCKS {
-            return Err(Error::Unsupported(format!(
-                "a journal with a log of {} blocks, fewer than {MIN_LOG_BLOCKS}",
-                ring.len()
-            )));
-        }
         Ok(Self {
             disk,
             map,

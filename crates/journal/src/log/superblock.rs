@@ -18,6 +18,8 @@ use super::map::LogMap;
 use crate::error::{Error, Result};
 use crate::tid::Tid;
 
+/// Fewer are no log.
+const MIN_LOG_BLOCKS: u32 = 256;
 /// Features of a journal that we write.
 const KNOWN: JournalIncompat = JournalIncompat::REVOKE
     .union(JournalIncompat::BIT64)
@@ -42,7 +44,8 @@ impl Superblock {
     /// Reads and checks it, sets the features that writing needs, and says what the log looks like.
     ///
     /// # Errors
-    /// `Caller` for a log that is not empty; `Unsupported` for unknown features; `Corrupt`; the device's.
+    /// `Caller` for a log that is not empty; `Unsupported` for unknown features and for a log that is too small;
+    /// `Corrupt`; the device's. Nothing is written then.
     pub(crate) fn open(
         disk: &Disk,
         map: &LogMap,
@@ -81,6 +84,12 @@ impl Superblock {
             offset,
             state: Mutex::new(State { superblock, block }),
         };
+        let log_blocks = geometry.end.saturating_sub(geometry.first);
+        if log_blocks < MIN_LOG_BLOCKS {
+            return Err(Error::Unsupported(format!(
+                "a journal with a log of {log_blocks} blocks, fewer than {MIN_LOG_BLOCKS}"
+            )));
+        }
         if changed {
             this.write(disk, |_| ())?;
         }
