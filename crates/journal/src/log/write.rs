@@ -2,7 +2,7 @@
 //!
 //! Order: revoke blocks, then each descriptor with the copies that it names, then the commit block. Everything but the
 //! last goes out as one batch of long bios; the flush behind it makes the data that the transaction speaks of durable
-//! too. The commit block follows alone, so that it is never there without them.
+//! too. The commit block follows alone, so that it is never there without them; it is there as a whole or not at all.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,29 +63,43 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
         describe(log, sealed, part, &mut copies);
     }
     let mut at = head;
-    let mut pieces = Vec::with_capacity(copies.len());
+    let mut pieces = Vec::with_capacity(copies.len() + 1);
     for copy in &copies {
         pieces.push((log.map.offset(at)?, copy.bytes()));
         at = log.after(at);
     }
-    log.disk.write_batch(&pieces)?;
     let sum = (log.format.csum == JournalCsum::V1).then(|| {
         // As jbd2 does: over descriptors and copies, in their order.
         pieces[described..]
             .iter()
             .fold(!0, |sum, (_, bytes)| crc32_be(sum, bytes))
     });
-    let commit = commit_block(log, sealed, sum);
+    // Where the device may tear the commit block, only its head is written last: all else of it is zeros, and there.
+    let zeros = log.new_block();
+    let whole = commit_block(log, sealed, sum);
+    let commit = &whole[..log.untorn_bytes().min(whole.len())];
+    if commit.len() < whole.len() {
+        pieces.push((log.map.offset(at)?, &zeros));
+    }
+    log.disk.write_batch(&pieces)?;
     #[cfg(feature = "planted")]
     if log.bug.is(crate::planted::Planted::CommitBeforeFlush) {
-        log.disk.write_at(log.map.offset(at)?, &commit, true)?;
+        log.disk.write_at(log.map.offset(at)?, commit, true)?;
     }
     log.disk.flush()?;
-    log.disk.write_at(log.map.offset(at)?, &commit, true)?;
+    log.disk.write_at(log.map.offset(at)?, commit, true)?;
     Ok(Layout {
         blocks: copies.len() as u32 + 1,
         head: log.after(at),
     })
+}
+
+impl Log {
+    /// Bytes that the device writes as a whole or not at all. What a commit block says is in the first of them.
+    fn untorn_bytes(&self) -> usize {
+        let limits = self.disk.limits();
+        limits.physical_block_bytes.max(limits.logical_block_bytes) as usize
+    }
 }
 
 fn revoke_blocks<'s>(log: &Log, sealed: &Sealed) -> Vec<Copy<'s>> {
