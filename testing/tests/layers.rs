@@ -52,8 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-testing", &["throughline-device"]),
 ];
 
-#[test]
-fn crates_depend_downwards_only() {
+fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
         .args([
             "metadata",
@@ -70,8 +69,12 @@ fn crates_depend_downwards_only() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+}
+
+#[test]
+fn crates_depend_downwards_only() {
+    let metadata = metadata();
     let rules: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
     let packages = metadata["packages"]
         .as_array()
@@ -99,6 +102,31 @@ fn crates_depend_downwards_only() {
             }
         }
     }
+}
+
+/// The bugs that the power cuts have to find are in no build but that of their test.
+#[test]
+fn planted_bugs_are_turned_on_by_the_tests_alone() {
+    let metadata = metadata();
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let is_planted = |feature: &serde_json::Value| {
+        let name = feature.as_str().unwrap_or_default();
+        name.rsplit('/').next() == Some("planted")
+    };
+    let mut users = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let name = package["name"].as_str().unwrap_or_default();
+        for (feature, turns_on) in package["features"].as_object().into_iter().flatten() {
+            let on = list(turns_on).iter().any(is_planted);
+            assert!(feature == "planted" || !on, "{name}: {feature} plants bugs");
+        }
+        for dependency in list(&package["dependencies"]) {
+            if list(&dependency["features"]).iter().any(is_planted) {
+                users.push((name.to_owned(), dependency["kind"].clone()));
+            }
+        }
+    }
+    assert_eq!(users, [("throughline-testing".to_owned(), "dev".into())]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - A request is *completed* when its submitter has reaped it, not before: only then may anybody rely on it.
 //! - Completions come in any order, and as late as the submitter's waiting allows, by the seed.
+//! - Its blocks have 512 bytes: longer writes may be torn.
 //! - While it runs it reads as written. What it would hold without power is the [`Record`]'s to say.
 
 use std::io;
@@ -38,7 +39,10 @@ impl PowerDevice {
             engine: "memory",
             direct: true,
             read_only: false,
-            limits: Limits::default(),
+            limits: Limits {
+                physical_block_bytes: 512,
+                ..Limits::default()
+            },
         };
         let state = State {
             now: base.clone(),

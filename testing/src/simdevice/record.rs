@@ -168,6 +168,27 @@ impl Record {
         &self.events
     }
 
+    /// What happened before `at`, a line for each event: for people.
+    pub fn tell(&self, at: usize) -> String {
+        let line = |(number, event): (usize, &Event)| match event {
+            Event::Submitted(Change::Write { offset, bytes, fua }) => {
+                let fua = if *fua { ", FUA" } else { "" };
+                let durable = match self.durable_from[number] <= at {
+                    true => ", durable",
+                    false => "",
+                };
+                format!("{number}: write {offset}+{}{fua}{durable}\n", bytes.len())
+            }
+            Event::Submitted(Change::Discard { offset, bytes }) => {
+                format!("{number}: discard {offset}+{}\n", bytes.len())
+            }
+            Event::Submitted(Change::Flush) => format!("{number}: flush\n"),
+            Event::Completed(which) => format!("{number}: {which} done\n"),
+            Event::Marked => format!("{number}: mark\n"),
+        };
+        self.events[..at].iter().enumerate().map(line).collect()
+    }
+
     /// The positions right behind the completion of a flush or of a write with FUA.
     pub fn barriers(&self) -> Vec<usize> {
         let barrier = |number: &usize| match &self.events[*number] {

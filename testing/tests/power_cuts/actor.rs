@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throughline::{Attributes, Fallocate, File, FileOptions, RenameMode, Result, Volume};
+use throughline::{
+    Attributes, Error, Fallocate, File, FileOptions, Reason, RenameMode, Result, Volume,
+};
 use throughline_testing::PowerDevice;
 use throughline_testing::sectors::{SECTOR_BYTES, filled};
 
@@ -34,6 +36,8 @@ pub struct Actor<'a> {
     pub open: BTreeMap<Id, File>,
     /// The contents of all files as they are now.
     pub contents: BTreeMap<Id, Content>,
+    /// How often there was no room.
+    pub full: u32,
     next: u32,
 }
 
@@ -51,6 +55,7 @@ impl<'a> Actor<'a> {
             names: Names::new(),
             open: BTreeMap::new(),
             contents: BTreeMap::new(),
+            full: 0,
             next: 0,
         }
     }
@@ -69,28 +74,47 @@ impl<'a> Actor<'a> {
     }
 
     fn name_op<T>(&mut self, op: NameOp, act: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
+        let span = self.begun();
+        let mut names = self.names.clone();
+        op.apply(&mut names);
         let number = self.lane.names.0.len();
-        op.apply(&mut self.names);
-        self.lane.names.0.push((self.begun(), op));
-        let done = act(self.volume)?;
-        self.lane.names.0[number].0.done = Some(self.device.mark());
-        Ok(done)
+        self.lane.names.0.push((span, op));
+        match act(self.volume) {
+            Ok(done) => {
+                self.names = names;
+                self.lane.names.0[number].0.done = Some(self.device.mark());
+                Ok(done)
+            }
+            Err(error) => {
+                // It has done nothing.
+                self.lane.names.0.pop();
+                Err(error)
+            }
+        }
     }
 
+    /// Where there is no room for it, it may have done a part, which is then cut off again.
     fn file_op<T>(
         &mut self,
         id: Id,
         op: FileOp,
-        act: impl FnOnce(&File) -> Result<T>,
-    ) -> Result<T> {
+        act: &mut dyn FnMut(&File) -> Result<T>,
+    ) -> Result<Option<T>> {
         let span = self.begun();
         let file = &self.open[&id];
         let history = self.lane.files.entry(id).or_default();
         op.apply(self.contents.entry(id).or_default());
+        let number = history.ops.len();
         history.ops.push((span, op));
-        let done = act(file)?;
-        let number = history.ops.len() - 1;
+        let done = match act(file) {
+            Err(Error::Caller(Reason::NoSpace)) => None,
+            done => Some(done?),
+        };
         history.ops[number].0.done = Some(self.device.mark());
+        if done.is_none() {
+            self.full += 1;
+            self.set_len(id, 0)?;
+        }
         Ok(done)
     }
 
@@ -170,10 +194,10 @@ impl<'a> Actor<'a> {
             len,
             version,
         };
-        self.file_op(id, op, |file| {
+        let written = self.file_op(id, op, &mut |file| {
             file.reopen(&options)?.write_all_at(offset, &bytes)
         })?;
-        if how == How::Synced {
+        if how == How::Synced && written.is_some() {
             let mut now = self.begun();
             now.done = Some(self.device.mark());
             let history = self.lane.files.get_mut(&id).expect("it was written");
@@ -188,7 +212,8 @@ impl<'a> Actor<'a> {
     }
 
     pub fn set_len(&mut self, id: Id, len: u64) -> Result<()> {
-        self.file_op(id, FileOp::SetLen { len }, |file| file.set_len(len))
+        self.file_op(id, FileOp::SetLen { len }, &mut |file| file.set_len(len))
+            .map(drop)
     }
 
     /// Changes how a range is allocated.
@@ -201,7 +226,8 @@ impl<'a> Actor<'a> {
             Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize => FileOp::Zero { offset, len },
             _ => unreachable!("moves what is in the file"),
         };
-        self.file_op(id, op, |file| file.allocate(mode, offset, len))
+        self.file_op(id, op, &mut |file| file.allocate(mode, offset, len))
+            .map(drop)
     }
 
     /// Reads a range, so that it is in the cache.

@@ -85,6 +85,8 @@ pub fn repairs(said: &str) -> Vec<&str> {
             || line.starts_with("Free inodes count wrong (")
             || line.starts_with("Orphan file (inode ") && line.ends_with(" is not clean.")
             || line == "Feature orphan_present is set but orphan file is clean."
+            || line.ends_with("could be shorter.  Optimize? yes")
+            || line == "Pass 1E: Optimizing extent trees"
             || line == "Fix? yes"
             || line == "Clear? yes"
             || line.ends_with("***** FILE SYSTEM WAS MODIFIED *****")

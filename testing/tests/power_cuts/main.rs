@@ -69,9 +69,12 @@ fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Coun
             at: cut.at,
         };
         let judged = judge_one(&case, &state, seed, &mut counts, &mut fsck);
-        judged.map_err(|(what, state)| {
+        judged.map_err(|(what, state, more)| {
             let kept = match keep {
-                true => replay::keep(&case, &state),
+                true => {
+                    let events = played.record.tell(cut.at) + &more;
+                    replay::keep(&case, &state, &events)
+                }
                 false => String::new(),
             };
             let end = played.record.end();
@@ -91,9 +94,9 @@ fn judge_one(
     seed: u64,
     counts: &mut Counts,
     fsck: &mut Fsck,
-) -> Result<(), (String, Image)> {
+) -> Result<(), (String, Image, String)> {
     let judged = case.judge(state, fsck);
-    let recovery = judged.map_err(|what| (what, state.clone()))?;
+    let recovery = judged.map_err(|what| (what, state.clone(), String::new()))?;
     let Some(recovery) = recovery.filter(|_| counts.states.is_multiple_of(8)) else {
         return Ok(());
     };
@@ -102,7 +105,10 @@ fn judge_one(
     for cut in judge::cuts(&record, 4, seed ^ counts.states as u64) {
         let state = states.state(cut);
         let judged = case.judge(&state, fsck);
-        judged.map_err(|what| (format!("cut in our recovery, {cut:?}: {what}"), state))?;
+        judged.map_err(|what| {
+            let what = format!("cut in our recovery, {cut:?}: {what}");
+            (what, state, format!("recovery:\n{}", record.tell(cut.at)))
+        })?;
         counts.in_recovery += 1;
     }
     Ok(())
@@ -111,10 +117,11 @@ fn judge_one(
 const RANDOM: Script<'static> = &|player| player.play(60);
 const SHORT: Script<'static> = &|player| player.play(25);
 const LONG: Script<'static> = &|player| player.play(120);
+const FULL: Script<'static> = &|player| player.play_full(60);
 const APPENDING: Script<'static> = &scripts::appending;
 
 /// What is done to a volume, by as many actors as there are scripts.
-const WORK: [&[Script<'static>]; 10] = [
+const WORK: [&[Script<'static>]; 11] = [
     &[RANDOM],
     &[&scripts::fragments],
     &[SHORT; 2],
@@ -125,6 +132,7 @@ const WORK: [&[Script<'static>]; 10] = [
     &[&scripts::directories],
     &[&scripts::metadata_becomes_data],
     &[SHORT; 3],
+    &[FULL],
 ];
 
 /// The states of one workload: every recipe with every kind of work, again and again.

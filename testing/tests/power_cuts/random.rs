@@ -1,6 +1,6 @@
 //! Random work of one actor.
 
-use throughline::{Fallocate, Result};
+use throughline::{Error, Fallocate, Reason, Result};
 
 use super::actor::{Actor, How};
 use super::history::Lane;
@@ -18,6 +18,8 @@ pub struct Player<'a, 'v> {
     pub random: fastrand::Rng,
     pub recipe: &'static Recipe,
     counter: u32,
+    /// Bytes that its files may have together.
+    most_bytes: u64,
 }
 
 impl<'a, 'v> Player<'a, 'v> {
@@ -27,6 +29,7 @@ impl<'a, 'v> Player<'a, 'v> {
             random: fastrand::Rng::with_seed(seed),
             recipe,
             counter: 0,
+            most_bytes: MOST_BYTES,
         }
     }
 
@@ -40,10 +43,39 @@ impl<'a, 'v> Player<'a, 'v> {
             self.actor.mkdir(&home)?;
         }
         for _ in 0..moves {
-            self.one()?;
+            match self.one() {
+                Err(Error::Caller(Reason::NoSpace)) => self.actor.full += 1,
+                done => done?,
+            }
             self.make_room()?;
         }
         Ok(())
+    }
+
+    /// Takes all the room there is, and then plays: what is freed is needed again at once.
+    ///
+    /// # Errors
+    /// As [`Player::play`].
+    pub fn play_full(&mut self, moves: u32) -> Result<()> {
+        self.most_bytes = u64::MAX;
+        let home = Lane::home(self.actor.lane.number);
+        self.actor.mkdir(&home)?;
+        for number in 0.. {
+            let id = self.actor.create(&format!("{home}/ballast{number}"))?;
+            let how = self.how_large();
+            self.actor.append(id, 300 << 10, how)?;
+            if self.actor.full > 0 {
+                break;
+            }
+        }
+        self.play(moves)
+    }
+
+    fn how_large(&mut self) -> How {
+        match self.random.bool() {
+            true => How::Buffered,
+            false => How::Direct,
+        }
     }
 
     fn one(&mut self) -> Result<()> {
@@ -305,7 +337,7 @@ impl<'a, 'v> Player<'a, 'v> {
         while self.actor.names.len() > MOST_NAMES {
             self.remove()?;
         }
-        while self.actor.bytes() > MOST_BYTES {
+        while self.actor.bytes() > self.most_bytes {
             // What nobody can reach is gone when it is closed.
             self.actor.close_nameless();
             let files = self.actor.paths(|kind| *kind == Kind::File);

@@ -47,7 +47,7 @@ const fn plain(name: &'static str, mib: u64, mke2fs: &'static str) -> Recipe {
 pub const RECIPES: &[Recipe] = &[
     journaled("ext4 1k", 8, true, "-b 1024 -t ext4 -J size=1"),
     journaled("ext3 1k", 8, false, "-b 1024 -t ext3 -J size=1"),
-    plain("ext2 1k", 6, "-b 1024 -t ext2"),
+    plain("ext2 1k", 6, "-b 1024 -t ext2 -g 2048"),
     journaled("ext4 4k", 16, true, "-b 4096 -t ext4 -J size=4"),
     journaled(
         "ext4 1k orphan_file",
@@ -59,9 +59,9 @@ pub const RECIPES: &[Recipe] = &[
         "ext4 1k no metadata_csum, no 64bit",
         8,
         true,
-        "-b 1024 -t ext4 -J size=1 -O ^metadata_csum,^64bit",
+        "-b 1024 -t ext4 -J size=1 -O ^metadata_csum,^64bit -g 2048",
     ),
-    journaled("ext3 4k", 16, false, "-b 4096 -t ext3 -J size=4"),
+    journaled("ext3 4k", 16, false, "-b 4096 -t ext3 -J size=4 -g 1024"),
     journaled(
         "ext4 1k no 64bit",
         8,
@@ -79,13 +79,19 @@ pub const RECIPES: &[Recipe] = &[
         "ext4 4k no 64bit, orphan_file",
         16,
         true,
-        "-b 4096 -t ext4 -J size=4 -O ^64bit,orphan_file",
+        "-b 4096 -t ext4 -J size=4 -O ^64bit,orphan_file -g 1024",
     ),
     journaled(
         "ext4 1k without extents",
         8,
         false,
         "-b 1024 -t ext4 -J size=1 -O ^extent,^64bit,metadata_csum",
+    ),
+    journaled(
+        "ext4 1k inline_data",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O inline_data -I 512 -g 1024",
     ),
 ];
 

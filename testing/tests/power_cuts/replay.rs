@@ -18,8 +18,8 @@ struct Kept {
     history: History,
 }
 
-/// Puts what `case` judges into a new folder, and says how to judge it again.
-pub fn keep(case: &Case<'_>, state: &Image) -> String {
+/// Puts what `case` judges into a new folder, with the events that led there, and says how to judge it again.
+pub fn keep(case: &Case<'_>, state: &Image, events: &str) -> String {
     let kept = Kept {
         recipe: case.recipe.name.into(),
         at: case.at,
@@ -33,6 +33,7 @@ pub fn keep(case: &Case<'_>, state: &Image) -> String {
         state.write_file(&File::create(folder.path().join("image"))?, None)?;
         let text = serde_json::to_vec(&kept)?;
         std::fs::write(folder.path().join("case.json"), text)?;
+        std::fs::write(folder.path().join("events"), events)?;
         Ok(folder.keep())
     })();
     match written {

@@ -1,6 +1,7 @@
 //! A workload on a device that may lose power, to its end: what it did, and what the device was asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throughline::{DirtyLimits, OpenOptions, Planted, Volume};
 use throughline_testing::{PowerDevice, Record};
@@ -26,13 +27,16 @@ pub struct Played {
 /// What one actor does.
 pub type Script<'a> = &'a (dyn Fn(&mut Player<'_, '_>) -> throughline::Result<()> + Sync);
 
-/// How the volume is opened: small caches, so that all of it is in use.
+/// How the volume is opened: small caches, so that all of it is in use, and at times a journal's thread that always commits.
 pub fn options(seed: u64) -> OpenOptions {
     let mut options = tree::options();
     let limits = DirtyLimits::new(Some(256 << 10 << (seed % 3)), None);
     options
         .cache_bytes(Some(1 << 20 << (seed % 3)))
-        .dirty_limits(limits);
+        .dirty_limits(limits)
+        .commit_interval(Duration::from_millis(
+            [5000, 5, 50][(seed / 3 % 3) as usize],
+        ));
     options
 }
 
