@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_extfmt::Superblock;
+use throughline_testing::{Image as Medium, PowerDevice};
 use zerocopy::IntoBytes;
 
 use crate::{Fs, OpenOptions};
@@ -151,6 +152,13 @@ impl Image {
         self.try_open(&options).expect("the volume opens")
     }
 
+    /// Puts other contents into it.
+    pub(crate) fn hold(&self, medium: &Medium) {
+        let file = std::fs::File::create(&self.path).expect("the image");
+        file.set_len(medium.len_bytes()).expect("its length");
+        medium.write_file(&file, None).expect("written");
+    }
+
     /// `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, what: &str) {
         let done = Command::new("e2fsck")
@@ -266,6 +274,18 @@ impl Image {
         }
         [(field("Free blocks:"), field("Free inodes:")), sums]
     }
+}
+
+/// Opens the volume on a device that can lose its power, for writing.
+pub(crate) fn power_on(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>) {
+    let device = Arc::new(PowerDevice::new(medium.clone(), 1));
+    let disk = Disk::new(Arc::clone(&device) as _).expect("a disk");
+    let options = OpenOptions {
+        write: true,
+        use_reserved: Some(true),
+        ..OpenOptions::default()
+    };
+    (device, Fs::open(Arc::new(disk), &options))
 }
 
 /// A small generator of random numbers (xorshift), so that a failing seed can be repeated.

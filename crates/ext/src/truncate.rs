@@ -4,6 +4,9 @@
 //! where others follow, it makes the inode an orphan, and the last takes it off ([`crate::orphan`]). So a crash leaves the
 //! old size or the new one, and what is still to be freed is freed when the volume is next opened.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 
 use smallvec::SmallVec;

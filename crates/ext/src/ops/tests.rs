@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use throughline_block::Disk;
-use throughline_testing::{Cut, Image as Medium, Keep, PowerDevice, Record};
+use throughline_testing::{Cut, Image as Medium, Keep, Record};
 
 use crate::handle::commit_each_handle;
-use crate::testing::{Image, Rng};
-use crate::{Fs, Inode, NewInode, NewKind, OpenOptions, RenameMode};
+use crate::testing::{Image, Rng, power_on};
+use crate::{Fs, Inode, NewInode, NewKind, RenameMode};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o755,
@@ -204,17 +203,6 @@ impl Worker<'_> {
     }
 }
 
-fn open(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>) {
-    let device = Arc::new(PowerDevice::new(medium.clone(), 1));
-    let disk = Disk::new(Arc::clone(&device) as _).expect("a disk");
-    let options = OpenOptions {
-        write: true,
-        use_reserved: Some(true),
-        ..OpenOptions::default()
-    };
-    (device, Fs::open(Arc::new(disk), &options))
-}
-
 /// What happened until the power went: what was on the device, and the trees between the operations, each from a position
 /// of the record on.
 struct Past {
@@ -225,7 +213,7 @@ struct Past {
 
 /// A large file to truncate, then random operations, with commits at any time.
 fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
-    let (device, fs) = open(medium);
+    let (device, fs) = power_on(medium);
     let fs = fs.expect("opens");
     let root = fs.root().expect("a root");
     let mut worker = Worker {
@@ -352,7 +340,7 @@ fn after_a_cut_every_operation_is_there_or_not() {
 
 /// Recovers what is left, and looks at it; `e2fsck` looks at it too where it is `asked`.
 fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, place: &str) {
-    let (device, fs) = open(crashed);
+    let (device, fs) = power_on(crashed);
     let fs = fs.unwrap_or_else(|error| panic!("{place}: {error}"));
     let found = tree(&fs);
     assert!(
@@ -366,14 +354,9 @@ fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, pl
     if !asked {
         return;
     }
-    let write = |medium: &Medium| {
-        let file = std::fs::File::create(image.path()).expect("the image");
-        file.set_len(medium.len_bytes()).expect("its length");
-        medium.write_file(&file, None).expect("written");
-    };
-    write(&device.contents());
+    image.hold(&device.contents());
     image.check(place);
-    write(crashed);
+    image.hold(crashed);
     image.repair();
     image.check(place);
     let theirs = image.open();
