@@ -172,7 +172,12 @@ impl OpenOptions {
         if exclusive && std::fs::metadata(path).is_ok_and(|m| host::is_block_device(&m)) {
             flags |= OFlags::EXCL; // EBUSY while the device is mounted, part of a RAID, and so on
         }
-        let file = File::from(fs::open(path, flags, Mode::from_raw_mode(0o666))?);
+        let file = match fs::open(path, flags, Mode::from_raw_mode(0o666)) {
+            Err(rustix::io::Errno::BUSY) if flags.contains(OFlags::EXCL | OFlags::RDWR) => {
+                return Err(host::who_is_busy(path, flags - OFlags::EXCL));
+            }
+            other => File::from(other?),
+        };
         let metadata = file.metadata()?;
         if !metadata.is_file() && !host::is_block_device(&metadata) {
             let why = "neither a regular file nor a block device";

@@ -139,16 +139,35 @@ fn a_mounted_device_is_in_use() {
     }
     let refused = disk.open(EngineChoice::Auto).err();
     assert!(run("umount", &[at]).unwrap().status.success());
-    assert_eq!(refused.expect("mounted").kind(), ErrorKind::ResourceBusy);
-    let first = disk.open(EngineChoice::Auto).unwrap();
-    assert_eq!(
-        disk.open(EngineChoice::Auto).err().expect("open").kind(),
-        ErrorKind::ResourceBusy
+    let refused = refused.expect("mounted");
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+    assert!(
+        refused.to_string().contains(&format!("mounted at {at}")),
+        "{refused}"
     );
-    drop(first);
+    drop(disk.open(EngineChoice::Auto).unwrap());
     for _ in 0..20 {
         // Let go at once, rings or not.
         drop(disk.open(EngineChoice::Auto).unwrap());
     }
     assert!(!Path::new(at).join("lost+found").exists());
+}
+
+#[test]
+fn one_writer_or_many_readers_have_a_device() {
+    let Some(disk) = Loop::new(512) else { return };
+    let reader = || OpenOptions::new().lock(LockMode::Shared).open(&disk.node);
+    let us = format!("in use by this process ({})", std::process::id());
+    let first = disk.open(EngineChoice::Auto).unwrap();
+    for refused in [disk.open(EngineChoice::Auto), reader()] {
+        let refused = refused.err().expect("it has a writer");
+        assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+        assert!(refused.to_string().contains(&us), "{refused}");
+    }
+    drop(first);
+    let readers = [reader().unwrap(), reader().unwrap()];
+    let refused = disk.open(EngineChoice::Auto).err().expect("it has readers");
+    assert!(refused.to_string().contains(&us), "{refused}");
+    drop(readers);
+    disk.open(EngineChoice::Auto).unwrap();
 }

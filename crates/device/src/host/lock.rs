@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
+
 /// Which lock to hold on a file or block device while it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockMode {
@@ -76,6 +78,43 @@ fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Why a block device could not be had alone: one who locked it, or the place where it is mounted.
+pub(crate) fn who_is_busy(path: &Path, flags: OFlags) -> io::Error {
+    let busy = |by: &str| {
+        let text = format!("{} is in use{by}", path.display());
+        io::Error::new(io::ErrorKind::ResourceBusy, text)
+    };
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else {
+        return busy("");
+    };
+    if let Some(holder) = holder(&file) {
+        return busy(&format!(" by {holder}"));
+    }
+    match file
+        .metadata()
+        .ok()
+        .and_then(|meta| mounted_at(meta.rdev()))
+    {
+        Some(place) => busy(&format!(": it is mounted at {place}")),
+        None => busy(" by the system (mounted, or a part of another device)"),
+    }
+}
+
+/// Where the block device is mounted, as far as this process sees.
+fn mounted_at(device: u64) -> Option<String> {
+    let wanted = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = mounts
+        .lines()
+        .map(|line| line.split(' ').skip(2).take(3).collect::<Vec<_>>())
+        .find(|fields| fields.first() == Some(&wanted.as_str()))?;
+    mount.get(2).map(|place| (*place).to_owned())
 }
 
 /// Who has a lock on the file, as far as `/proc` lets us see. Only asked when one stood in our way.

@@ -25,7 +25,7 @@ use rustix::fs::SeekFrom;
 
 pub(crate) use discover::{is_block_device, may_be_direct};
 pub use lock::LockMode;
-pub(crate) use lock::lock;
+pub(crate) use lock::{lock, who_is_busy};
 
 use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
 use file::HostFile;
