@@ -57,7 +57,7 @@ pub use fallocate::Fallocate;
 pub use fs::Fs;
 pub use handle::Handle;
 pub use inode::Inode;
-pub use log_info::LogInfo;
+pub use log_info::{JournalCounts, LogInfo};
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
 pub use open::Recovery;
 pub use open_file::OpenFile;

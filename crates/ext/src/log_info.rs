@@ -1,5 +1,7 @@
 //! What is to be told of a volume's journal.
 
+pub use throughline_journal::Counts as JournalCounts;
+
 use throughline_extfmt::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 
 use crate::error::{Error, Result};
@@ -26,6 +28,11 @@ pub struct LogInfo {
 }
 
 impl Fs {
+    /// What the journal, or what stands in for one, did since the volume was opened.
+    pub fn journal_counts(&self) -> JournalCounts {
+        self.journal.counts()
+    }
+
     /// What is known of the journal; `None` where the volume has none, or has it on another device.
     ///
     /// # Errors

@@ -23,7 +23,22 @@ use crate::error::{Abort, Error, Result};
 use crate::gate::{Entry, Gate, Sealed};
 use crate::home;
 use crate::log::Log;
+use crate::rounds::Rounds;
 use crate::tid::Tid;
+
+/// What a [`crate::Journal`] did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Transactions made durable.
+    pub commits: u64,
+    /// Calls that waited for a commit or a flush, or made it.
+    pub waits: u64,
+    /// Blocks written to the log, of all kinds; 0 where there is none.
+    pub log_blocks: u64,
+    /// Times that the log was written home.
+    pub checkpoints: u64,
+}
 
 /// See the head of this file.
 pub(crate) struct Core {
@@ -36,19 +51,12 @@ pub(crate) struct Core {
     pub(crate) credit_overruns: AtomicU64,
     /// [`Tid`] of the newest durable transaction.
     committed: AtomicU32,
-    leader: Mutex<Leader>,
+    commits: AtomicU64,
+    rounds: Rounds,
+    /// A transaction that could not be written: its blocks stay in memory as long as the journal.
+    lost: Mutex<Option<Sealed>>,
     /// To the journal's thread.
     pub(crate) signals: Arc<Signals>,
-    /// Rounds of [`Core::sync`] that began.
-    begun: AtomicU64,
-}
-
-#[derive(Default)]
-struct Leader {
-    /// The last round of [`Core::sync`] that ended well.
-    done: u64,
-    /// A transaction that could not be written: its blocks stay in memory as long as the journal.
-    lost: Option<Sealed>,
 }
 
 impl Core {
@@ -61,9 +69,10 @@ impl Core {
             read_only,
             aborted: OnceLock::new(),
             credit_overruns: AtomicU64::new(0),
-            leader: Mutex::default(),
+            commits: AtomicU64::new(0),
+            rounds: Rounds::default(),
+            lost: Mutex::default(),
             signals: Arc::default(),
-            begun: AtomicU64::new(0),
         }
     }
 
@@ -99,17 +108,12 @@ impl Core {
         if self.read_only {
             return Ok(());
         }
-        self.check_alive()?;
-        let seen = self.begun.load(Ordering::Acquire);
-        let mut leader = self.leader.lock();
-        if leader.done > seen {
-            return Ok(()); // a round that began after this call has done it
+        if let Some(mut round) = self.rounds.sync(|| self.check_alive())? {
+            if !self.lead()? {
+                self.latch(self.cache.disk().flush())?;
+            }
+            round.done();
         }
-        let round = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
-        if !self.lead(&mut leader)? {
-            self.latch(self.cache.disk().flush())?;
-        }
-        leader.done = round;
         Ok(())
     }
 
@@ -124,15 +128,19 @@ impl Core {
 
     /// The transaction `tid` is durable.
     pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
-        let mut leader = self.leader.lock();
-        if tid.is_after(self.committed()) {
-            self.lead(&mut leader)?;
+        let is_committed = || !tid.is_after(self.committed());
+        let round = self.rounds.until(is_committed, || self.check_alive())?;
+        if let Some(mut round) = round
+            && self.lead()?
+        {
+            round.done();
         }
         self.check_alive()
     }
 
-    /// Commits the running transaction; `false` if there was nothing in it.
-    fn lead(&self, leader: &mut Leader) -> Result<bool> {
+    /// Commits the running transaction, and makes all data durable that was written to the device before; `false` if
+    /// there was nothing in it. For who leads a round.
+    fn lead(&self) -> Result<bool> {
         self.check_alive()?;
         let Some(sealed) = self.gate.seal(&self.cache) else {
             return Ok(false);
@@ -140,7 +148,7 @@ impl Core {
         let tid = sealed.tid;
         // Of an operation that ended half-way nothing may reach the disk.
         if let Err(error) = self.check_alive() {
-            leader.lost = Some(sealed);
+            *self.lost.lock() = Some(sealed);
             return Err(error);
         }
         let written = match &self.log {
@@ -154,11 +162,12 @@ impl Core {
             },
         };
         if let Err((sealed, error)) = written {
-            leader.lost = Some(sealed);
+            *self.lost.lock() = Some(sealed);
             self.fail(error);
             self.check_alive()?;
         }
         self.committed.store(tid.0, Ordering::Release);
+        self.commits.fetch_add(1, Ordering::Relaxed);
         self.cache.evict();
         if self.log.as_ref().is_some_and(Log::wants_checkpoint) {
             self.signals.checkpoint();
@@ -184,13 +193,24 @@ impl Core {
             return Ok(());
         };
         // Nobody else commits, so what is checkpointed is all that the log holds.
-        let mut leader = self.leader.lock();
-        self.lead(&mut leader)?;
+        let _round = self.rounds.until(|| false, || self.check_alive())?;
+        self.lead()?;
         self.checkpoint()?;
         if let Err(error) = log.close() {
             self.fail(error);
         }
         self.check_alive()
+    }
+
+    /// What was done since the journal was opened.
+    pub(crate) fn counts(&self) -> Counts {
+        let log = self.log.as_ref().map(Log::usage);
+        Counts {
+            commits: self.commits.load(Ordering::Relaxed),
+            waits: self.rounds.waits(),
+            log_blocks: log.map_or(0, |log| log.written_blocks),
+            checkpoints: log.map_or(0, |log| log.checkpoints),
+        }
     }
 
     pub(crate) fn aborted(&self) -> Option<&Arc<Abort>> {

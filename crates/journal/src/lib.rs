@@ -35,6 +35,7 @@ mod overlay;
 #[cfg(feature = "planted")]
 mod planted;
 pub mod recovery;
+mod rounds;
 mod tid;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use throughline_block::Disk;
 use throughline_extfmt::{Corrupt, FsBlock};
 
 pub use buffer::Block;
+pub use commit::Counts;
 pub use error::{Abort, Error, Result};
 pub use handle::Handle;
 pub use log::{LogOptions, LogUse};
@@ -358,6 +360,11 @@ impl Journal {
     /// Bytes of metadata that are not home yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.cache.pinned_bytes()
+    }
+
+    /// What it did since it was opened.
+    pub fn counts(&self) -> Counts {
+        self.core.counts()
     }
 
     /// How it does.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use throughline_block::{Listener, Subscription};
-use throughline_ext::{Fs, Inode, InodeNumber, OpenFile, Reason, Recovery, RenameMode, StatFs};
+use throughline_ext::{
+    Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, RenameMode, StatFs,
+};
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use crate::cache::CacheState;
@@ -165,6 +167,11 @@ impl Volume {
     /// The device's I/Os since the volume was opened.
     pub fn io_counts(&self) -> IoCounts {
         info::io_counts(self.fs())
+    }
+
+    /// Commits, and what they wrote to the journal, since the volume was opened.
+    pub fn journal_counts(&self) -> JournalCounts {
+        self.fs().journal_counts()
     }
 
     /// Tells `listener` of every I/O of the volume's device, until what comes back is dropped. Costs nothing measurable

@@ -157,8 +157,9 @@ impl Ring {
     /// the superblock points behind them ([`Ring::release`]).
     pub(crate) fn pop_home(&mut self) -> u32 {
         let mut blocks = 0;
-        while let Some(live) = self.live.pop_front_if(|live| live.pending == 0) {
+        while let Some(live) = self.live.front().filter(|live| live.pending == 0) {
             blocks += live.blocks;
+            self.live.pop_front();
         }
         blocks
     }

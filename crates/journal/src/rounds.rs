@@ -1,0 +1,203 @@
+//! Rounds of committing: one leads, the others wait for its end, or for one of them to lead the next.
+//!
+//! ```text
+//!  round N    ─ led ───────────────────── ends: all who waited for N go on, one of those for N + 1 leads
+//!  round N+1      ▲ who comes here needs it   ─ led ─────────────────────
+//! ```
+//!
+//! Invariants:
+//! - One round at a time. A round covers what was done before it began, and is done only if it made that durable.
+//! - Nobody waits without a round under way: whoever ends one wakes all whom it covered and one of the others, and who was
+//!   woken leads, waits for the next, or wakes all as he leaves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::Result;
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    state: Mutex<State>,
+    /// For the ends of the even and of the odd rounds.
+    ended: [Condvar; 2],
+    /// Calls that waited for the end of somebody else's round, or led one.
+    waits: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    is_led: bool,
+    begun: u64,
+    /// The last round that was done.
+    done: u64,
+}
+
+/// The right to commit. The round ends when this is dropped.
+pub(crate) struct Lead<'r> {
+    rounds: &'r Rounds,
+    round: u64,
+    is_done: bool,
+}
+
+impl Rounds {
+    /// Leads a round, unless one that began after this call was done; `alive` says whether there is any use in waiting.
+    pub(crate) fn sync(&self, alive: impl Fn() -> Result<()>) -> Result<Option<Lead<'_>>> {
+        let state = self.state.lock();
+        let wanted = state.begun + 1;
+        self.lead_unless(state, wanted, alive, |state| state.done >= wanted)
+    }
+
+    /// Leads a round, unless `is_done`, which one or another round sees to.
+    pub(crate) fn until(
+        &self,
+        is_done: impl Fn() -> bool,
+        alive: impl Fn() -> Result<()>,
+    ) -> Result<Option<Lead<'_>>> {
+        self.lead_unless(self.state.lock(), 0, alive, |_| is_done())
+    }
+
+    /// Calls of [`Rounds::sync`] and [`Rounds::until`] that found something to do or to wait for.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    fn lead_unless<'r>(
+        &'r self,
+        mut state: MutexGuard<'r, State>,
+        wanted: u64,
+        alive: impl Fn() -> Result<()>,
+        is_done: impl Fn(&State) -> bool,
+    ) -> Result<Option<Lead<'r>>> {
+        let mut has_waited = false;
+        loop {
+            if is_done(&state) {
+                return Ok(None);
+            }
+            if let Err(error) = alive() {
+                drop(state);
+                // It may have been woken to lead.
+                self.wake_all();
+                return Err(error);
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                self.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            if !state.is_led {
+                state.is_led = true;
+                state.begun += 1;
+                return Ok(Some(Lead {
+                    rounds: self,
+                    round: state.begun,
+                    is_done: false,
+                }));
+            }
+            // The round under way, if that will do.
+            let awaited = state.begun + u64::from(wanted > state.begun);
+            self.ended_of(awaited).wait(&mut state);
+        }
+    }
+
+    fn ended_of(&self, round: u64) -> &Condvar {
+        &self.ended[usize::from(round % 2 == 1)]
+    }
+
+    fn wake_all(&self) {
+        for ended in &self.ended {
+            ended.notify_all();
+        }
+    }
+}
+
+impl Lead<'_> {
+    /// All that was done before the round began is durable.
+    pub(crate) fn done(&mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let mut state = self.rounds.state.lock();
+        state.is_led = false;
+        if self.is_done {
+            state.done = self.round;
+        }
+        drop(state);
+        self.rounds.ended_of(self.round).notify_all();
+        self.rounds.ended_of(self.round + 1).notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::error::Error;
+
+    /// What each thread has done is durable after its call, however rounds fall, and nobody is left waiting.
+    #[test]
+    fn a_round_covers_what_was_done_before_it() {
+        const THREADS: usize = 8;
+        let rounds = Rounds::default();
+        let (made, durable) = (AtomicU64::new(0), AtomicU64::new(0));
+        let is_led = AtomicBool::new(false);
+        let lead = |mut lead: Lead<'_>, is_flush: bool| {
+            assert!(!is_led.swap(true, Ordering::SeqCst), "one at a time");
+            let seen = made.load(Ordering::SeqCst);
+            std::thread::yield_now();
+            if is_flush {
+                durable.fetch_max(seen, Ordering::SeqCst);
+                lead.done();
+            }
+            is_led.store(false, Ordering::SeqCst);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (rounds, made, durable, lead) = (&rounds, &made, &durable, &lead);
+                scope.spawn(move || {
+                    for step in 0..2000 {
+                        let mine = made.fetch_add(1, Ordering::SeqCst) + 1;
+                        if (thread + step) % 16 == 0 {
+                            // One that finds nothing to do covers nobody.
+                            if let Some(round) = rounds.until(|| false, || Ok(())).unwrap() {
+                                lead(round, false);
+                            }
+                        }
+                        if let Some(round) = rounds.sync(|| Ok(())).unwrap() {
+                            lead(round, true);
+                        }
+                        assert!(durable.load(Ordering::SeqCst) >= mine);
+                    }
+                });
+            }
+        });
+        assert!(rounds.waits() >= (THREADS * 2000) as u64);
+    }
+
+    #[test]
+    fn all_hear_of_the_end() {
+        let rounds = Rounds::default();
+        let is_dead = AtomicBool::new(false);
+        let alive = || match is_dead.load(Ordering::SeqCst) {
+            true => Err(Error::ReadOnly),
+            false => Ok(()),
+        };
+        let first = rounds.sync(alive).unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| rounds.sync(alive).map(|lead| lead.is_some())))
+                .collect();
+            while rounds.waits() < 5 {
+                std::thread::yield_now();
+            }
+            is_dead.store(true, Ordering::SeqCst);
+            drop(first);
+            for waiter in waiters {
+                assert!(waiter.join().unwrap().is_err());
+            }
+        });
+    }
+}
