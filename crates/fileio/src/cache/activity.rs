@@ -2,8 +2,10 @@
 //!
 //! Background work enters and leaves; a freeze keeps new work out and waits for what runs. It is entered without waiting:
 //! background work that finds a file frozen does something else first. So the flusher holds no lock of a file, and waits for none.
+//! Who does the flusher's work on a file himself is alone: background work finds the file as if it were frozen.
 //!
-//! Invariant: while a [`Frozen`] lives there is no [`Running`] of the same file, and none begins.
+//! Invariants: while a [`Frozen`] lives there is no [`Running`] and no [`Alone`] of the same file, and none begins. While an
+//! [`Alone`] lives there is no other and no [`Running`], and none begins.
 
 use std::sync::Arc;
 
@@ -24,15 +26,17 @@ struct Inner {
 
 #[derive(Default)]
 struct Counts {
+    /// Whoever is alone among them.
     running: usize,
+    is_alone: bool,
     frozen: usize,
 }
 
 impl Activity {
-    /// Enters; `None` while frozen.
+    /// Enters; `None` while frozen, and while somebody is alone.
     pub(crate) fn begin(&self) -> Option<Running> {
         let mut counts = self.inner.counts.lock();
-        if counts.frozen > 0 {
+        if counts.frozen > 0 || counts.is_alone {
             return None;
         }
         counts.running += 1;
@@ -40,6 +44,17 @@ impl Activity {
         Some(Running {
             inner: Arc::clone(&self.inner),
         })
+    }
+
+    /// Enters alone; `None` while frozen, and while anything runs.
+    pub(crate) fn begin_alone(&self) -> Option<Alone<'_>> {
+        let mut counts = self.inner.counts.lock();
+        if counts.frozen > 0 || counts.running > 0 {
+            return None;
+        }
+        counts.running = 1;
+        counts.is_alone = true;
+        Some(Alone { activity: self })
     }
 
     /// Keeps new work out, and returns when none runs any more.
@@ -67,6 +82,21 @@ impl Drop for Running {
         if counts.running == 0 {
             self.inner.quiet.notify_all();
         }
+    }
+}
+
+/// The only work on a file, until dropped.
+#[must_use = "the work has ended when this is dropped"]
+pub(crate) struct Alone<'a> {
+    activity: &'a Activity,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.activity.inner.counts.lock();
+        counts.running = 0;
+        counts.is_alone = false;
+        self.activity.inner.quiet.notify_all();
     }
 }
 

@@ -130,9 +130,22 @@ impl AddressSpace {
         }
     }
 
-    /// Enters background work on the file; `None` while it is frozen: come again.
+    /// Enters background work on the file; `None` while it is frozen or somebody is alone on it: come again.
     pub(crate) fn begin_background(&self) -> Option<Running> {
         self.activity.begin()
+    }
+
+    /// Enters the file in the flusher's place; `None` while it is frozen, or anything is under write-back or read ahead.
+    pub(crate) fn begin_alone(&self) -> Option<Alone<'_>> {
+        Some(Alone {
+            alone: Some(self.activity.begin_alone()?),
+            cache: &self.cache,
+        })
+    }
+
+    /// Whether a write-back of the file has ever failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.runs.failed() > 0
     }
 
     /// The numbers of the spans with something cached that `range` touches, ascending.
@@ -250,6 +263,21 @@ pub struct Frozen<'a> {
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         self.frozen = None;
+        // The flusher has passed over the file.
+        self.cache.writeback.thawed();
+    }
+}
+
+/// The only write-back of the file, until this is dropped.
+#[must_use = "others may work on the file again when this is dropped"]
+pub(crate) struct Alone<'a> {
+    alone: Option<activity::Alone<'a>>,
+    cache: &'a PageCache,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.alone = None;
         // The flusher has passed over the file.
         self.cache.writeback.thawed();
     }

@@ -20,8 +20,10 @@ pub struct WritebackCounts {
     pub errors: u64,
     /// Times that a file was tried again, by the timer, after a run that failed.
     pub retries: u64,
-    /// Calls that waited for a flush.
+    /// Calls that waited for the flusher to flush.
     pub flushes: u64,
+    /// Flushes that those who waited did themselves, whole.
+    pub own_flushes: u64,
     /// Times that a file was written because a sequential writer had left bytes behind.
     pub stream_passes: u64,
     /// Times that a file was written because of its age.
@@ -32,7 +34,7 @@ pub struct WritebackCounts {
     pub wakes: u64,
 }
 
-/// One figure of [`WritebackCounts`]; the flusher alone adds to it, if not said otherwise.
+/// One figure of [`WritebackCounts`].
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -57,6 +59,7 @@ pub(super) struct Counting {
     pub(super) errors: Count,
     pub(super) retries: Count,
     pub(super) flushes: Count,
+    pub(super) own_flushes: Count,
     pub(super) stream_passes: Count,
     pub(super) aged: Count,
     pub(super) pressures: Count,
@@ -74,6 +77,7 @@ impl Counting {
             errors: self.errors.get(),
             retries: self.retries.get(),
             flushes: self.flushes.get(),
+            own_flushes: self.own_flushes.get(),
             stream_passes: self.stream_passes.get(),
             aged: self.aged.get(),
             pressures: self.pressures.get(),

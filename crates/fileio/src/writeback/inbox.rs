@@ -23,6 +23,8 @@ pub(super) enum Message {
     Passed(Arc<dyn Backing>),
     /// Somebody wants some of the file written.
     Start(Arc<dyn Backing>),
+    /// Somebody tried to flush the file himself, and met this.
+    Failed(Arc<dyn Backing>, Error),
     /// Somebody waits for a range of the file.
     Flush(Arc<dyn Backing>, Range<u64>, Arc<Reply>),
     /// Somebody waits for all files.
@@ -33,6 +35,8 @@ pub(super) enum Message {
     Thawed,
     /// Look for work.
     Wake,
+    /// Look for files that are clean.
+    Look,
     /// No more.
     Stop,
 }

@@ -1,19 +1,22 @@
 //! Write-back: one flusher for a device. Whoever writes a file only leaves word here; the flusher's thread takes what is
-//! dirty, asks the file's mapper for blocks, writes and commits.
+//! dirty, asks the file's mapper for blocks, writes and commits. Only a little that somebody waits for is written by whoever
+//! waits, where the flusher has nothing of the file under way: an fsync of a few blocks needs no other thread (`own`).
 //!
 //! ```text
 //!  writers ─ dirtied, stream_passed ─┐                    ┌─ run ─ run ─ run ─►  Stream ─► device
-//!  fsync ─── flush ──────────────────┼─ inbox ─► Flusher ─┤  (several in flight, each with claims of its own)
+//!  fsync ─┬─ flush ──────────────────┼─ inbox ─► Flusher ─┤  (several in flight, each with claims of its own)
 //!  throttle, memory, clock, thaw ────┘                    └─ done: commit, then clean
+//!         └─ a few blocks ─► own ─► run ─► device
 //! ```
 //!
 //! Invariants:
-//! - A file is known to the flusher, and kept alive by it, while it is dirty or under write-back; not longer.
+//! - A file is known to the flusher, and kept alive by it, while it is dirty or under write-back. One that was written by
+//!   whoever waited for it is let go at the flusher's next look.
 //! - The inbox holds at most a few messages a file, one for each thread that waits, and a few more: it does not grow with the
 //!   work.
 //! - The flusher takes no lock of a file and waits for none: it waits for the device, for a mapper, and for messages. A file
 //!   that is frozen is passed over until it has thawed.
-//! - Nothing is written but by the flusher.
+//! - Nothing is written but by the flusher, and by who waits for it.
 //! - A [`Backing`] may be let go by the flusher's thread, so its drop must not wait for write-back.
 
 mod counts;
@@ -22,6 +25,7 @@ mod files;
 mod flusher;
 mod inbox;
 mod jobs;
+mod own;
 mod reply;
 mod run;
 mod wish;
@@ -67,6 +71,8 @@ struct Shared {
     age_ms: AtomicU64,
     /// See [`BEHIND_BYTES`].
     behind_bytes: AtomicU64,
+    /// Files flushed by those who waited since the flusher looked which it can let go.
+    unlooked: AtomicU64,
 }
 
 impl Writeback {
@@ -79,6 +85,7 @@ impl Writeback {
                 counting: Counting::default(),
                 age_ms: AtomicU64::new(AGE.as_millis() as u64),
                 behind_bytes: AtomicU64::new(BEHIND_BYTES),
+                unlooked: AtomicU64::new(0),
             }),
             thread: Mutex::new(None),
         }
@@ -127,6 +134,9 @@ impl Writeback {
     pub(crate) fn flush(&self, host: &Arc<dyn Backing>, range: Range<u64>) -> Result<()> {
         if !host.space().is_dirty(range.clone()) {
             return Ok(());
+        }
+        if let Some(result) = self.shared.flush_here(host, &range) {
+            return result;
         }
         let (reply, waiter) = Reply::new();
         reply.part();

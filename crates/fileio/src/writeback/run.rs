@@ -10,18 +10,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use throughline_block::{Disk, Stream};
+use throughline_block::{Disk, Pipeline, Stream};
+use throughline_device::{Op, Pages, Segment};
 
-use crate::cache::{Backing, DirtyRun, Running};
+use crate::cache::{Backing, DirtyRun};
 use crate::error::{Error, Result};
 use crate::mapper::{Claim, ClaimKind, Mapper};
 
-use super::files::Key;
-use super::jobs::JobId;
-
 /// See the module.
 pub(super) struct Run {
-    pub(super) file: Key,
     pub(super) host: Arc<dyn Backing>,
     dirty: DirtyRun,
     mapper: Option<Box<dyn Mapper>>,
@@ -30,19 +27,44 @@ pub(super) struct Run {
     /// Pieces of memory on their way.
     pending: usize,
     error: Option<Error>,
-    /// Whom its end concerns, and whether they began after it.
-    pub(super) jobs: Vec<(JobId, Concern)>,
-    /// Keeps a freeze out until the run is no more.
-    _running: Running,
 }
 
-/// What a run is to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Concern {
-    /// Taken after the job began: it carries what the job wants written.
-    Counts,
-    /// In flight when the job began: its blocks may have been dirty again.
-    LookAgain,
+/// Where the data of a run goes.
+trait Out {
+    /// What is open goes to the device.
+    fn submit_open(&mut self);
+
+    /// Bytes of `pages` for the device bytes from `offset` on.
+    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) -> Result<()>;
+}
+
+/// The flusher's stream, and the number under which the pieces come back.
+struct Numbered<'a>(&'a mut Stream, u64);
+
+impl Out for Numbered<'_> {
+    fn submit_open(&mut self) {
+        self.0.submit_open();
+    }
+
+    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) -> Result<()> {
+        self.0.add(offset, pages, bytes, self.1);
+        Ok(())
+    }
+}
+
+impl Out for Pipeline<'_, '_, '_> {
+    fn submit_open(&mut self) {
+        Pipeline::submit_open(self);
+    }
+
+    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) -> Result<()> {
+        let shared = Segment::Shared {
+            pages: Arc::clone(pages),
+            from: bytes.start,
+            len: bytes.len(),
+        };
+        Ok(Pipeline::add(self, offset, shared)?)
+    }
 }
 
 /// What became of a run.
@@ -53,17 +75,14 @@ pub(super) struct Outcome {
 }
 
 impl Run {
-    pub(super) fn new(file: Key, host: Arc<dyn Backing>, dirty: DirtyRun, running: Running) -> Run {
+    pub(super) fn new(host: Arc<dyn Backing>, dirty: DirtyRun) -> Run {
         Run {
-            file,
             host,
             dirty,
             mapper: None,
             claims: Vec::new(),
             pending: 0,
             error: None,
-            jobs: Vec::new(),
-            _running: running,
         }
     }
 
@@ -75,20 +94,27 @@ impl Run {
     /// Claims blocks for the run and gives its data to the stream, under the number `id`. An error ends it where it is:
     /// the run has failed then.
     pub(super) fn send(&mut self, id: u64, disk: &Disk, stream: &mut Stream) {
-        if let Err(error) = self.try_send(id, disk, stream) {
+        if let Err(error) = self.try_send(disk, &mut Numbered(stream, id)) {
             self.error = Some(error);
         }
     }
 
-    fn try_send(&mut self, id: u64, disk: &Disk, stream: &mut Stream) -> Result<()> {
+    /// As [`Run::send`], on a queue of this thread's; all of it has come back when this returns.
+    pub(super) fn write(&mut self, disk: &Disk) {
+        let written: Result<()> = disk.pipeline(Op::Write, |out| self.try_send(disk, out));
+        self.pending = 0;
+        self.error = written.err();
+    }
+
+    fn try_send(&mut self, disk: &Disk, out: &mut dyn Out) -> Result<()> {
         let Range { start, end } = self.dirty.range;
         // What follows may read the mapping: what is open goes to the device first.
-        stream.submit_open();
+        out.submit_open();
         let mapper = Arc::clone(&self.host).writer(start, end - start)?;
         let mapper = self.mapper.insert(mapper);
         let (mut at, mut piece) = (start, 0);
         while at < end {
-            stream.submit_open();
+            out.submit_open();
             let claim = mapper.claim(at, end - at)?;
             let claim_end = claim.file_offset.saturating_add(claim.len);
             if claim.kind != ClaimKind::Overwrite {
@@ -115,7 +141,7 @@ impl Run {
                 let len = left.min((data_end - at) as usize);
                 let bytes = from.range.start + skip..from.range.start + skip + len;
                 let device_offset = claim.device_offset + (at - claim.file_offset);
-                stream.add(device_offset, &from.pages, bytes, id);
+                out.add(device_offset, &from.pages, bytes)?;
                 self.pending += 1;
                 at += len as u64;
                 piece += usize::from(len == left);

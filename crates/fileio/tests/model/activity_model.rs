@@ -26,22 +26,36 @@ fn nothing_runs_while_frozen() {
                 })
             })
             .collect();
+        let lone = {
+            let (activity, running) = (activity.clone(), Arc::clone(&running));
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    if let Some(_alone) = activity.begin_alone() {
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "alone");
+                        assert!(activity.begin().is_none() && activity.begin_alone().is_none());
+                        thread::yield_now();
+                        assert_eq!(running.fetch_sub(1, Ordering::SeqCst), 1, "alone");
+                    }
+                }
+            })
+        };
         let other = {
             let (activity, running) = (activity.clone(), Arc::clone(&running));
             thread::spawn(move || freeze(&activity, &running))
         };
         freeze(&activity, &running);
-        for thread in workers.into_iter().chain([other]) {
+        for thread in workers.into_iter().chain([lone, other]) {
             thread.join().expect("no thread panics");
         }
-        assert!(activity.begin().is_some(), "it has thawed");
+        assert!(activity.begin_alone().is_some(), "it has thawed");
+        assert!(activity.begin().is_some(), "nobody is alone any more");
     });
 }
 
 fn freeze(activity: &Activity, running: &AtomicUsize) {
     let frozen = activity.freeze();
     assert_eq!(running.load(Ordering::SeqCst), 0);
-    assert!(activity.begin().is_none());
+    assert!(activity.begin().is_none() && activity.begin_alone().is_none());
     thread::yield_now();
     assert_eq!(running.load(Ordering::SeqCst), 0);
     drop(frozen);

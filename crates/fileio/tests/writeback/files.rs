@@ -75,6 +75,79 @@ fn all_files_are_flushed_and_let_go() {
 }
 
 #[test]
+fn a_few_blocks_are_flushed_by_whoever_waits_for_them() {
+    let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
+    let file = FakeFile::new(&cache, Flat::new(), 0, 1024);
+    let host = file.host();
+    for at in 0..10 {
+        write(&host, at * 5000, &pattern(1, at * 5000, 5000)).unwrap();
+        buffered::flush(&host, 0..u64::MAX).unwrap();
+        assert!(!file.is_dirty());
+        assert_eq!(file.size_bytes(), (at + 1) * 5000);
+    }
+    let counts = cache.writeback().counts();
+    assert_eq!((counts.own_flushes, counts.flushes), (10, 0), "{counts:?}");
+    // What is more is the flusher's.
+    write(&host, MIB, &pattern(1, MIB, 1 << 20)).unwrap();
+    buffered::flush(&host, 0..u64::MAX).unwrap();
+    let counts = cache.writeback().counts();
+    assert_eq!((counts.own_flushes, counts.flushes), (10, 1), "{counts:?}");
+    // And it lets go of what others have flushed.
+    drop(host);
+    cache.writeback().set_age(Duration::from_millis(4));
+    until(|| Arc::strong_count(&file) == 1);
+    file.assert_settled();
+}
+
+#[test]
+fn many_who_flush_at_once_leave_every_file_whole() {
+    const BLOCKS: u64 = 64;
+    let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
+    let files: Vec<_> = (0..3)
+        .map(|i| {
+            FakeFile::new(
+                &cache,
+                FakeMapper::new(BLOCKS * 4, 40, i),
+                i * 8 * MIB,
+                BLOCKS * 4,
+            )
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for thread in 0..6_u64 {
+            let file = &files[thread as usize % files.len()];
+            scope.spawn(move || {
+                let (host, mut rng) = (file.host(), Rng(thread));
+                for _ in 0..60 {
+                    // Of each file, one thread writes the even blocks and another the odd ones.
+                    let at = (rng.below(BLOCKS / 2) * 2 + thread / 3) * BLOCK;
+                    write(&host, at, &pattern(thread / 3, at, BLOCK as usize)).unwrap();
+                    buffered::flush(&host, at..at + BLOCK).unwrap();
+                    assert!(host.size_bytes() >= at + BLOCK);
+                }
+            });
+        }
+    });
+    let counts = cache.writeback().counts();
+    assert!(counts.own_flushes > 0, "{counts:?}");
+    for file in &files {
+        buffered::flush(&file.host(), 0..u64::MAX).unwrap();
+        file.assert_settled();
+        let content = on_device(cache.disk(), &*file.host());
+        for (at, block) in (0..)
+            .step_by(BLOCK as usize)
+            .zip(content.chunks(BLOCK as usize))
+        {
+            let whole = pattern(at / BLOCK % 2, at, block.len());
+            assert!(
+                block == whole || block.iter().all(|byte| *byte == 0),
+                "byte {at}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_flush_ends_although_the_file_is_written_on() {
     let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
     let file = FakeFile::new(&cache, Flat::new(), 0, 16 << 10);

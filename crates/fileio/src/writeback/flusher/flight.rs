@@ -7,9 +7,29 @@ use std::time::Instant;
 use throughline_block::{Stream, Written};
 
 use super::super::files::{Key, Place};
-use super::super::jobs::Job;
-use super::super::run::{Concern, Run};
+use super::super::jobs::{Job, JobId};
+use super::super::run::Run;
 use super::{Flusher, Issue};
+use crate::cache::Running;
+
+/// A run on its way.
+pub(super) struct Flight {
+    pub(super) run: Run,
+    file: Key,
+    /// Whom its end concerns, and whether they began after it.
+    pub(super) jobs: Vec<(JobId, Concern)>,
+    /// Keeps a freeze out until the run is no more.
+    _running: Running,
+}
+
+/// What a run is to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern {
+    /// Taken after the job began: it carries what the job wants written.
+    Counts,
+    /// In flight when the job began: its blocks may have been dirty again.
+    LookAgain,
+}
 
 impl Flusher {
     /// Takes the first run of dirty blocks in the range and sends it on its way.
@@ -46,17 +66,22 @@ impl Flusher {
         self.last_run += 1;
         let id = self.last_run;
         file.runs.push_back(id);
-        let mut run = Run::new(key, Arc::clone(&file.host), dirty, running);
+        let mut flight = Flight {
+            run: Run::new(Arc::clone(&file.host), dirty),
+            file: key,
+            jobs: Vec::new(),
+            _running: running,
+        };
         for job in &file.jobs {
             let touches = |job: &mut Job| job.range.start < end && start < job.range.end;
             if self.jobs.get(*job).is_some_and(touches) {
                 self.jobs.run_begins(*job);
-                run.jobs.push((*job, Concern::Counts));
+                flight.jobs.push((*job, Concern::Counts));
             }
         }
-        run.send(id, &self.shared.disk, stream);
-        let has_ended = run.has_ended();
-        self.runs.insert(id, run);
+        flight.run.send(id, &self.shared.disk, stream);
+        let has_ended = flight.run.has_ended();
+        self.runs.insert(id, flight);
         if has_ended {
             self.settle_ended(key);
         }
@@ -71,12 +96,12 @@ impl Flusher {
         let mut written = std::mem::take(&mut self.written);
         stream.reap(wait, &mut written);
         for Written { cookie, result } in written.drain(..) {
-            let Some(run) = self.runs.get_mut(&cookie) else {
+            let Some(flight) = self.runs.get_mut(&cookie) else {
                 continue;
             };
-            run.piece_ended(result);
-            if run.has_ended() {
-                let key = run.file;
+            flight.run.piece_ended(result);
+            if flight.run.has_ended() {
+                let key = flight.file;
                 self.settle_ended(key);
             }
         }
@@ -88,11 +113,14 @@ impl Flusher {
     fn settle_ended(&mut self, key: Key) {
         while let Some(file) = self.files.get(key)
             && let Some(id) = file.runs.front().copied()
-            && self.runs.get(&id).is_some_and(Run::has_ended)
+            && self
+                .runs
+                .get(&id)
+                .is_some_and(|flight| flight.run.has_ended())
         {
             file.runs.pop_front();
-            if let Some(run) = self.runs.remove(&id) {
-                self.settle(key, run);
+            if let Some(flight) = self.runs.remove(&id) {
+                self.settle(key, flight);
             }
         }
         if self
@@ -105,13 +133,19 @@ impl Flusher {
         self.forget_clean(key);
     }
 
-    fn settle(&mut self, key: Key, mut run: Run) {
+    fn settle(&mut self, key: Key, flight: Flight) {
         if let Some(stream) = &mut self.stream {
             stream.submit_open();
         }
+        let Flight {
+            run,
+            jobs,
+            _running: running,
+            ..
+        } = flight;
         let (host, range) = (Arc::clone(&run.host), run.range());
-        let jobs = std::mem::take(&mut run.jobs);
         let outcome = run.settle();
+        drop(running);
         let counting = &self.shared.counting;
         counting.commits.add(u64::from(outcome.has_committed));
         match &outcome.result {

@@ -10,6 +10,7 @@ mod turns;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use throughline_block::{Stream, Written};
@@ -19,9 +20,9 @@ use super::files::{Files, Key, Place};
 use super::inbox::Message;
 use super::jobs::{JobId, Jobs, Kind};
 use super::reply::Reply;
-use super::run::{Concern, Run};
 use crate::cache::Backing;
 use crate::error::Error;
+use flight::{Concern, Flight};
 
 /// How often the flusher looks for what is old, at least.
 const LOOK: Duration = Duration::from_secs(5);
@@ -33,7 +34,7 @@ pub(super) struct Flusher {
     stream: Option<Stream>,
     files: Files,
     jobs: Jobs,
-    runs: HashMap<u64, Run>,
+    runs: HashMap<u64, Flight>,
     last_run: u64,
     written: Vec<Written>,
     /// Whose turn it is, and what is left of it in bytes.
@@ -135,6 +136,13 @@ impl Flusher {
                     self.ask(host, Kind::Urgent, range, None);
                 }
             }
+            Message::Failed(host, error) => {
+                if host.space().dirty_bytes() > 0 {
+                    host.space().flushing.enlist();
+                    let key = self.files.enter(host);
+                    self.files.fail(key, error, Instant::now());
+                }
+            }
             Message::Flush(host, range, reply) => {
                 counting.flushes.add(1);
                 self.ask(host, Kind::Urgent, range, Some(reply));
@@ -153,6 +161,7 @@ impl Flusher {
             }
             Message::Thawed => self.thaw(),
             Message::Wake => counting.wakes.add(1),
+            Message::Look => self.next_look = Instant::now(),
             Message::Stop => self.is_stopping = true,
         }
     }
@@ -191,8 +200,8 @@ impl Flusher {
         if !is_waited_for && self.jobs.add_to(&file.jobs, kind, &range) {
             return;
         }
-        let touching = |run: &Run| {
-            let other = run.range();
+        let touching = |flight: &Flight| {
+            let other = flight.run.range();
             is_waited_for && other.start < range.end && range.start < other.end
         };
         let in_flight: Vec<u64> = file
@@ -204,8 +213,8 @@ impl Flusher {
         let id = self.jobs.add(key, kind, range, in_flight.len(), reply);
         file.jobs.push(id);
         for run in in_flight {
-            if let Some(run) = self.runs.get_mut(&run) {
-                run.jobs.push((id, Concern::LookAgain));
+            if let Some(flight) = self.runs.get_mut(&run) {
+                flight.jobs.push((id, Concern::LookAgain));
             }
         }
     }
@@ -243,6 +252,7 @@ impl Flusher {
         self.next_look = self.next_look.min(now + look);
         if now >= self.next_look {
             self.next_look = now + look;
+            self.shared.unlooked.store(0, Ordering::Relaxed);
             self.thaw();
             for key in self.files.keys() {
                 self.forget_clean(key);
@@ -360,7 +370,11 @@ impl Flusher {
         let shared = Arc::clone(&self.shared);
         drop(self);
         while let Some(message) = shared.inbox.next() {
-            if let Message::Dirtied(host) | Message::Passed(host) | Message::Start(host) = message {
+            if let Message::Dirtied(host)
+            | Message::Passed(host)
+            | Message::Start(host)
+            | Message::Failed(host, _) = message
+            {
                 host.space().flushing.take_passed();
                 host.space().flushing.take_started();
                 hosts.push(host);
