@@ -56,12 +56,13 @@ fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
         .engine(bench.settings.engine)
         .open(path)
         .map_err(as_error)?;
-    let before = volume.disk().counters();
+    let before = (volume.disk().counters(), volume.journal_counts());
     let meter = Meter::start();
     make_tree(&volume, &bench.source, files).map_err(as_error)?;
     volume.sync().map_err(as_error)?;
     let spent = meter.spent();
-    let io = volume.disk().counters().since(&before);
+    let io = volume.disk().counters().since(&before.0);
+    let journal = volume.journal_counts();
     let closing = Meter::start();
     volume.close().map_err(as_error)?;
     let closed = closing.spent();
@@ -72,7 +73,13 @@ fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
         ("cpu", "us/file", per_file(spent.cpu.as_secs_f64() * 1e6)),
         ("written", "B/file", per_file(io.bytes(Op::Write) as f64)),
         ("writes", "per file", per_file(io.bios(Op::Write) as f64)),
-        ("flushes", "", io.bios(Op::Flush) as f64),
+        ("flushes", "", (io.bios(Op::Flush) + io.fua()) as f64),
+        ("commits", "", (journal.commits - before.1.commits) as f64),
+        (
+            "log blocks",
+            "per file",
+            per_file((journal.log_blocks - before.1.log_blocks) as f64),
+        ),
         ("closing", "s", closed.wall.as_secs_f64()),
     ])
 }

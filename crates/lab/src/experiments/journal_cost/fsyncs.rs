@@ -108,14 +108,15 @@ fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> R
         .collect::<throughline::Result<Vec<_>>>();
     let files = files.map_err(as_error)?;
     volume.sync().map_err(as_error)?;
-    let before = volume.disk().counters();
+    let before = (volume.disk().counters(), volume.journal_counts());
     let content = &bench.source[..APPEND_BYTES];
     let append = |file: &Handle, at: u64| {
         file.write_all_at(at, content)?;
         file.sync_all()
     };
     let ran = hammer(files, time, |file, at| append(file, at).map_err(as_error))?;
-    let io = volume.disk().counters().since(&before);
+    let io = volume.disk().counters().since(&before.0);
+    let journal = volume.journal_counts();
     let writes = io.bios(Op::Write) as f64;
     // A regular file has no other means for a write that must survive.
     let flushes = (io.bios(Op::Flush) + io.fua()) as f64;
@@ -124,6 +125,11 @@ fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> R
     sample.push(("flushes", "per fsync", ran.each(flushes)));
     let written = ran.each(io.bytes(Op::Write) as f64 / 1024.0);
     sample.push(("written", "KiB/fsync", written));
+    let logged = (journal.log_blocks - before.1.log_blocks) as f64;
+    sample.push(("log blocks", "per fsync", ran.each(logged)));
+    let checkpoints = (journal.checkpoints - before.1.checkpoints) as f64;
+    sample.push(("checkpoints", "per s", ran.per_second(checkpoints)));
+    sample.extend(ran.grouped((journal.commits - before.1.commits) as f64));
     Ok(sample)
 }
 
