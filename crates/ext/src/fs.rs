@@ -368,7 +368,10 @@ impl Fs {
         if self.access != Access::Write {
             return Ok(());
         }
-        let result = self.sync().and_then(|()| self.mark_closed());
+        let result = self
+            .sync()
+            .and_then(|()| crate::orphan::end_all(self))
+            .and_then(|()| self.mark_closed());
         if result.is_err() {
             self.note_stop();
         }

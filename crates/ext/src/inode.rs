@@ -141,7 +141,19 @@ impl Inode {
 
     /// One open file less.
     pub(crate) fn drop_open(&self) {
-        self.opens.fetch_sub(1, Ordering::AcqRel);
+        let less = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens.saturating_sub(1));
+        // Where it was closed for good meanwhile, it stays so.
+        let _ = self
+            .opens
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    }
+
+    /// The open files do not count any more: the volume is being closed.
+    pub(crate) fn forget_opens(&self) {
+        let none = |opens: u32| (opens != CLOSED_FOR_GOOD).then_some(0);
+        let _ = self
+            .opens
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, none);
     }
 
     /// If it has no open files, it gets none any more: it is the caller's to free, and nobody else's.

@@ -96,6 +96,21 @@ impl Orphans {
     }
 }
 
+/// Frees the inodes without names that are still open: the volume is being closed, and who has them can do nothing more
+/// with them.
+///
+/// # Errors
+/// Those of freeing them; what is left is for the next open.
+pub(crate) fn end_all(fs: &Fs) -> Result<()> {
+    let mut all = fs.orphans.list().held();
+    all.extend(fs.orphans.file.get().into_iter().flat_map(OrphanFile::held));
+    for inode in all {
+        inode.forget_opens();
+        fs.free_if_unused(&inode)?;
+    }
+    Ok(())
+}
+
 fn set_present(sb: &mut Superblock, present: bool) {
     let mut features = sb.ro_compat();
     features.set(RoCompat::ORPHAN_PRESENT, present);
@@ -287,12 +302,14 @@ impl Fs {
 
     /// Frees an inode that has neither names nor open files.
     pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.raw.read().links_count() > 0 || !inode.close_for_good() {
+            return Ok(());
+        }
         let mut doomed = vec![Arc::clone(inode)];
         // Values of attributes can be inodes, which go with the last inode that uses them.
         while let Some(inode) = doomed.pop() {
-            if inode.raw.read().links_count() == 0 && inode.close_for_good() {
-                doomed.extend(self.free_orphan(&inode)?);
-            }
+            let unused = self.free_orphan(&inode)?;
+            doomed.extend(unused.into_iter().filter(|value| value.close_for_good()));
         }
         Ok(())
     }

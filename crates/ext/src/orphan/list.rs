@@ -35,6 +35,14 @@ impl List {
         }
     }
 
+    /// All that are in memory.
+    pub(super) fn held(&self) -> Vec<Arc<Inode>> {
+        self.links
+            .values()
+            .map(|link| Arc::clone(&link.inode))
+            .collect()
+    }
+
     /// Takes the head, which was found on the disk, into memory; it points to `below`.
     pub(super) fn adopt(&mut self, inode: &Arc<Inode>, below: u32) {
         let link = Link {

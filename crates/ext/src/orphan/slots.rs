@@ -174,6 +174,17 @@ impl OrphanFile {
             .all(|block| block.slots.lock().as_ref().is_none_or(empty))
     }
 
+    /// All inodes in slots, as far as they are in memory.
+    pub(super) fn held(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for block in &self.blocks {
+            if let Some(slots) = block.slots.lock().as_ref() {
+                all.extend(slots.taken.values().cloned());
+            }
+        }
+        all
+    }
+
     /// The slots of a block, locked, read if they were not.
     fn slots(&self, fs: &Fs, block: usize) -> Result<Held<MutexGuard<'_, Option<Slots>>>> {
         let SlotBlock { at, slots } = &self.blocks[block];

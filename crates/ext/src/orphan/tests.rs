@@ -435,3 +435,33 @@ fn damaged_orphan_files_are_refused_with_their_block() {
     let told = damaged_file(|_, listed| listed.ino.0, keep).expect("made");
     assert_eq!(told, "");
 }
+
+#[test]
+fn a_clean_close_leaves_no_orphans() {
+    for (what, size, args, _) in SHAPES {
+        let Some(image) = Image::make(size, args) else {
+            return;
+        };
+        let fs = image.open();
+        let before = fs.statfs().expect("numbers");
+        let held = leave_orphans(&fs, 2);
+        fs.shut_down().expect("closed");
+        // Whoever still has them open finds that out, and closes them.
+        for inode in &held {
+            assert!(fs.open_inode(inode).is_err(), "{what}");
+            fs.close_inode(inode).expect("closed");
+        }
+        drop((held, fs));
+        image.check(what);
+        let fs = image.open();
+        assert_eq!(fs.superblock().s_last_orphan.get(), 0, "{what}");
+        let root = fs.root().expect("a root");
+        fs.unlink(&root, b"onto").expect("unlinked");
+        let after = fs.statfs().expect("numbers");
+        assert_eq!(
+            (before.free_blocks, before.free_inodes),
+            (after.free_blocks, after.free_inodes),
+            "{what}"
+        );
+    }
+}
