@@ -110,24 +110,31 @@ impl Fs {
         Ok(self.groups.zones.get_or_init(|| zones))
     }
 
+    /// The fixed metadata of one group, as ranges `start..end`: copies of superblock and descriptors, bitmaps, inode table.
+    pub(crate) fn own_metadata(
+        &self,
+        group: GroupNumber,
+    ) -> Result<impl Iterator<Item = (u64, u64)> + use<>> {
+        let desc = self.group_desc(group)?;
+        let own = [
+            (
+                self.geo.group_first_block(group),
+                self.geo.fixed_blocks(group),
+            ),
+            (desc.block_bitmap(), 1),
+            (desc.inode_bitmap(), 1),
+            (desc.inode_table(), self.geo.inode_table_blocks),
+        ];
+        let own = own.into_iter().filter(|(_, len)| *len != 0);
+        Ok(own.map(|(FsBlock(start), len)| (start, start.saturating_add(len.into()))))
+    }
+
     fn read_zones(&self) -> Result<Zones> {
         let mut ranges = Vec::new();
         let mut join_at = JOIN_AT;
         for group in (0..self.geo.groups).map(GroupNumber) {
             self.read_descriptors_ahead(group);
-            let desc = self.group_desc(group)?;
-            let own = [
-                (
-                    self.geo.group_first_block(group),
-                    self.geo.fixed_blocks(group),
-                ),
-                (desc.block_bitmap(), 1),
-                (desc.inode_bitmap(), 1),
-                (desc.inode_table(), self.geo.inode_table_blocks),
-            ];
-            let own = own.into_iter().filter(|(_, len)| *len != 0);
-            ranges
-                .extend(own.map(|(FsBlock(start), len)| (start, start.saturating_add(len.into()))));
+            ranges.extend(self.own_metadata(group)?);
             if ranges.len() >= join_at {
                 ranges = Zones::join(ranges)?;
                 join_at = ranges.len().saturating_mul(2).max(JOIN_AT);

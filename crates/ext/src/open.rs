@@ -183,14 +183,10 @@ impl Fs {
         let mut recovery = Recovery::default();
         if crate::replay::is_needed(&found.superblock) {
             let before = Self::for_reading(&disk, found, options)?;
-            recovery.replayed = Some(crate::replay::write_home(&before)?);
+            let admit = |disk: &Arc<Disk>, errno| Self::rehearse(disk, errno, options);
+            recovery.replayed = Some(crate::replay::write_home(&before, admit)?);
             drop(before);
             let sb = primary::read(&disk)?;
-            if gate(&sb) != Gate::Write {
-                return Err(Error::corrupt(
-                    "the journal holds a superblock with other features",
-                ));
-            }
             found = Primary::check(&disk, sb)?;
             uncounted = true;
         }
@@ -206,6 +202,24 @@ impl Fs {
         recovery.orphans = crate::orphan::recover(&fs)?;
         fs.recovery = recovery;
         Ok(fs)
+    }
+
+    /// Whether the volume, which is on `disk` as it will be once it is recovered, can be written then. The last writer had met
+    /// the error `errno`; 0 for none.
+    fn rehearse(disk: &Arc<Disk>, errno: u32, options: &OpenOptions) -> Result<()> {
+        let mut sb = primary::read(disk)?;
+        if gate(&sb) != Gate::Write {
+            return Err(Error::corrupt(
+                "the journal holds a superblock with other features",
+            ));
+        }
+        if errno != 0 {
+            sb.set_state(sb.state() | State::ERROR);
+        }
+        check_state(&sb, options)?;
+        let found = Primary::check(disk, sb)?;
+        let fs = Self::for_reading(disk, found, options)?;
+        crate::replay::log_runs_to_write(&fs).map(drop)
     }
 
     /// The volume without regard to its journal: to find and to recover that.
@@ -330,7 +344,7 @@ fn find_log(
     }
     let fs = Fs::for_reading(disk, found, options)?;
     crate::replay::check_empty(&fs)?;
-    crate::replay::log_runs(&fs)
+    crate::replay::log_runs_to_write(&fs)
 }
 
 /// Whether the volume can be written where it is.

@@ -4,10 +4,13 @@
 //! it is written, the replay is: [`write_home`]. A volume whose superblock says nothing of a recovery, while its journal
 //! holds transactions, would lose our changes to them, and is not written: [`check_empty`].
 
+mod place;
+
 use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat};
+use throughline_extfmt::inode::FileType;
 use throughline_extfmt::superblock::State;
 use throughline_extfmt::{FileBlock, InodeNumber};
 use throughline_journal::OverlayDevice;
@@ -15,7 +18,7 @@ use throughline_journal::recovery::{
     JournalRun, MAX_JOURNAL_BLOCKS, Replay, recover, reset, write_home as write_log_home,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::map::{self, Kind};
 use crate::primary;
@@ -56,14 +59,19 @@ impl Replayed {
 /// read is old afterwards: it is to be dropped, and the volume opened anew. The superblock keeps its mark that recovery is
 /// needed, which holds for as long as the volume is open for writing; an empty journal is quickly recovered.
 ///
-/// A cut at any point leaves a volume that recovers to the same.
+/// A cut at any point leaves a volume that recovers to the same. Nothing is written before `admit` has seen the volume as it
+/// will be, and the error that the last writer had met: what is refused afterwards should have been refused by it.
 ///
 /// # Errors
-/// As [`overlay`]; those of writing, and then the journal is as it was.
-pub(crate) fn write_home(fs: &Fs) -> Result<Replayed> {
+/// As [`overlay`]; what `admit` says; those of writing, and then the journal is as it was.
+pub(crate) fn write_home(
+    fs: &Fs,
+    admit: impl FnOnce(&Arc<Disk>, u32) -> Result<()>,
+) -> Result<Replayed> {
     let Some(Found { runs, replay }) = read(fs)? else {
         return Err(external());
     };
+    admit(&shown(fs, &replay)?, replay.recorded_errno)?;
     let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
     write_log_home(disk, block_bytes, blocks, &runs, &replay)?;
     if replay.recorded_errno != 0 {
@@ -86,9 +94,14 @@ pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
     let Some(Found { replay, .. }) = read(fs)? else {
         return Err(external());
     };
+    shown(fs, &replay)
+}
+
+/// The disk of `fs` with `replay` laid over.
+fn shown(fs: &Fs, replay: &Replay) -> Result<Arc<Disk>> {
     let device = OverlayDevice::new(
         Arc::clone(fs.disk.device()),
-        Arc::new(replay),
+        Arc::new(replay.clone()),
         fs.geo.block_bytes,
     )?;
     Ok(Arc::new(Disk::new(Arc::new(device))?))
@@ -121,6 +134,15 @@ pub(crate) fn log_runs(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
     Ok(Some(runs(fs, ino).map_err(|e| e.in_inode(ino))?))
 }
 
+/// Where the journal of a volume lies that is to be written: nowhere that something else is.
+pub(crate) fn log_runs_to_write(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
+    let runs = log_runs(fs)?;
+    if let Some(runs) = &runs {
+        place::check(fs, runs)?;
+    }
+    Ok(runs)
+}
+
 /// What the internal journal holds; `None` where there is none.
 fn read(fs: &Fs) -> Result<Option<Found>> {
     let Some(runs) = log_runs(fs)? else {
@@ -132,7 +154,15 @@ fn read(fs: &Fs) -> Result<Option<Found>> {
 
 /// Where the journal's blocks are.
 fn runs(fs: &Fs, ino: InodeNumber) -> Result<Vec<JournalRun>> {
-    let inode = fs.inode(ino)?;
+    let inode = match fs.inode(ino) {
+        Err(Error::Caller(Reason::NotFound)) => {
+            return Err(Error::corrupt("the journal's inode is not in use"));
+        }
+        inode => inode?,
+    };
+    if inode.file_type() != Some(FileType::Regular) {
+        return Err(Error::corrupt("the journal is not a regular file"));
+    }
     let blocks = inode.image().size_bytes(&fs.geo)? >> fs.geo.block_log;
     let blocks = u32::try_from(blocks)
         .ok()
