@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline_device::{DeviceKind, Limits, Op};
-use throughline_ext::{Compat, Fs, Incompat, LogInfo, RoCompat, StatFs, State, Superblock};
+use throughline_ext::{
+    Compat, Corrupt, Fs, Incompat, LogInfo, RoCompat, StatFs, State, Superblock,
+};
 
 use crate::cache::CacheState;
 use crate::error::Result;
@@ -38,6 +40,8 @@ pub struct VolumeInfo {
     pub journal: JournalState,
     /// What is known of a journal of its own.
     pub log: Option<LogInfo>,
+    /// What is wrong with a journal of its own that cannot be read.
+    pub log_damage: Option<Corrupt>,
     /// Errors recorded since the last check.
     pub error_count: u32,
     /// Why it can only be read although writing was asked; `None` otherwise.
@@ -134,6 +138,11 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
     let geometry = fs.geometry();
     let sb = fs.superblock();
     let space = fs.statfs()?;
+    let (log, log_damage) = match fs.log_info() {
+        Ok(log) => (log, None),
+        Err(throughline_ext::Error::Corrupt(damage)) => (None, Some(damage)),
+        Err(other) => return Err(other.into()),
+    };
     let mut features = geometry.compat.names();
     features.extend(geometry.incompat.names());
     features.extend(geometry.ro_compat.names());
@@ -149,7 +158,8 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
         clean: sb.state().contains(State::VALID) || !fs.is_read_only(),
         errors: sb.state().contains(State::ERROR),
         journal: journal_of(fs, &sb),
-        log: fs.log_info()?,
+        log,
+        log_damage,
         error_count: sb.s_error_count.get(),
         read_only_reason: fs.read_only_reason().map(str::to_owned),
         made: moment(sb.mkfs_time()),

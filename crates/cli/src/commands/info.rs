@@ -119,7 +119,8 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
 fn journal(info: &VolumeInfo) -> String {
     let state = info.journal.as_str();
     let Some(log) = &info.log else {
-        return state.to_owned();
+        let damage = info.log_damage.as_ref();
+        return damage.map_or_else(|| state.to_owned(), |damage| format!("{state}, {damage}"));
     };
     let mut text = format!("{state}, {}, transaction {}", human(log.bytes), log.tid);
     if let Some(used) = log.used_bytes {
@@ -262,6 +263,7 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
         "error_count": info.error_count,
         "journal": info.journal.as_str(),
         "journal_log": info.log.as_ref().map(log_value),
+        "journal_damage": info.log_damage.as_ref().map(ToString::to_string),
         "block_bytes": info.block_bytes,
         "blocks": info.blocks,
         "groups": info.groups,

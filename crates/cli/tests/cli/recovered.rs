@@ -142,4 +142,12 @@ fn what_info_tells_of_a_journal() {
         ])
         .contains("transaction")
     );
+    // A journal that is none keeps nobody from looking at the rest.
+    image.debugfs_write("sif <8> size 0");
+    let shown = ok(["info", image.path().to_str().unwrap()]);
+    assert!(
+        shown.contains("clean, corrupt") && shown.contains("Format:        ext4"),
+        "{shown}"
+    );
+    fails(["touch", &image.at("/f")], 1, "journal");
 }
