@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use throughline::FileType;
 use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
 
 use super::fsck::{Fsck, repairs};
 use super::history::{History, Lane};
 use super::names::{Id, Kind, Names};
 use super::recipes::Recipe;
-use super::tree::{self, Entry, Tree};
+use super::tree::{self, Entry, EntryKind, Tree};
 
 /// All that one state is judged by.
 pub struct Case<'a> {
@@ -17,6 +16,8 @@ pub struct Case<'a> {
     pub history: &'a History,
     /// The trees of each lane, by the number of operations.
     pub trees: &'a [Vec<Names>],
+    /// What was there before, and stays.
+    pub kept: &'a Tree,
     /// When the power went.
     pub at: usize,
 }
@@ -53,7 +54,7 @@ impl Case<'_> {
             .map_err(|what| format!("after our recovery: {what}"))?;
         let ours = tree::read(&recovered).map_err(|what| format!("after our recovery: {what}"))?;
         match tree::difference(&ours, &theirs) {
-            Some(what) => Err(format!("the recoveries differ: {what}")),
+            Some(what) => Err(format!("the recoveries differ, ours and e2fsck's: {what}")),
             None => Ok(Some(device)),
         }
     }
@@ -63,7 +64,22 @@ impl Case<'_> {
         for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
             self.some_prefix(lane, trees, tree)?;
         }
+        self.is_kept(tree)?;
         self.contents(tree, false)
+    }
+
+    /// What the workload never touched is as it was.
+    fn is_kept(&self, tree: &Tree) -> Result<(), String> {
+        let lanes = &self.history.lanes;
+        let others = tree
+            .iter()
+            .filter(|(path, _)| !lanes.iter().any(|lane| lane.owns(path)))
+            .map(|(path, entry)| (path.clone(), entry.clone()))
+            .collect();
+        match tree::difference(self.kept, &others) {
+            Some(what) => Err(format!("what nobody touched: before, and now: {what}")),
+            None => Ok(()),
+        }
     }
 
     /// The names of a lane are those after some number of its operations.
@@ -93,7 +109,7 @@ impl Case<'_> {
     /// Each file holds what it may.
     fn contents(&self, tree: &Tree, torn: bool) -> Result<(), String> {
         for (path, entry) in tree {
-            if entry.file_type != FileType::File {
+            if entry.kind != EntryKind::File || self.kept.contains_key(path) {
                 continue;
             }
             let mut lanes = self.history.lanes.iter();
@@ -116,6 +132,11 @@ impl Case<'_> {
         for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
             for id in lane.files.keys() {
                 self.still_there(lane, trees, *id, tree)?;
+            }
+        }
+        for (path, entry) in self.kept {
+            if tree.get(path) != Some(entry) {
+                return Err(format!("{path}, which nobody touched, is not as it was"));
             }
         }
         self.contents(tree, true)
@@ -144,10 +165,10 @@ impl Case<'_> {
 }
 
 fn kind_of(entry: &Entry) -> Kind {
-    match entry.file_type {
-        FileType::Directory => Kind::Dir,
-        FileType::Symlink => Kind::Symlink(String::from_utf8_lossy(&entry.content).into_owned()),
-        _ => Kind::File,
+    match entry.kind {
+        EntryKind::Dir => Kind::Dir,
+        EntryKind::Symlink => Kind::Symlink(String::from_utf8_lossy(&entry.content).into_owned()),
+        EntryKind::File => Kind::File,
     }
 }
 

@@ -6,7 +6,7 @@ use throughline::Planted;
 use super::judge_all;
 use super::oracle::image::tools;
 use super::recipes::Recipe;
-use super::run::{self, Script};
+use super::run::{self, Script, Start};
 use super::scripts;
 
 /// States in which each bug must be found.
@@ -15,7 +15,7 @@ const FEW: usize = 60;
 /// How many states it took to find a bug; nothing if all of them passed.
 fn found(name: &str, script: Script<'_>, seed: u64, bug: Option<Planted>) -> Option<usize> {
     let recipe = Recipe::named(name);
-    let played = run::play(recipe, seed, &run::options(seed), &[script], bug).unwrap();
+    let played = run::play(recipe, Start::of(recipe), seed, &[script], bug).unwrap();
     let failure = judge_all(&played, FEW, seed, false).err()?;
     println!(
         "{bug:?} on {name}, seed {seed}, in state {}: {}",

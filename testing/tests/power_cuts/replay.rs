@@ -10,12 +10,14 @@ use super::fsck::Fsck;
 use super::history::History;
 use super::judge::Case;
 use super::recipes::Recipe;
+use super::tree::Tree;
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
     recipe: String,
     at: usize,
     history: History,
+    kept: Tree,
 }
 
 /// Puts what `case` judges into a new folder, with the events that led there, and says how to judge it again.
@@ -24,6 +26,7 @@ pub fn keep(case: &Case<'_>, state: &Image, events: &str) -> String {
         recipe: case.recipe.name.into(),
         at: case.at,
         history: case.history.clone(),
+        kept: case.kept.clone(),
     };
     let written = (|| -> std::io::Result<PathBuf> {
         let folder = tempfile::Builder::new()
@@ -56,6 +59,7 @@ pub fn again(folder: &Path) -> Result<(), String> {
         recipe: Recipe::named(&kept.recipe),
         history: &kept.history,
         trees: &trees,
+        kept: &kept.kept,
         at: kept.at,
     };
     case.judge(&state, &mut Fsck::new()).map(drop)

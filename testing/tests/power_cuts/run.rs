@@ -4,24 +4,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::{DirtyLimits, OpenOptions, Planted, Volume};
-use throughline_testing::{PowerDevice, Record};
+use throughline_testing::{Image, PowerDevice, Record};
 
 use super::actor::Actor;
 use super::history::History;
 use super::names::Span;
 use super::random::Player;
 use super::recipes::Recipe;
-use super::tree;
+use super::tree::{self, Tree};
 
 /// The primary superblock, which does not tear: with `metadata_csum` nobody, the kernel and `e2fsck -p` included, finds the
 /// journal of a volume without it.
 pub const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+
+/// A volume before a workload.
+pub struct Start {
+    pub image: Image,
+    /// What is on it, and stays as it is.
+    pub kept: Tree,
+    /// The number of the first actor: none that was used on it before.
+    pub first: u32,
+}
+
+impl Start {
+    /// An empty volume.
+    pub fn of(recipe: &Recipe) -> Start {
+        Start {
+            image: recipe.image(),
+            kept: Tree::new(),
+            first: 0,
+        }
+    }
+}
 
 /// A workload that has ended.
 pub struct Played {
     pub recipe: &'static Recipe,
     pub record: Record,
     pub history: History,
+    /// What was there before, and stays.
+    pub kept: Tree,
 }
 
 /// What one actor does.
@@ -46,13 +68,13 @@ pub fn options(seed: u64) -> OpenOptions {
 /// If anything fails: nothing has a reason to.
 pub fn play(
     recipe: &'static Recipe,
+    start: Start,
     seed: u64,
-    options: &OpenOptions,
     scripts: &[Script<'_>],
     bug: Option<Planted>,
 ) -> Result<Played, String> {
-    let device = Arc::new(PowerDevice::new(recipe.image(), seed));
-    let volume = options.open_device(Arc::clone(&device) as _);
+    let device = Arc::new(PowerDevice::new(start.image, seed));
+    let volume = options(seed).open_device(Arc::clone(&device) as _);
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     if let Some(bug) = bug {
         volume.plant(bug);
@@ -60,10 +82,8 @@ pub fn play(
     let mut history = History::default();
     std::thread::scope(|scope| -> Result<(), String> {
         let act =
-            |number: usize, script: Script<'_>| act(&volume, &device, number, script, recipe, seed);
-        let actors: Vec<_> = scripts
-            .iter()
-            .enumerate()
+            |number: u32, script: Script<'_>| act(&volume, &device, number, script, recipe, seed);
+        let actors: Vec<_> = std::iter::zip(start.first.., scripts)
             .map(|(number, script)| scope.spawn(move || act(number, *script)))
             .collect();
         for actor in actors {
@@ -85,19 +105,20 @@ pub fn play(
         recipe,
         record: device.record().with_whole(SUPERBLOCK),
         history,
+        kept: start.kept,
     })
 }
 
 fn act(
     volume: &Volume,
     device: &PowerDevice,
-    number: usize,
+    number: u32,
     script: Script<'_>,
     recipe: &'static Recipe,
     seed: u64,
 ) -> Result<History, String> {
-    let mut actor = Actor::new(volume, device, number as u32);
-    let mut player = Player::new(&mut actor, seed ^ (number as u64) << 32, recipe);
+    let mut actor = Actor::new(volume, device, number);
+    let mut player = Player::new(&mut actor, seed ^ u64::from(number) << 32, recipe);
     let done = script(&mut player);
     done.map_err(|error| {
         let last = actor.lane.names.0.last();

@@ -3,16 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use throughline::{FileType, OpenOptions, Volume};
 use throughline_testing::{Image, PowerDevice};
 
 use super::names::Id;
 
+/// What a name stands for; no workload makes anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    File,
+    Dir,
+    Symlink,
+}
+
 /// One name, and what it stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub ino: u64,
-    pub file_type: FileType,
+    pub kind: EntryKind,
     pub id: Id,
     pub mode: u32,
     pub links: u32,
@@ -70,7 +79,11 @@ fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> 
         };
         let entry = Entry {
             ino: about.ino(),
-            file_type: about.file_type(),
+            kind: match about.file_type() {
+                FileType::Directory => EntryKind::Dir,
+                FileType::Symlink => EntryKind::Symlink,
+                _ => EntryKind::File,
+            },
             id: about.uid(),
             mode: about.mode(),
             links: about.links(),
@@ -93,7 +106,7 @@ pub fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
             format!(
                 "inode {} {:?} id {} mode {:o} links {} size {} {:?}",
                 e.ino,
-                e.file_type,
+                e.kind,
                 e.id,
                 e.mode,
                 e.links,
