@@ -25,7 +25,6 @@ impl Mount {
     /// # Errors
     /// What `mount` says where it cannot: no root, no loop devices, a feature or block size the kernel does not know.
     pub fn new(image: &Path, writable: bool) -> Result<Mount, String> {
-        let point = tempfile::tempdir().map_err(|e| e.to_string())?;
         let mut options = String::from(if writable { "loop,rw" } else { "loop,ro" });
         if writable && feature(image, INCOMPAT_AT, INLINE_DATA) {
             // Kernels (6.18 among them) can stop for ever in a commit that meets a file whose delayed write has not
@@ -35,8 +34,17 @@ impl Mount {
                 options.push_str(",data=writeback");
             }
         }
+        Mount::with_options(image, &options)
+    }
+
+    /// Mounts an image with options of `mount -o`, `loop` among them.
+    ///
+    /// # Errors
+    /// As [`Mount::new`].
+    pub fn with_options(image: &Path, options: &str) -> Result<Mount, String> {
+        let point = tempfile::tempdir().map_err(|e| e.to_string())?;
         let output = run(Command::new("mount")
-            .args(["-t", "ext4", "-o", &options])
+            .args(["-t", "ext4", "-o", options])
             .arg(image)
             .arg(point.path()))
         .map_err(|e| e.to_string())?;

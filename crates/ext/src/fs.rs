@@ -364,6 +364,12 @@ impl Fs {
         result
     }
 
+    /// Ends the volume as it is, nothing marked.
+    pub(crate) fn abandon(self) {
+        self.life.closed.store(true, Ordering::Release);
+        self.cache.close();
+    }
+
     fn finish(&self) -> Result<()> {
         if self.access != Access::Write {
             return Ok(());

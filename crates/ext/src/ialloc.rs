@@ -168,10 +168,47 @@ impl Fs {
     /// # Errors
     /// `Corrupt` for a number that does not exist, or a damaged bitmap; those of the device.
     pub(crate) fn is_inode_used(&self, ino: InodeNumber) -> Result<bool> {
-        let Some((group, index)) = self.geo.inode_place(ino) else {
-            return Err(Error::corrupt("an inode that does not exist").in_inode(ino));
-        };
+        let (group, index) = self.number_place(ino)?;
         self.is_bit_set(group, index).map_err(|e| e.in_inode(ino))
+    }
+
+    /// Takes a number that is free (3 credits): recovery knows which it was.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that is in use; those of the journal.
+    pub(crate) fn take_number(
+        &self,
+        h: &mut Handle<'_>,
+        ino: InodeNumber,
+        is_dir: bool,
+    ) -> Result<()> {
+        let place = self.number_place(ino)?;
+        self.take_this_inode(h, place, is_dir)
+            .map_err(|e| e.in_inode(ino))?;
+        self.ialloc.free.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a number back (2 credits); the inode stays as it is.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that is free; those of the journal.
+    pub(crate) fn give_number(
+        &self,
+        h: &mut Handle<'_>,
+        ino: InodeNumber,
+        was_dir: bool,
+    ) -> Result<()> {
+        let (group, index) = self.number_place(ino)?;
+        self.put_inode_in(h, group, index, was_dir)
+            .map_err(|e| e.in_inode(ino))?;
+        self.ialloc.free.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn number_place(&self, ino: InodeNumber) -> Result<(GroupNumber, u32)> {
+        let place = self.geo.inode_place(ino);
+        place.ok_or_else(|| Error::corrupt("an inode that does not exist").in_inode(ino))
     }
 
     /// Takes the lowest free inode of the best group that has one.

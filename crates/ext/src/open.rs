@@ -12,6 +12,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
@@ -225,6 +226,31 @@ impl Fs {
     /// The volume without regard to its journal: to find and to recover that.
     fn for_reading(disk: &Arc<Disk>, found: Primary, options: &OpenOptions) -> Result<Self> {
         Self::assemble(Arc::clone(disk), found, Access::Read, options, None)
+    }
+
+    /// Opens a volume that somebody else has open, on a device that nobody else sees, to be changed by up to `most_bytes`
+    /// of metadata and then [abandoned](Fs::abandon). Nothing is marked, nothing recovered.
+    ///
+    /// # Errors
+    /// As [`Fs::open`].
+    pub(crate) fn open_in_memory(disk: Arc<Disk>, most_bytes: usize) -> Result<Self> {
+        let sb = primary::read(&disk)?;
+        if let Gate::Read(why) | Gate::Refuse(why) = gate(&sb) {
+            let text = format!("replaying fast commits: {why}");
+            return Err(Error::Unsupported(text));
+        }
+        let found = Primary::check(&disk, sb)?;
+        let options = OpenOptions {
+            write: true,
+            use_reserved: Some(true),
+            metadata_cache_bytes: most_bytes.saturating_mul(2),
+            // Nothing is committed by age: all of it is one transaction.
+            commit_interval: Duration::from_secs(24 * 3600),
+            ..OpenOptions::default()
+        };
+        let fs = Self::assemble(disk, found, Access::Write, &options, None)?;
+        fs.recount()?;
+        Ok(fs)
     }
 
     fn assemble(

@@ -18,6 +18,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -216,6 +217,31 @@ fn recover_all(fs: &Fs) -> Result<OrphansSettled> {
         }
     }
     Ok(settled)
+}
+
+/// The orphans that the disk has, for a volume that was opened without looking at them. They stay as they are; new ones go
+/// before them.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn recorded(fs: &Fs) -> Result<HashSet<InodeNumber>> {
+    let sb = fs.superblock();
+    let mut all = HashSet::new();
+    let mut ino = InodeNumber(sb.s_last_orphan.get());
+    **fs.orphans.list() = List::starting_at(ino.0);
+    while ino != InodeNumber::NONE {
+        if !all.insert(ino) {
+            return Err(Error::corrupt("the orphan list runs in a circle").in_inode(ino));
+        }
+        ino = InodeNumber(orphan_inode(fs, ino)?.raw.read().dtime());
+    }
+    if sb.compat().contains(Compat::ORPHAN_FILE)
+        && sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
+    {
+        let found = OrphanFile::open(fs)?.found(fs)?;
+        all.extend(found.into_iter().map(|(_, ino)| ino));
+    }
+    Ok(all)
 }
 
 fn recover_list(fs: &Fs, settled: &mut OrphansSettled) -> Result<()> {

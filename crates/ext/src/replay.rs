@@ -1,9 +1,16 @@
 //! What an internal journal holds that is not home yet.
 //!
+//! ```text
+//!   log ─► blocks ──────────────────────────┬─► to read: laid over the device
+//!       └► fast commits ─► applied in memory ┘   to write: home; first the log's, then, as one transaction more in it,
+//!                          (fast_commit/)                  what came of the fast commits; then the journal is emptied
+//! ```
+//!
 //! A volume that was not unmounted is read as it will be after the replay, through an overlay that writes nothing. Before
 //! it is written, the replay is: [`write_home`]. A volume whose superblock says nothing of a recovery, while its journal
 //! holds transactions, would lose our changes to them, and is not written: [`check_empty`].
 
+mod fast_commit;
 mod place;
 
 use std::sync::Arc;
@@ -15,7 +22,7 @@ use throughline_extfmt::superblock::State;
 use throughline_extfmt::{FileBlock, InodeNumber};
 use throughline_journal::OverlayDevice;
 use throughline_journal::recovery::{
-    JournalRun, MAX_JOURNAL_BLOCKS, Replay, recover, reset, write_home as write_log_home,
+    JournalRun, MAX_JOURNAL_BLOCKS, Replay, append, recover, reset, write_home as write_log_home,
 };
 
 use crate::error::{Error, Reason, Result};
@@ -37,6 +44,8 @@ pub struct Replayed {
     pub blocks: u64,
     /// Copies that a revoke took out again.
     pub revoked: u64,
+    /// Fast commits on top of them.
+    pub fast_commits: u32,
     /// Why the log ended in a torn transaction, if it did.
     pub torn: Option<String>,
     /// The error that the last writer had met, a positive errno; 0 for none. The volume is marked as damaged then.
@@ -49,6 +58,7 @@ impl Replayed {
             transactions: replay.transactions,
             blocks: replay.blocks().len() as u64,
             revoked: replay.revoked,
+            fast_commits: u32::try_from(replay.fast_commits.len()).unwrap_or(u32::MAX),
             torn: replay.torn.clone(),
             recorded_errno: replay.recorded_errno,
         }
@@ -73,11 +83,25 @@ pub(crate) fn write_home(
     };
     admit(&shown(fs, &replay)?, replay.recorded_errno)?;
     let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
+    // First, so that nothing is written where they cannot be applied.
+    let applied = apply_fast_commits(fs, &replay)?;
     write_log_home(disk, block_bytes, blocks, &runs, &replay)?;
+    let mut last = replay.clone();
+    if let Some(applied) = applied {
+        last = append(
+            disk,
+            block_bytes,
+            blocks,
+            &runs,
+            &replay,
+            &applied.written(),
+        )?;
+        write_log_home(disk, block_bytes, blocks, &runs, &last)?;
+    }
     if replay.recorded_errno != 0 {
         primary::edit(disk, |sb| sb.set_state(sb.state() | State::ERROR))?;
     }
-    reset(disk, block_bytes, blocks, &runs, &replay)?;
+    reset(disk, block_bytes, blocks, &runs, &last)?;
     Ok(Replayed::of(&replay))
 }
 
@@ -94,10 +118,13 @@ pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
     let Some(Found { replay, .. }) = read(fs)? else {
         return Err(external());
     };
-    shown(fs, &replay)
+    match apply_fast_commits(fs, &replay)? {
+        Some(applied) => Ok(Arc::new(Disk::new(Arc::new(applied.read_only()))?)),
+        None => shown(fs, &replay),
+    }
 }
 
-/// The disk of `fs` with `replay` laid over.
+/// The disk of `fs` with the log of `replay` laid over.
 fn shown(fs: &Fs, replay: &Replay) -> Result<Arc<Disk>> {
     let device = OverlayDevice::new(
         Arc::clone(fs.disk.device()),
@@ -105,6 +132,28 @@ fn shown(fs: &Fs, replay: &Replay) -> Result<Arc<Disk>> {
         fs.geo.block_bytes,
     )?;
     Ok(Arc::new(Disk::new(Arc::new(device))?))
+}
+
+/// The most that fast commits may change, in bytes of metadata.
+const MOST_APPLIED_BYTES: usize = 128 << 20;
+
+/// The device with the whole of `replay` laid over, fast commits applied in memory; `None` where there are none.
+fn apply_fast_commits(fs: &Fs, replay: &Replay) -> Result<Option<Arc<OverlayDevice>>> {
+    if replay.fast_commits.is_empty() {
+        return Ok(None);
+    }
+    let device = Arc::new(OverlayDevice::with_room(
+        Arc::clone(fs.disk.device()),
+        Arc::new(replay.clone()),
+        fs.geo.block_bytes,
+        MOST_APPLIED_BYTES / fs.geo.block_bytes as usize,
+    )?);
+    let disk = Arc::new(Disk::new(Arc::clone(&device) as _)?);
+    let volume = Fs::open_in_memory(disk, MOST_APPLIED_BYTES)?;
+    let applied = fast_commit::apply(&volume, &replay.fast_commits);
+    volume.abandon();
+    applied?;
+    Ok(Some(device))
 }
 
 /// Refuses to write a volume whose journal holds transactions.

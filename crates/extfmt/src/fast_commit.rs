@@ -1,14 +1,17 @@
 //! The area of fast commits at the end of the journal: a stream of tags, little-endian.
 //!
-//! A fast commit starts with a head (or an "add range" after a full commit), ends with a tail
-//! that holds a crc32c of everything since the last tail, and is padded to the block.
+//! The first fast commit after a full one starts with a head. Each ends with a tail that reaches to the end of its block
+//! and holds a crc32c, started with 0, of every tag since the last tail, padding too, and of itself up to the sum.
 
 use std::mem::size_of;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::checksum::crc32c;
 use crate::error::ensure;
+use crate::extent::Extent;
+use crate::units::{FileBlock, InodeNumber};
 use crate::{Corrupt, Result};
 
 /// Features of fast commits that are understood (`fc_features` of the head).
@@ -140,6 +143,88 @@ pub struct Record<'a> {
     pub tag: Tag,
     /// Its value, at least as long as the tag's structure.
     pub value: &'a [u8],
+}
+
+/// What a tag says has changed since the last full commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The extent is mapped.
+    AddRange(InodeNumber, Extent),
+    /// So many blocks from there on are not mapped.
+    DelRange(InodeNumber, FileBlock, u32),
+    /// The first name of a new inode.
+    Create(Name),
+    /// One more name.
+    Link(Name),
+    /// A name less.
+    Unlink(Name),
+    /// The inode is these bytes: as many of the front of it as matter, at least 128. Of an inode with a mapping, the
+    /// mapping in them means nothing.
+    Inode(InodeNumber, Vec<u8>),
+}
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The directory.
+    pub parent: InodeNumber,
+    /// What the name means.
+    pub ino: InodeNumber,
+    /// 1 to 255 bytes.
+    pub name: Vec<u8>,
+}
+
+impl Record<'_> {
+    /// The change that the tag says; `None` for those that only give the stream its shape.
+    pub fn change(&self) -> Result<Option<Change>> {
+        let short = || Corrupt::new(format!("fast commit tag {:?} is cut short", self.tag));
+        let name = || {
+            let (entry, name) = DentryInfo::ref_from_prefix(self.value).map_err(|_| short())?;
+            ensure!(
+                (1..=255).contains(&name.len()),
+                "fast commit has a name of {} bytes",
+                name.len()
+            );
+            Ok(Name {
+                parent: InodeNumber(entry.fc_parent_ino.get()),
+                ino: InodeNumber(entry.fc_ino.get()),
+                name: name.to_vec(),
+            })
+        };
+        Ok(Some(match self.tag {
+            Tag::AddRange => {
+                let (range, _) = AddRange::ref_from_prefix(self.value).map_err(|_| short())?;
+                Change::AddRange(InodeNumber(range.fc_ino.get()), range.fc_ex.into())
+            }
+            Tag::DelRange => {
+                let (range, _) = DelRange::ref_from_prefix(self.value).map_err(|_| short())?;
+                let first = FileBlock(range.fc_lblk.get());
+                Change::DelRange(InodeNumber(range.fc_ino.get()), first, range.fc_len.get())
+            }
+            Tag::Create => Change::Create(name()?),
+            Tag::Link => Change::Link(name()?),
+            Tag::Unlink => Change::Unlink(name()?),
+            Tag::Inode => {
+                let (ino, inode) = self.value.split_first_chunk().ok_or_else(short)?;
+                ensure!(inode.len() >= 128, "fast commit has a part of an inode");
+                Change::Inode(InodeNumber(u32::from_le_bytes(*ino)), inode.to_vec())
+            }
+            Tag::Pad | Tag::Tail | Tag::Head => return Ok(None),
+        }))
+    }
+
+    /// The sum of a fast commit, continued over this tag of `block`; of a tail, over what of it is summed up.
+    pub fn sum(&self, sum: u32, block: &[u8]) -> u32 {
+        let len = match self.tag {
+            Tag::Tail => size_of::<U32>(),
+            _ => self.value.len(),
+        };
+        let end = self
+            .offset
+            .saturating_add(size_of::<TagHead>())
+            .saturating_add(len);
+        crc32c(sum, block.get(self.offset..end).unwrap_or_default())
+    }
 }
 
 /// The tags of one block of the area. A tag never crosses blocks. After an error it ends.

@@ -1,19 +1,28 @@
 //! A device as it will look after the journal's replay, without touching it.
 //!
+//! ```text
+//!   read:   the device below ◄─ laid over by: copies in the journal ◄─ laid over by: blocks written here
+//!   write:  into memory, where it was allowed
+//! ```
+//!
 //! Every read goes to the device below; where it covers blocks that the journal holds newer, their copies in the
-//! journal are read too and laid over. So every layer above, metadata and data alike, sees the replayed volume.
+//! journal are read too and laid over. So every layer above, metadata and data alike, sees the replayed volume. What
+//! fast commits say is applied on top by the file system, which writes it here: it stays in memory.
 //!
 //! Invariants:
-//! - Nothing is ever written: any request but a read is refused, but for a flush, which has nothing to do.
+//! - Nothing reaches the device below but reads.
 //! - A read that cannot be overlaid fails; it never shows the old content.
+//! - What is written takes no more memory than was allowed; a write that would is refused.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Completion, DeviceInfo, Op, Queue, Request};
 use throughline_extfmt::FsBlock;
-use throughline_extfmt::jbd2::JBD2_MAGIC;
+use throughline_extfmt::jbd2::unescape;
 
 use crate::error::Result;
 use crate::recovery::{Replay, ReplayBlock};
@@ -33,17 +42,37 @@ struct Overlay {
     journal: Disk,
     replay: Arc<Replay>,
     block_bytes: u32,
+    /// Whole blocks, by number.
+    written: RwLock<BTreeMap<u64, Box<[u8]>>>,
+    /// The most of them.
+    most_written: usize,
 }
 
 impl OverlayDevice {
-    /// `below` with `replay`, of a file system of blocks of `block_bytes`, laid over.
+    /// `below` with `replay`, of a file system of blocks of `block_bytes`, laid over, for reading only.
     ///
     /// # Errors
     /// What opening the device says.
     pub fn new(below: Arc<dyn BlockDevice>, replay: Arc<Replay>, block_bytes: u32) -> Result<Self> {
+        Self::with_room(below, replay, block_bytes, 0)
+    }
+
+    /// As [`OverlayDevice::new`], to be written too: what is written stays in memory, `most_written` blocks of it at most.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_room(
+        below: Arc<dyn BlockDevice>,
+        replay: Arc<Replay>,
+        block_bytes: u32,
+        most_written: usize,
+    ) -> Result<Self> {
         let journal = Disk::new(Arc::clone(&below))?;
         let mut info = below.info().clone();
-        info.read_only = true;
+        info.read_only = most_written == 0;
+        // What the device below may be good at does not reach it.
+        info.limits.discard = false;
+        info.limits.write_zeroes = false;
         Ok(Self {
             below,
             info,
@@ -51,8 +80,31 @@ impl OverlayDevice {
                 journal,
                 replay,
                 block_bytes,
+                written: RwLock::default(),
+                most_written,
             }),
         })
+    }
+
+    /// The same device, what was written included, for reading only.
+    #[must_use]
+    pub fn read_only(&self) -> Self {
+        let mut info = self.info.clone();
+        info.read_only = true;
+        Self {
+            below: Arc::clone(&self.below),
+            info,
+            overlay: Arc::clone(&self.overlay),
+        }
+    }
+
+    /// The blocks that were written, ascending, each with its content.
+    pub fn written(&self) -> Vec<(FsBlock, Box<[u8]>)> {
+        let written = self.overlay.written.read();
+        let blocks = written.iter();
+        blocks
+            .map(|(at, content)| (FsBlock(*at), content.clone()))
+            .collect()
     }
 }
 
@@ -70,6 +122,7 @@ impl BlockDevice for OverlayDevice {
         Ok(Box::new(OverlayQueue {
             below,
             overlay: Arc::clone(&self.overlay),
+            read_only: self.info.read_only,
             ready: Vec::new(),
         }))
     }
@@ -78,6 +131,7 @@ impl BlockDevice for OverlayDevice {
 struct OverlayQueue {
     below: Box<dyn Queue>,
     overlay: Arc<Overlay>,
+    read_only: bool,
     /// Answered without the device.
     ready: Vec<Completion>,
 }
@@ -87,6 +141,7 @@ impl Queue for OverlayQueue {
         let result = match request.op() {
             Op::Read => return self.below.submit(request),
             Op::Flush => Ok(()),
+            Op::Write if !self.read_only => self.overlay.write(&request),
             _ => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
                 "the journal is not replayed",
@@ -121,19 +176,66 @@ impl Queue for OverlayQueue {
 }
 
 impl Overlay {
-    /// Replaces what `request` read of blocks that have a newer copy.
+    /// Keeps what `request` writes.
+    fn write(&self, request: &Request) -> io::Result<()> {
+        let size = u64::from(self.block_bytes);
+        let (start, end) = (
+            request.offset_bytes(),
+            request.offset_bytes().saturating_add(request.len_bytes()),
+        );
+        for block in start / size..end.div_ceil(size) {
+            let home = block * size;
+            let (from, to) = (start.max(home), end.min(home + size));
+            let mut content = self.content(block, to - from < size)?;
+            let place = &mut content[(from - home) as usize..(to - home) as usize];
+            request.copy_out((from - start) as usize, place);
+            let mut written = self.written.write();
+            if written.len() >= self.most_written && !written.contains_key(&block) {
+                let text = "recovery changes more than there is room for in memory";
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+            }
+            written.insert(block, content);
+        }
+        Ok(())
+    }
+
+    /// A whole block as it is now, or zeroes if it is not `wanted`.
+    fn content(&self, block: u64, wanted: bool) -> io::Result<Box<[u8]>> {
+        let size = self.block_bytes as usize;
+        let mut content = vec![0; size].into_boxed_slice();
+        if !wanted {
+            return Ok(content);
+        }
+        if let Some(written) = self.written.read().get(&block) {
+            return Ok(written.clone());
+        }
+        let newer = self.replay.in_range(FsBlock(block), FsBlock(block + 1));
+        let from = newer.first().map_or(block, |newer| newer.copy.0);
+        self.journal
+            .read_at(from * size as u64, &mut content)
+            .map_err(io::Error::other)?;
+        if newer.first().is_some_and(|newer| newer.escaped) {
+            unescape(&mut content);
+        }
+        Ok(content)
+    }
+
+    /// Replaces what `request` read of blocks that have newer contents.
     fn lay_over(&self, request: &mut Request) -> io::Result<()> {
         let bytes = u64::from(self.block_bytes);
+        let first = request.offset_bytes() / bytes;
         let end = request
             .offset_bytes()
             .saturating_add(request.len_bytes())
             .div_ceil(bytes);
-        let newer = self
-            .replay
-            .in_range(FsBlock(request.offset_bytes() / bytes), FsBlock(end));
+        let newer = self.replay.in_range(FsBlock(first), FsBlock(end));
         newer
             .chunks(BATCH_BLOCKS)
-            .try_for_each(|batch| self.lay_batch(request, batch))
+            .try_for_each(|batch| self.lay_batch(request, batch))?;
+        for (block, content) in self.written.read().range(first..end) {
+            self.lay_block(request, *block, content);
+        }
+        Ok(())
     }
 
     fn lay_batch(&self, request: &mut Request, batch: &[ReplayBlock]) -> io::Result<()> {
@@ -150,15 +252,20 @@ impl Overlay {
             .map_err(io::Error::other)?;
         for (block, copy) in batch.iter().zip(copies.chunks_mut(size)) {
             if block.escaped {
-                copy[..4].copy_from_slice(&JBD2_MAGIC.to_be_bytes());
+                unescape(copy);
             }
-            let home = block.home.0 * size as u64;
-            let (from, skip) = match request.offset_bytes().checked_sub(home) {
-                Some(inside) => (inside as usize, 0),
-                None => (0, (home - request.offset_bytes()) as usize),
-            };
-            request.copy_in(skip, &copy[from..]);
+            self.lay_block(request, block.home.0, copy);
         }
         Ok(())
+    }
+
+    /// Puts the content of a block into what `request` read.
+    fn lay_block(&self, request: &mut Request, block: u64, content: &[u8]) {
+        let home = block * u64::from(self.block_bytes);
+        let (from, skip) = match request.offset_bytes().checked_sub(home) {
+            Some(inside) => (inside as usize, 0),
+            None => (0, (home - request.offset_bytes()) as usize),
+        };
+        request.copy_in(skip, &content[from..]);
     }
 }

@@ -129,6 +129,12 @@ impl Balloc {
         counts.put_by = counts.put_by.saturating_add(put_by.into());
     }
 
+    /// Claims begin that nothing was promised for.
+    pub(super) fn claimed(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.claimed = counts.claimed.saturating_add(blocks.into());
+    }
+
     pub(super) fn confirmed(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.claimed = counts.claimed.saturating_sub(blocks.into());

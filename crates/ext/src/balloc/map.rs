@@ -110,6 +110,18 @@ impl BlockMap {
         }
     }
 
+    /// Claims the first free run within `range`.
+    pub(crate) fn claim_first(&mut self, range: std::ops::Range<u32>) -> Option<FreeRun> {
+        let first = bitmap::find_clear(&self.used, range.clone())?;
+        let stop = bitmap::find_set(&self.used, first..range.end).unwrap_or(range.end);
+        let run = FreeRun {
+            first,
+            len: stop.saturating_sub(first),
+        };
+        self.claim(run);
+        Some(run)
+    }
+
     /// A claimed range goes back.
     pub(crate) fn release(&mut self, first: u32, len: u32) {
         self.claimed = self.claimed.saturating_sub(len);

@@ -21,6 +21,7 @@
 mod awaiting;
 mod change;
 mod counts;
+mod exact;
 mod map;
 mod search;
 mod table;

@@ -35,6 +35,7 @@ use crate::inode::Inode;
 
 pub(crate) use grow::INSERT_CREDITS;
 pub(crate) use htree::HashRules;
+pub(crate) use list::list;
 pub use list::{DirEntry, ReadDir};
 
 use block::Blocks;

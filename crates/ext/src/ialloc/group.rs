@@ -42,12 +42,41 @@ impl Fs {
                 "its descriptor says that an inode is free",
             ));
         };
-        let fresh_block = self.table_block_never_used(&desc, &bits, index)?;
+        self.use_index(h, (group, index), (&desc, &bits), is_dir)?;
+        hints.first_free = index.saturating_add(1);
+        Ok(Some(self.geo.inode_at(group, index)))
+    }
+
+    /// Takes that inode of a group, which is free.
+    pub(super) fn take_this_inode(
+        &self,
+        h: &mut Handle<'_>,
+        (group, index): (GroupNumber, u32),
+        is_dir: bool,
+    ) -> Result<()> {
+        let _hints = self.ialloc.lock(group);
+        let desc = self.group_desc(group)?;
+        let bits = self.inode_bits(group, &desc)?;
+        if bitmap::is_set(&bits, index) || desc.free_inodes() == 0 {
+            return Err(self.bad_inode_bitmap(group, &desc, "an inode to be taken is in use"));
+        }
+        self.use_index(h, (group, index), (&desc, &bits), is_dir)
+    }
+
+    /// A free inode is in use from now on. The group's lock is held.
+    fn use_index(
+        &self,
+        h: &mut Handle<'_>,
+        (group, index): (GroupNumber, u32),
+        (desc, bits): (&GroupDesc, &InodeBits),
+        is_dir: bool,
+    ) -> Result<()> {
+        let fresh_block = self.table_block_never_used(desc, bits, index)?;
         if fresh_block.is_none() {
             // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
-            self.read(self.inode_block(&desc, index))?;
+            self.read(self.inode_block(desc, index))?;
         }
-        let csum = self.change_inode_bits(h, &desc, &bits, |bits| bitmap::set(bits, index))?;
+        let csum = self.change_inode_bits(h, desc, bits, |bits| bitmap::set(bits, index))?;
         if let Some(block) = fresh_block {
             h.create(block, |_| ())?;
         }
@@ -65,9 +94,7 @@ impl Fs {
             if self.geo.has_group_csum() {
                 desc.set_itable_unused(desc.itable_unused().min(behind));
             }
-        })?;
-        hints.first_free = index.saturating_add(1);
-        Ok(Some(self.geo.inode_at(group, index)))
+        })
     }
 
     /// Gives an inode back.

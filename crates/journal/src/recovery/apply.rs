@@ -56,6 +56,15 @@ impl Log<'_> {
         })
     }
 
+    /// Lets the log start at block `start` of the journal with the transaction `sequence`, which is not there yet: it holds
+    /// nothing, and fast commits on top of that transaction still count. Durable when it returns.
+    pub(super) fn start_at(&self, start: u32, sequence: u32) -> Result<()> {
+        self.update_superblock(|sb| {
+            sb.s_start.set(start);
+            sb.s_sequence.set(sequence);
+        })
+    }
+
     /// Changes the journal's superblock, durably. What matters of it is in its first sector, so no cut tears it.
     fn update_superblock(&self, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
         let mut bytes = self.read(0, 1)?;

@@ -8,6 +8,7 @@
 //!       │ each committed transaction: its blocks enter the map, its revokes leave it
 //!       ▼
 //!  Replay: block of the file system ─► place of its newest committed copy in the journal
+//!          and the fast commits on top                         (fast_commit.rs)
 //! ```
 //!
 //! The scan, revoke and replay passes of jbd2 become one pass: a transaction's blocks enter the map at its commit,
@@ -25,6 +26,7 @@
 //! - No transaction changes the journal itself.
 //! - Every checksum the journal's features promise is verified, data blocks included.
 
+mod append;
 mod apply;
 mod fast_commit;
 mod log;
@@ -32,6 +34,7 @@ mod scan;
 
 use throughline_block::Disk;
 use throughline_extfmt::FsBlock;
+use throughline_extfmt::fast_commit::Change;
 
 use crate::error::Result;
 
@@ -71,10 +74,15 @@ pub struct Replay {
     pub revoked: u64,
     /// Sequence number of the transaction after the last committed one.
     pub next_sequence: u32,
+    /// Block of the journal behind the last committed transaction.
+    head: u32,
     /// Where and why the log ended in a torn transaction, if it did.
     pub torn: Option<String>,
     /// The error that the last writer left in the journal's superblock, a positive errno; 0 for none.
     pub recorded_errno: u32,
+    /// Fast commits on top of the last transaction, the oldest first: what each says has changed. They are for the file
+    /// system to apply, on top of the blocks.
+    pub fast_commits: Vec<Vec<Change>>,
 }
 
 impl Replay {
@@ -85,7 +93,7 @@ impl Replay {
 
     /// Whether nothing has to be replayed.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.blocks.is_empty() && self.fast_commits.is_empty()
     }
 
     /// The blocks whose homes are `first` up to, not including, `end`.
@@ -101,7 +109,7 @@ impl Replay {
 /// what has to be replayed. Reads the journal's superblock and the live part of the log, no more.
 ///
 /// # Errors
-/// [`crate::Error::Unsupported`] for features of the journal that are unknown and for fast commits;
+/// [`crate::Error::Unsupported`] for features of the journal, or of its fast commits, that are unknown;
 /// [`crate::Error::Corrupt`] for a damaged superblock or a damaged transaction that was committed; device errors.
 pub fn recover(
     disk: &Disk,
@@ -113,8 +121,8 @@ pub fn recover(
     if log.geometry.start.is_none() {
         return Ok(scan::nothing(&log));
     }
-    let replay = scan::scan(&log)?;
-    fast_commit::refuse_live(&log, replay.next_sequence)?;
+    let mut replay = scan::scan(&log)?;
+    replay.fast_commits = fast_commit::find(&log, replay.next_sequence)?;
     Ok(replay)
 }
 
@@ -131,6 +139,23 @@ pub fn write_home(
     replay: &Replay,
 ) -> Result<()> {
     log::Log::open(disk, block_bytes, fs_blocks, runs)?.write_home(replay)
+}
+
+/// Writes `blocks` of the file system, ascending and each once, as one transaction more into the log, which holds nothing
+/// but `replay`, and that is home ([`write_home`]). They are what the fast commits of `replay` come to: from the commit
+/// on those are of the past. Answers the replay of that transaction, to be written home and then [`reset`] with.
+///
+/// # Errors
+/// [`crate::Error::Unsupported`] for more blocks than the log has room for; as [`write_home`].
+pub fn append(
+    disk: &Disk,
+    block_bytes: u32,
+    fs_blocks: u64,
+    runs: &[JournalRun],
+    replay: &Replay,
+    blocks: &[(FsBlock, Box<[u8]>)],
+) -> Result<Replay> {
+    log::Log::open(disk, block_bytes, fs_blocks, runs)?.append(replay, blocks)
 }
 
 /// Empties a journal whose content, `replay`, is home: the log starts nowhere, the next transaction gets a number that no

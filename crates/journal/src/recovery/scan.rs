@@ -39,6 +39,7 @@ pub(crate) fn scan(log: &Log<'_>) -> Result<Replay> {
                 }
                 replay.transactions += 1;
                 replay.next_sequence = replay.next_sequence.wrapping_add(1);
+                replay.head = walk.at;
             }
             Outcome::End => break,
             Outcome::Bad(what) => {
@@ -56,6 +57,7 @@ pub(crate) fn scan(log: &Log<'_>) -> Result<Replay> {
 pub(crate) fn nothing(log: &Log<'_>) -> Replay {
     Replay {
         next_sequence: log.geometry.sequence,
+        head: log.geometry.start.unwrap_or(log.geometry.first),
         // Written as a negative number.
         recorded_errno: log.geometry.errno.unsigned_abs(),
         ..Replay::default()

@@ -37,7 +37,7 @@ impl Image {
     }
 
     /// What the overlay over `bytes` reads as.
-    fn overlaid(&self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn overlaid(&self, bytes: &[u8]) -> Vec<u8> {
         let (device, disk) = self.disk(bytes);
         let replay = Arc::new(self.recover(&disk).unwrap());
         let overlay = OverlayDevice::new(device, replay, self.block_bytes).unwrap();
@@ -58,7 +58,7 @@ impl Image {
     }
 }
 
-fn content(device: Arc<dyn BlockDevice>) -> Vec<u8> {
+pub(crate) fn content(device: Arc<dyn BlockDevice>) -> Vec<u8> {
     let mut bytes = vec![0; device.len_bytes() as usize];
     Disk::new(device).unwrap().read_at(0, &mut bytes).unwrap();
     bytes

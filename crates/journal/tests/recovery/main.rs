@@ -1,6 +1,7 @@
 //! Recovery against crashed journals that `debugfs` writes, with `e2fsck -E journal_only` on a copy as the judge:
 //! our overlay over the crashed image must read as the copy that `e2fsck` replayed.
 
+mod fast;
 mod home;
 
 use std::fmt::Write as _;
@@ -492,34 +493,5 @@ fn superblocks_that_make_no_sense_are_refused() {
             recover(&disk, 1024, 32768, runs),
             Err(Error::Corrupt { .. })
         ));
-    }
-}
-
-/// A fast commit on top of the recovered log is refused, one from before it is not.
-#[test]
-fn live_fast_commits_are_refused() {
-    if !tools() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let image = Image::make(dir.path(), 1024, "^metadata_csum,^64bit");
-    let mut random = Rng::with_seed(1);
-    transactions(&image, dir.path(), &mut random, "", 3);
-    let mut bytes = image.bytes();
-    let superblock = image.journal_offset(0);
-    bytes[superblock + 0x28..][..4].copy_from_slice(&0x21_u32.to_be_bytes()); // revoke, fast_commit
-    bytes[superblock + 0x54..][..4].copy_from_slice(&100_u32.to_be_bytes()); // blocks of the area
-    let next = image.recover(&image.disk(&bytes).1).unwrap().next_sequence;
-    for (sequence, live) in [(next, true), (next - 1, false), (next + 1, false)] {
-        let area = image.journal_offset(1024 - 100 + 1);
-        let mut head = vec![9, 0, 8, 0, 0, 0, 0, 0];
-        head.extend(sequence.to_le_bytes());
-        bytes[area..][..12].copy_from_slice(&head);
-        let result = image.recover(&image.disk(&bytes).1);
-        assert_eq!(
-            matches!(result, Err(Error::Unsupported(_))),
-            live,
-            "{result:?}"
-        );
     }
 }

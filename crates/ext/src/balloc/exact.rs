@@ -1,0 +1,41 @@
+//! Blocks that are wanted by their number: recovery knows which they were.
+
+use throughline_extfmt::FsBlock;
+
+use super::Run;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::handle::Handle;
+
+impl Fs {
+    /// Takes those of the blocks that are free ([`super::GROUP_CREDITS`] for each group), reserves or not. Answers them.
+    ///
+    /// # Errors
+    /// Those of the journal; `Corrupt`.
+    pub(crate) fn take_free(
+        &self,
+        h: &mut Handle<'_>,
+        start: FsBlock,
+        len: u64,
+    ) -> Result<Vec<Run>> {
+        let mut taken = Vec::new();
+        for (group, first, len) in self.by_group(start, len) {
+            let end = first.saturating_add(len);
+            let claim = || self.with_map(group, |map| map.claim_first(first..end));
+            while let Some(found) = claim()? {
+                self.balloc.claimed(found.len);
+                let group_start = self.geo.group_first_block(group).0;
+                let run = Run {
+                    start: FsBlock(group_start.saturating_add(found.first.into())),
+                    len: found.len,
+                };
+                if let Err(error) = self.confirm(h, run) {
+                    self.release(run);
+                    return Err(error);
+                }
+                taken.push(run);
+            }
+        }
+        Ok(taken)
+    }
+}

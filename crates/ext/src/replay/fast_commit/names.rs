@@ -1,0 +1,185 @@
+//! Names, and what directories count.
+
+use std::sync::Arc;
+
+use throughline_extfmt::InodeNumber;
+use throughline_extfmt::fast_commit::Name;
+use throughline_extfmt::inode::{FileType, Time};
+
+use super::{CREDITS, Replay};
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::{dir, namei};
+
+/// Names that one inode can have, and subdirectories that a directory can count.
+const MAX_LINKS: u32 = 65_000;
+
+impl Replay<'_> {
+    /// The first name of an inode; a new directory gets its first block.
+    pub(super) fn create(&mut self, name: &Name) -> Result<()> {
+        let (Some(parent), Some(inode)) = (self.directory(name.parent)?, self.find(name.ino)?)
+        else {
+            return Ok(());
+        };
+        if self.unfilled.remove(&inode.ino) {
+            let fs = self.fs;
+            fs.transact(CREDITS, |h| {
+                dir::init(fs, h, &inode, parent.ino)?;
+                fs.store(h, &inode)
+            })?;
+        }
+        self.add_name(&parent, &inode, &name.name).map(drop)
+    }
+
+    /// One more name for an inode.
+    pub(super) fn link(&mut self, name: &Name) -> Result<()> {
+        let (Some(parent), Some(inode)) = (self.directory(name.parent)?, self.find(name.ino)?)
+        else {
+            return Ok(());
+        };
+        if self.add_name(&parent, &inode, &name.name)? && !inode.is_dir() {
+            let links = inode.raw.read().links_count().saturating_add(1);
+            self.set_links(&inode, links)?;
+        }
+        Ok(())
+    }
+
+    /// A name less. The inode is freed with its last name.
+    pub(super) fn unlink(&mut self, name: &Name) -> Result<()> {
+        let Some(parent) = self.directory(name.parent)? else {
+            return Ok(());
+        };
+        let found = {
+            let _lock = parent.dir_exclusive();
+            let found = dir::lookup(self.fs, &parent, &name.name)?;
+            found.filter(|found| found.ino == name.ino)
+        };
+        let Some(found) = found else {
+            return Ok(());
+        };
+        let fs = self.fs;
+        let lock = parent.dir_exclusive();
+        fs.transact(CREDITS, |h| {
+            dir::remove(fs, h, &parent, &found)?;
+            fs.store(h, &parent)
+        })?;
+        drop(lock);
+        self.changed.insert(parent.ino);
+        let Some(inode) = self.find(name.ino)? else {
+            return Ok(());
+        };
+        if inode.is_dir() {
+            self.directories.insert(parent.ino);
+            if !self.unfilled.contains(&inode.ino) && !dir::is_empty(fs, &inode)? {
+                let what = "fast commit: a directory with names in it loses its own";
+                return Err(Error::corrupt(what).in_inode(inode.ino));
+            }
+            return self.free(&inode);
+        }
+        let links = inode.raw.read().links_count().saturating_sub(1);
+        if links == 0 {
+            return self.free(&inode);
+        }
+        self.set_links(&inode, links)
+    }
+
+    /// Enters a name; `false` if it was there.
+    fn add_name(&mut self, parent: &Arc<Inode>, inode: &Arc<Inode>, name: &[u8]) -> Result<bool> {
+        namei::check_new_name(name).map_err(|_| {
+            Error::corrupt("fast commit: a name that cannot be").in_inode(parent.ino)
+        })?;
+        let fs = self.fs;
+        let there = {
+            let _lock = parent.dir_exclusive();
+            dir::lookup(fs, parent, name)?
+        };
+        match there {
+            Some(found) if found.ino == inode.ino => return Ok(false),
+            Some(found) => self.unlink(&Name {
+                parent: parent.ino,
+                ino: found.ino,
+                name: name.to_vec(),
+            })?,
+            None => {}
+        }
+        let lock = parent.dir_exclusive();
+        fs.transact(CREDITS, |h| {
+            let room = dir::room(fs, parent, name)?;
+            dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())?;
+            // When that was is not logged: not before the inode changed for it.
+            let changed = inode.raw.read().time(Time::Change);
+            let mut raw = parent.raw.write();
+            for time in [Time::Modify, Time::Change] {
+                if let Some(changed) =
+                    changed.filter(|at| raw.time(time).is_none_or(|old| old < *at))
+                {
+                    raw.set_time(time, changed);
+                }
+            }
+            drop(raw);
+            fs.store(h, parent)
+        })?;
+        drop(lock);
+        self.changed.insert(parent.ino);
+        if inode.is_dir() {
+            self.directories.insert(parent.ino);
+        }
+        Ok(true)
+    }
+
+    /// A directory that is there.
+    fn directory(&self, ino: InodeNumber) -> Result<Option<Arc<Inode>>> {
+        let inode = self.find(ino)?;
+        Ok(inode.filter(|inode| inode.is_dir() && !self.unfilled.contains(&ino)))
+    }
+
+    fn set_links(&self, inode: &Inode, links: u16) -> Result<()> {
+        let fs = self.fs;
+        inode.raw.write().set_links_count(links);
+        fs.transact(CREDITS, |h| fs.store(h, inode))
+    }
+
+    /// Directories that got or lost one count their subdirectories anew: what is logged of them may be older or newer than
+    /// the names.
+    pub(super) fn count_subdirectories(&mut self) -> Result<()> {
+        for ino in std::mem::take(&mut self.directories) {
+            let Some(parent) = self.directory(ino)? else {
+                continue;
+            };
+            let links = self.subdirectories(&parent)?.saturating_add(2);
+            let was = parent.raw.read().links_count();
+            // 1: more than can be counted.
+            let links = if was == 1 || links >= MAX_LINKS {
+                1
+            } else {
+                links as u16
+            };
+            if links != was {
+                self.set_links(&parent, links)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn subdirectories(&self, parent: &Inode) -> Result<u32> {
+        let _lock = parent.dir_shared();
+        let (mut at, mut count) = (0, 0_u32);
+        loop {
+            let names = dir::list(self.fs, parent, at)?;
+            let Some(last) = names.last() else {
+                return Ok(count);
+            };
+            at = last.next;
+            for entry in names {
+                if matches!(entry.name.as_slice(), b"." | b"..") {
+                    continue;
+                }
+                let kind = match entry.file_type {
+                    Some(kind) => Some(kind),
+                    None => self.find(entry.ino)?.and_then(|inode| inode.kind),
+                };
+                count += u32::from(kind == Some(FileType::Directory));
+            }
+        }
+    }
+}

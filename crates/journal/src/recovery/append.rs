@@ -1,0 +1,155 @@
+//! One more transaction, appended to a log that was recovered: what the fast commits come to.
+//!
+//! ```text
+//!  all of the log home, flushed ─► superblock: the log starts at its end, with transaction n     (empty, the fast
+//!                                                                                         commits for n still count)
+//!  ─► descriptors and copies ─► flush ─► commit of n, FUA                       (now the fast commits are of before)
+//! ```
+//!
+//! So what they say goes home as a whole or not at all: a cut before the commit applies them again, one after it replays
+//! the transaction.
+
+use throughline_extfmt::FsBlock;
+use throughline_extfmt::checksum::crc32_be;
+use throughline_extfmt::jbd2::log::{Commit, DescriptorWriter};
+use throughline_extfmt::jbd2::{JournalCsum, escape};
+
+use super::log::Log;
+use super::{Replay, ReplayBlock};
+use crate::error::{Error, Result};
+
+/// Blocks in memory at once beside those that are appended, in bytes.
+const BATCH_BYTES: usize = 4 << 20;
+
+impl Log<'_> {
+    /// Appends `blocks`, ascending and each once, as the transaction after the last of `replay`, which is home. Answers the
+    /// replay of that transaction.
+    pub(super) fn append(
+        &self,
+        replay: &Replay,
+        blocks: &[(FsBlock, Box<[u8]>)],
+    ) -> Result<Replay> {
+        let descriptors = blocks.len().div_ceil(self.format.tags_per_block());
+        let needed = blocks.len().saturating_add(descriptors).saturating_add(1);
+        let room = (self.geometry.end - self.geometry.first) as usize;
+        if needed > room {
+            let text = format!(
+                "the fast commits change {} blocks, more than a transaction in a log of {room} can hold. \
+                 Mount the image with Linux, or run e2fsck, to replay them",
+                blocks.len()
+            );
+            return Err(Error::Unsupported(text));
+        }
+        let mut writer = Writer::new(self, replay);
+        self.start_at(writer.at, replay.next_sequence)?;
+        for tagged in blocks.chunks(self.format.tags_per_block()) {
+            writer.tagged(tagged)?;
+        }
+        writer.write_out()?;
+        self.disk.flush()?;
+        writer.commit()?;
+        Ok(Replay {
+            blocks: writer.placed,
+            transactions: 1,
+            next_sequence: writer.sequence.wrapping_add(1),
+            head: writer.at,
+            ..Replay::default()
+        })
+    }
+}
+
+/// Writes a transaction into the log.
+struct Writer<'l, 'a> {
+    log: &'l Log<'a>,
+    sequence: u32,
+    /// Block of the journal that is next.
+    at: u32,
+    /// To be written: where, and what.
+    waiting: Vec<(u64, Vec<u8>)>,
+    /// Of version 1.
+    sum: u32,
+    placed: Vec<ReplayBlock>,
+}
+
+impl<'l, 'a> Writer<'l, 'a> {
+    fn new(log: &'l Log<'a>, replay: &Replay) -> Self {
+        Self {
+            log,
+            sequence: replay.next_sequence,
+            at: replay.head,
+            waiting: Vec::new(),
+            sum: !0,
+            placed: Vec::new(),
+        }
+    }
+
+    /// A descriptor, and the copies of the blocks that it has the tags of.
+    fn tagged(&mut self, blocks: &[(FsBlock, Box<[u8]>)]) -> Result<()> {
+        let format = self.log.format;
+        let mut descriptor = vec![0; format.block_bytes as usize];
+        let mut tags = DescriptorWriter::new(&mut descriptor, &format, self.sequence);
+        let mut copies = Vec::with_capacity(blocks.len());
+        for (home, content) in blocks {
+            let mut copy = content.to_vec();
+            let escaped = escape(&mut copy);
+            let sum = format.data_checksum(self.sequence, &copy);
+            assert!(
+                tags.push(*home, escaped, sum),
+                "a descriptor has room for its tags"
+            );
+            copies.push((*home, escaped, copy));
+        }
+        tags.finish();
+        self.put(descriptor)?;
+        for (home, escaped, copy) in copies {
+            let copy = self.put(copy)?;
+            self.placed.push(ReplayBlock {
+                home,
+                copy,
+                escaped,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives a block the next place in the log.
+    fn put(&mut self, block: Vec<u8>) -> Result<FsBlock> {
+        if self.log.format.csum == JournalCsum::V1 {
+            self.sum = crc32_be(self.sum, &block);
+        }
+        let place = self.log.place(self.at);
+        self.at = self.log.next(self.at);
+        self.waiting.push((self.log.offset_of(place)?, block));
+        if self.waiting.len() * self.log.block_bytes() as usize >= BATCH_BYTES {
+            self.write_out()?;
+        }
+        Ok(place)
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        let pieces: Vec<(u64, &[u8])> = self
+            .waiting
+            .iter()
+            .map(|(offset, block)| (*offset, &block[..]))
+            .collect();
+        self.log.disk.write_batch(&pieces)?;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let format = self.log.format;
+        let mut block = vec![0; format.block_bytes as usize];
+        let since = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        let commit = Commit {
+            time: (since.as_secs(), since.subsec_nanos()),
+            crc32: (format.csum == JournalCsum::V1).then_some(self.sum),
+        };
+        format.write_commit(&mut block, self.sequence, &commit);
+        let offset = self.log.offset_of(self.log.place(self.at))?;
+        self.at = self.log.next(self.at);
+        Ok(self.log.disk.write_at(offset, &block, true)?)
+    }
+}

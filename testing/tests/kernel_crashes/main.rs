@@ -1,0 +1,291 @@
+//! Images that crashed under the kernel's own ext4: what we make of them is what `e2fsck` or the kernel makes of them.
+//!
+//! Two kinds of crashes. The volume is shut down beneath those who are busy on it, as by `FS_IOC_SHUTDOWN`: what the journal
+//! has not got by then is lost, a commit may be torn. And the image is copied while it is mounted and nobody does
+//! anything: what has not been written back is missing; a copy counts only if the image did not change meanwhile.
+//!
+//! Of each crashed image, one copy is recovered by us, for writing, after which `e2fsck -fn` finds nothing; one by the
+//! judge; and it is opened for reading, which leaves it as it is. All three hold the same tree. The judge is `e2fsck`;
+//! where there are fast commits, the kernel, whose they are: 1.47.0 of the other gives up at a number that is used again.
+
+mod tree;
+mod work;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use throughline_ext::{FileType, Recovery};
+use throughline_testing::Mount;
+
+use tree::{Tree, differences, open, tree};
+use work::Work;
+
+struct Recipe {
+    name: &'static str,
+    args: &'static [&'static str],
+    /// It has fast commits.
+    fast: bool,
+}
+
+const fn recipe(name: &'static str, args: &'static [&'static str], fast: bool) -> Recipe {
+    Recipe { name, args, fast }
+}
+
+const RECIPES: &[Recipe] = &[
+    recipe("ext3, 1k", &["-t", "ext3", "-b", "1024"], false),
+    recipe("ext3, 4k", &["-t", "ext3", "-b", "4096"], false),
+    recipe(
+        "ext4, 1k, no checksums, 32 bit",
+        &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^64bit"],
+        false,
+    ),
+    recipe(
+        "ext4, 1k, orphan file",
+        &["-t", "ext4", "-b", "1024", "-O", "orphan_file"],
+        false,
+    ),
+    recipe("ext4, 4k", &["-t", "ext4", "-b", "4096"], false),
+    recipe(
+        "fast commits, 1k",
+        &["-t", "ext4", "-b", "1024", "-O", "fast_commit"],
+        true,
+    ),
+    recipe(
+        "fast commits, 4k",
+        &["-t", "ext4", "-b", "4096", "-O", "fast_commit"],
+        true,
+    ),
+    recipe(
+        "fast commits, 4k, no checksums, orphan file",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "fast_commit,orphan_file,^metadata_csum",
+        ],
+        true,
+    ),
+];
+
+/// Whether everything is there; says so if not.
+fn can_run() -> bool {
+    let root = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
+    let tools = ["mke2fs", "e2fsck"]
+        .iter()
+        .all(|tool| run(Command::new(tool).arg("-V")).is_ok());
+    if !(root && tools) {
+        eprintln!("skipped: it takes root, loop devices, mke2fs and e2fsck");
+    }
+    root && tools
+}
+
+/// Runs a tool: whether it could be, its exit status and what it said.
+fn run(command: &mut Command) -> std::io::Result<(i32, String)> {
+    let path = format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let output = command.env("PATH", path).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    Ok((output.status.code().unwrap_or(-1), text))
+}
+
+/// A fresh image, mounted.
+fn mount(dir: &Path, recipe: &Recipe) -> Option<(PathBuf, Mount)> {
+    let image = dir.join("image");
+    let _ = std::fs::remove_file(&image);
+    let made = run(Command::new("mke2fs")
+        .args(["-q", "-F"])
+        .args(recipe.args)
+        .arg(&image)
+        .arg("48M"));
+    let (status, text) = made.expect("mke2fs runs");
+    if status != 0 {
+        eprintln!("skipped: {}: {text}", recipe.name);
+        return None;
+    }
+    // The kernel commits by itself too, but a test must not depend on when.
+    let mount = Mount::with_options(&image, "loop,rw,commit=300")
+        .map_err(|why| eprintln!("skipped: {}: {why}", recipe.name));
+    Some((image, mount.ok()?))
+}
+
+/// Copies of an image as it was at one moment while it was mounted; `None` if the kernel was writing all the time.
+fn copy_at_rest(image: &Path, to: &Path) -> Option<()> {
+    for _ in 0..20 {
+        std::fs::copy(image, to).expect("a copy");
+        if std::fs::read(image).expect("the image") == std::fs::read(to).expect("the copy") {
+            return Some(());
+        }
+    }
+    None
+}
+
+/// Shuts a volume down; `false`, and said, where that cannot be asked for.
+fn shut_down(mount: &Mount) -> bool {
+    let done = run(Command::new("xfs_io")
+        .args(["-x", "-c", "shutdown"])
+        .arg(mount.root()));
+    let done = done.is_ok_and(|(status, text)| status == 0 && text.is_empty());
+    if !done {
+        eprintln!("skipped: shutting the volume down, which takes xfs_io");
+    }
+    done
+}
+
+/// Crashes a volume a few times over.
+fn crashed(dir: &Path, recipe: &Recipe, seed: u64) -> Vec<PathBuf> {
+    let mut images = Vec::new();
+    let Some((image, mount)) = mount(dir, recipe) else {
+        return images;
+    };
+    let mut first = Work::new(mount.root(), seed, 'a', recipe.fast);
+    let mut second = Work::new(mount.root(), seed + 1000, 'b', recipe.fast);
+    for round in 0..2 {
+        first.run(80);
+        let copy = dir.join(format!("at-rest-{round}"));
+        match copy_at_rest(&image, &copy) {
+            Some(()) => images.push(copy),
+            None => eprintln!(
+                "skipped: a copy of {}, which was never at rest",
+                recipe.name
+            ),
+        }
+    }
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| first.run(400));
+        scope.spawn(|| second.run(400));
+        // At whatever moment that is.
+        std::thread::sleep(std::time::Duration::from_millis(
+            fastrand::Rng::with_seed(seed).u64(5..60),
+        ));
+        shut_down(&mount)
+    });
+    drop((first, second));
+    mount.close();
+    if done {
+        let copy = dir.join("shut-down");
+        std::fs::copy(&image, &copy).expect("a copy");
+        images.push(copy);
+    }
+    images
+}
+
+/// Recovers a copy by the judge; `None`, and said, where that gives up.
+fn judged(image: &Path, recipe: &Recipe) -> Option<Tree> {
+    let copy = image.with_extension("judged");
+    std::fs::copy(image, &copy).expect("a copy");
+    if recipe.fast {
+        // Its replay leaves some counts to e2fsck: the subdirectories of a directory, for one.
+        let mount = Mount::new(&copy, true).map_err(|why| {
+            eprintln!("no judge: the kernel does not replay its own fast commits: {why}");
+        });
+        mount.ok()?.close();
+    }
+    let (status, text) = run(Command::new("e2fsck").arg("-fy").arg(&copy)).expect("e2fsck");
+    assert!(status < 4, "{}: {text}", recipe.name);
+    let fs = open(&copy, false).expect("what was recovered opens");
+    Some(tree(&fs).expect("what was recovered reads"))
+}
+
+/// Recovers a copy by us; what that did.
+fn ours(image: &Path, what: &str) -> (Tree, Recovery) {
+    let copy = image.with_extension("ours");
+    std::fs::copy(image, &copy).expect("a copy");
+    let fs = open(&copy, true).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let recovery = fs.recovery().clone();
+    fs.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (status, text) = run(Command::new("e2fsck").arg("-fn").arg(&copy)).expect("e2fsck");
+    assert_eq!(status, 0, "{what}: {text}");
+    let fs = open(&copy, false).expect("what was recovered opens");
+    (tree(&fs).expect("what was recovered reads"), recovery)
+}
+
+/// Read as it will be after recovery.
+fn read_only(image: &Path, what: &str) -> Tree {
+    let before = std::fs::read(image).expect("the image");
+    let fs = open(image, false).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let tree = tree(&fs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    drop(fs);
+    assert!(
+        before == std::fs::read(image).expect("the image"),
+        "{what}: reading changed the image"
+    );
+    tree
+}
+
+/// Fast commits do not say when a directory changed; and the kernel's replay forgets to free some that were removed, which
+/// `e2fsck` then finds without a name.
+fn as_fast_commits_have_it(mut tree: Tree) -> Tree {
+    tree.retain(|name, _| !name.starts_with("/lost+found/"));
+    for entry in tree.values_mut() {
+        if entry.kind == FileType::Directory {
+            entry.changed = Default::default();
+        }
+    }
+    tree
+}
+
+/// Checks one; what our recovery did, and whether there was a judge.
+fn check(recipe: &Recipe, image: &Path, seed: u64) -> (Recovery, bool) {
+    let what = format!("{}, seed {seed}, {}", recipe.name, image.display());
+    let shown = read_only(image, &what);
+    let (recovered, recovery) = ours(image, &what);
+    assert!(
+        shown == recovered,
+        "{what}: read-only and recovered differ: {:#?}",
+        differences(&shown, &recovered)
+    );
+    let judged = judged(image, recipe).map(|theirs| {
+        let [ours, theirs] = [recovered, theirs].map(|tree| match recipe.fast {
+            true => as_fast_commits_have_it(tree),
+            false => tree,
+        });
+        assert!(
+            ours == theirs,
+            "{what}: ours and the judge's differ: {:#?}",
+            differences(&ours, &theirs)
+        );
+    });
+    (recovery, judged.is_some())
+}
+
+#[test]
+fn what_crashed_under_the_kernel_recovers_as_by_the_judge() {
+    if !can_run() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let seeds = if soak { 0..30 } else { 0..1 };
+    let (mut images, mut unjudged) = (0, 0);
+    let (mut transactions, mut fast_commits, mut orphans) = (0, 0, 0);
+    for seed in seeds {
+        for recipe in RECIPES {
+            for image in crashed(dir.path(), recipe, seed) {
+                let (recovery, judged) = check(recipe, &image, seed);
+                images += 1;
+                unjudged += u32::from(!judged);
+                let replayed = recovery.replayed.unwrap_or_default();
+                transactions += replayed.transactions;
+                fast_commits += replayed.fast_commits;
+                orphans += recovery.orphans.freed;
+            }
+        }
+    }
+    eprintln!(
+        "{images} images, {unjudged} of them without a judge: {transactions} transactions, \
+         {fast_commits} fast commits, {orphans} orphans"
+    );
+    if images > 0 {
+        assert!(
+            transactions > 20 && orphans > 0,
+            "hardly anything to recover"
+        );
+        assert!(fast_commits > 0, "no fast commits");
+        assert!(unjudged * 4 <= images, "hardly anybody to judge");
+    }
+}
