@@ -72,6 +72,15 @@ impl Dir {
         attributes.set(&self.held.volume, &self.held.inode)
     }
 
+    /// Returns when the names in it survive a crash, as they are now (`fsync` of a directory). The name of a new file needs
+    /// that not: [`Handle::sync`](crate::Handle::sync) of the file is enough.
+    ///
+    /// # Errors
+    /// What the device says, again at every call until it can be done.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.held.fs().sync_file(&self.held.inode)?)
+    }
+
     /// What a path stands for; symbolic links are followed.
     ///
     /// # Errors

@@ -338,3 +338,61 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
     assert_clean(&path);
     Ok(())
 }
+
+/// What an image holds while it is in use is what a crash of the machine leaves, as far as its device has been told.
+#[test]
+fn what_was_synced_is_there_after_a_crash() -> Result<()> {
+    for kind in [&["-t", "ext4"][..], &["-t", "ext3", "-b", "1024"]] {
+        let Some((dir, path)) = image(kind) else {
+            return Ok(());
+        };
+        let volume = OpenOptions::new().open(&path)?;
+        assert!(volume.recovery().is_empty() && volume.stopped().is_none());
+        volume.create_dir("/a", &Attributes::new())?;
+        let below = volume.create_dir("/a/b", &Attributes::new())?;
+        let file = below.create_new("file", &Attributes::new())?;
+        file.write_all_at(0, &[7; 10_000])?;
+        file.sync_data()?;
+        below.create_new("gone", &Attributes::new())?;
+        below.remove_file("gone")?;
+        below.create_new("named", &Attributes::new())?;
+        below.sync()?;
+        // Open, and without a name by then.
+        let orphan = below.create_new("orphan", &Attributes::new())?;
+        orphan.write_all_at(0, &[1; 5000])?;
+        below.remove_file("orphan")?;
+        orphan.sync()?;
+        let crashed = dir.path().join("crashed");
+        std::fs::copy(&path, &crashed).unwrap();
+        drop((file, below, orphan));
+        volume.close()?;
+        assert_clean(&path);
+
+        let look = |options: &mut OpenOptions| -> Result<()> {
+            let volume = options.open(&crashed)?;
+            let file = volume.open_file("/a/b/file")?;
+            let mut bytes = vec![0; 10_001];
+            assert_eq!(file.read_at(0, &mut bytes)?, 10_000);
+            assert!(bytes[..10_000].iter().all(|byte| *byte == 7));
+            assert_eq!(volume.metadata("/a/b/named")?.len(), 0);
+            for name in ["/a/b/gone", "/a/b/orphan"] {
+                assert_eq!(reason(volume.metadata(name)), Reason::NotFound);
+            }
+            drop(file);
+            volume.close()
+        };
+        let before = std::fs::read(&crashed).unwrap();
+        look(OpenOptions::new().read_only(true))?;
+        assert!(std::fs::read(&crashed).unwrap() == before);
+        let report = OpenOptions::new().recover(&crashed)?;
+        let log = report.done.replayed.expect("it was not closed");
+        assert!(log.transactions >= 3 && log.blocks > 0, "{log:?}");
+        assert_eq!(report.done.orphans.freed, 1);
+        assert!(report.clean && !report.errors);
+        assert_clean(&crashed);
+        look(&mut OpenOptions::new())?;
+        assert_clean(&crashed);
+        assert!(OpenOptions::new().recover(&crashed)?.done.is_empty());
+    }
+    Ok(())
+}
