@@ -1,6 +1,7 @@
 //! An actor: does things to a volume, and writes down what it did and what it was promised.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use throughline::{
     Attributes, Error, Fallocate, File, FileOptions, Reason, RenameMode, Result, Volume,
@@ -23,13 +24,19 @@ pub enum How {
     Synced,
 }
 
+/// Where actors leave a file for others to sync.
+pub type Board = Mutex<Vec<(Id, File)>>;
+
 /// A thread of work on a volume.
 pub struct Actor<'a> {
     pub volume: &'a Volume,
     device: &'a PowerDevice,
+    board: &'a Board,
     pub lane: Lane,
     /// Syncs of the whole volume.
     pub syncs: Vec<Span>,
+    /// Syncs of files of others.
+    pub others: Vec<(Id, Span)>,
     /// The names as they are now.
     pub names: Names,
     /// Files that are open, those without a name too.
@@ -42,7 +49,12 @@ pub struct Actor<'a> {
 }
 
 impl<'a> Actor<'a> {
-    pub fn new(volume: &'a Volume, device: &'a PowerDevice, number: u32) -> Actor<'a> {
+    pub fn new(
+        volume: &'a Volume,
+        device: &'a PowerDevice,
+        board: &'a Board,
+        number: u32,
+    ) -> Actor<'a> {
         let lane = Lane {
             number,
             ..Lane::default()
@@ -50,8 +62,10 @@ impl<'a> Actor<'a> {
         Actor {
             volume,
             device,
+            board,
             lane,
             syncs: Vec::new(),
+            others: Vec::new(),
             names: Names::new(),
             open: BTreeMap::new(),
             contents: BTreeMap::new(),
@@ -246,6 +260,28 @@ impl<'a> Actor<'a> {
         span.done = Some(self.device.mark());
         let history = self.lane.files.get_mut(&id).expect("it was made");
         history.syncs.push(span);
+        Ok(())
+    }
+
+    /// Leaves a file for others to sync.
+    pub fn post(&mut self, id: Id) -> Result<()> {
+        let file = self.open[&id].reopen(&FileOptions::new())?;
+        self.board.lock().unwrap().push((id, file));
+        Ok(())
+    }
+
+    /// Syncs the file that was left last, if there is one.
+    pub fn sync_posted(&mut self, data_only: bool) -> Result<()> {
+        let Some((id, file)) = self.board.lock().unwrap().pop() else {
+            return Ok(());
+        };
+        let mut span = self.begun();
+        match data_only {
+            true => file.sync_data()?,
+            false => file.sync_all()?,
+        }
+        span.done = Some(self.device.mark());
+        self.others.push((id, span));
         Ok(())
     }
 

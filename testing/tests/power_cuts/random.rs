@@ -181,7 +181,12 @@ impl<'a, 'v> Player<'a, 'v> {
 
     fn sync(&mut self) -> Result<()> {
         let id = self.any_open()?;
-        self.actor.sync(id, self.random.u8(..4) == 0)
+        let data_only = self.random.u8(..4) == 0;
+        match self.random.u8(..4) {
+            0 => self.actor.post(id),
+            1 => self.actor.sync_posted(data_only),
+            _ => self.actor.sync(id, data_only),
+        }
     }
 
     fn resize(&mut self) -> Result<()> {

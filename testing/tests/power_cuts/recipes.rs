@@ -87,6 +87,22 @@ pub const RECIPES: &[Recipe] = &[
         false,
         "-b 1024 -t ext4 -J size=1 -O ^extent,^64bit,metadata_csum",
     ),
+    Recipe {
+        extents: true,
+        ..plain(
+            "ext4 1k without a journal",
+            6,
+            "-b 1024 -t ext4 -O ^has_journal,^metadata_csum,uninit_bg -g 2048",
+        )
+    },
+    Recipe {
+        extents: true,
+        ..plain(
+            "ext4 4k without a journal",
+            8,
+            "-b 4096 -t ext4 -O ^has_journal",
+        )
+    },
     journaled(
         "ext4 1k inline_data",
         8,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline::{DirtyLimits, OpenOptions, Planted, Volume};
+use throughline::{DirtyLimits, OpenOptions, Planted};
 use throughline_testing::{Image, PowerDevice, Record};
 
-use super::actor::Actor;
+use super::actor::{Actor, Board};
 use super::history::History;
 use super::names::Span;
 use super::random::Player;
@@ -80,19 +80,31 @@ pub fn play(
         volume.plant(bug);
     }
     let mut history = History::default();
+    let mut others = Vec::new();
+    let board = Board::default();
     std::thread::scope(|scope| -> Result<(), String> {
-        let act =
-            |number: u32, script: Script<'_>| act(&volume, &device, number, script, recipe, seed);
+        let act = |number: u32, script: Script<'_>| {
+            let mut actor = Actor::new(&volume, &device, &board, number);
+            let done = act(&mut actor, script, recipe, seed);
+            done.map(|()| (actor.lane, actor.syncs, actor.others))
+        };
         let actors: Vec<_> = std::iter::zip(start.first.., scripts)
             .map(|(number, script)| scope.spawn(move || act(number, *script)))
             .collect();
         for actor in actors {
-            let done = actor.join().map_err(|_| "an actor panicked")??;
-            history.lanes.extend(done.lanes);
-            history.syncs.extend(done.syncs);
+            let (lane, whole, single) = actor.join().map_err(|_| "an actor panicked")??;
+            history.lanes.push(lane);
+            history.syncs.extend(whole);
+            others.extend(single);
         }
         Ok(())
     })?;
+    drop(board);
+    for (id, sync) in others {
+        let mut files = history.lanes.iter_mut().map(|lane| &mut lane.files);
+        let file = files.find_map(|files| files.get_mut(&id));
+        file.expect("a file of an actor").syncs.push(sync);
+    }
     let begun = device.mark();
     volume
         .close()
@@ -110,22 +122,16 @@ pub fn play(
 }
 
 fn act(
-    volume: &Volume,
-    device: &PowerDevice,
-    number: u32,
+    actor: &mut Actor<'_>,
     script: Script<'_>,
     recipe: &'static Recipe,
     seed: u64,
-) -> Result<History, String> {
-    let mut actor = Actor::new(volume, device, number);
-    let mut player = Player::new(&mut actor, seed ^ u64::from(number) << 32, recipe);
+) -> Result<(), String> {
+    let number = actor.lane.number;
+    let mut player = Player::new(actor, seed ^ u64::from(number) << 32, recipe);
     let done = script(&mut player);
     done.map_err(|error| {
         let last = actor.lane.names.0.last();
         format!("actor {number}: {error}; last name operation {last:?}")
-    })?;
-    Ok(History {
-        lanes: vec![actor.lane],
-        syncs: actor.syncs,
     })
 }

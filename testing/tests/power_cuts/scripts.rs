@@ -144,8 +144,11 @@ pub fn appending(player: &mut Player<'_, '_>) -> Result<()> {
     for round in 0..25 {
         let how = [How::Buffered, How::Direct, How::Synced][round % 3];
         actor.append(id, 512 * (round as u64 % 5 + 1), how)?;
-        if how != How::Synced {
-            actor.sync(id, round % 2 == 0)?;
+        match round % 5 {
+            0 => actor.post(id)?,
+            1 => actor.sync_posted(false)?,
+            _ if how != How::Synced => actor.sync(id, round % 2 == 0)?,
+            _ => {}
         }
     }
     Ok(())
