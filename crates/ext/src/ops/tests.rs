@@ -19,8 +19,16 @@ const OWNER: NewInode = NewInode {
     gid: 0,
 };
 
+/// A volume with few inodes, and few blocks that are left free.
+const FULL: &str = "full";
+
 /// What `mke2fs` is told. Small journals, so that they run full; small blocks, so that directories grow.
-const VOLUMES: [(&str, &[&str]); 6] = [
+const VOLUMES: [(&str, &[&str]); 7] = [
+    (
+        // Without extents nothing is kept for mappings.
+        FULL,
+        &["-t", "ext3", "-b", "1024", "-J", "size=1", "-N", "64"],
+    ),
     ("ext3", &["-t", "ext3", "-b", "1024", "-J", "size=1"]),
     ("ext4", &["-t", "ext4", "-b", "1024", "-J", "size=1"]),
     (
@@ -211,8 +219,28 @@ struct Past {
     trees: Vec<(Tree, String, usize)>,
 }
 
+/// Leaves so many blocks free.
+fn fill(fs: &Fs, left: u64) {
+    let root = fs.root().expect("a root");
+    let file = fs
+        .create(&root, b"fill", NewKind::File, OWNER)
+        .expect("made");
+    let block = u64::from(fs.geo.block_bytes);
+    let mut at = 0;
+    for len in [256 * block, block] {
+        let bytes = vec![1; len as usize];
+        while let Ok(done @ 1..) = fs.write_at(&file, at, &[IoSlice::new(&bytes)]) {
+            at += done as u64;
+        }
+    }
+    fs.truncate(&file, at - left * block).expect("truncated");
+    fs.sync().expect("synced");
+    let free = fs.statfs().expect("numbers").free_blocks;
+    assert!((left..left + 20).contains(&free), "{free} blocks are free");
+}
+
 /// A large file to truncate, then random operations, with commits at any time.
-fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
+fn work(medium: &Medium, full: bool, seed: u64, operations: usize) -> Past {
     let (device, fs) = power_on(medium);
     let fs = fs.expect("opens");
     let root = fs.root().expect("a root");
@@ -229,6 +257,13 @@ fn work(medium: &Medium, seed: u64, operations: usize) -> Past {
         for _ in 0..80 {
             worker.scatter().expect("written");
         }
+    }
+    if full {
+        // Nobody shortens those any more.
+        for file in worker.open.drain(..) {
+            fs.close_inode(&file).expect("closed");
+        }
+        fill(&fs, 0);
     }
     fs.sync().expect("synced");
     let mut trees = vec![(tree(&fs), "start".to_owned(), device.position())];
@@ -327,7 +362,14 @@ fn after_a_cut_every_operation_is_there_or_not() {
         let medium = Medium::read_file(image.path()).expect("the image");
         for round in 0..rounds {
             let seed = 0xA70 + (at + 100 * round) as u64;
-            let past = work(&medium, seed, operations);
+            let past = work(&medium, what == FULL, seed, operations);
+            let refused = |(_, told, _): &(Tree, String, usize)| told.contains("no space");
+            let refusals = past.trees.iter().filter(|past| refused(past)).count();
+            assert_eq!(
+                refusals > 4,
+                what == FULL,
+                "{what}: {refusals} without space"
+            );
             let mut states = past.record.states();
             for (number, cut) in cuts(&past, &mut Rng::new(seed)).into_iter().enumerate() {
                 let crashed = states.state(cut);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, orphan as format};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -60,7 +60,12 @@ impl OrphanFile {
     pub(super) fn open(fs: &Fs) -> Result<Self> {
         let ino = InodeNumber(fs.superblock.lock().s_orphan_file_inum.get());
         let corrupt = |what: String| Error::corrupt(what).in_inode(ino);
-        let file = fs.inode(ino).map_err(|e| e.in_inode(ino))?;
+        let file = match fs.inode(ino) {
+            Err(Error::Caller(Reason::NotFound)) => {
+                return Err(corrupt("the orphan file is a free inode".into()));
+            }
+            other => other.map_err(|e| e.in_inode(ino))?,
+        };
         let size = file.raw.read().size_bytes(&fs.geo)?;
         let count = size >> fs.geo.block_log;
         if count > MAX_BLOCKS {

@@ -465,3 +465,54 @@ fn a_clean_close_leaves_no_orphans() {
         );
     }
 }
+
+#[test]
+fn a_truncation_and_the_last_unlink_meet() {
+    for args in [
+        ["-t", "ext3", "-b", "1024"],
+        ["-O", "orphan_file", "-b", "1024"],
+    ] {
+        let Some(image) = Image::make("32M", &args) else {
+            return;
+        };
+        let fs = image.open();
+        let root = fs.root().expect("a root");
+        let before = fs.statfs().expect("numbers");
+        for round in 0..60 {
+            let file = make_scattered(&fs, "f", 40);
+            fs.open_inode(&file).expect("opened");
+            std::thread::scope(|scope| {
+                scope.spawn(|| fs.truncate(&file, 1_000 * (round % 3)).expect("truncated"));
+                scope.spawn(|| fs.unlink(&root, b"f").expect("unlinked"));
+            });
+            assert_ne!(**super::place(&file), Place::Nowhere, "round {round}");
+            fs.close_inode(&file).expect("closed");
+        }
+        let after = fs.statfs().expect("numbers");
+        assert_eq!(
+            (before.free_blocks, before.free_inodes),
+            (after.free_blocks, after.free_inodes)
+        );
+        fs.close().expect("closed");
+        image.check("truncated and unlinked");
+    }
+}
+
+#[test]
+fn an_orphan_file_that_is_none_is_refused() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
+    for (number, why) in [
+        (0, "does not exist"),
+        (600, "free inode"),
+        (1_000_000, "does not exist"),
+    ] {
+        let Some(image) = Image::make("32M", &args) else {
+            return;
+        };
+        image.edit_super(|sb| sb.s_orphan_file_inum.set(number));
+        match open_after_crash(&image) {
+            Err(Error::Corrupt(told)) => assert!(told.to_string().contains(why), "{told}"),
+            other => panic!("{number}: {:?}", other.map(drop)),
+        }
+    }
+}
