@@ -12,6 +12,8 @@
 
 mod fast_commit;
 mod place;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
