@@ -47,10 +47,7 @@ pub(crate) fn tree(fs: &Fs) -> throughline_ext::Result<Tree> {
     let mut tree = Tree::new();
     let mut waiting = vec![(String::from("/"), fs.root()?)];
     while let Some((path, inode)) = waiting.pop() {
-        let read = entry(fs, &inode).map_err(|e| {
-            eprintln!("at {path}");
-            e
-        })?;
+        let read = entry(fs, &inode).inspect_err(|_| eprintln!("at {path}"))?;
         tree.insert(path.clone(), read);
         if !inode.is_dir() {
             continue;

@@ -50,7 +50,7 @@ impl Work {
 
     fn path(&mut self) -> PathBuf {
         let number = self.random.u32(..12);
-        let long = if number % 3 == 0 {
+        let long = if number.is_multiple_of(3) {
             "-with-a-rather-long-name-so-that-directories-grow"
         } else {
             ""

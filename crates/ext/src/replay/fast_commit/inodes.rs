@@ -125,11 +125,8 @@ impl Replay<'_> {
             1
         };
         self.set_blocks(&mut image, attributes * u64::from(fs.geo.block_bytes / 512))?;
-        let dtime = match self.find_orphan(ino)? {
-            Some(next) => next,
-            None => 0,
-        };
-        image.set_dtime(dtime);
+        let next_orphan = self.find_orphan(ino)?.unwrap_or_default();
+        image.set_dtime(next_orphan);
         self.put(ino, image)
     }
 
