@@ -98,14 +98,21 @@ pub(crate) fn told(report: &RecoveryReport) -> String {
 pub(crate) fn parts(done: &throughline::Recovery) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(log) = &done.replayed {
-        parts.push(match log.transactions {
-            0 => "journal replayed: it was empty".into(),
+        let mut held = match log.transactions {
+            0 => "it was empty".into(),
             count => format!(
-                "journal replayed: {}, {}",
+                "{}, {}",
                 counted(count.into(), "transaction"),
                 counted(log.blocks, "block")
             ),
-        });
+        };
+        if log.fast_commits > 0 {
+            held = format!(
+                "{held}, {}",
+                counted(log.fast_commits.into(), "fast commit")
+            );
+        }
+        parts.push(format!("journal replayed: {held}"));
         if log.torn.is_some() {
             parts.push("a torn transaction at its end was dropped".into());
         }
@@ -139,6 +146,7 @@ fn value(image: &str, report: &RecoveryReport) -> Value {
             "transactions": log.transactions,
             "blocks": log.blocks,
             "revoked": log.revoked,
+            "fast_commits": log.fast_commits,
             "torn": log.torn,
             "recorded_errno": log.recorded_errno,
         })
