@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use throughline_block::{Disk, Pipeline, Stream};
+use throughline_block::{Disk, Stream};
 use throughline_device::{Op, Pages, Segment};
 
 use crate::cache::{Backing, DirtyRun};
@@ -35,7 +35,7 @@ trait Out {
     fn submit_open(&mut self);
 
     /// Bytes of `pages` for the device bytes from `offset` on.
-    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) -> Result<()>;
+    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>);
 }
 
 /// The flusher's stream, and the number under which the pieces come back.
@@ -46,24 +46,26 @@ impl Out for Numbered<'_> {
         self.0.submit_open();
     }
 
-    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) -> Result<()> {
+    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) {
         self.0.add(offset, pages, bytes, self.1);
-        Ok(())
     }
 }
 
-impl Out for Pipeline<'_, '_, '_> {
-    fn submit_open(&mut self) {
-        Pipeline::submit_open(self);
-    }
+/// Device offsets and what goes there, kept until all is claimed: a claim may make the device longer, which a pipeline
+/// that is open would not see.
+#[derive(Default)]
+struct Kept(Vec<(u64, Segment<'static>)>);
 
-    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) -> Result<()> {
+impl Out for Kept {
+    fn submit_open(&mut self) {}
+
+    fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>) {
         let shared = Segment::Shared {
             pages: Arc::clone(pages),
             from: bytes.start,
             len: bytes.len(),
         };
-        Ok(Pipeline::add(self, offset, shared)?)
+        self.0.push((offset, shared));
     }
 }
 
@@ -101,7 +103,13 @@ impl Run {
 
     /// As [`Run::send`], on a queue of this thread's; all of it has come back when this returns.
     pub(super) fn write(&mut self, disk: &Disk) {
-        let written: Result<()> = disk.pipeline(Op::Write, |out| self.try_send(disk, out));
+        let mut kept = Kept::default();
+        let written = self.try_send(disk, &mut kept).and_then(|()| {
+            disk.pipeline(Op::Write, |out| {
+                let mut pieces = kept.0.into_iter();
+                pieces.try_for_each(|(offset, piece)| Ok(out.add(offset, piece)?))
+            })
+        });
         self.pending = 0;
         self.error = written.err();
     }
@@ -141,7 +149,7 @@ impl Run {
                 let len = left.min((data_end - at) as usize);
                 let bytes = from.range.start + skip..from.range.start + skip + len;
                 let device_offset = claim.device_offset + (at - claim.file_offset);
-                out.add(device_offset, &from.pages, bytes)?;
+                out.add(device_offset, &from.pages, bytes);
                 self.pending += 1;
                 at += len as u64;
                 piece += usize::from(len == left);
