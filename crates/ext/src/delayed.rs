@@ -43,6 +43,9 @@ struct State {
     nodes: u64,
     /// Blocks of the mapping that were put by and are claimed now.
     lent: u64,
+    /// Blocks of the mapping that claims may need beyond what they were lent: they find them in `nodes` when they are
+    /// entered, so later claims leave as many there.
+    short: u64,
     /// Unwritten blocks that are to be converted.
     converts: u64,
     /// Tables that an indirect map will need.
@@ -58,6 +61,8 @@ pub(crate) struct Lent {
     pub(crate) units: u32,
     /// For tables.
     pub(crate) tables: u32,
+    /// Tables beyond these that may be needed, and stay put by for whoever is entered first.
+    pub(crate) short: u32,
 }
 
 /// What a range will need.
@@ -125,15 +130,15 @@ impl Delayed {
         }
     }
 
-    /// Takes room out for one claim: up to so many blocks of data and tables, as far as it was put by.
+    /// Takes room out for one claim: up to so many blocks of data and tables, as far as it was put by. Claims of a file are
+    /// entered in the order in which they were made.
     pub(crate) fn lend(&self, units: u32, tables: u32) -> Lent {
         let mut state = self.state.lock();
         let units = u64::from(units).min(state.units);
-        let tables = if units == 0 {
-            0
-        } else {
-            u64::from(tables).min(state.nodes)
-        };
+        let wanted = if units == 0 { 0 } else { u64::from(tables) };
+        let tables = wanted.min(state.nodes.saturating_sub(state.short));
+        let short = wanted - tables;
+        state.short += short;
         state.units -= units;
         state.claimed += units;
         state.nodes -= tables;
@@ -141,6 +146,7 @@ impl Delayed {
         Lent {
             units: units as u32,
             tables: tables as u32,
+            short: short as u32,
         }
     }
 
@@ -152,6 +158,7 @@ impl Delayed {
         state.units += units;
         state.lent = state.lent.saturating_sub(tables);
         state.nodes += tables;
+        state.short = state.short.saturating_sub(lent.short.into());
     }
 
     /// What was lent is the file's.
@@ -159,6 +166,7 @@ impl Delayed {
         let mut state = self.state.lock();
         state.claimed = state.claimed.saturating_sub(lent.units.into());
         state.lent = state.lent.saturating_sub(lent.tables.into());
+        state.short = state.short.saturating_sub(lent.short.into());
     }
 
     /// The tables that lead to a range of an indirect map are there.

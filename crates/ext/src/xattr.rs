@@ -4,6 +4,9 @@
 //! inodes of their own (counted too, `ea_inode`). Nothing here changes attributes; whatever else is done to an inode
 //! leaves them as they are.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use throughline_extfmt::checksum::{CRC32C_INIT, crc32c};

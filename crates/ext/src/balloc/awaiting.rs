@@ -31,7 +31,7 @@ use crate::handle::Handle;
 use crate::lock_order::{Held, Place, Rank, locked};
 
 /// Others may take what a commit made free, and free more. After so many times it is left at that.
-const TRIES: u32 = 3;
+const TRIES: u32 = 64;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -112,36 +112,42 @@ impl Fs {
         }
     }
 
-    /// Makes the freeing of all blocks, and inodes, that wait durable; `false` if none has waited since `before` was the
-    /// newest durable transaction.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    fn make_room(&self, before: Tid) -> Result<bool> {
-        let _nothing_held = Place::enter(Rank::Handle, 0);
-        let committed = self.journal.committed();
-        if self.balloc.blocks_awaiting() > 0 || self.ialloc.is_awaiting(committed) {
-            self.journal.commit()?;
-            return Ok(true);
-        }
-        // Somebody else's commit came after the search.
-        Ok(committed != before)
+    /// Whether freed blocks, or inodes, wait for their transaction.
+    fn is_room_awaited(&self) -> bool {
+        self.balloc.blocks_awaiting() > 0 || self.ialloc.is_awaiting(self.journal.committed())
     }
 
-    /// Runs an operation that needs blocks. Where it finds no space while freed blocks wait for their transaction, makes
-    /// that durable and runs it again: an operation that ends so has left nothing undone that would keep it from being run
+    /// Makes the freeing of all that waits durable; whether there is more that waits.
+    fn make_room(&self) -> Result<bool> {
+        let _nothing_held = Place::enter(Rank::Handle, 0);
+        self.journal.commit()?;
+        self.settle_freed();
+        Ok(self.is_room_awaited())
+    }
+
+    /// Runs an operation that needs blocks. Where it finds no space while some wait for their transaction, makes that
+    /// durable and runs it again: an operation that ends so has left nothing undone that would keep it from being run
     /// again. No handle is open, and no lock held behind those of files.
+    ///
+    /// There is no space, in the end, where none waited when the last attempt began: what it has freed itself, and what
+    /// others have meanwhile, who had it then, does not count.
     ///
     /// # Errors
     /// Those of `operation`; those of the journal.
     pub(crate) fn with_room<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        for _ in 1..TRIES {
-            let before = self.journal.committed();
-            match operation() {
-                Err(Error::Caller(Reason::NoSpace)) if self.make_room(before)? => {}
-                other => return other,
+        let before = self.journal.committed();
+        let mut outcome = operation();
+        // What became durable after the search waits no more, and was not found.
+        let is_full = |outcome: &Result<R>| matches!(outcome, Err(Error::Caller(Reason::NoSpace)));
+        let mut awaited =
+            is_full(&outcome) && (self.is_room_awaited() || self.journal.committed() != before);
+        for _ in 0..TRIES {
+            if !awaited || !is_full(&outcome) {
+                break;
             }
+            awaited = self.make_room()?;
+            outcome = operation();
         }
-        operation()
+        outcome
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::testing::{Image, Rng};
 use crate::{Fallocate, Fs, Inode, NewInode, NewKind};
 
-/// Small groups, so that runs and nodes lie in many of them.
+/// Small groups, so that runs and nodes lie in many of them, and the smallest journals.
 const SHAPES: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-g", "256"],
-    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "4096", "-J", "size=4"],
+    &["-t", "ext3", "-b", "1024", "-g", "512"],
     &["-t", "ext2", "-b", "1024", "-g", "512"],
     &["-t", "ext2", "-b", "4096"],
 ];

@@ -102,19 +102,20 @@ pub(crate) struct Tree<'a, 'h> {
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     run: Option<Run>,
+    owed: u32,
     put_by: bool,
 }
 
 impl Spare {
-    /// Takes claimed blocks; whoever holds the spare in the end releases what is left. With `put_by`, further blocks come
-    /// out of what is put by for the file's mapping.
-    pub(crate) fn new(run: Option<Run>, put_by: bool) -> Self {
-        Self { run, put_by }
+    /// Takes claimed blocks, and how many more are put by for just this; whoever holds the spare in the end gives back what
+    /// is left. With `put_by`, further blocks come out of what is put by for the file's mapping.
+    pub(crate) fn new(run: Option<Run>, owed: u32, put_by: bool) -> Self {
+        Self { run, owed, put_by }
     }
 
     /// What is left.
-    pub(crate) fn rest(self) -> Option<Run> {
-        self.run
+    pub(crate) fn rest(self) -> (Option<Run>, u32) {
+        (self.run, self.owed)
     }
 
     fn take(&mut self) -> Option<Run> {
@@ -148,6 +149,30 @@ impl<'a, 'h> Tree<'a, 'h> {
 
     pub(super) fn format(&self) -> Format {
         self.view.format
+    }
+}
+
+impl Tree<'_, '_> {
+    /// A block for a node: a claimed one, one that is put by for this change or for the file's mapping, or any.
+    fn node_block(&mut self) -> Result<FsBlock> {
+        let View { fs, inode, .. } = self.view;
+        let goal = fs.goal_for(inode);
+        let Some(spare) = self.spare.as_mut() else {
+            return fs.alloc_block(self.h, goal);
+        };
+        if let Some(run) = spare.take() {
+            return fs.confirm(self.h, run).map(|()| run.start);
+        }
+        if spare.owed > 0 {
+            let block = fs.alloc_put_by(self.h, goal)?;
+            spare.owed -= 1;
+            return Ok(block);
+        }
+        if spare.put_by && inode.delayed.use_node() {
+            let block = fs.alloc_put_by(self.h, goal);
+            return block.inspect_err(|_| inode.delayed.keep_node());
+        }
+        fs.alloc_block(self.h, goal)
     }
 }
 
@@ -189,15 +214,7 @@ impl NodesMut for Tree<'_, '_> {
     fn create(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<FsBlock> {
         let View { fs, inode, format } = self.view;
         add_blocks(fs, inode, 1)?;
-        let block = match self.spare.as_mut().and_then(|s| s.take()) {
-            Some(run) => fs.confirm(self.h, run).map(|()| run.start),
-            None if self.spare.as_ref().is_some_and(|s| s.put_by) && inode.delayed.use_node() => {
-                let goal = fs.goal_for(inode);
-                let block = fs.alloc_put_by(self.h, goal);
-                block.inspect_err(|_| inode.delayed.keep_node())
-            }
-            None => fs.alloc_block(self.h, fs.goal_for(inode)),
-        };
+        let block = self.node_block();
         let block = block.or_else(|e| add_blocks(fs, inode, -1).and(Err(e)))?;
         self.h.create(block, |bytes| {
             fill(bytes);

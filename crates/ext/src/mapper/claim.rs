@@ -15,6 +15,11 @@ pub(super) struct Claimed {
     pub(super) data: Run,
     /// For tables.
     pub(super) spare: Option<Run>,
+    /// For tables as well, put by and not claimed: no blocks for them lay beside the data. They are promised to this claim
+    /// and not to the next one that needs the same table, which may come after it.
+    pub(super) owed: u32,
+    /// Tables that may be needed beyond these.
+    pub(super) short: u32,
     /// Whether they were put by.
     pub(super) put_by: bool,
 }
@@ -24,7 +29,8 @@ impl Claimed {
     pub(super) fn lent(&self) -> Lent {
         Lent {
             units: self.data.len,
-            tables: self.spare.map_or(0, |spare| spare.len),
+            tables: self.spare.map_or(0, |spare| spare.len) + self.owed,
+            short: self.short,
         }
     }
 }
@@ -150,14 +156,15 @@ impl<P: Place> FileMapper<P> {
             fs.release_put_by(over);
         });
         let claimed = Claimed {
+            owed: lent.tables - claimed.lent().tables,
+            short: lent.short,
             put_by: true,
             ..claimed
         };
         // What was not found was put by again by the allocator.
-        let kept = claimed.lent();
         delayed.take_back(Lent {
-            units: lent.units - kept.units,
-            tables: lent.tables - kept.tables,
+            units: lent.units - claimed.data.len,
+            ..Lent::default()
         });
         Ok(Some(claimed))
     }
@@ -235,6 +242,8 @@ fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claim
     Claimed {
         data,
         spare: (tables > 0).then(|| part(0, tables)),
+        owed: 0,
+        short: 0,
         put_by: false,
     }
 }

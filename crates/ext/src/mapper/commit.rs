@@ -106,7 +106,7 @@ impl<P: Place> FileMapper<P> {
                     let start = claim.file_offset >> fs.geo.block_log;
                     let end = start + (claim.len >> fs.geo.block_log);
                     let from = left.convert_from.unwrap_or(start);
-                    let mut spare = Spare::new(None, P::WRITE_BACK);
+                    let mut spare = Spare::new(None, 0, P::WRITE_BACK);
                     let range = (from, end);
                     match map::set_written(fs, h, self.inode(), range, &mut spare)? {
                         Some(next) => {
@@ -140,16 +140,21 @@ impl<P: Place> FileMapper<P> {
             start: data.start,
             unwritten: false,
         };
-        let mut spare = Spare::new(claimed.spare, P::WRITE_BACK);
+        let mut spare = Spare::new(claimed.spare, claimed.owed, P::WRITE_BACK);
         let result = map::enter(fs, h, inode, extent, Some(&mut spare));
+        let (spare, owed) = spare.rest();
         let rest = Claimed {
-            spare: spare.rest(),
+            spare,
+            owed,
             ..claimed
         };
         let tables = claimed.lent().tables - rest.lent().tables;
         if result.is_err() {
             if claimed.put_by {
-                inode.delayed.entered(Lent { units: 0, tables });
+                inode.delayed.entered(Lent {
+                    tables,
+                    ..Lent::default()
+                });
             }
             self.keep(claim, rest);
             return result;
@@ -163,15 +168,16 @@ impl<P: Place> FileMapper<P> {
         inode.delayed.entered(Lent {
             units: data.len,
             tables,
+            short: claimed.short,
         });
         // Others that are under way may have made the table: what was for it is for theirs.
-        if let Some(run) = rest.spare {
-            fs.release_put_by(run);
-            inode.delayed.take_back(Lent {
-                units: 0,
-                tables: run.len,
-            });
-        }
+        rest.spare
+            .into_iter()
+            .for_each(|rest| fs.release_put_by(rest));
+        inode.delayed.take_back(Lent {
+            tables: rest.lent().tables,
+            ..Lent::default()
+        });
         self.call.lock().entered += u64::from(data.len);
         if Format::of(&inode.raw.read()) == Format::Indirect {
             inode.delayed.tables_made(fs, (first, data.len))?;

@@ -9,6 +9,8 @@
 //! open (see [`crate::orphan`]).
 
 mod create;
+#[cfg(test)]
+mod credit_tests;
 mod link;
 mod rename;
 mod symlink;

@@ -261,3 +261,44 @@ fn names_and_holes_get_what_was_freed() {
         close(&image, fs, &what);
     }
 }
+
+/// A file of `share` bytes, and gone.
+fn come_and_go(fs: &Arc<Fs>, number: u8, share: u64) -> Result<()> {
+    let name = number.to_string();
+    let inode = create(fs, &name, NewKind::File)?;
+    let opened = fs.open_file(&inode)?;
+    let piece = vec![number; 50_000];
+    let mut at = 0;
+    while at + 50_000 < share {
+        let bufs = [IoSlice::new(&piece)];
+        at += opened.write(number % 2 == 0, Some(at), &bufs, Wait::Yes)?.1 as u64;
+    }
+    drop((opened, inode));
+    fs.unlink(&fs.root()?, name.as_bytes())
+}
+
+/// Four have never more than two thirds of the volume among them: nobody is ever told that it is full.
+#[test]
+fn threads_that_stay_within_their_share_always_find_room() {
+    for (size, args) in SHAPES {
+        let what = format!("{args:?}");
+        let Some(image) = Image::make(size, args) else {
+            continue;
+        };
+        let fs = open(&image);
+        let statfs = fs.statfs().expect("statfs");
+        let share = statfs.available_blocks / 6 * u64::from(statfs.block_bytes);
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let (fs, what) = (&fs, &what);
+                scope.spawn(move || {
+                    for round in 0..25 {
+                        come_and_go(fs, number, share)
+                            .unwrap_or_else(|e| panic!("{what}, {number}, round {round}: {e}"));
+                    }
+                });
+            }
+        });
+        close(&image, fs, &what);
+    }
+}

@@ -21,33 +21,42 @@ const FAILED_RUN_BYTES: u64 = 256 << 10;
 impl Flusher {
     /// One run of the file whose turn it is.
     pub(super) fn background(&mut self) -> bool {
-        loop {
-            for _ in 0..self.files.ready_count() {
-                let Some(key) = self.files.front() else {
-                    break;
-                };
-                let left = match self.turn {
-                    Some((of, left)) if of == key => left,
-                    _ => self.chunk_bytes(),
-                };
-                match self.visit(key, left.min(self.run_bytes())) {
-                    Issue::Issued(bytes, end) => {
-                        self.issued_in_turn(key, left, bytes, end);
-                        return true;
-                    }
-                    Issue::Clean => self.end_turn(key, None),
-                    Issue::Frozen => self.end_turn(key, Some(Place::Frozen)),
-                    Issue::Failed(error) => self.files.fail(key, error, Instant::now()),
-                }
-                self.tails_too = self.tails_too.saturating_sub(1);
-            }
-            // What is being appended to is written too rather than leaving the device without work.
-            if !self.runs.is_empty() || !self.files.all_ready(Place::Tail) {
-                break;
-            }
+        if self.turns() {
+            return true;
+        }
+        // What is being appended to is written too rather than leaving the device without work. Once round: a file may have
+        // nothing to be taken and stay, as one with a job does.
+        if self.runs.is_empty() && self.files.all_ready(Place::Tail) {
             self.tails_too = self.files.ready_count();
+            if self.turns() {
+                return true;
+            }
         }
         self.is_in_vain |= std::mem::take(&mut self.urge_bytes) > 0;
+        false
+    }
+
+    /// Once round the files in line, until one has something to write.
+    fn turns(&mut self) -> bool {
+        for _ in 0..self.files.ready_count() {
+            let Some(key) = self.files.front() else {
+                break;
+            };
+            let left = match self.turn {
+                Some((of, left)) if of == key => left,
+                _ => self.chunk_bytes(),
+            };
+            match self.visit(key, left.min(self.run_bytes())) {
+                Issue::Issued(bytes, end) => {
+                    self.issued_in_turn(key, left, bytes, end);
+                    return true;
+                }
+                Issue::Clean => self.end_turn(key, None),
+                Issue::Frozen => self.end_turn(key, Some(Place::Frozen)),
+                Issue::Failed(error) => self.files.fail(key, error, Instant::now()),
+            }
+            self.tails_too = self.tails_too.saturating_sub(1);
+        }
         false
     }
 
