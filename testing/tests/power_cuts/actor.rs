@@ -263,6 +263,17 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
+    /// Syncs its own directory.
+    pub fn sync_home(&mut self) -> Result<()> {
+        let home = Lane::home(self.lane.number);
+        let covered = self.lane.names.covered_in(&home);
+        let mut span = self.begun();
+        self.volume.open_dir(&home)?.sync()?;
+        span.done = Some(self.device.mark());
+        self.lane.home_syncs.push((covered, span));
+        Ok(())
+    }
+
     /// Leaves a file for others to sync.
     pub fn post(&mut self, id: Id) -> Result<()> {
         let file = self.open[&id].reopen(&FileOptions::new())?;

@@ -13,6 +13,8 @@ pub struct Lane {
     pub number: u32,
     pub names: NameHistory,
     pub files: BTreeMap<Id, FileHistory>,
+    /// Syncs of its own directory, with the number of operations on names that each covers.
+    pub home_syncs: Vec<(usize, Span)>,
 }
 
 /// What all of them did.
@@ -44,7 +46,9 @@ impl Lane {
         let whole = whole.iter().filter(|sync| sync.done_by(at));
         let whole = whole.map(|sync| self.names.covered(*sync));
         let single = self.files.keys().map(|id| self.sure_for(trees, *id, at));
-        whole.chain(single).max().unwrap_or(0)
+        let home = self.home_syncs.iter().filter(|(_, sync)| sync.done_by(at));
+        let home = home.map(|(covered, _)| *covered);
+        whole.chain(single).chain(home).max().unwrap_or(0)
     }
 
     /// The same by the syncs of one file alone.

@@ -84,6 +84,18 @@ impl NameOp {
         }
     }
 
+    /// Whether it changes a name in the directory `dir`.
+    fn is_in(&self, dir: &str) -> bool {
+        let there = |path: &String| {
+            path.rsplit_once('/')
+                .is_some_and(|(parent, _)| parent == dir)
+        };
+        match self {
+            NameOp::Make(path, ..) | NameOp::Link(_, path) | NameOp::Remove(path) => there(path),
+            NameOp::Rename(a, b) | NameOp::Exchange(a, b) => there(a) || there(b),
+        }
+    }
+
     /// Whether it changes a name of `id`; `names` are those before it.
     fn touches(&self, names: &Names, id: Id) -> bool {
         let is = |path: &String| names.get(path).is_some_and(|(found, _)| *found == id);
@@ -139,6 +151,12 @@ impl NameHistory {
         let done = self.covered(sync);
         let touches = |n: &usize| self.0[*n].1.touches(&trees[*n], id);
         (0..done).rev().find(touches).map_or(0, |n| n + 1)
+    }
+
+    /// How many a sync of the directory `dir`, which was always that, covers now.
+    pub fn covered_in(&self, dir: &str) -> usize {
+        let last = self.0.iter().rposition(|(_, op)| op.is_in(dir));
+        last.map_or(0, |n| n + 1)
     }
 
     /// How many may have happened, where at least `covered` have, when the power went at `at`.

@@ -94,7 +94,8 @@ impl<'a, 'v> Player<'a, 'v> {
             86..89 => self.symlink(),
             89..93 => self.replace_safely(),
             93..95 => self.storm(),
-            95..97 => self.actor.sync_volume(),
+            95 => self.actor.sync_volume(),
+            96 => self.actor.sync_home(),
             97..99 => self.close_or_open(),
             _ => self.read(),
         }

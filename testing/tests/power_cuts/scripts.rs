@@ -118,8 +118,10 @@ pub fn directories(player: &mut Player<'_, '_>) -> Result<()> {
             let id = actor.create(&format!("{deepest}/{long}"))?;
             actor.close(id);
         }
-        if depth % 2 == 1 {
-            actor.sync_volume()?;
+        match depth % 3 {
+            0 => {}
+            1 => actor.sync_volume()?,
+            _ => actor.sync_home()?,
         }
     }
     actor.rename(&format!("{home}/d0/d1/d2"), &format!("{home}/moved"))?;
@@ -129,8 +131,10 @@ pub fn directories(player: &mut Player<'_, '_>) -> Result<()> {
     paths.retain(|path| *path != home);
     for (number, path) in paths.into_iter().rev().enumerate() {
         actor.remove(&path)?;
-        if number % 25 == 0 {
-            actor.sync_volume()?;
+        match number % 25 {
+            0 => actor.sync_volume()?,
+            12 => actor.sync_home()?,
+            _ => {}
         }
     }
     Ok(())
