@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -74,7 +74,7 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
         let checkpoint = {
             let mut wanted = signals.state.lock();
             if !wanted.stop && !wanted.checkpoint {
-                signals.wake.wait_until(&mut wanted, Instant::now() + due);
+                signals.wake.wait_for(&mut wanted, due);
             }
             if wanted.stop {
                 return;
