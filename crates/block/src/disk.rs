@@ -282,7 +282,7 @@ impl Disk {
                 fua,
                 limits: self.limits,
                 target_bytes: u64::from(self.target.bytes()),
-                disk: self,
+                end_of_device: self.end_of_device(),
                 counters,
                 done,
                 trace: Trace::new(self.listeners.now()),
@@ -336,7 +336,7 @@ impl Disk {
     }
 
     /// The end of the last block.
-    pub(crate) fn end_of_device(&self) -> u64 {
+    fn end_of_device(&self) -> u64 {
         let len = self.len_bytes();
         len.checked_next_multiple_of(self.limits.logical_bytes)
             .unwrap_or(len)

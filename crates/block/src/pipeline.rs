@@ -14,7 +14,6 @@ use throughline_device::{Done, Op, Scope, Segment};
 use crate::bio::Bio;
 use crate::builder::{Builder, Sink};
 use crate::counters::QueueCounters;
-use crate::disk::Disk;
 use crate::error::{CallerFault, Error, Result};
 use crate::limits::{BioLimits, SplitReason};
 use crate::meter::Sample;
@@ -27,7 +26,7 @@ pub(crate) struct Setup<'p> {
     pub(crate) fua: bool,
     pub(crate) limits: BioLimits,
     pub(crate) target_bytes: u64,
-    pub(crate) disk: &'p Disk,
+    pub(crate) end_of_device: u64,
     pub(crate) counters: &'p QueueCounters,
     pub(crate) done: &'p mut Vec<Done>,
     pub(crate) trace: Trace,
@@ -38,8 +37,6 @@ pub(crate) struct Setup<'p> {
 pub struct Pipeline<'p, 'queue, 'env> {
     builder: Builder<'env>,
     op: Op,
-    disk: &'p Disk,
-    /// As it was when somebody last wrote behind it.
     end_of_device: u64,
     out: Output<'p, 'queue, 'env>,
 }
@@ -65,8 +62,7 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
         Self {
             builder: Builder::new(setup.op, setup.limits, setup.target_bytes),
             op: setup.op,
-            disk: setup.disk,
-            end_of_device: setup.disk.end_of_device(),
+            end_of_device: setup.end_of_device,
             out: Output {
                 scope,
                 plug: Plug::default(),
@@ -94,10 +90,6 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
     pub fn add(&mut self, offset: u64, segment: Segment<'env>) -> Result<()> {
         let len = segment.len() as u64;
         let limits = &self.out.limits;
-        if offset.saturating_add(len) > self.end_of_device {
-            // Whoever adds may have made it longer since.
-            self.end_of_device = self.disk.end_of_device();
-        }
         limits.check_range(self.op, offset, len, self.end_of_device)?;
         if !segment.addr().is_multiple_of(limits.memory_align_bytes) {
             return Err(BioLimits::refuse(
