@@ -164,10 +164,9 @@ fn complaint(step: &Step, found: &[u8]) -> Option<String> {
     if let Some(at) = foreign {
         return Some(format!("byte {at} is another file's"));
     }
-    let writes = step.what.starts_with("writes");
-    // Several writes are several operations.
+    // What makes a file longer takes its steps one after the other; a truncation takes one.
     let between = before.len().min(after.len())..=before.len().max(after.len());
-    let grows = writes && between.contains(&found.len());
+    let grows = !step.what.starts_with("truncate") && between.contains(&found.len());
     let sizes = [before.len(), after.len()];
     if !step.moves && !grows && !sizes.contains(&found.len()) {
         return Some(format!("{} bytes, neither of {sizes:?}", found.len()));
