@@ -83,10 +83,10 @@ pub(crate) fn write_home(
     let Some(Found { runs, replay }) = read(fs)? else {
         return Err(external());
     };
-    admit(&shown(fs, &replay)?, replay.recorded_errno)?;
-    let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
-    // First, so that nothing is written where they cannot be applied.
     let applied = apply_fast_commits(fs, &replay)?;
+    let recovered = shown(fs, &replay, applied.as_deref())?;
+    admit(&recovered, replay.recorded_errno)?;
+    let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
     write_log_home(disk, block_bytes, blocks, &runs, &replay)?;
     let mut last = replay.clone();
     if let Some(applied) = applied {
@@ -120,19 +120,20 @@ pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
     let Some(Found { replay, .. }) = read(fs)? else {
         return Err(external());
     };
-    match apply_fast_commits(fs, &replay)? {
-        Some(applied) => Ok(Arc::new(Disk::new(Arc::new(applied.read_only()))?)),
-        None => shown(fs, &replay),
-    }
+    let applied = apply_fast_commits(fs, &replay)?;
+    shown(fs, &replay, applied.as_deref())
 }
 
-/// The disk of `fs` with the log of `replay` laid over.
-fn shown(fs: &Fs, replay: &Replay) -> Result<Arc<Disk>> {
-    let device = OverlayDevice::new(
-        Arc::clone(fs.disk.device()),
-        Arc::new(replay.clone()),
-        fs.geo.block_bytes,
-    )?;
+/// The disk of `fs` with `replay` laid over; its fast commits were `applied`.
+fn shown(fs: &Fs, replay: &Replay, applied: Option<&OverlayDevice>) -> Result<Arc<Disk>> {
+    let device = match applied {
+        Some(applied) => applied.read_only(),
+        None => OverlayDevice::new(
+            Arc::clone(fs.disk.device()),
+            Arc::new(replay.clone()),
+            fs.geo.block_bytes,
+        )?,
+    };
     Ok(Arc::new(Disk::new(Arc::new(device))?))
 }
 
