@@ -14,7 +14,7 @@ use crate::commit::Core;
 use crate::error::{Abort, Error, Result};
 use crate::tid::Tid;
 
-/// A running operation, from [`Journal::begin`].
+/// A running operation, from [`crate::Journal::begin`].
 #[must_use = "an operation ends with `stop`"]
 pub struct Handle<'j> {
     core: &'j Core,
