@@ -75,11 +75,11 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
             .fold(!0, |sum, (_, bytes)| crc32_be(sum, bytes))
     });
     // Where the device may tear the commit block, only its head is written last: all else of it is zeros, and there.
-    let zeros = log.new_block();
     let whole = commit_block(log, sealed, sum);
     let commit = &whole[..log.untorn_bytes().min(whole.len())];
-    if commit.len() < whole.len() {
-        pieces.push((log.map.offset(at)?, &zeros));
+    let zeros = (commit.len() < whole.len()).then(|| log.new_block());
+    if let Some(zeros) = &zeros {
+        pieces.push((log.map.offset(at)?, zeros));
     }
     log.disk.write_batch(&pieces)?;
     #[cfg(feature = "planted")]
