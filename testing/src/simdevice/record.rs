@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::image::Image;
 
-/// Bytes that a device writes as a whole, or not at all.
+/// Bytes that a device writes as a whole, or not at all, if nothing else was said.
 const SECTOR_BYTES: usize = 512;
 
 /// What a request that is no read does.
@@ -97,6 +97,8 @@ pub struct Record {
     completed: Vec<usize>,
     /// What never tears.
     whole: Range<u64>,
+    /// Bytes that are written as a whole, or not at all.
+    sector_bytes: usize,
 }
 
 impl Record {
@@ -113,6 +115,7 @@ impl Record {
             completed,
             events,
             whole: 0..0,
+            sector_bytes: SECTOR_BYTES,
         };
         record.find_durable();
         record
@@ -150,6 +153,13 @@ impl Record {
     #[must_use]
     pub fn with_whole(mut self, range: Range<u64>) -> Record {
         self.whole = range;
+        self
+    }
+
+    /// Writes tear only where `bytes` end, a multiple of 512 from their beginnings on: on a device of larger blocks.
+    #[must_use]
+    pub fn with_sectors_of(mut self, bytes: usize) -> Record {
+        self.sector_bytes = bytes;
         self
     }
 
@@ -268,7 +278,7 @@ impl States<'_> {
             match fate {
                 Fate::Whole => image.write(landing.offset, landing.bytes),
                 Fate::Lost => {}
-                Fate::Torn => tear(&mut image, landing, &self.record.whole, &mut random),
+                Fate::Torn => tear(&mut image, landing, self.record, &mut random),
             }
         }
         image
@@ -365,16 +375,16 @@ impl Kept {
     }
 }
 
-fn tear(image: &mut Image, landing: &Landing<'_>, whole: &Range<u64>, random: &mut fastrand::Rng) {
+fn tear(image: &mut Image, landing: &Landing<'_>, record: &Record, random: &mut fastrand::Rng) {
     let whole_kept = random.bool();
-    for (index, sector) in landing.bytes.chunks(SECTOR_BYTES).enumerate() {
-        let at = landing.offset + (index * SECTOR_BYTES) as u64;
-        let kept = random.bool();
-        if if whole.contains(&at) {
-            whole_kept
-        } else {
-            kept
-        } {
+    let sector_bytes = record.sector_bytes;
+    for (index, sector) in landing.bytes.chunks(sector_bytes).enumerate() {
+        let at = landing.offset + (index * sector_bytes) as u64;
+        let kept = match record.whole.contains(&at) {
+            true => whole_kept,
+            false => random.bool(),
+        };
+        if kept {
             image.write(at, sector);
         }
     }

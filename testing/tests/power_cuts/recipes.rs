@@ -21,6 +21,9 @@ pub struct Recipe {
     pub journaled: bool,
     /// Whether files have extents, and can have blocks that are unwritten.
     pub extents: bool,
+    /// Where writes may tear. Extents that change in place, without a journal, need blocks that do not: their entries move,
+    /// and a block with some of before and some of after names blocks that are nobody's.
+    pub sector_bytes: usize,
 }
 
 const fn journaled(name: &'static str, mib: u64, extents: bool, mke2fs: &'static str) -> Recipe {
@@ -30,6 +33,7 @@ const fn journaled(name: &'static str, mib: u64, extents: bool, mke2fs: &'static
         mib,
         journaled: true,
         extents,
+        sector_bytes: 512,
     }
 }
 
@@ -40,6 +44,7 @@ const fn plain(name: &'static str, mib: u64, mke2fs: &'static str) -> Recipe {
         mib,
         journaled: false,
         extents: false,
+        sector_bytes: 512,
     }
 }
 
@@ -89,6 +94,7 @@ pub const RECIPES: &[Recipe] = &[
     ),
     Recipe {
         extents: true,
+        sector_bytes: 1024,
         ..plain(
             "ext4 1k without a journal",
             6,
@@ -97,6 +103,7 @@ pub const RECIPES: &[Recipe] = &[
     },
     Recipe {
         extents: true,
+        sector_bytes: 4096,
         ..plain(
             "ext4 4k without a journal",
             8,

@@ -50,15 +50,15 @@ pub struct Played {
 pub type Script<'a> = &'a (dyn Fn(&mut Player<'_, '_>) -> throughline::Result<()> + Sync);
 
 /// How the volume is opened: small caches, so that all of it is in use, and at times a journal's thread that always commits.
-pub fn options(seed: u64) -> OpenOptions {
+fn options(seed: u64) -> OpenOptions {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let interval = Duration::from_millis([5000, 5, 50][random.usize(..3)]);
+    let dirty = DirtyLimits::new(Some(256 << 10 << random.u8(..3)), None);
     let mut options = tree::options();
-    let limits = DirtyLimits::new(Some(256 << 10 << (seed % 3)), None);
     options
-        .cache_bytes(Some(1 << 20 << (seed % 3)))
-        .dirty_limits(limits)
-        .commit_interval(Duration::from_millis(
-            [5000, 5, 50][(seed / 3 % 3) as usize],
-        ));
+        .cache_bytes(Some(1 << 20 << random.u8(..3)))
+        .dirty_limits(dirty)
+        .commit_interval(interval);
     options
 }
 
@@ -115,7 +115,10 @@ pub fn play(
     });
     Ok(Played {
         recipe,
-        record: device.record().with_whole(SUPERBLOCK),
+        record: device
+            .record()
+            .with_whole(SUPERBLOCK)
+            .with_sectors_of(recipe.sector_bytes),
         history,
         kept: start.kept,
     })
