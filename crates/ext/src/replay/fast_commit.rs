@@ -45,6 +45,7 @@ pub(super) fn apply(fs: &Fs, commits: &[Vec<Change>]) -> Result<()> {
         changed: BTreeSet::new(),
         directories: BTreeSet::new(),
         unfilled: HashSet::new(),
+        nameless: HashSet::new(),
     };
     replay.reserve(commits.iter().flatten())?;
     for commit in commits {
@@ -53,7 +54,7 @@ pub(super) fn apply(fs: &Fs, commits: &[Vec<Change>]) -> Result<()> {
             replay.change(change, rest)?;
         }
     }
-    replay.drop_unfilled()?;
+    replay.drop_nameless()?;
     replay.count_subdirectories()?;
     replay.settle_blocks()?;
     fs.write_super(|_| ())?;
@@ -73,6 +74,8 @@ struct Replay<'a> {
     directories: BTreeSet<InodeNumber>,
     /// New directories without a block.
     unfilled: HashSet<InodeNumber>,
+    /// New inodes that no name leads to: the directory that was to have it may be gone.
+    nameless: HashSet<InodeNumber>,
 }
 
 impl Replay<'_> {

@@ -254,6 +254,11 @@ impl Volume {
                 add_range(new, 3, 1, FREE + 10, false),
                 name(UNLINK, root, InodeNumber(NEW + 10), "never"),
             ],
+            vec![
+                // A file in a directory that went before it was committed: no name leads to it.
+                inode(InodeNumber(NEW + 11), &self.fresh(0o100_600, 1, 0)),
+                name(CREATE, InodeNumber(NEW + 10), InodeNumber(NEW + 11), "lost"),
+            ],
         ]
     }
 }
@@ -347,7 +352,7 @@ fn one_of_every_change_is_shown_and_written() {
         std::fs::write(volume.image.path(), &bytes).expect("written");
         let fs = volume.image.open();
         let replayed = fs.recovery().replayed.clone().expect("recovered");
-        assert_eq!((replayed.transactions, replayed.fast_commits), (0, 3));
+        assert_eq!((replayed.transactions, replayed.fast_commits), (0, 4));
         assert_eq!(names(&fs), expected(), "{features}, written");
         fs.close().expect("closed");
         volume.image.check(features);

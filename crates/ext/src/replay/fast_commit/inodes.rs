@@ -116,6 +116,7 @@ impl Replay<'_> {
             image.set_flags(image.flags() - InodeFlags::INDEX);
             self.unfilled.insert(ino);
         }
+        self.nameless.insert(ino);
         if format != Format::None {
             init_mapping(&mut image, format);
         }
@@ -185,12 +186,13 @@ impl Replay<'_> {
         self.changed.remove(&inode.ino);
         self.directories.remove(&inode.ino);
         self.unfilled.remove(&inode.ino);
+        self.nameless.remove(&inode.ino);
         fs.transact(CREDITS, |h| fs.free_inode(h, inode))
     }
 
-    /// Frees new directories that no name leads to.
-    pub(super) fn drop_unfilled(&mut self) -> Result<()> {
-        for ino in std::mem::take(&mut self.unfilled) {
+    /// Frees new inodes that no name leads to.
+    pub(super) fn drop_nameless(&mut self) -> Result<()> {
+        for ino in std::mem::take(&mut self.nameless) {
             if let Some(inode) = self.find(ino)? {
                 self.free(&inode)?;
             }

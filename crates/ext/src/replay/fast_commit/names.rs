@@ -94,7 +94,10 @@ impl Replay<'_> {
             dir::lookup(fs, parent, name)?
         };
         match there {
-            Some(found) if found.ino == inode.ino => return Ok(false),
+            Some(found) if found.ino == inode.ino => {
+                self.nameless.remove(&inode.ino);
+                return Ok(false);
+            }
             Some(found) => self.unlink(&Name {
                 parent: parent.ino,
                 ino: found.ino,
@@ -120,6 +123,7 @@ impl Replay<'_> {
             fs.store(h, parent)
         })?;
         drop(lock);
+        self.nameless.remove(&inode.ino);
         self.changed.insert(parent.ino);
         if inode.is_dir() {
             self.directories.insert(parent.ino);
