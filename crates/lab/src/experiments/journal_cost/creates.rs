@@ -23,14 +23,10 @@ const AGAIN: &str = "creates, no journal again";
 pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome) -> Result<()> {
     let files = bench.settings.scaled(50_000, 500);
     let inodes = (files + files / FILES_PER_FOLDER + 1000).to_string();
-    let own = [
-        (JOURNAL, &images.journal, WITH),
-        (NONE, &images.none, WITHOUT),
-        (AGAIN, &images.none, WITHOUT),
-    ];
-    let mut variants: Vec<_> = own
+    let path = &images.journal;
+    let mut variants: Vec<_> = [(JOURNAL, WITH), (NONE, WITHOUT), (AGAIN, WITHOUT)]
         .into_iter()
-        .map(|(name, path, arguments)| {
+        .map(|(name, arguments)| {
             let arguments = [arguments, &["-N", &inodes]].concat();
             Variant::new(name, move || {
                 targets::make_ext4(path, &arguments)?;

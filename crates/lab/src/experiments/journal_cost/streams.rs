@@ -1,6 +1,6 @@
 //! A buffered stream with its fsync.
 
-use super::{Bench, Images};
+use super::{Bench, Images, WITH, WITHOUT};
 use crate::Result;
 use crate::interleave::{Sample, Variant, interleave};
 use crate::kernel::e2fsck;
@@ -15,23 +15,23 @@ const NONE: &str = "stream, no journal";
 const AGAIN: &str = "stream, no journal again";
 
 pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome) -> Result<()> {
-    for (path, arguments) in images.each() {
-        targets::make_ext4(path, arguments)?;
-    }
-    let journal = Image::open(&images.journal, bench.settings.engine)?;
-    let none = Image::open(&images.none, bench.settings.engine)?;
-    let mut variants: Vec<_> = [(JOURNAL, &journal), (NONE, &none), (AGAIN, &none)]
+    let path = &images.journal;
+    let mut variants: Vec<_> = [(JOURNAL, WITH), (NONE, WITHOUT), (AGAIN, WITHOUT)]
         .into_iter()
-        .map(|(name, image)| Variant::new(name, move || sample(bench, image)))
+        .map(|(name, arguments)| {
+            Variant::new(name, move || {
+                targets::make_ext4(path, arguments)?;
+                let image = Image::open(path, bench.settings.engine)?;
+                let sample = sample(bench, &image)?;
+                image.close()?;
+                Ok(sample)
+            })
+        })
         .collect();
     let progress = bench.settings.progress;
     interleave(outcome, &mut variants, bench.rounds(7), progress)?;
     drop(variants);
-    for image in [journal, none] {
-        let path = image.path().to_owned();
-        image.close()?;
-        e2fsck(&path)?;
-    }
+    e2fsck(path)?;
     let name = "stream: journal / no journal";
     outcome.ratio_at_least(name, "throughput", JOURNAL, NONE, 0.97);
     outcome.ratio(
