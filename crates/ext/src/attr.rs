@@ -137,7 +137,11 @@ impl Fs {
             }
             raw.set_time(Time::Change, self.now());
         }
-        self.store_attributes(&mut h, inode)?;
+        if let Err(error) = self.store_attributes(&mut h, inode) {
+            // Freed between the two.
+            let gone = inode.is_freed().then(|| Reason::NotFound.into());
+            return Err(gone.unwrap_or(error));
+        }
         h.stop()
     }
 }

@@ -253,11 +253,12 @@ impl Fs {
         inode: &Inode,
         note: fn(&Changes, Tid),
     ) -> Result<()> {
+        // Held over the buffer's change, so that images arrive in the order in which they came to be, and none after the one
+        // with which the inode was freed: its place may be another's by then.
+        let mut raw = inode.raw.write();
         if inode.is_freed() {
             return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
         }
-        // Held over the buffer's change, so that images arrive in the order in which they came to be.
-        let mut raw = inode.raw.write();
         note(&inode.changes, h.tid());
         raw.update_checksum(&self.geo, inode.ino);
         let at = inode.table_offset;
@@ -273,7 +274,11 @@ impl Fs {
     /// The inode is free from now on: its last image is stored, and its object leaves the table.
     pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.store(h, inode)?;
-        inode.freed.store(true, Ordering::Release);
+        {
+            // Whoever looks before it stores does both under this lock.
+            let _raw = inode.raw.write();
+            inode.freed.store(true, Ordering::Release);
+        }
         self.inodes.remove(inode.ino);
         Ok(())
     }

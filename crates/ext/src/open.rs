@@ -196,8 +196,10 @@ impl Fs {
         let log = find_log(&disk, found.clone(), options)?;
         let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref())?;
         fs.mmp = mmp;
-        if uncounted {
-            fs.recount()?;
+        if uncounted && let Err(error) = fs.recount() {
+            // Closing it would put counts of before into its superblock, and mark them as true.
+            fs.abandon();
+            return Err(error);
         }
         fs.mark_in_use(options)?;
         recovery.orphans = crate::orphan::recover(&fs)?;

@@ -11,6 +11,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::commit::Core;
 
+/// Nothing is gained by looking more often.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// See the head of this file. Dropping it ends the thread.
 pub(crate) struct Daemon {
     signals: Arc<Signals>,
@@ -45,6 +48,7 @@ impl Daemon {
         commit_interval: Duration,
     ) -> io::Result<Self> {
         let theirs = Arc::clone(&signals);
+        let commit_interval = commit_interval.max(SHORTEST);
         let thread = std::thread::Builder::new()
             .name("tl-journal".into())
             .spawn(move || run(&core, &theirs, commit_interval))?;

@@ -233,6 +233,26 @@ fn a_journal_that_needs_recovery_is_read_over_its_replay_and_recovered_for_writi
     assert!(fs.recovery().is_empty(), "{:?}", fs.recovery());
 }
 
+/// Who could not count what is free must not put the counts of before the crash into the superblock as true ones.
+#[test]
+fn a_volume_that_cannot_be_counted_stays_to_be_recovered() {
+    let Some(image) = Image::make("40M", &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"]) else {
+        return;
+    };
+    // As after a crash: nothing is closed.
+    let session = std::mem::ManuallyDrop::new(image.open());
+    session.sync().expect("sync");
+    let mut bytes = std::fs::read(image.path()).expect("the image");
+    // The free blocks of the last of five groups, in descriptors of 64 bytes with sums.
+    bytes[2048 + 4 * 64 + 12] ^= 0x55;
+    std::fs::write(image.path(), &bytes).expect("written");
+    let why = corrupt(image.try_open(&writing()));
+    assert!(why.contains("group 4"), "{why}");
+    let after = std::fs::read(image.path()).expect("the image");
+    let sb = throughline_extfmt::Superblock::read(&after[1024..]).expect("a superblock");
+    assert!(sb.incompat().contains(Incompat::RECOVER), "closed as clean");
+}
+
 #[test]
 fn an_unclean_volume_wants_a_check_before_it_is_written() {
     let Some(image) = Image::make("16M", &["-t", "ext2"]) else {

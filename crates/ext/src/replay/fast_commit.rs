@@ -20,7 +20,7 @@ mod inodes;
 mod names;
 mod ranges;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::fast_commit::Change;
@@ -49,9 +49,9 @@ pub(super) fn apply(fs: &Fs, commits: &[Vec<Change>]) -> Result<()> {
     };
     replay.reserve(commits.iter().flatten())?;
     for commit in commits {
+        let inodes = inodes_of(commit);
         for (at, change) in commit.iter().enumerate() {
-            let rest = commit.get(at..).unwrap_or_default();
-            replay.change(change, rest)?;
+            replay.change(change, at, &inodes)?;
         }
     }
     replay.drop_nameless()?;
@@ -59,6 +59,19 @@ pub(super) fn apply(fs: &Fs, commits: &[Vec<Change>]) -> Result<()> {
     replay.settle_blocks()?;
     fs.write_super(|_| ())?;
     Ok(fs.journal.sync()?)
+}
+
+/// Where a fast commit has which inodes, and what it says of them.
+type Inodes<'c> = BTreeMap<(InodeNumber, usize), &'c [u8]>;
+
+fn inodes_of(commit: &[Change]) -> Inodes<'_> {
+    let inodes = commit.iter().enumerate();
+    inodes
+        .filter_map(|(at, change)| match change {
+            Change::Inode(ino, bytes) => Some(((*ino, at), bytes.as_slice())),
+            _ => None,
+        })
+        .collect()
 }
 
 /// A replay under way.
@@ -79,36 +92,33 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Applies one change; `rest` is it and what follows it in its fast commit.
-    fn change(&mut self, change: &Change, rest: &[Change]) -> Result<()> {
+    /// Applies one change, which is at the place `at` of its fast commit, that has `inodes`.
+    fn change(&mut self, change: &Change, at: usize, inodes: &Inodes<'_>) -> Result<()> {
         match change {
             Change::Inode(ino, bytes) => self.set_inode(*ino, bytes),
             Change::AddRange(ino, extent) => {
-                self.meet(*ino, rest)?;
+                self.meet(*ino, at, inodes)?;
                 self.add_range(*ino, *extent)
             }
             Change::DelRange(ino, from, len) => self.remove_range(*ino, *from, *len),
             Change::Create(name) => {
-                self.meet(name.ino, rest)?;
+                self.meet(name.ino, at, inodes)?;
                 self.create(name)
             }
             Change::Link(name) => {
-                self.meet(name.ino, rest)?;
+                self.meet(name.ino, at, inodes)?;
                 self.link(name)
             }
             Change::Unlink(name) => self.unlink(name),
         }
     }
 
-    /// Makes an inode that is not there yet, if what follows has it.
-    fn meet(&mut self, ino: InodeNumber, rest: &[Change]) -> Result<()> {
+    /// Makes an inode that is not there yet, if what follows `at` has it.
+    fn meet(&mut self, ino: InodeNumber, at: usize, inodes: &Inodes<'_>) -> Result<()> {
         if self.find(ino)?.is_some() {
             return Ok(());
         }
-        let later = rest.iter().find_map(|change| match change {
-            Change::Inode(found, bytes) if *found == ino => Some(bytes),
-            _ => None,
-        });
-        later.map_or(Ok(()), |bytes| self.set_inode(ino, bytes))
+        let later = inodes.range((ino, at)..=(ino, usize::MAX)).next();
+        later.map_or(Ok(()), |(_, bytes)| self.set_inode(ino, bytes))
     }
 }
