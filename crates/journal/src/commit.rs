@@ -146,6 +146,7 @@ impl Core {
             return Ok(false);
         };
         let tid = sealed.tid;
+        let _on_its_way = OnItsWay(self);
         // Of an operation that ended half-way nothing may reach the disk.
         if let Err(error) = self.check_alive() {
             *self.lost.lock() = Some(sealed);
@@ -247,5 +248,18 @@ impl Core {
             tracing::error!(%reason, "no more changes to the volume");
         }
         self.gate.stop();
+    }
+}
+
+/// A sealed transaction on its way to the disk. Those after it must not get there without it: if it is lost to a panic, that
+/// stops all changes.
+struct OnItsWay<'c>(&'c Core);
+
+impl Drop for OnItsWay<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0
+                .abort(Abort::Refused("a commit ended in a panic".into()));
+        }
     }
 }
