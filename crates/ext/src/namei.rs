@@ -105,7 +105,7 @@ impl Fs {
     /// The directory that `dir` is in; the root's is the root.
     ///
     /// # Errors
-    /// `Corrupt` where `..` leads to no directory.
+    /// `NotFound` for a directory that was removed; `Corrupt` where `..` leads to no directory.
     pub fn parent(&self, dir: &Arc<Inode>) -> Result<Arc<Inode>> {
         if dir.ino == InodeNumber::ROOT {
             return Ok(dir.clone());

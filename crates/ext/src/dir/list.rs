@@ -11,7 +11,7 @@ use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FileBlock, InodeNumber, dir as format};
 
 use super::block::Blocks;
-use super::{Shape, htree, inline, shape};
+use super::{Shape, htree, inline, is_removed, shape};
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -69,6 +69,9 @@ pub(super) fn entry(found: &format::DirEntry<'_>, key: u64) -> DirEntry {
 
 /// Names from position `from` on, `.` and `..` included: some, and none at the end. The directory's lock is held.
 pub(crate) fn list(fs: &Fs, dir: &Inode, from: u64) -> Result<Vec<DirEntry>> {
+    if is_removed(dir) {
+        return Ok(Vec::new());
+    }
     let mut from = from;
     loop {
         let batch = batch(fs, dir, from)?;

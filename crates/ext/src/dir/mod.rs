@@ -90,8 +90,17 @@ fn shape(fs: &Fs, dir: &Inode) -> Shape {
     }
 }
 
-/// Finds a name other than `.` and `..`.
+/// Whether the directory was removed. Who came by its name has it still, but nothing keeps its blocks: they may be read
+/// only while it has links, which whoever removes it takes away under its lock.
+fn is_removed(dir: &Inode) -> bool {
+    dir.raw.read().links_count() == 0
+}
+
+/// Finds a name other than `.` and `..`; one that was removed has none.
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    if is_removed(dir) {
+        return Ok(None);
+    }
     match shape(fs, dir) {
         Shape::Inline => inline::find(fs, dir, name),
         Shape::Linear => linear::find(&Blocks::new(fs, dir)?, name),
@@ -198,7 +207,13 @@ pub(crate) fn replace(
 }
 
 /// What `..` means.
+///
+/// # Errors
+/// `NotFound` for a directory that was removed; `Corrupt`; those of the device.
 pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
+    if is_removed(dir) {
+        return Err(Reason::NotFound.into());
+    }
     match shape(fs, dir) {
         Shape::Inline => Ok(inline::parent(dir)),
         _ => Ok(Blocks::new(fs, dir)?.dotdot()?.0),

@@ -53,12 +53,18 @@ impl Fs {
     /// The target of a symbolic link; of an encrypted one, as it is stored.
     ///
     /// # Errors
-    /// `Invalid` for anything but a symbolic link; `Corrupt`; those of the device.
+    /// `Invalid` for anything but a symbolic link; `NotFound` for one that was removed, and its block freed; `Corrupt`; those
+    /// of the device.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if !inode.is_symlink() {
             return Err(Reason::Invalid("not a symbolic link").into());
         }
+        // Its block stays as long as this is held.
+        let _io = inode.io_shared();
         let raw = inode.image();
+        if raw.links_count() == 0 && raw.size_bytes(&self.geo).is_ok_and(|size| size == 0) {
+            return Err(Reason::NotFound.into());
+        }
         if let Some(target) = raw.fast_symlink_target() {
             return Ok(target.to_vec());
         }

@@ -414,3 +414,42 @@ fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, pl
         "{place}"
     );
 }
+
+/// A walk that came to a directory before it was removed finds nothing in it. Its blocks are free by then: what they hold is
+/// no damage of the volume.
+#[test]
+fn a_removed_directory_holds_nothing() {
+    let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = image.open();
+    let root = fs.root().expect("the root");
+    let new = NewInode {
+        permissions: 0o755,
+        uid: 0,
+        gid: 0,
+    };
+    let dir = fs
+        .create(&root, b"d", NewKind::Dir, new)
+        .expect("a directory");
+    fs.rmdir(&root, b"d").expect("it is empty");
+    let gone = |found: crate::Result<Arc<Inode>>| {
+        matches!(found, Err(crate::Error::Caller(crate::Reason::NotFound)))
+    };
+    assert!(gone(fs.lookup(&dir, b"x")));
+    assert!(gone(fs.lookup(&dir, b"..")));
+    assert_eq!(fs.list_dir(&dir, 0).expect("no damage"), []);
+    let target = [b't'; 200];
+    let link = fs
+        .create(&root, b"l", NewKind::Symlink(&target), new)
+        .expect("a symbolic link");
+    assert_eq!(fs.read_link(&link).expect("its target"), target);
+    fs.unlink(&root, b"l").expect("it has a name");
+    let read = fs.read_link(&link);
+    assert!(matches!(
+        read,
+        Err(crate::Error::Caller(crate::Reason::NotFound))
+    ));
+    fs.close().expect("close");
+    image.check("after all");
+}
