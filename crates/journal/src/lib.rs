@@ -84,6 +84,9 @@ impl Default for Budget {
     }
 }
 
+/// A shorter commit interval is taken for this one: the thread that looks at it must not spin.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The metadata of one volume. See the crate's head.
 pub struct Journal {
     core: Arc<Core>,
@@ -193,7 +196,8 @@ impl Journal {
             None
         } else {
             let signals = Arc::clone(&core.signals);
-            let daemon = Daemon::start(Arc::clone(&core), signals, commit_interval);
+            let interval = commit_interval.max(SHORTEST_INTERVAL);
+            let daemon = Daemon::start(Arc::clone(&core), signals, interval);
             Some(
                 daemon
                     .map_err(|e| Error::Unsupported(format!("no thread for the journal: {e}")))?,

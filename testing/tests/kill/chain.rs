@@ -24,6 +24,7 @@ const KERNEL_EVERY: u64 = 10;
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
+    /// Loads that were killed.
     pub(crate) kills: u64,
     /// Loads that were through before they could be killed.
     pub(crate) ended: u64,
@@ -118,7 +119,11 @@ pub(crate) fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Resul
     };
     chain.plant()?;
     let mut world = World::default();
-    for number in 0..kills {
+    // Loads that are through before they are killed are not kills: then there is one more.
+    for number in 0..3 * kills {
+        if chain.counts.kills == kills {
+            break;
+        }
         let named = |what: String| format!("{}, kill {number}: {what}", shape.name);
         world = chain.kill(number, &world).map_err(named)?;
     }
@@ -207,7 +212,11 @@ impl Chain<'_> {
             })?;
         }
         std::thread::sleep(Duration::from_millis(wait_ms));
-        self.end(child)
+        match Self::end(child)? {
+            true => self.counts.kills += 1,
+            false => self.counts.ended += 1,
+        }
+        Ok(())
     }
 
     /// Somebody who only opens the image, and so recovers it, is killed at that.
@@ -215,28 +224,22 @@ impl Chain<'_> {
         let diary = self.scratch.join("diary of the recovery");
         let child = self.start(&diary, 0, 0)?;
         std::thread::sleep(Duration::from_millis(self.random.u64(..16)));
-        self.counts.recovering += 1;
-        self.end(child)?;
+        self.counts.recovering += u64::from(Self::end(child)?);
         match diary.exists() {
             true => diary::read(&diary).map(drop),
             false => Ok(()),
         }
     }
 
-    fn end(&mut self, mut child: Child) -> Result<(), String> {
+    /// Kills a process; `false` if it had ended well before.
+    fn end(mut child: Child) -> Result<bool, String> {
         let ended = child.try_wait().map_err(|e| e.to_string())?;
         child.kill().map_err(|e| e.to_string())?;
         let status = child.wait().map_err(|e| e.to_string())?;
         match ended {
             Some(_) if !status.success() => Err(format!("the load ended with {status}")),
-            Some(_) => {
-                self.counts.ended += 1;
-                Ok(())
-            }
-            None => {
-                self.counts.kills += 1;
-                Ok(())
-            }
+            Some(_) => Ok(false),
+            None => Ok(true),
         }
     }
 

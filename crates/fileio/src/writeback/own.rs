@@ -32,8 +32,9 @@ impl Shared {
             return None;
         }
         let _alone = space.begin_alone()?;
-        // What is behind the end as it is now is of writes that begin after this.
-        let end = range.end.min(space.size());
+        // What is behind the last block as it is now is of writes that begin after this.
+        let block_bytes = u64::from(space.block_bytes());
+        let end = range.end.min(space.size().next_multiple_of(block_bytes));
         let mut from = range.start;
         while from < end
             && let Some(dirty) = space.take_dirty(from..end, MOST_BYTES)
