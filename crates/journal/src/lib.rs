@@ -84,9 +84,6 @@ impl Default for Budget {
     }
 }
 
-/// A shorter commit interval is taken for this one: the thread that looks at it must not spin.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-
 /// The metadata of one volume. See the crate's head.
 pub struct Journal {
     core: Arc<Core>,
@@ -196,8 +193,7 @@ impl Journal {
             None
         } else {
             let signals = Arc::clone(&core.signals);
-            let interval = commit_interval.max(SHORTEST_INTERVAL);
-            let daemon = Daemon::start(Arc::clone(&core), signals, interval);
+            let daemon = Daemon::start(Arc::clone(&core), signals, commit_interval);
             Some(
                 daemon
                     .map_err(|e| Error::Unsupported(format!("no thread for the journal: {e}")))?,
