@@ -86,7 +86,10 @@ impl Fs {
         }
         if self.take_pending_errors() {
             let known = **locked(Rank::Super, 0, || self.superblock.lock());
-            let noted = primary::edit(&self.disk, |home| home.copy_errors(&known));
+            // A checkpoint may be bringing a newer superblock: what is read must not go over it.
+            let noted = self
+                .journal
+                .while_home_rests(|| primary::edit(&self.disk, |home| home.copy_errors(&known)));
             let in_journal = self.journal.record_error(EIO).map_err(Error::from);
             if let Err(error) = noted.and(in_journal) {
                 tracing::warn!(%error, "recording that the volume takes no more changes");

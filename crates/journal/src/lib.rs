@@ -325,6 +325,15 @@ impl Journal {
         self.core.abort(Abort::Refused(reason.into()));
     }
 
+    /// Runs `change`, of something at home, while no checkpoint writes there: after the journal was stopped, the last one may
+    /// still be on its way. `change` must not use the journal.
+    pub fn while_home_rests<R>(&self, change: impl FnOnce() -> R) -> R {
+        match &self.core.log {
+            Some(log) => log.while_home_rests(change),
+            None => change(),
+        }
+    }
+
     /// Records an error, a positive errno, in the journal on disk, where there is one, for whoever opens it next.
     ///
     /// # Errors

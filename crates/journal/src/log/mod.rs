@@ -267,6 +267,12 @@ impl Log {
         Ok(())
     }
 
+    /// Runs `change` while no checkpoint writes home.
+    pub(crate) fn while_home_rests<R>(&self, change: impl FnOnce() -> R) -> R {
+        let _checkpointer = self.checkpointer.lock();
+        change()
+    }
+
     /// Says on disk that the log is empty. All that was committed is home, and nothing commits any more.
     pub(crate) fn close(&self) -> Result<()> {
         let (_, tid) = self.ring.lock().tail();
