@@ -20,9 +20,6 @@ pub enum Error {
     /// An earlier failure stopped all changes; the text says which.
     #[error("the volume takes no more changes: {0}")]
     Aborted(Arc<Abort>),
-    /// The running transaction is as big as the log allows: end the operation consistently, stop, and begin again.
-    #[error("the transaction is as big as the journal allows")]
-    TransactionFull,
     /// The device failed an operation.
     #[error(transparent)]
     Device(#[from] throughline_block::Error),

@@ -10,8 +10,7 @@
 //! Invariants:
 //! - A handle is in one transaction from its begin to its end, and a transaction is sealed with no handle in it:
 //!   operations are whole in it or not in it.
-//! - What is in the transaction and what its handles may still add stays within `most`, with extensions within
-//!   `hard`: it fits into the log.
+//! - What is in the transaction and what its handles may still add stays within `most`: it fits into the log.
 //! - Sealed transactions are numbered without a gap: one without changes is not sealed.
 
 use std::collections::BTreeSet;
@@ -29,8 +28,6 @@ use crate::tid::Tid;
 pub(crate) struct Limits {
     /// From here on a transaction takes no new handles.
     pub(crate) most: u64,
-    /// What extensions may make of it.
-    pub(crate) hard: u64,
     /// Whether one handle alone may go over `most`: where there is no log, nothing has to fit.
     pub(crate) soft: bool,
 }
@@ -149,17 +146,6 @@ impl Gate {
         running.waiting += 1;
         self.changed.wait(running);
         running.waiting -= 1;
-    }
-
-    /// Gives an open handle `credits` more, if the log can take them.
-    pub(crate) fn extend(&self, cache: &Cache, credits: u32) -> bool {
-        let mut running = self.running.lock();
-        let there = cache.running_blocks() + running.revokes.len() as u64 + running.reserved;
-        let fits = self.limits.soft || there + u64::from(credits) <= self.limits.hard;
-        if fits {
-            running.reserved += u64::from(credits);
-        }
-        fits
     }
 
     /// Ends a handle that had `credits`; `changed` says whether it changed something.

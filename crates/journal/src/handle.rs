@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use throughline_extfmt::{Corrupt, FsBlock};
 
 use crate::commit::Core;
-use crate::error::{Abort, Error, Result};
+use crate::error::{Abort, Result};
 use crate::tid::Tid;
 
 /// A running operation, from [`crate::Journal::begin`].
@@ -42,7 +42,7 @@ impl<'j> Handle<'j> {
         self.tid
     }
 
-    /// How many blocks more this handle may touch without [`Handle::extend`].
+    /// How many blocks more this handle may touch.
     pub fn credits_left(&self) -> u32 {
         self.credits
             .saturating_sub(u32::try_from(self.touched.len()).unwrap_or(u32::MAX))
@@ -110,24 +110,10 @@ impl<'j> Handle<'j> {
         self.core.gate.revoke(block);
     }
 
-    /// Asks for `credits` blocks more.
-    ///
-    /// # Errors
-    /// [`Error::Aborted`] if the journal was stopped meanwhile. [`Error::TransactionFull`] where the transaction is as
-    /// big as the log allows: the operation then has to come to a consistent end, stop, and begin again.
-    pub fn extend(&mut self, credits: u32) -> Result<()> {
-        self.core.check_alive()?;
-        if !self.core.gate.extend(&self.core.cache, credits) {
-            return Err(Error::TransactionFull);
-        }
-        self.credits = self.credits.saturating_add(credits);
-        Ok(())
-    }
-
     /// Ends the operation: all it changed is there, as a whole.
     ///
     /// # Errors
-    /// [`Error::Aborted`] if the journal was stopped meanwhile: the operation will not reach the disk.
+    /// [`crate::Error::Aborted`] if the journal was stopped meanwhile: the operation will not reach the disk.
     pub fn stop(mut self) -> Result<()> {
         self.stopped = true;
         let over = self.overrun();

@@ -130,7 +130,6 @@ impl Journal {
         let read_only = disk.info().read_only;
         let limits = Limits {
             most: budget.dirty_bytes / u64::from(block_bytes),
-            hard: u64::MAX,
             soft: true,
         };
         let cache = Cache::new(disk, block_bytes, budget.clean_bytes);
@@ -177,7 +176,6 @@ impl Journal {
         check_block_bytes(&disk, block_bytes)?;
         let limits = Limits {
             most: 0,
-            hard: 0,
             soft: false,
         };
         let cache = Cache::new(disk, block_bytes, budget.clean_bytes);

@@ -138,12 +138,10 @@ impl Log {
     /// How big transactions may be, for a budget of `dirty_bytes`.
     pub(crate) fn limits(&self, dirty_bytes: u64) -> Limits {
         let len = u64::from(self.ring.lock().len());
-        // Descriptors take a block for every 60 at most.
-        let hard = len - len / 32 - 8;
         let budget = dirty_bytes / u64::from(self.format.block_bytes);
         Limits {
+            // Half of the log leaves room for descriptors, and for the transaction before.
             most: (len / 2 - 8).min(budget.max(MIN_TRANSACTION_BLOCKS)),
-            hard,
             soft: false,
         }
     }
