@@ -43,6 +43,8 @@
 mod buffer;
 mod device;
 #[cfg(not(miri))]
+mod fuse;
+#[cfg(not(miri))]
 mod host;
 mod lane;
 mod limits;
@@ -57,6 +59,8 @@ mod scope;
 
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
+#[cfg(not(miri))]
+pub use fuse::clone_fuse_connection;
 #[cfg(not(miri))]
 pub use host::LockMode;
 pub use lane::Lane;

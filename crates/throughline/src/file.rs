@@ -19,8 +19,12 @@ pub struct File {
 
 impl File {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<File> {
-        match Metadata::of(volume, &inode)?.file_type() {
-            FileType::File => Ok(File::on(Arc::new(Held::new(volume, inode)?), volume.mode())),
+        File::held(Arc::new(Held::new(volume, inode)?), volume.mode())
+    }
+
+    pub(crate) fn held(held: Arc<Held>, mode: Mode) -> Result<File> {
+        match Metadata::of(&held.volume, &held.inode)?.file_type() {
+            FileType::File => Ok(File::on(held, mode)),
             FileType::Directory => Err(Reason::IsDir.into()),
             _ => Err(Reason::Invalid("not a regular file").into()),
         }

@@ -85,6 +85,7 @@ pub struct Metadata {
     pub(crate) blocks_512: u64,
     pub(crate) device: Option<DeviceNumber>,
     pub(crate) flags: u32,
+    pub(crate) generation: u32,
     pub(crate) accessed: SystemTime,
     pub(crate) modified: SystemTime,
     pub(crate) changed: SystemTime,
@@ -107,6 +108,7 @@ impl Metadata {
                 .device
                 .map(|(major, minor)| DeviceNumber { major, minor }),
             flags: meta.flags.bits(),
+            generation: meta.generation,
             accessed: system_time(meta.accessed),
             modified: system_time(meta.modified),
             changed: system_time(meta.changed),
@@ -178,6 +180,11 @@ impl Metadata {
     /// The inode's flags (`EXT4_…_FL`) as stored.
     pub fn flags(&self) -> u32 {
         self.flags
+    }
+
+    /// Tells the inode from others that had its number before.
+    pub fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// Last read, as far as it is kept.

@@ -1,0 +1,262 @@
+//! [`Node`]: an inode held by itself, for servers of requests that name inodes, not paths.
+//!
+//! Invariants:
+//! - A node keeps its inode alive, whatever happens to its names.
+//! - Names are single ones, bytes without `/` and NUL; `.` and `..` are names that can be looked up and nothing else.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use throughline_ext::{Inode, NewInode, NewKind, RenameMode};
+
+use crate::error::Result;
+use crate::file::File;
+use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
+use crate::mode::FileOptions;
+use crate::volume::{Held, Volume};
+
+/// An inode of a volume, held by itself. Clones hold the same one.
+#[derive(Clone)]
+pub struct Node {
+    held: Arc<Held>,
+}
+
+/// What [`Node::create`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewNode<'a> {
+    /// A regular file, empty.
+    File,
+    /// A directory, empty.
+    Directory,
+    /// A symbolic link to that target: 1 byte to less than a block, no NUL.
+    Symlink(&'a [u8]),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+}
+
+/// A name of a directory, and where a listing goes on behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The inode it stands for.
+    pub ino: u64,
+    /// Its kind as the directory says; `None` where the format does not keep it there.
+    pub file_type: Option<FileType>,
+    /// The name, `.` and `..` too.
+    pub name: Vec<u8>,
+    /// The position behind it, of less than 63 bits; it stays good whatever comes and goes meanwhile.
+    pub next: u64,
+}
+
+impl Volume {
+    /// The inode of a number that a name led to before.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason::NotFound) for one that is not in use; damage; the device's.
+    pub fn node(&self, ino: u64) -> Result<Node> {
+        Node::new(self, self.inode(ino)?)
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn root_node(&self) -> Result<Node> {
+        Node::new(self, self.fs().root()?)
+    }
+}
+
+impl Node {
+    pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<Node> {
+        Ok(Node {
+            held: Arc::new(Held::new(volume, inode)?),
+        })
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.held.inode
+    }
+
+    pub(crate) fn fs(&self) -> &throughline_ext::Fs {
+        self.held.fs()
+    }
+
+    /// The volume that it is on.
+    pub fn volume(&self) -> &Volume {
+        &self.held.volume
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> u64 {
+        self.inode().ino.0.into()
+    }
+
+    /// A directory?
+    pub fn is_dir(&self) -> bool {
+        self.inode().is_dir()
+    }
+
+    /// What the volume says about it.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn metadata(&self) -> Result<Metadata> {
+        Metadata::of(&self.held.volume, self.inode())
+    }
+
+    /// Sets attributes.
+    ///
+    /// # Errors
+    /// [`Reason::Permission`](crate::Reason::Permission) for an immutable or append-only inode,
+    /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
+    pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
+        attributes.set(&self.held.volume, self.inode())
+    }
+
+    /// The node of that name in this directory.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason::NotFound), [`Reason::NotDir`](crate::Reason::NotDir),
+    /// [`Reason::NameTooLong`](crate::Reason::NameTooLong); damage; the device's.
+    pub fn lookup(&self, name: &[u8]) -> Result<Node> {
+        loop {
+            let inode = self.fs().lookup(self.inode(), name)?;
+            match Node::new(&self.held.volume, inode) {
+                // Its last name went between the two: the name may mean another by now.
+                Err(crate::Error::Caller(crate::Reason::NotFound)) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// The names of this directory from position `from` on (0: all): some of them, and none at the end.
+    ///
+    /// # Errors
+    /// Damage; the device's.
+    pub fn list(&self, from: u64) -> Result<Vec<Listed>> {
+        let names = self.fs().list_dir(self.inode(), from)?;
+        Ok(names
+            .into_iter()
+            .map(|entry| Listed {
+                ino: entry.ino.0.into(),
+                file_type: entry.file_type.map(FileType::from),
+                name: entry.name,
+                next: entry.next,
+            })
+            .collect())
+    }
+
+    /// Makes an inode with its first name in this directory. What `attributes` do not name: mode 0, and the effective user
+    /// and group of this process.
+    ///
+    /// # Errors
+    /// [`Reason::Exists`](crate::Reason::Exists), [`Reason::NotFound`](crate::Reason::NotFound) (the directory was removed),
+    /// [`Reason::NoSpace`](crate::Reason::NoSpace) and the others of [`Dir::make_node`](crate::Dir::make_node).
+    pub fn create(&self, name: &[u8], kind: NewNode<'_>, attributes: &Attributes) -> Result<Node> {
+        let kind = match kind {
+            NewNode::File => NewKind::File,
+            NewNode::Directory => NewKind::Dir,
+            NewNode::Symlink(target) => NewKind::Symlink(target),
+            NewNode::Fifo => NewKind::Fifo,
+            NewNode::Socket => NewKind::Socket,
+            NewNode::CharDevice(DeviceNumber { major, minor }) => {
+                NewKind::CharDevice { major, minor }
+            }
+            NewNode::BlockDevice(DeviceNumber { major, minor }) => {
+                NewKind::BlockDevice { major, minor }
+            }
+        };
+        let new = self.new_inode(attributes);
+        let inode = self.fs().create(self.inode(), name, kind, new)?;
+        Node::new(&self.held.volume, inode)
+    }
+
+    /// Whose a new inode is.
+    fn new_inode(&self, attributes: &Attributes) -> NewInode {
+        NewInode {
+            permissions: attributes.mode.unwrap_or(0) as u16 & 0o7777,
+            uid: attributes
+                .uid
+                .unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+            gid: attributes
+                .gid
+                .unwrap_or_else(|| rustix::process::getegid().as_raw()),
+        }
+    }
+
+    /// Gives `node`, not a directory, the additional name `name` in this directory.
+    ///
+    /// # Errors
+    /// As [`Dir::link_inode`](crate::Dir::link_inode).
+    pub fn link(&self, node: &Node, name: &[u8]) -> Result<()> {
+        Ok(self.fs().link(node.inode(), self.inode(), name)?)
+    }
+
+    /// Takes the name of anything but a directory away.
+    ///
+    /// # Errors
+    /// As [`Dir::remove_file`](crate::Dir::remove_file).
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        Ok(self.fs().unlink(self.inode(), name)?)
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// As [`Dir::remove_dir`](crate::Dir::remove_dir).
+    pub fn rmdir(&self, name: &[u8]) -> Result<()> {
+        Ok(self.fs().rmdir(self.inode(), name)?)
+    }
+
+    /// Renames `name` of this directory to `new_name` of `new_dir`, atomically.
+    ///
+    /// # Errors
+    /// As [`Volume::rename`].
+    pub fn rename(
+        &self,
+        name: &[u8],
+        new_dir: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        Ok(self
+            .fs()
+            .rename(self.inode(), name, new_dir.inode(), new_name, mode)?)
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`](crate::Reason::Invalid) for anything else; damage; the device's.
+    pub fn read_link(&self) -> Result<PathBuf> {
+        Ok(OsString::from_vec(self.fs().read_link(self.inode())?).into())
+    }
+
+    /// Opens the regular file that it is. What `options` say of making or emptying it is not done.
+    ///
+    /// # Errors
+    /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) for what is no regular file.
+    pub fn open(&self, options: &FileOptions) -> Result<File> {
+        File::held(Arc::clone(&self.held), options.mode())
+    }
+
+    /// Returns when it survives a crash as it is now: a file with its data, a directory with its names (`fsync`); with
+    /// `data_only` as `fdatasync`.
+    ///
+    /// # Errors
+    /// What the device says, again at every call until it can be done.
+    pub fn sync(&self, data_only: bool) -> Result<()> {
+        if data_only {
+            Ok(self.fs().sync_data(self.inode())?)
+        } else {
+            Ok(self.fs().sync_file(self.inode())?)
+        }
+    }
+}
