@@ -269,6 +269,7 @@ impl Dir {
             gid: attributes
                 .gid
                 .unwrap_or_else(|| rustix::process::getegid().as_raw()),
+            umask: attributes.umask as u16,
         };
         let inode = self.held.fs().create(&place.dir, &place.name, kind, new)?;
         let times = Attributes {

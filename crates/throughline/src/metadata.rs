@@ -219,6 +219,7 @@ pub struct Attributes {
     pub(crate) gid: Option<u32>,
     pub(crate) accessed: Option<SystemTime>,
     pub(crate) modified: Option<SystemTime>,
+    pub(crate) umask: u32,
 }
 
 impl Attributes {
@@ -259,6 +260,15 @@ impl Attributes {
     #[must_use]
     pub fn modified(mut self, time: SystemTime) -> Self {
         self.modified = Some(time);
+        self
+    }
+
+    /// Permissions that a new file does not get: the mask of the process that makes it, where `mode` is what that asked for.
+    /// In a directory with a default list of access rights that list takes the mask's place. 0 unless set; nothing but
+    /// making a file looks at it.
+    #[must_use]
+    pub fn umask(mut self, umask: u32) -> Self {
+        self.umask = umask & 0o777;
         self
     }
 

@@ -27,6 +27,7 @@ fn a_sync_commits_what_it_has_to_and_no_more() {
         permissions: 0o644,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     let new = |name: &[u8]| fs.create(&root, name, NewKind::File, owner).expect("made");
     let committed = || fs.journal.committed();

@@ -21,6 +21,7 @@ fn create(fs: &Fs, name: &str) -> Arc<Inode> {
         permissions: 0o600,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     fs.create(&root, name.as_bytes(), NewKind::File, new)
         .expect("a file")

@@ -47,6 +47,7 @@ fn create(fs: &Fs, name: &str) -> Arc<Inode> {
         permissions: 0o600,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     let root = fs.root().expect("the root");
     fs.create(&root, name.as_bytes(), NewKind::File, new)

@@ -59,6 +59,9 @@ pub struct NewInode {
     pub uid: u32,
     /// Group; a directory with the setgid bit gives its own instead.
     pub gid: u32,
+    /// Permissions that the maker's mask takes away: 0 to 0o777. Not from a symbolic link, nor where the directory has a
+    /// default list of access rights, which takes the mask's place.
+    pub umask: u16,
 }
 
 impl NewKind<'_> {
@@ -156,7 +159,7 @@ impl Fs {
         let mut permissions = if matches!(kind, NewKind::Symlink(_)) {
             0o777
         } else {
-            new.permissions & 0o7777
+            new.permissions & 0o7777 & !(new.umask & 0o777)
         };
         let mut gid = new.gid;
         if parent_mode & SETGID != 0 {

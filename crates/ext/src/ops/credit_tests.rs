@@ -35,6 +35,7 @@ fn new(fs: &Fs, dir: &Arc<Inode>, name: &[u8], kind: NewKind<'_>) -> Arc<Inode> 
         permissions: 0o700,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     fs.create(dir, name, kind, new).expect("a name")
 }

@@ -17,6 +17,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 /// A volume with few inodes, and few blocks that are left free.
@@ -428,6 +429,7 @@ fn a_removed_directory_holds_nothing() {
         permissions: 0o755,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     let dir = fs
         .create(&root, b"d", NewKind::Dir, new)

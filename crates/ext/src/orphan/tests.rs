@@ -16,6 +16,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 /// Name, size, arguments of `mke2fs`, empty orphans beside the others.

@@ -128,6 +128,7 @@ const NOBODY: NewInode = NewInode {
     permissions: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 impl Volume {

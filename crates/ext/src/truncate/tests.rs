@@ -16,6 +16,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 /// What deleted files had in the blocks that are free now.

@@ -144,6 +144,7 @@ pub(crate) fn create(fs: &Fs, name: &str) -> Arc<Inode> {
         permissions: 0o644,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     fs.create(&root, name.as_bytes(), NewKind::File, new)
         .expect("a new file")

@@ -11,6 +11,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 /// A name of 250 bytes, so that few fit a block.

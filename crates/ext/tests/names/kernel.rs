@@ -16,6 +16,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 12,
     gid: 34,
+    umask: 0,
 };
 
 fn listed(dir: &Path) -> BTreeSet<String> {

@@ -10,6 +10,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 /// Lists from position 0 on, a few names at a time, and calls `between` after each.

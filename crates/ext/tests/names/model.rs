@@ -37,6 +37,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 1000,
     gid: 1000,
+    umask: 0,
 };
 
 /// A random operation.

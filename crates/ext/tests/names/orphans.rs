@@ -9,6 +9,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 fn free(fs: &throughline_ext::Fs) -> (u64, u32) {

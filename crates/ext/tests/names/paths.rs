@@ -8,6 +8,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 fn make(fs: &Fs, path: &str, kind: NewKind<'_>) {

@@ -10,6 +10,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o755,
     uid: 7,
     gid: 8,
+    umask: 0,
 };
 
 fn refused<T>(done: Result<T, Error>, reason: Reason) {

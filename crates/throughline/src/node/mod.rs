@@ -188,6 +188,7 @@ impl Node {
             gid: attributes
                 .gid
                 .unwrap_or_else(|| rustix::process::getegid().as_raw()),
+            umask: attributes.umask as u16,
         }
     }
 

@@ -50,6 +50,7 @@ fn create(fs: &Fs, name: &str, kind: NewKind<'_>) -> Result<Arc<Inode>> {
         permissions: 0o700,
         uid: 0,
         gid: 0,
+        umask: 0,
     };
     fs.create(&fs.root()?, name.as_bytes(), kind, new)
 }
