@@ -1,13 +1,23 @@
-//! Seeded fault and power-cut devices, reference file-system model and the kernel as a judge, for tests only.
+//! Seeded fault and power-cut devices, reference file-system model, mounts of both kinds and the kernel as a judge, for tests
+//! only.
 #![forbid(unsafe_code)]
 
+mod disk_image;
 pub mod model;
 mod mount;
+mod mounted;
+pub mod program;
 pub mod sectors;
+mod serve;
 mod simdevice;
+mod view;
 
+pub use disk_image::DiskImage;
 pub use mount::Mount;
+pub use mounted::{Mounted, skip_reason};
+pub use serve::serve;
 pub use simdevice::{
     Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, Record,
     States,
 };
+pub use view::{Entry, View};

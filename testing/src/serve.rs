@@ -1,0 +1,92 @@
+//! The other side of [`Mounted`](crate::Mounted): the server of a mount, in a process that is the test's own executable
+//! started once more. [`mount_server!`](crate::mount_server) declares the entry; `Mounted` starts it.
+//!
+//! The server never outlives its test: its standard input is a pipe that nobody writes to, and its end (the test's process
+//! is gone) or the end of its time makes it detach its mount point and leave.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// The name that [`mount_server!`](crate::mount_server) gives the entry.
+pub(crate) const ENTRY: &str = "the_mount_server";
+const IMAGE: &str = "THROUGHLINE_SERVE_IMAGE";
+const POINT: &str = "THROUGHLINE_SERVE_POINT";
+const OPTIONS: &str = "THROUGHLINE_SERVE_OPTIONS";
+/// How long a server lives at most; a request that nobody answers would make its program wait for ever.
+const LIFE: Duration = Duration::from_secs(600);
+/// The same for long tests.
+const LONG_LIFE: Duration = Duration::from_secs(6 * 3600);
+
+/// Declares, in the root of a test's crate, the process in which [`Mounted`](crate::Mounted) runs the server. The crate
+/// depends on `throughline-fuse`.
+#[macro_export]
+macro_rules! mount_server {
+    () => {
+        /// Not a test: the server of a mount, in a process of its own. It does nothing unless it was told to.
+        #[test]
+        fn the_mount_server() {
+            $crate::serve(|image, point, options| {
+                use std::os::unix::process::CommandExt;
+                let mut server = std::process::Command::new("fuse2fs");
+                server.arg("-f").arg(image).arg(point);
+                if !options.is_empty() {
+                    server.arg("-o").arg(options);
+                }
+                Err(server.exec().to_string())
+            });
+        }
+    };
+}
+
+/// The command that starts the server of a mount: this executable once more.
+pub(crate) fn command(image: &Path, point: &Path, options: &str) -> Command {
+    let this = std::env::current_exe().expect("the test's executable");
+    let mut command = Command::new(this);
+    command
+        .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
+        .env(IMAGE, image)
+        .env(POINT, point)
+        .env(OPTIONS, options);
+    command
+}
+
+/// Where this process was started to serve a mount: serves it with `server`, which gets image, mount point and options and
+/// returns when it is unmounted, and ends the process; with 0 if `server` said that all is well.
+pub fn serve(server: impl FnOnce(&Path, &Path, &str) -> Result<(), String>) {
+    let (Some(image), Some(point)) = (std::env::var_os(IMAGE), std::env::var_os(POINT)) else {
+        return;
+    };
+    let options = std::env::var(OPTIONS).unwrap_or_default();
+    let watched = PathBuf::from(&point);
+    std::thread::spawn(move || watch(&watched));
+    let code = match server(Path::new(&image), Path::new(&point), &options) {
+        Ok(()) => 0,
+        Err(what) => {
+            eprintln!("{what}");
+            1
+        }
+    };
+    exit(code);
+}
+
+/// Ends this process with the one that started it, or with its time.
+fn watch(point: &Path) {
+    let input = std::io::stdin();
+    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let limit = Timespec::try_from(if soak { LONG_LIFE } else { LIFE }).ok();
+    let fd = input.as_fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let why = match poll(&mut fds, limit.as_ref()) {
+        Ok(0) => "the mount has lived too long",
+        Ok(_) => "the test is gone",
+        Err(_) => "standard input cannot be watched",
+    };
+    eprintln!("the server of {} ends: {why}", point.display());
+    // Where nothing is mounted yet, there is nothing to detach.
+    crate::mounted::detach(point);
+    exit(3);
+}
