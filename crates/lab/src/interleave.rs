@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Result;
 use crate::outcome::Outcome;
+use crate::{Progress, Result};
 
 /// Quantities of one sample: name, unit, value.
 pub type Sample = Vec<(&'static str, &'static str, f64)>;
@@ -35,13 +35,13 @@ pub fn interleave(
     outcome: &mut Outcome,
     variants: &mut [Variant<'_>],
     rounds: usize,
-    progress: &dyn Fn(usize, usize),
+    progress: &Progress<'_>,
 ) -> Result<()> {
     type Collected = BTreeMap<&'static str, (&'static str, Vec<f64>)>;
     let mut collected: Vec<Collected> = variants.iter().map(|_| BTreeMap::new()).collect();
     for round in 0..=rounds {
-        progress(round, rounds);
         for step in 0..variants.len() {
+            progress(round, rounds)?;
             let which = (step + round) % variants.len();
             let sample = (variants[which].measure)()?;
             if round == 0 {

@@ -4,7 +4,7 @@
 //! told to vanish with its last user, so that even SIGKILL leaves neither.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 
@@ -137,6 +137,11 @@ impl LoopMount {
             flushes: field(15),
             commits: commits.and_then(|word| word.parse().ok()).unwrap_or(0),
         }
+    }
+
+    /// The root of the file system.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     /// Opens `name` in the root, made where there is none, for direct I/O or through the kernel's cache.

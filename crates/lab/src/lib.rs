@@ -13,6 +13,7 @@ mod interleave;
 pub mod kernel;
 mod machine;
 mod meter;
+mod mounts;
 mod outcome;
 mod probe;
 mod stats;
@@ -58,6 +59,9 @@ impl From<std::io::Error> for Error {
 /// Result of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Is told how many rounds are done, and of how many, and may end the experiment.
+pub type Progress<'a> = dyn Fn(usize, usize) -> Result<()> + 'a;
+
 /// How a person wants an experiment run.
 pub struct Settings<'a> {
     /// Where images and files are made: a folder on the disk to be measured.
@@ -68,8 +72,8 @@ pub struct Settings<'a> {
     pub scale_percent: u64,
     /// The engine that devices are opened with.
     pub engine: EngineChoice,
-    /// Told before each round: how many are done, and of how many.
-    pub progress: &'a dyn Fn(usize, usize),
+    /// Told before each sample how many rounds are done, and of how many; its error ends the experiment.
+    pub progress: &'a Progress<'a>,
 }
 
 impl Settings<'_> {

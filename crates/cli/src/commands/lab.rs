@@ -78,15 +78,23 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
 fn run_one(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     let experiment = find(&args.name).map_err(|error| Failure::Usage(error.to_string()))?;
     let progress = Progress::rounds(context.globals.quiet);
+    // An experiment has mounts and large files to take away.
+    let cannot = || "cannot watch for Ctrl-C";
+    context.interrupt().arm().doing(cannot)?;
     let settings = Settings {
         dir: args.dir.clone(),
         rounds: args.rounds.map(usize::from),
         scale_percent: args.scale,
         engine: context.globals.engine.into(),
-        progress: &|done, of| progress.round(done, of),
+        progress: &|done, of| {
+            progress.round(done, of);
+            let interrupted = |_| throughline_lab::Error::new("interrupted");
+            context.interrupt().check().map_err(interrupted)
+        },
     };
     let outcome = (experiment.run)(&settings);
     progress.clear();
+    context.interrupt().check()?;
     let outcome = outcome.map_err(|error| {
         Problem::new(error.to_string()).met(format!("cannot run {}", experiment.name))
     })?;

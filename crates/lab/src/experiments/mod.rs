@@ -10,6 +10,11 @@ mod founding3;
 mod founding4;
 mod founding5;
 mod journal_cost;
+mod mount_metadata;
+mod mount_random;
+mod mount_stream;
+mod mount_sysbench;
+mod mount_untar;
 mod open;
 
 use crate::outcome::Outcome;
@@ -38,6 +43,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache_hit::EXPERIMENT,
     cache_scan::EXPERIMENT,
     journal_cost::EXPERIMENT,
+    mount_stream::EXPERIMENT,
+    mount_random::EXPERIMENT,
+    mount_metadata::EXPERIMENT,
+    mount_untar::EXPERIMENT,
+    mount_sysbench::EXPERIMENT,
 ];
 
 /// The experiment of this name.

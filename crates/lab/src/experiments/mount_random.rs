@@ -1,0 +1,114 @@
+//! `mount/random`: 4 KiB at random places of one file through a mount: cached reads by 1 and 4 threads, through
+//! descriptors for reading and for both, writes with one fsync at the end, and `O_SYNC` writes.
+
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::OFlags;
+
+use super::Experiment;
+use crate::interleave::Sample;
+use crate::mounts::work::{NEW, read_stream, together, write_stream};
+use crate::mounts::{Bench, Contestant, Session, bars};
+use crate::outcome::Outcome;
+use crate::{Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "mount/random",
+    about: "4 KiB at random of a cached file through our mount, the kernel's ext4, fuse2fs: read, written, O_SYNC",
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+const BLOCK_BYTES: usize = 4096;
+const CALL_BYTES: usize = 1 << 20;
+
+/// How much is done in a sample.
+struct Sizes {
+    file_bytes: u64,
+    /// Each in all, however many threads share them.
+    reads: u64,
+    writes: u64,
+    sync_writes: u64,
+}
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let sizes = Sizes {
+        file_bytes: settings.scaled(256 * MIB, 32 * MIB) / MIB * MIB,
+        reads: settings.scaled(400_000, 20_000),
+        writes: settings.scaled(50_000, 2_000),
+        sync_writes: settings.scaled(4_000, 200),
+    };
+    let contestants = Contestant::all(&mut outcome);
+    let bench = Bench::new(settings, sizes.file_bytes * 2 + 256 * MIB, &[])?;
+    bench.compare(&mut outcome, &contestants, 7, &|session| {
+        sample(session, &sizes)
+    })?;
+    outcome
+        .counters
+        .insert("file, MiB".into(), (sizes.file_bytes / MIB) as f64);
+    bars(&mut outcome, "reads", Some(0.8), None);
+    bars(&mut outcome, "reads, 4 threads", Some(0.8), None);
+    for quantity in ["reads, O_RDWR", "writes", "O_SYNC writes"] {
+        bars(&mut outcome, quantity, None, None);
+    }
+    Ok(outcome)
+}
+
+fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {
+    let source = &session.bench.source;
+    let file = session.root().open("file", NEW)?;
+    write_stream(&file, source, sizes.file_bytes, CALL_BYTES)?;
+    drop(file);
+    session.cold()?;
+    let root = session.root();
+    let open = |flags| root.open("file", flags);
+    // From here on it is cached, in whichever cache.
+    read_stream(&open(OFlags::RDONLY)?, sizes.file_bytes, CALL_BYTES)?;
+    let reads = |threads, flags| {
+        let each = sizes.reads / threads as u64;
+        let spent = together(threads, |thread| {
+            let file = open(flags)?;
+            let mut block = [0; BLOCK_BYTES];
+            at_random(sizes, thread, each, |at| file.read_exact_at(&mut block, at))
+        })?;
+        Ok::<f64, crate::Error>((each * threads as u64) as f64 / spent.wall.as_secs_f64())
+    };
+    let writes = |count, flags| {
+        let spent = together(1, |thread| {
+            let file = open(OFlags::RDWR | flags)?;
+            at_random(sizes, thread, count, |at| {
+                let from = (at % source.len() as u64) as usize;
+                file.write_all_at(&source[from..from + BLOCK_BYTES], at)
+            })?;
+            Ok(file.sync_all()?)
+        })?;
+        Ok::<f64, crate::Error>(count as f64 / spent.wall.as_secs_f64())
+    };
+    Ok(vec![
+        ("reads", "per s", reads(1, OFlags::RDONLY)?),
+        ("reads, 4 threads", "per s", reads(4, OFlags::RDONLY)?),
+        ("reads, O_RDWR", "per s", reads(1, OFlags::RDWR)?),
+        ("writes", "per s", writes(sizes.writes, OFlags::empty())?),
+        (
+            "O_SYNC writes",
+            "per s",
+            writes(sizes.sync_writes, OFlags::SYNC)?,
+        ),
+    ])
+}
+
+/// Calls `each` with so many places in the file, the same ones for every contestant.
+fn at_random(
+    sizes: &Sizes,
+    thread: usize,
+    count: u64,
+    mut each: impl FnMut(u64) -> std::io::Result<()>,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(thread as u64);
+    let blocks = sizes.file_bytes / BLOCK_BYTES as u64;
+    for _ in 0..count {
+        each(random.u64(..blocks) * BLOCK_BYTES as u64)?;
+    }
+    Ok(())
+}

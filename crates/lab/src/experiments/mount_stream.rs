@@ -1,0 +1,108 @@
+//! `mount/stream`: long files written and read through a mount, each write with its fsync: as `dd` and `fio` do, direct in
+//! calls of 4 MiB, and four files by four threads.
+
+use rustix::fs::OFlags;
+
+use super::Experiment;
+use crate::interleave::Sample;
+use crate::mounts::work::{NEW, fio, have, read_stream, together, write_stream};
+use crate::mounts::{Bench, Contestant, Session, bars};
+use crate::outcome::Outcome;
+use crate::{Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "mount/stream",
+    about: "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; 4 files at once",
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+const CALL_BYTES: usize = 1 << 20;
+const DIRECT_CALL_BYTES: usize = 4 << 20;
+const FILES: usize = 4;
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    let file_bytes = settings.scaled(1024 * MIB, 64 * MIB) / (16 * MIB) * (16 * MIB);
+    let contestants = Contestant::all(&mut outcome);
+    let with_fio = have(&mut outcome, "fio", "write, fio");
+    // Four streams, and the file system's own.
+    let bench = Bench::new(settings, file_bytes * 9 / 2 + 256 * MIB, &[])?;
+    bench.compare(&mut outcome, &contestants, 5, &|session| {
+        sample(session, file_bytes, with_fio)
+    })?;
+    outcome
+        .counters
+        .insert("a stream, MiB".into(), (file_bytes / MIB) as f64);
+    bars(&mut outcome, "write", Some(1.3), Some(8.0));
+    bars(&mut outcome, "write, fio", Some(1.3), Some(8.0));
+    bars(&mut outcome, "cold read", Some(1.0), Some(4.0));
+    bars(&mut outcome, "direct write", Some(1.0), None);
+    bars(&mut outcome, "direct read", Some(1.0), None);
+    bars(&mut outcome, "write, 4 files", Some(1.0), None);
+    bars(&mut outcome, "cold read, 4 files", Some(1.0), None);
+    Ok(outcome)
+}
+
+fn sample(session: &mut Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sample> {
+    let mut sample = written(session, file_bytes, with_fio)?;
+    session.cold()?;
+    sample.extend(read(session, file_bytes)?);
+    Ok(sample)
+}
+
+fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sample> {
+    let (root, source) = (session.root(), &session.bench.source);
+    let write = |name: &str, flags, len_bytes, call_bytes| {
+        write_stream(&root.open(name, flags)?, source, len_bytes, call_bytes)
+    };
+    let buffered = together(1, |_| write("buffered", NEW, file_bytes, CALL_BYTES))?;
+    let mut sample = vec![
+        ("write", "MB/s", buffered.mb_per_s(file_bytes)),
+        (
+            "write, machine cpu",
+            "s/GiB",
+            buffered.machine_cpu_s_per_gib(file_bytes),
+        ),
+    ];
+    if with_fio {
+        let rate = fio(root, "fio", file_bytes, &["--rw=write", "--bs=1M"])?;
+        sample.push(("write, fio", "MB/s", rate));
+    }
+    let flags = NEW | OFlags::DIRECT;
+    let direct = together(1, |_| write("direct", flags, file_bytes, DIRECT_CALL_BYTES))?;
+    sample.push(("direct write", "MB/s", direct.mb_per_s(file_bytes)));
+    let part_bytes = file_bytes / FILES as u64;
+    let four = together(FILES, |n| {
+        write(&format!("part{n}"), NEW, part_bytes, CALL_BYTES)
+    })?;
+    sample.push(("write, 4 files", "MB/s", four.mb_per_s(file_bytes)));
+    Ok(sample)
+}
+
+fn read(session: &Session<'_>, file_bytes: u64) -> Result<Sample> {
+    let root = session.root();
+    let read = |name: &str, flags, len_bytes, call_bytes| {
+        let file = root.open(name, OFlags::RDONLY | flags)?;
+        read_stream(&file, len_bytes, call_bytes)
+    };
+    let cached = OFlags::empty();
+    let buffered = together(1, |_| read("buffered", cached, file_bytes, CALL_BYTES))?;
+    let direct = together(1, |_| {
+        read("direct", OFlags::DIRECT, file_bytes, DIRECT_CALL_BYTES)
+    })?;
+    let part_bytes = file_bytes / FILES as u64;
+    let four = together(FILES, |n| {
+        read(&format!("part{n}"), cached, part_bytes, CALL_BYTES)
+    })?;
+    Ok(vec![
+        ("cold read", "MB/s", buffered.mb_per_s(file_bytes)),
+        (
+            "cold read, machine cpu",
+            "s/GiB",
+            buffered.machine_cpu_s_per_gib(file_bytes),
+        ),
+        ("direct read", "MB/s", direct.mb_per_s(file_bytes)),
+        ("cold read, 4 files", "MB/s", four.mb_per_s(file_bytes)),
+    ])
+}

@@ -1,0 +1,86 @@
+//! `mount/sysbench`: report 5's own command line through a mount.
+//!
+//! `sysbench` 1.0 has other names for three of its options: `--num-threads` is `--threads`, `--max-requests` is `--events`,
+//! and `--time=0` takes away the limit of 10 s that the older one did not have where requests were limited.
+
+use std::process::Command;
+
+use super::Experiment;
+use crate::command::timed;
+use crate::mounts::work::have;
+use crate::mounts::{Bench, Contestant, bars};
+use crate::outcome::Outcome;
+use crate::{Error, Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "mount/sysbench",
+    about: "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, fuse2fs",
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+const BLOCK_BYTES: u64 = 32768;
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    if !have(&mut outcome, "sysbench", "everything") {
+        return Ok(outcome);
+    }
+    let file_mib = settings.scaled(4096, 64);
+    let contestants = Contestant::all(&mut outcome);
+    let bench = Bench::new(settings, file_mib * MIB / 8 * 9 + 256 * MIB, &[])?;
+    bench.compare(&mut outcome, &contestants, 5, &|session| {
+        let mut sysbench = Command::new("sysbench");
+        sysbench
+            .arg("fileio")
+            .args(["--threads=1", "--file-num=1"])
+            .arg(format!("--file-block-size={BLOCK_BYTES}"))
+            .arg(format!("--file-total-size={file_mib}M"))
+            .args(["--file-test-mode=seqwr", "--file-io-mode=sync"])
+            .args(["--file-extra-flags=", "--file-fsync-freq=0"])
+            .arg("--file-fsync-end=off")
+            .arg(format!("--events={}", file_mib * MIB / BLOCK_BYTES))
+            .args(["--time=0", "run"])
+            .current_dir(session.root().path(""));
+        let (_, stdout) = timed(&mut sysbench)?;
+        let written = number_after(&stdout, "written, MiB/s:")?;
+        let unmounting = session.unmount()?;
+        let seconds = file_mib as f64 / written.max(1e-9);
+        let durable = file_mib as f64 / (seconds + unmounting.as_secs_f64());
+        Ok(vec![
+            ("written", "MiB/s", written),
+            ("written, durable", "MiB/s", durable),
+            (
+                "95th percentile",
+                "ms",
+                number_after(&stdout, "95th percentile:")?,
+            ),
+        ])
+    })?;
+    outcome.counters.insert("file, MiB".into(), file_mib as f64);
+    outcome
+        .notes
+        .push("durable: until it is unmounted; the report's command line has no fsync".into());
+    bars(&mut outcome, "written", Some(1.0), Some(10.0));
+    bars(&mut outcome, "written, durable", None, None);
+    Ok(outcome)
+}
+
+/// The number behind `label` in what was printed.
+fn number_after(text: &str, label: &str) -> Result<f64> {
+    let rest = text.split_once(label).map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .ok_or_else(|| Error::new(format!("no '{label}' in what sysbench printed: {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_labels() {
+        let text = "Throughput:\n    read, MiB/s:   0.00\n    written, MiB/s:   1234.50\n";
+        assert_eq!(number_after(text, "written, MiB/s:").unwrap(), 1234.5);
+        assert!(number_after(text, "95th percentile:").is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! `mount/untar`: `tar x` of a tree as a large source repository has it, and `tar c` of it back, cold, through a mount.
+//!
+//! The tree: 10,000 files, sizes log-normal with a median of 1 KiB and σ 1.6 (so 3.7 KiB on average), at most 1 MiB, as
+//! the Rust repository's are, whose thousands of tests are a few lines each; a dozen in a folder, folders up to six deep;
+//! one name in a hundred is a symbolic link.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Experiment;
+use crate::command::timed;
+use crate::mounts::work::{drained, have};
+use crate::mounts::{Bench, Contestant, bars};
+use crate::outcome::Outcome;
+use crate::{Result, Settings};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "mount/untar",
+    about: "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs",
+    run,
+};
+
+const FILES_PER_FOLDER: u64 = 12;
+const MEDIAN_BYTES: f64 = 1024.0;
+const SIGMA: f64 = 1.6;
+const MOST_BYTES: f64 = 1048576.0;
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    if !have(&mut outcome, "tar", "everything") {
+        return Ok(outcome);
+    }
+    let files = settings.scaled(10_000, 500);
+    let contestants = Contestant::all(&mut outcome);
+    let inodes = (files + files / FILES_PER_FOLDER + 1000).to_string();
+    let bench = Bench::new(settings, files * 12 * 1024 + (512 << 20), &["-N", &inodes])?;
+    let archive = bench.scratch("tree.tar");
+    let bytes = make_archive(&bench, &archive, files)?;
+    bench.compare(&mut outcome, &contestants, 7, &|session| {
+        let target = session.root().path("");
+        let mut untar = Command::new("tar");
+        untar.arg("xf").arg(&archive).args(["-C", &target]);
+        let (made, _) = timed(&mut untar)?;
+        let durable = made.wall + session.cold()?;
+        // The root is open under another number now.
+        let target = session.root().path("");
+        let back = drained(Command::new("tar").args(["cf", "-", "-C", &target, "tree"]))?;
+        let rate = |wall: std::time::Duration| files as f64 / wall.as_secs_f64();
+        Ok(vec![
+            ("untar", "files/s", rate(made.wall)),
+            ("untar, durable", "files/s", rate(durable)),
+            ("tar, cold", "files/s", rate(back.wall)),
+        ])
+    })?;
+    outcome.counters.insert("files".into(), files as f64);
+    outcome
+        .counters
+        .insert("bytes per file".into(), bytes as f64 / files as f64);
+    bars(&mut outcome, "untar", Some(0.5), Some(4.0));
+    bars(&mut outcome, "untar, durable", None, None);
+    bars(&mut outcome, "tar, cold", None, None);
+    Ok(outcome)
+}
+
+/// The archive, the same at each call; how many bytes its files have.
+fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
+    let (top, content) = (bench.scratch("tree"), &bench.source);
+    let mut random = fastrand::Rng::with_seed(10_000);
+    let mut folders: Vec<(PathBuf, u32)> = vec![(top.clone(), 0)];
+    let mut bytes = 0;
+    fs::create_dir(&top)?;
+    for number in 0..files {
+        if number % FILES_PER_FOLDER == 0 {
+            let (parent, depth) = &folders[random.usize(..folders.len())];
+            let folder = (parent.join(format!("folder-{number}")), depth + 1);
+            fs::create_dir(&folder.0)?;
+            // Deeper ones get no folders of their own.
+            if folder.1 < 6 {
+                folders.push(folder.clone());
+            } else {
+                folders.push((top.clone(), 0));
+            }
+        }
+        let folder = &folders[folders.len() - 1].0;
+        let path = folder.join(format!("file_{number}.rs"));
+        if number % 100 == 99 {
+            symlink(format!("file_{}.rs", number - 1), path)?;
+            continue;
+        }
+        let size = file_bytes(&mut random);
+        bytes += size as u64;
+        let from = random.usize(..content.len() - size);
+        fs::write(path, &content[from..from + size])?;
+    }
+    let top = top.to_string_lossy();
+    let parent = top.trim_end_matches("tree");
+    let mut tar = Command::new("tar");
+    tar.arg("cf").arg(archive).args(["-C", parent, "tree"]);
+    timed(&mut tar)?;
+    fs::remove_dir_all(&*top)?;
+    Ok(bytes)
+}
+
+/// Log-normal, by Box and Muller.
+fn file_bytes(random: &mut fastrand::Rng) -> usize {
+    let (radius, angle) = (1.0 - random.f64(), random.f64());
+    let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
+    (MEDIAN_BYTES * (SIGMA * normal).exp()).min(MOST_BYTES) as usize
+}

@@ -1,0 +1,62 @@
+//! A directory of a mounted file system that nobody else can see: by its descriptor for our own calls, by a path through
+//! `/proc` for other programs.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+
+use crate::{Error, Result};
+
+/// A directory, borrowed from whoever has it open.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a>(BorrowedFd<'a>);
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(directory: BorrowedFd<'a>) -> Place<'a> {
+        Place(directory)
+    }
+
+    /// `name` in it, as programs that we start can open it while the directory is open here.
+    pub(crate) fn path(self, name: &str) -> String {
+        let process = std::process::id();
+        format!("/proc/{process}/fd/{}/{name}", self.0.as_raw_fd())
+    }
+
+    /// Opens `name` with these flags.
+    pub(crate) fn open(self, name: &str, flags: OFlags) -> Result<File> {
+        let mode = Mode::from_raw_mode(0o644);
+        fs::openat(self.0, name, flags | OFlags::CLOEXEC, mode)
+            .map(File::from)
+            .map_err(|e| failed("open", name, e))
+    }
+
+    /// A new directory in it, open.
+    pub(crate) fn make_dir(self, name: &str) -> Result<OwnedFd> {
+        fs::mkdirat(self.0, name, Mode::from_raw_mode(0o755))
+            .map_err(|e| failed("make", name, e))?;
+        self.dir(name)
+    }
+
+    /// A directory in it, open.
+    pub(crate) fn dir(self, name: &str) -> Result<OwnedFd> {
+        self.open(name, OFlags::DIRECTORY | OFlags::RDONLY)
+            .map(OwnedFd::from)
+    }
+
+    /// The length of `name` in bytes, by one `stat`.
+    pub(crate) fn stat(self, name: &str) -> Result<u64> {
+        fs::statat(self.0, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map(|stat| stat.st_size.cast_unsigned())
+            .map_err(|e| failed("stat", name, e))
+    }
+
+    /// Removes the file `name`.
+    pub(crate) fn remove(self, name: &str) -> Result<()> {
+        fs::unlinkat(self.0, name, AtFlags::empty()).map_err(|e| failed("remove", name, e))
+    }
+}
+
+fn failed(what: &str, name: &str, errno: rustix::io::Errno) -> Error {
+    Error::new(format!("cannot {what} {name}: {errno}"))
+}

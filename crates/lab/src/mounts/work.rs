@@ -1,0 +1,128 @@
+//! The parts that the experiments' work is made of.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+
+use rustix::fs::OFlags;
+use throughline_device::AlignedBuf;
+
+use super::place::Place;
+use crate::command::timed;
+use crate::meter::{Meter, Spent};
+use crate::{Error, Result};
+
+/// For a new file that is only written.
+pub(crate) const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC);
+
+/// Has so many threads do their parts at once; from the first one's start to the last one's end.
+pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync) -> Result<Spent> {
+    let start = Barrier::new(threads + 1);
+    let run = |number| {
+        start.wait();
+        part(number)
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> = (0..threads)
+            .map(|number| scope.spawn(move || run(number)))
+            .collect();
+        // Before they may go: on a busy machine this thread's turn may come late.
+        let meter = Meter::start();
+        start.wait();
+        let panicked = |_| Err(Error::new("a thread panicked"));
+        let ends: Vec<Result<()>> = running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked))
+            .collect();
+        let spent = meter.spent();
+        ends.into_iter().collect::<Result<()>>()?;
+        Ok(spent)
+    })
+}
+
+/// Writes `len_bytes` from `source`, over and over, in calls of `call_bytes` from the file's start, and has it made
+/// durable. `source` holds whole calls.
+pub(crate) fn write_stream(
+    file: &File,
+    source: &[u8],
+    len_bytes: u64,
+    call_bytes: usize,
+) -> Result<()> {
+    let mut at = 0;
+    for call in source.chunks_exact(call_bytes).cycle() {
+        if at >= len_bytes {
+            break;
+        }
+        file.write_all_at(call, at)?;
+        at += call_bytes as u64;
+    }
+    Ok(file.sync_all()?)
+}
+
+/// Reads `len_bytes` in calls of `call_bytes` from the file's start; an error where the file is shorter.
+pub(crate) fn read_stream(file: &File, len_bytes: u64, call_bytes: usize) -> Result<()> {
+    let mut buffer = AlignedBuf::zeroed(call_bytes, 4096);
+    let mut at = 0;
+    while at < len_bytes {
+        file.read_exact_at(&mut buffer, at)?;
+        at += call_bytes as u64;
+    }
+    Ok(())
+}
+
+/// What `fio` makes of one job on the file `name` of `len_bytes`, in 10⁶ bytes a second, its fsync at the end included.
+/// It opens files for reading and writing.
+pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) -> Result<f64> {
+    let mut command = Command::new("fio");
+    command
+        .args(["--name=job", "--output-format=json", "--thread"])
+        .args(["--ioengine=psync", "--fallocate=none", "--end_fsync=1"])
+        .arg(format!("--filename={}", place.path(name)))
+        .arg(format!("--size={len_bytes}"))
+        .args(job)
+        .stdin(Stdio::null());
+    let (_, stdout) = timed(&mut command)?;
+    // What it has to say comes before.
+    let json = stdout.find('{').map_or("", |at| &stdout[at..]);
+    let report: serde_json::Value = serde_json::from_str(json)
+        .map_err(|e| Error::new(format!("fio printed {stdout:?}: {e}")))?;
+    let job = &report["jobs"][0];
+    let (milliseconds, bytes) = (&job["job_runtime"], &job["write"]["io_bytes"]);
+    match (milliseconds.as_f64(), bytes.as_f64()) {
+        (Some(milliseconds), Some(bytes)) if milliseconds > 0.0 => Ok(bytes / 1e3 / milliseconds),
+        _ => Err(Error::new(format!("fio told no time: {job}"))),
+    }
+}
+
+/// Runs a program whose output counts for nothing; what comes out is read all the same.
+pub(crate) fn drained(command: &mut Command) -> Result<Spent> {
+    let meter = Meter::start();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
+    let copied = match child.stdout.take() {
+        Some(mut stdout) => std::io::copy(&mut stdout, &mut std::io::sink()),
+        None => Ok(0),
+    };
+    let status = child.wait()?;
+    let spent = meter.spent();
+    copied?;
+    match status.success() {
+        true => Ok(spent),
+        false => Err(Error::new(format!("{command:?}: {status}"))),
+    }
+}
+
+/// Whether a tool is there; where not, `outcome` is told what is skipped.
+pub(crate) fn have(outcome: &mut crate::outcome::Outcome, program: &str, what: &str) -> bool {
+    let missing = super::server::missing(program);
+    if let Some(why) = &missing {
+        outcome.notes.push(format!("{what}: skipped: {why}"));
+    }
+    missing.is_none()
+}
