@@ -9,13 +9,10 @@ use throughline_extfmt::{InodeImage, InodeNumber};
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::privileges;
 
 /// The permission bits of a mode, with setuid, setgid and sticky.
 const PERMISSIONS: u16 = 0o7777;
-/// The setuid bit, the setgid bit, and the group's right to execute.
-const SETUID: u16 = 0o4000;
-const SETGID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o0010;
 
 /// What an inode says about itself, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +52,15 @@ pub struct Metadata {
     pub created: Option<Timestamp>,
 }
 
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present one.
+    Now,
+    /// This one, kept to the precision and range the inode has: 1901 to 2446 in nanoseconds, or 2038 in seconds.
+    At(Timestamp),
+}
+
 /// Attributes to set; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
@@ -64,10 +70,18 @@ pub struct Attributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last read. Kept to the precision and range the inode has: 1901 to 2446 in nanoseconds, or 2038 in seconds.
-    pub accessed: Option<Timestamp>,
-    /// Last change of the contents; the same holds.
-    pub modified: Option<Timestamp>,
+    /// Last read.
+    pub accessed: Option<SetTime>,
+    /// Last change of the contents.
+    pub modified: Option<SetTime>,
+    /// As [`Fs::drop_privileges`] in the same transaction, whatever else is set but permissions.
+    pub drop_privileges: bool,
+}
+
+impl From<Timestamp> for SetTime {
+    fn from(time: Timestamp) -> Self {
+        Self::At(time)
+    }
 }
 
 impl Fs {
@@ -116,7 +130,8 @@ impl Fs {
     /// permissions are set in the same call.
     ///
     /// # Errors
-    /// `Permission` for an immutable or append-only inode, `NotFound` for one that was freed, `ReadOnly`.
+    /// `Permission` for an immutable inode, and for an append-only one but where both times are set to the present one;
+    /// `NotFound` for one that was freed, `ReadOnly`.
     pub fn set_attributes(&self, inode: &Inode, set: &Attributes) -> Result<()> {
         let mut h = self.begin(1)?;
         {
@@ -124,18 +139,14 @@ impl Fs {
             if inode.is_freed() {
                 return Err(Reason::NotFound.into());
             }
-            if raw
-                .flags()
-                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-            {
-                return Err(Reason::Permission.into());
-            }
-            set.apply(&mut raw);
+            set.check(raw.flags())?;
+            let now = self.now();
+            set.apply(&mut raw, now);
             if set.modified.is_some() {
                 // The next write sets the time again, however soon it comes.
                 inode.mapping.touched.store(0, Ordering::Relaxed);
             }
-            raw.set_time(Time::Change, self.now());
+            raw.set_time(Time::Change, now);
         }
         if let Err(error) = self.store_attributes(&mut h, inode) {
             // Freed between the two.
@@ -147,14 +158,28 @@ impl Fs {
 }
 
 impl Attributes {
-    fn apply(&self, raw: &mut InodeImage) {
+    /// Whether an inode with these flags lets it be set.
+    fn check(&self, flags: InodeFlags) -> Result<()> {
+        let times = (self.accessed, self.modified);
+        let touches = matches!(
+            times,
+            (None, None) | (Some(SetTime::Now), Some(SetTime::Now))
+        );
+        let harmless =
+            touches && self.permissions.is_none() && self.uid.is_none() && self.gid.is_none();
+        if flags.contains(InodeFlags::IMMUTABLE) || flags.contains(InodeFlags::APPEND) && !harmless
+        {
+            return Err(Reason::Permission.into());
+        }
+        Ok(())
+    }
+
+    fn apply(&self, raw: &mut InodeImage, now: Timestamp) {
         let mode = raw.mode();
-        let is_dir = FileType::from_mode(mode) == Some(FileType::Directory);
         if let Some(permissions) = self.permissions {
             raw.set_mode(mode & !PERMISSIONS | permissions & PERMISSIONS);
-        } else if !is_dir && (self.uid.is_some() || self.gid.is_some()) {
-            let setgid = if mode & GROUP_EXECUTE == 0 { 0 } else { SETGID };
-            raw.set_mode(mode & !(SETUID | setgid));
+        } else if self.drop_privileges || self.uid.is_some() || self.gid.is_some() {
+            raw.set_mode(privileges::without(mode));
         }
         if let Some(uid) = self.uid {
             raw.set_uid(uid);
@@ -162,11 +187,12 @@ impl Attributes {
         if let Some(gid) = self.gid {
             raw.set_gid(gid);
         }
-        if let Some(accessed) = self.accessed {
-            raw.set_time(Time::Access, accessed);
-        }
-        if let Some(modified) = self.modified {
-            raw.set_time(Time::Modify, modified);
+        for (which, time) in [(Time::Access, self.accessed), (Time::Modify, self.modified)] {
+            match time {
+                Some(SetTime::Now) => raw.set_time(which, now),
+                Some(SetTime::At(time)) => raw.set_time(which, time),
+                None => {}
+            }
         }
     }
 }
@@ -174,6 +200,11 @@ impl Attributes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: Timestamp = Timestamp {
+        seconds: 1_000,
+        nanoseconds: 7,
+    };
 
     fn file(mode: u16) -> InodeImage {
         let mut raw = InodeImage::new(256, 32);
@@ -188,7 +219,7 @@ mod tests {
             uid: Some(70_000),
             ..Attributes::default()
         }
-        .apply(&mut raw);
+        .apply(&mut raw, NOW);
         assert_eq!((raw.mode() & PERMISSIONS, raw.uid()), (0o755, 70_000));
         // Without the right to execute, the setgid bit means mandatory locking and stays.
         let mut raw = file(0o2644);
@@ -196,7 +227,7 @@ mod tests {
             gid: Some(5),
             ..Attributes::default()
         }
-        .apply(&mut raw);
+        .apply(&mut raw, NOW);
         assert_eq!((raw.mode() & PERMISSIONS, raw.gid()), (0o2644, 5));
         let mut raw = file(0o644);
         Attributes {
@@ -204,7 +235,7 @@ mod tests {
             permissions: Some(0o4755),
             ..Attributes::default()
         }
-        .apply(&mut raw);
+        .apply(&mut raw, NOW);
         assert_eq!(raw.mode(), FileType::Regular.mode_bits() | 0o4755);
     }
 
@@ -212,7 +243,38 @@ mod tests {
     fn nothing_set_changes_nothing() {
         let mut raw = file(0o6755);
         let before = raw.clone();
-        Attributes::default().apply(&mut raw);
+        Attributes::default().apply(&mut raw, NOW);
         assert!(raw == before);
+    }
+
+    #[test]
+    fn what_an_append_only_inode_lets_be_set() {
+        let touch = Attributes {
+            accessed: Some(SetTime::Now),
+            modified: Some(SetTime::Now),
+            ..Attributes::default()
+        };
+        let one = Attributes {
+            accessed: None,
+            ..touch
+        };
+        let given = Attributes {
+            accessed: Some(SetTime::At(NOW)),
+            ..touch
+        };
+        let mode = Attributes {
+            permissions: Some(0o644),
+            ..touch
+        };
+        assert!(touch.check(InodeFlags::APPEND).is_ok());
+        for refused in [one, given, mode] {
+            assert!(refused.check(InodeFlags::APPEND).is_err());
+            assert!(refused.check(InodeFlags::empty()).is_ok());
+        }
+        assert!(touch.check(InodeFlags::IMMUTABLE).is_err());
+        let mut raw = file(0o644);
+        touch.apply(&mut raw, NOW);
+        assert_eq!(raw.time(Time::Access), Some(NOW));
+        assert_eq!(raw.time(Time::Modify), Some(NOW));
     }
 }

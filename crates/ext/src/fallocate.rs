@@ -54,9 +54,12 @@ impl Fs {
     /// `Invalid` for an empty range, or one that is not whole blocks where it must be; `TooLarge`, `NoSpace`, `ReadOnly`,
     /// `Permission`; `Unsupported` for a file without extents, except for punching holes; `Corrupt`; those of the device.
     pub fn fallocate(&self, inode: &Inode, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.check_may_write(inode, false)?;
+        self.check_may_write(inode)?;
         if len == 0 {
             return Err(Reason::Invalid("an empty range").into());
+        }
+        if !matches!(mode, Fallocate::Allocate | Fallocate::KeepSize) {
+            self.check_overwrite(inode)?;
         }
         let most = map::max_size(self, inode);
         let end = match offset.checked_add(len) {

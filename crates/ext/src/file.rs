@@ -67,7 +67,7 @@ impl Fs {
     /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `IsDir`, `Invalid` for what is not a regular
     /// file; `Corrupt`; those of the device.
     pub fn write_at(&self, inode: &Inode, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
-        self.check_may_write(inode, false)?;
+        self.check_may_write(inode)?;
         let len = total(bufs);
         if len == 0 {
             return Ok(0);
@@ -92,7 +92,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write_at`].
     pub fn append(&self, inode: &Inode, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
-        self.check_may_write(inode, true)?;
+        self.check_may_write(inode)?;
         let _io = inode.io_exclusive();
         let offset = coherent::size(self, inode)?;
         let mapper = FileMapper::for_write(self, inode, offset.saturating_add(total(bufs)));
@@ -174,16 +174,13 @@ impl Fs {
         map::max_size(self, inode)
     }
 
-    /// Refuses writing to what is not a regular file, or must not change.
-    pub(crate) fn check_may_write(&self, inode: &Inode, append: bool) -> Result<()> {
+    /// Refuses writing to what is not a regular file, or must not change. (Whether bytes that are there may be changed was
+    /// decided when the file was opened: [`Fs::check_open`].)
+    pub(crate) fn check_may_write(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         check_regular(inode)?;
         map::size(self, inode)?;
-        if map::is_plain(inode) {
-            return Ok(());
-        }
-        let flags = inode.raw.read().flags();
-        if flags.contains(InodeFlags::IMMUTABLE) || flags.contains(InodeFlags::APPEND) && !append {
+        if inode.flags.any(InodeFlags::IMMUTABLE) {
             return Err(Reason::Permission.into());
         }
         Ok(())

@@ -25,30 +25,11 @@ use throughline_extfmt::{FsBlock, GroupNumber, InodeImage, InodeNumber, Superblo
 use throughline_journal::Tid;
 
 use crate::error::{Error, Reason, Result};
+use crate::flags;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::lock_order::{Held, Rank, locked};
-
-/// Flags that a new inode takes over from its directory.
-const INHERITED: InodeFlags = InodeFlags::SYNC
-    .union(InodeFlags::NODUMP)
-    .union(InodeFlags::NOATIME)
-    .union(InodeFlags::COMPR)
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::NOTAIL)
-    .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::PROJINHERIT)
-    .union(InodeFlags::CASEFOLD)
-    .union(InodeFlags::DAX);
-/// Those of them that mean something on a regular file.
-const INHERITED_BY_FILES: InodeFlags = INHERITED.difference(
-    InodeFlags::DIRSYNC
-        .union(InodeFlags::PROJINHERIT)
-        .union(InodeFlags::CASEFOLD),
-);
-/// Those of them that mean something on anything else but directories.
-const INHERITED_BY_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 /// Locks of groups' inode bitmaps; several groups share one.
 const LOCKS: usize = 64;
@@ -285,16 +266,8 @@ impl Fs {
             self.ialloc.rotor.fetch_add(1, Ordering::Relaxed),
             now.nanoseconds,
         ));
-        let (inherited, project) = {
-            let parent = parent.raw.read();
-            (parent.flags(), parent.projid())
-        };
-        let mut flags = inherited
-            & match kind {
-                FileType::Directory => INHERITED,
-                FileType::Regular => INHERITED_BY_FILES,
-                _ => INHERITED_BY_OTHERS,
-            };
+        let of_parent = parent.raw.read().flags();
+        let mut flags = flags::inherited(of_parent, kind);
         let mapped = matches!(
             kind,
             FileType::Regular | FileType::Directory | FileType::Symlink
@@ -305,9 +278,9 @@ impl Fs {
             let _ = NodeMut::init(image.i_block_mut(), 0);
         }
         image.set_flags(flags);
-        if inherited.contains(InodeFlags::PROJINHERIT) {
+        if of_parent.contains(InodeFlags::PROJINHERIT) {
             // Without room for it in the inode there is no project to inherit.
-            let _ = image.set_projid(project);
+            let _ = image.set_projid(self.project(parent));
         }
         image
     }

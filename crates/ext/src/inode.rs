@@ -19,6 +19,7 @@ use crate::cached::Cached;
 use crate::changes::Changes;
 use crate::delayed::Delayed;
 use crate::error::{Error, Reason, Result};
+use crate::flags::Seen;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::lock_order::{Held, Rank, locked};
@@ -44,6 +45,8 @@ pub struct Inode {
     pub(crate) raw: RwLock<InodeImage>,
     /// The checksum seed of its blocks, where the volume has checksums. It does not change while the inode lives.
     pub(crate) csum_seed: Option<u32>,
+    /// Its flags, as they were stored last.
+    pub(crate) flags: Seen,
     /// The transactions of its last changes.
     pub(crate) changes: Changes,
     /// Open files of it. An inode without names lives as long as this is not 0.
@@ -181,6 +184,7 @@ impl Inode {
             dir: RwLock::new(()),
             map: RwLock::new(()),
             csum_seed: fs.geo.inode_seed(ino, raw.generation()),
+            flags: Seen::new(&raw),
             raw: RwLock::new(raw),
             changes: Changes::unknown(fs.journal.running()),
             opens: AtomicU32::new(0),
@@ -260,6 +264,7 @@ impl Fs {
             return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
         }
         note(&inode.changes, h.tid());
+        inode.flags.note(&raw);
         raw.update_checksum(&self.geo, inode.ino);
         let at = inode.table_offset;
         h.modify(inode.table_block, |block| {

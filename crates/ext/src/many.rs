@@ -45,7 +45,7 @@ impl Fs {
         let mut fit = Vec::with_capacity(some.len());
         for at in some {
             let (inode, data) = files[*at];
-            if self.check_may_write(inode, false).is_err() {
+            if self.check_may_write(inode).is_err() {
                 continue;
             }
             let lock = inode.io_exclusive();

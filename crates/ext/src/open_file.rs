@@ -110,7 +110,7 @@ impl OpenFile {
     /// then, and its room on the volume is put by.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file, and for one that may only be appended to;
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file;
     /// `WouldBlock` where it would have to wait for dirty memory, or to pause for what was written before, and may not;
     /// `Corrupt`; those of the device.
     pub fn write(
@@ -127,7 +127,7 @@ impl OpenFile {
                 None => fs.append(inode, bufs),
             };
         }
-        fs.check_may_write(inode, at.is_none())?;
+        fs.check_may_write(inode)?;
         if file::total(bufs) == 0 {
             return Ok((at.unwrap_or_else(|| self.size()), 0));
         }

@@ -32,7 +32,8 @@ impl Fs {
     /// `TooLarge`, `ReadOnly`, `Permission` for a file that must not change; `IsDir`, `Invalid` for what is not a regular
     /// file; `Corrupt`; those of the device.
     pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
-        self.check_may_write(inode, false)?;
+        self.check_may_write(inode)?;
+        self.check_overwrite(inode)?;
         if size > map::max_size(self, inode) {
             return Err(Reason::TooLarge.into());
         }

@@ -146,7 +146,11 @@ impl Handle {
     }
 
     fn write(&self, at: At, bufs: &[IoSlice<'_>], wait: Wait) -> Result<(u64, usize)> {
-        let at = if self.mode.append { At::End } else { at };
+        let at = match at {
+            _ if self.mode.append => At::End,
+            At::Offset(offset) if self.mode.granted => At::Granted(offset),
+            at => at,
+        };
         let written = self.source.write(self.mode.direct, at, bufs, wait)?;
         match self.mode.durability {
             Durability::Later => {}

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use throughline_ext::{FileType as ExtType, Inode};
+use throughline_ext::{FileType as ExtType, Inode, SetTime};
 
 use crate::error::Result;
 use crate::time::{system_time, timestamp};
@@ -217,9 +217,10 @@ pub struct Attributes {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
-    pub(crate) accessed: Option<SystemTime>,
-    pub(crate) modified: Option<SystemTime>,
+    pub(crate) accessed: Option<SetTime>,
+    pub(crate) modified: Option<SetTime>,
     pub(crate) umask: u32,
+    pub(crate) drop_privileges: bool,
 }
 
 impl Attributes {
@@ -252,14 +253,37 @@ impl Attributes {
     /// Time of the last read. Times outside of the format's range are set to its nearest end.
     #[must_use]
     pub fn accessed(mut self, time: SystemTime) -> Self {
-        self.accessed = Some(time);
+        self.accessed = Some(SetTime::At(timestamp(time)));
+        self
+    }
+
+    /// The last read was just now, by the volume's own clock. An append-only inode takes this, where
+    /// [`Attributes::modified_now`] comes with it, and no time that is given.
+    #[must_use]
+    pub fn accessed_now(mut self) -> Self {
+        self.accessed = Some(SetTime::Now);
         self
     }
 
     /// Time of the last change of the contents, as [`Attributes::accessed`].
     #[must_use]
     pub fn modified(mut self, time: SystemTime) -> Self {
-        self.modified = Some(time);
+        self.modified = Some(SetTime::At(timestamp(time)));
+        self
+    }
+
+    /// The last change of the contents was just now, as [`Attributes::accessed_now`].
+    #[must_use]
+    pub fn modified_now(mut self) -> Self {
+        self.modified = Some(SetTime::Now);
+        self
+    }
+
+    /// Takes setuid from a file, and setgid where it goes with a right to execute: for a caller who has no right to keep
+    /// them. A new owner or group does so anyway, and a mode that is set decides by itself.
+    #[must_use]
+    pub fn drop_privileges(mut self) -> Self {
+        self.drop_privileges = true;
         self
     }
 
@@ -277,8 +301,9 @@ impl Attributes {
             permissions: self.mode.map(|mode| mode as u16 & 0o7777),
             uid: self.uid,
             gid: self.gid,
-            accessed: self.accessed.map(timestamp),
-            modified: self.modified.map(timestamp),
+            accessed: self.accessed,
+            modified: self.modified,
+            drop_privileges: self.drop_privileges,
         };
         Ok(volume.fs().set_attributes(inode, &set)?)
     }

@@ -25,6 +25,8 @@ pub(crate) enum Durability {
 pub(crate) struct Mode {
     pub(crate) direct: bool,
     pub(crate) append: bool,
+    /// Its right to change bytes was settled when it was opened.
+    pub(crate) granted: bool,
     pub(crate) durability: Durability,
 }
 
@@ -88,6 +90,13 @@ impl FileOptions {
     /// Every write goes to the end of the file, whatever offset it names (`O_APPEND`). Two of them never overlap.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.mode.append = append;
+        self
+    }
+
+    /// Its right to write was settled when it was opened ([`Node::check_open`](crate::Node::check_open)), as with an open file
+    /// of the kernel: should the file become append-only, this handle changes bytes all the same. For servers.
+    pub fn granted(&mut self, granted: bool) -> &mut Self {
+        self.mode.granted = granted;
         self
     }
 

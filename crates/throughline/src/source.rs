@@ -15,8 +15,10 @@ use crate::volume::Held;
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// This byte of the file.
+    /// This byte of the file, if its flags let bytes be changed.
     Offset(u64),
+    /// This byte of the file; whether bytes may be changed was settled when it was opened.
+    Granted(u64),
     /// Its end, at the moment of the write.
     End,
 }
@@ -92,12 +94,17 @@ impl Source for Held {
         bufs: &[IoSlice<'_>],
         wait: Wait,
     ) -> Result<(u64, usize)> {
+        if let At::Offset(_) = at {
+            self.fs().check_overwrite(&self.inode)?;
+        }
         Ok(match at {
-            At::Offset(offset) if direct => {
+            At::Offset(offset) | At::Granted(offset) if direct => {
                 (offset, self.fs().write_at(&self.inode, offset, bufs)?)
             }
             At::End if direct => self.fs().append(&self.inode, bufs)?,
-            At::Offset(offset) => self.buffered()?.write(true, Some(offset), bufs, wait)?,
+            At::Offset(offset) | At::Granted(offset) => {
+                self.buffered()?.write(true, Some(offset), bufs, wait)?
+            }
             At::End => self.buffered()?.write(true, None, bufs, wait)?,
         })
     }
@@ -174,9 +181,13 @@ impl Source for RawFile {
         wait: Wait,
     ) -> Result<(u64, usize)> {
         Ok(match at {
-            At::Offset(offset) if direct => (offset, self.write_vectored_at(offset, bufs)?),
+            At::Offset(offset) | At::Granted(offset) if direct => {
+                (offset, self.write_vectored_at(offset, bufs)?)
+            }
             At::End if direct => self.append(bufs)?,
-            At::Offset(offset) => self.write_buffered(Some(offset), bufs, wait)?,
+            At::Offset(offset) | At::Granted(offset) => {
+                self.write_buffered(Some(offset), bufs, wait)?
+            }
             At::End => self.write_buffered(None, bufs, wait)?,
         })
     }

@@ -27,7 +27,7 @@ pub(crate) fn size(fs: &Fs, inode: &Inode) -> Result<u64> {
     Ok(size)
 }
 
-/// Whether the file is an ordinary one: its bytes in blocks, and free to change. Answered without taking a lock, once
+/// Whether the file is an ordinary one: its bytes in blocks. Answered without taking a lock, once
 /// [`size`] was asked for.
 pub(crate) fn is_plain(inode: &Inode) -> bool {
     inode.mapping.known_size().is_some()
@@ -35,9 +35,7 @@ pub(crate) fn is_plain(inode: &Inode) -> bool {
 
 fn plain(raw: &InodeImage) -> bool {
     FileType::from_mode(raw.mode()) == Some(FileType::Regular)
-        && !raw
-            .flags()
-            .intersects(InodeFlags::INLINE_DATA | InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        && !raw.flags().contains(InodeFlags::INLINE_DATA)
 }
 
 /// Sets the size in the inode in memory; the caller stores it. The only way the size of an inode in use changes.

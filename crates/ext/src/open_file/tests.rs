@@ -443,7 +443,7 @@ fn times_are_those_of_the_writes() {
         nanoseconds: 0,
     };
     let set = crate::Attributes {
-        modified: Some(long_ago),
+        modified: Some(long_ago.into()),
         ..Default::default()
     };
     fs.set_attributes(&inode, &set).expect("utimes");

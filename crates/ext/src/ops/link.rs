@@ -23,7 +23,8 @@ impl Fs {
     ///
     /// # Errors
     /// `Permission` for a directory or an immutable inode, `Exists`, `NotDir`, `NotFound` (either was removed
-    /// meanwhile), `TooManyLinks`, `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`.
+    /// meanwhile), `TooManyLinks`, `CrossDevice` (a directory that gives another project on), `NameTooLong`, `Invalid`,
+    /// `NoSpace`, `ReadOnly`.
     pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_new_name(name)?;
         need_dir(parent)?;
@@ -37,6 +38,7 @@ impl Fs {
         let _lock = parent.dir_exclusive();
         may_add(parent)?;
         may_link(inode)?;
+        self.check_project(parent, inode)?;
         let room = dir::room(self, parent, name)?;
         let linked = self.transact(LINK_CREDITS, |h| {
             // Counted first: a name more than counted is worse than a count more than named.

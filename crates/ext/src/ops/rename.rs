@@ -53,7 +53,7 @@ impl Fs {
     /// # Errors
     /// `NotFound`, `NotDir`, `IsDir` (a file over a directory), `NotEmpty`, `Exists` (with [`RenameMode::NoReplace`]),
     /// `Invalid` (a directory into itself), `Busy` (the root, `.` or `..`), `TooManyLinks`, `NameTooLong`,
-    /// `Permission`, `NoSpace`, `ReadOnly`.
+    /// `CrossDevice` (a directory that gives another project on), `Permission`, `NoSpace`, `ReadOnly`.
     pub fn rename(
         &self,
         old_dir: &Arc<Inode>,
@@ -207,6 +207,10 @@ impl Fs {
         }
         may_remove(old.dir, &seen.source)?;
         may_remove(new.dir, target_inode)?;
+        self.check_project(new.dir, &seen.source)?;
+        if mode == RenameMode::Exchange {
+            self.check_project(old.dir, target_inode)?;
+        }
         let pair = Pair {
             old,
             new,
@@ -232,6 +236,7 @@ impl Fs {
     ) -> Result<()> {
         may_remove(old.dir, inode)?;
         may_add(new.dir)?;
+        self.check_project(new.dir, inode)?;
         namei::check_new_name(new.name)?;
         let across = old.dir.ino != new.dir.ino;
         let count = i32::from(across && inode.is_dir());

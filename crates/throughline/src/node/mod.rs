@@ -4,6 +4,8 @@
 //! - A node keeps its inode alive, whatever happens to its names.
 //! - Names are single ones, bytes without `/` and NUL; `.` and `..` are names that can be looked up and nothing else.
 
+mod flags;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -114,8 +116,8 @@ impl Node {
     /// Sets attributes.
     ///
     /// # Errors
-    /// [`Reason::Permission`](crate::Reason::Permission) for an immutable or append-only inode,
-    /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
+    /// [`Reason::Permission`](crate::Reason::Permission) for an immutable inode, and for an append-only one but where both
+    /// times are set to the present one; [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         attributes.set(&self.held.volume, self.inode())
     }

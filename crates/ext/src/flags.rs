@@ -1,0 +1,310 @@
+//! Inode flags as programs see and set them (`lsattr`, `chattr`), what immutable and append-only forbid, projects, and
+//! generations.
+//!
+//! Invariant: [`Seen`] has the flags of the inode's last image that was stored, so that a call looks at them without a
+//! lock.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use throughline_extfmt::InodeImage;
+use throughline_extfmt::features::RoCompat;
+use throughline_extfmt::inode::{BASE_BYTES, FileType, InodeFlags, Time};
+
+use crate::coherent;
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Flags of a compression that never came, without names of their own.
+const COMPRESSION: InodeFlags = InodeFlags::from_bits_retain(0x700);
+/// The one of them that says "do not".
+const NOCOMPR: InodeFlags = InodeFlags::from_bits_retain(0x400);
+
+/// What a program may change; the extents' bit, which it may not, must be given as it is.
+const MODIFIABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::EXTENTS)
+    .union(InodeFlags::EOFBLOCKS)
+    .union(InodeFlags::DAX)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
+/// What a program is shown. It may give all of this back, and what it cannot change is passed over.
+const VISIBLE: InodeFlags = MODIFIABLE
+    .union(COMPRESSION)
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::INDEX)
+    .union(InodeFlags::VERITY)
+    .union(InodeFlags::INLINE_DATA);
+/// What means something on directories alone.
+const DIRECTORY_ONLY: InodeFlags = InodeFlags::DIRSYNC
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::PROJINHERIT);
+/// What means something on anything but directories and regular files.
+const ON_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+/// What stays as it is: how a file's blocks are kept, and how names compare, is not converted.
+const FIXED: InodeFlags = InodeFlags::EXTENTS
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::JOURNAL_DATA);
+/// What direct access to memory does not go with.
+const NOT_WITH_DAX: InodeFlags = InodeFlags::VERITY
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::INLINE_DATA);
+
+/// What a new inode takes over from its directory.
+const INHERITED: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(NOCOMPR)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::DAX);
+
+/// The flags of an inode's last stored image.
+pub(crate) struct Seen(AtomicU32);
+
+impl Seen {
+    pub(crate) fn new(raw: &InodeImage) -> Self {
+        Self(AtomicU32::new(raw.flags().bits()))
+    }
+
+    /// The image is being stored.
+    pub(crate) fn note(&self, raw: &InodeImage) {
+        let flags = raw.flags().bits();
+        if self.0.load(Ordering::Relaxed) != flags {
+            self.0.store(flags, Ordering::Release);
+        }
+    }
+
+    /// Whether any of these is set.
+    pub(crate) fn any(&self, of: InodeFlags) -> bool {
+        self.0.load(Ordering::Acquire) & of.bits() != 0
+    }
+}
+
+/// What of `flags` means something on such an inode.
+fn meaningful(kind: Option<FileType>, flags: InodeFlags) -> InodeFlags {
+    match kind {
+        Some(FileType::Directory) => flags,
+        Some(FileType::Regular) => flags - DIRECTORY_ONLY,
+        _ => flags & ON_OTHERS,
+    }
+}
+
+/// The flags that a new inode of that type has from a directory with those.
+pub(crate) fn inherited(directory: InodeFlags, kind: FileType) -> InodeFlags {
+    meaningful(Some(kind), directory & INHERITED)
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFor {
+    /// Its bytes will be changed.
+    pub write: bool,
+    /// Every write goes to the end.
+    pub append: bool,
+    /// It is emptied first.
+    pub truncate: bool,
+}
+
+impl Fs {
+    /// The flags of an inode as a program is shown them (`FS_IOC_GETFLAGS`).
+    pub fn flags(&self, inode: &Inode) -> InodeFlags {
+        let shown = inode.raw.read().flags() & VISIBLE;
+        if inode.kind == Some(FileType::Regular) {
+            shown - InodeFlags::PROJINHERIT
+        } else {
+            shown
+        }
+    }
+
+    /// Sets the flags of an inode (`FS_IOC_SETFLAGS`): all that a program can change become as given; those it is only
+    /// shown are passed over. Who may is for the caller to say: its owner, and for immutable and append-only who has the
+    /// right to that. Data of a file that becomes immutable is on the device when this returns.
+    ///
+    /// # Errors
+    /// `Unsupported` for flags that nobody is shown, that mean nothing on such an inode, or that would make a file be kept
+    /// in another way than it is (extents, journalled data, names without case); `ReadOnly`; those of the device.
+    pub fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
+        self.check_writable()?;
+        if !VISIBLE.contains(flags) {
+            return Err(unsupported("inode flags that do not exist"));
+        }
+        let flags = flags & MODIFIABLE;
+        let stays_as_it_is = flags & FIXED;
+        if meaningful(inode.kind, flags - FIXED) | stays_as_it_is != flags {
+            return Err(unsupported("these inode flags on such a file"));
+        }
+        let is_file = inode.kind == Some(FileType::Regular);
+        let _io = is_file.then(|| inode.io_exclusive());
+        if is_file && flags.contains(InodeFlags::IMMUTABLE) {
+            coherent::flush(inode, coherent::ALL)?;
+        }
+        self.transact(1, |h| {
+            {
+                let mut raw = inode.raw.write();
+                if inode.is_freed() {
+                    return Err(Reason::NotFound.into());
+                }
+                let old = raw.flags();
+                check_change(old, flags)?;
+                raw.set_flags((old - MODIFIABLE) | flags);
+                raw.set_time(Time::Change, self.now());
+            }
+            self.store(h, inode)
+        })
+    }
+
+    /// The project of an inode; 0 where the volume has none.
+    pub fn project(&self, inode: &Inode) -> u32 {
+        if self.geo.ro_compat.contains(RoCompat::PROJECT) {
+            inode.raw.read().projid()
+        } else {
+            0
+        }
+    }
+
+    /// Puts an inode into a project (part of `FS_IOC_FSSETXATTR`).
+    ///
+    /// # Errors
+    /// `Unsupported` where the volume has no projects, or the inode no room for one; `ReadOnly`.
+    pub fn set_project(&self, inode: &Inode, project: u32) -> Result<()> {
+        self.check_writable()?;
+        if !self.geo.ro_compat.contains(RoCompat::PROJECT) {
+            if project == 0 {
+                return Ok(());
+            }
+            return Err(unsupported("projects: the volume lacks the feature"));
+        }
+        if usize::from(self.geo.inode_bytes) <= BASE_BYTES {
+            return Err(unsupported("projects: the inodes are too small"));
+        }
+        self.transact(1, |h| {
+            {
+                let mut raw = inode.raw.write();
+                if inode.is_freed() {
+                    return Err(Reason::NotFound.into());
+                }
+                if raw.projid() == project {
+                    return Ok(());
+                }
+                if !raw.set_projid(project) {
+                    return Err(unsupported("projects: this inode has no room for one"));
+                }
+                raw.set_time(Time::Change, self.now());
+            }
+            self.store_attributes(h, inode)
+        })
+    }
+
+    /// The generation of an inode (`FS_IOC_GETVERSION`).
+    pub fn generation(&self, inode: &Inode) -> u32 {
+        inode.raw.read().generation()
+    }
+
+    /// Sets the generation of an inode (`FS_IOC_SETVERSION`). Who may is for the caller to say: its owner.
+    ///
+    /// # Errors
+    /// `Unsupported` where checksums of all its blocks depend on it; `ReadOnly`.
+    pub fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
+        self.check_writable()?;
+        if self.geo.csum_seed.is_some() {
+            return Err(unsupported("setting a generation that checksums depend on"));
+        }
+        self.transact(1, |h| {
+            {
+                let mut raw = inode.raw.write();
+                if inode.is_freed() {
+                    return Err(Reason::NotFound.into());
+                }
+                raw.set_generation(generation);
+                raw.set_time(Time::Change, self.now());
+            }
+            self.store(h, inode)
+        })
+    }
+
+    /// Whether the inode's flags let it be opened so. A program that was let in keeps what it has, should the file become
+    /// append-only later; an immutable file takes nothing any more.
+    ///
+    /// # Errors
+    /// `Permission`.
+    pub fn check_open(&self, inode: &Inode, wanted: OpenFor) -> Result<()> {
+        let changes = wanted.write || wanted.truncate;
+        let immutable = changes && inode.flags.any(InodeFlags::IMMUTABLE);
+        let only_appends = !wanted.truncate && (wanted.append || !wanted.write);
+        if immutable || !only_appends && inode.flags.any(InodeFlags::APPEND) {
+            return Err(Reason::Permission.into());
+        }
+        Ok(())
+    }
+
+    /// Refuses to change bytes that are there in a file that may only be appended to.
+    ///
+    /// # Errors
+    /// `Permission`.
+    pub fn check_overwrite(&self, inode: &Inode) -> Result<()> {
+        if inode.flags.any(InodeFlags::APPEND) {
+            return Err(Reason::Permission.into());
+        }
+        Ok(())
+    }
+
+    /// Whether `inode` may get a name in `dir`: what is in a directory that gives its project on belongs to that.
+    ///
+    /// # Errors
+    /// `CrossDevice`.
+    pub(crate) fn check_project(&self, dir: &Inode, inode: &Inode) -> Result<()> {
+        let gives_on = dir.raw.read().flags().contains(InodeFlags::PROJINHERIT);
+        if gives_on && self.project(dir) != self.project(inode) {
+            return Err(Reason::CrossDevice.into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether the flags may go from `old` to `new`.
+fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
+    let changed = (old ^ new) & FIXED;
+    if changed.contains(InodeFlags::EXTENTS) {
+        return Err(unsupported("converting how a file's blocks are mapped"));
+    }
+    if changed.contains(InodeFlags::JOURNAL_DATA) {
+        return Err(unsupported(
+            "changing whether data goes through the journal",
+        ));
+    }
+    if changed.contains(InodeFlags::CASEFOLD) {
+        return Err(unsupported("changing whether names ignore case"));
+    }
+    let clash = new.contains(InodeFlags::DAX) && (old | new).intersects(NOT_WITH_DAX)
+        || old.contains(InodeFlags::DAX) && new.intersects(NOT_WITH_DAX);
+    if clash {
+        return Err(unsupported("direct access beside what forbids it"));
+    }
+    Ok(())
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported(what.into())
+}
