@@ -68,6 +68,11 @@ impl Fs {
             _ if mode == Fallocate::PunchHole => most.max(offset),
             _ => return Err(Reason::TooLarge.into()),
         };
+        self.fallocate_alone(inode, mode, offset, end)?;
+        self.data_changed(inode)
+    }
+
+    fn fallocate_alone(&self, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
         let _io = inode.io_exclusive();
         if file::is_inline(inode) {
             inline::spill(self, inode)?;

@@ -5,7 +5,8 @@
 //! - A write that lengthens the file, or that covers a block in part, is alone: it reads, changes and writes back, or
 //!   decides by the size.
 //! - So is one to a file that is cached, or that somebody has open for buffered I/O ([`crate::coherent`]).
-//! - Times are changed at most once in a [`TICK_NS`], as the kernel's clock ticks: not a transaction for every write.
+//! - Times are changed at most once in a [`TICK_NS`], as the kernel's clock ticks: not a transaction for every write (and
+//!   with lazy times for none).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
@@ -68,6 +69,12 @@ impl Fs {
     /// file; `Corrupt`; those of the device.
     pub fn write_at(&self, inode: &Inode, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
         self.check_may_write(inode)?;
+        let done = self.write_directly(inode, offset, bufs)?;
+        self.data_changed(inode)?;
+        Ok(done)
+    }
+
+    fn write_directly(&self, inode: &Inode, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
         let len = total(bufs);
         if len == 0 {
             return Ok(0);
@@ -93,10 +100,14 @@ impl Fs {
     /// As [`Fs::write_at`].
     pub fn append(&self, inode: &Inode, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         self.check_may_write(inode)?;
-        let _io = inode.io_exclusive();
-        let offset = coherent::size(self, inode)?;
-        let mapper = FileMapper::for_write(self, inode, offset.saturating_add(total(bufs)));
-        Ok((offset, self.write_alone(inode, &mapper, offset, bufs)?))
+        let written = {
+            let _io = inode.io_exclusive();
+            let offset = coherent::size(self, inode)?;
+            let mapper = FileMapper::for_write(self, inode, offset.saturating_add(total(bufs)));
+            (offset, self.write_alone(inode, &mapper, offset, bufs)?)
+        };
+        self.data_changed(inode)?;
+        Ok(written)
     }
 
     /// With the I/O lock held exclusively.
@@ -163,6 +174,9 @@ impl Fs {
 
     fn sync_inode(&self, inode: &Inode, data_only: bool) -> Result<()> {
         let flushed = coherent::flush(inode, coherent::ALL);
+        if !data_only {
+            self.store_times_of(inode)?;
+        }
         // Asked for now: writing the data back entered blocks and sizes into transactions. What is not to be written must
         // not keep the rest from being safe.
         self.sync_through(inode.changes.last(data_only))
@@ -230,6 +244,11 @@ impl Fs {
     /// Sets the times of a write that needed no transaction, if they are older than a tick.
     pub(crate) fn touch_if_due(&self, inode: &Inode) -> Result<()> {
         if inode.mapping.touched.load(Ordering::Relaxed) == tick() {
+            return Ok(());
+        }
+        if self.times.lazy {
+            touch(self, inode);
+            self.keep_times(inode);
             return Ok(());
         }
         self.transact(INODE_CREDITS, |h| {

@@ -155,6 +155,11 @@ impl Fs {
         if meaningful(inode.kind, flags - FIXED) | stays_as_it_is != flags {
             return Err(unsupported("these inode flags on such a file"));
         }
+        self.change_flags(inode, flags)?;
+        self.attributes_changed(inode)
+    }
+
+    fn change_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         let is_file = inode.kind == Some(FileType::Regular);
         let _io = is_file.then(|| inode.io_exclusive());
         if is_file && flags.contains(InodeFlags::IMMUTABLE) {

@@ -32,6 +32,8 @@ use crate::mmp::MmpGuard;
 use crate::open::Recovery;
 use crate::orphan::Orphans;
 use crate::primary;
+use crate::synchronous::Synchronous;
+use crate::times::Times;
 
 /// Credits that a step of a long operation makes use of.
 const MOST_STEP_CREDITS: u32 = 512;
@@ -56,6 +58,8 @@ pub struct Fs {
     /// Something changed since the superblock was last written.
     pub(crate) changed: AtomicBool,
     pub(crate) damage: Damage,
+    pub(crate) times: Times,
+    pub(crate) synchronous: Synchronous,
     /// What opening it had to mend.
     pub(crate) recovery: Recovery,
     pub(crate) life: Life,
@@ -284,6 +288,7 @@ impl Fs {
             return Ok(());
         }
         let flushed = self.cache.flush_all();
+        self.store_kept_times()?;
         self.sync_metadata()?;
         Ok(flushed?)
     }

@@ -2,7 +2,8 @@
 //!
 //! [`Inode::raw`] is the on-disk inode, byte for byte, and the only truth about an inode: attributes are read from it and
 //! written to it, and [`Fs::store`] puts it into its block of the inode table inside a handle. So an inode that nobody
-//! holds may leave memory at any time ([`InodeTable`]), as long as it was stored.
+//! holds may leave memory at any time ([`InodeTable`]), as long as it was stored; where times are not, [`crate::times`]
+//! holds it.
 
 mod table;
 
@@ -23,6 +24,7 @@ use crate::flags::Seen;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::lock_order::{Held, Rank, locked};
+use crate::times;
 
 pub(crate) use table::InodeTable;
 
@@ -47,6 +49,8 @@ pub struct Inode {
     pub(crate) csum_seed: Option<u32>,
     /// Its flags, as they were stored last.
     pub(crate) flags: Seen,
+    /// What is known of its times.
+    pub(crate) times: times::OfInode,
     /// The transactions of its last changes.
     pub(crate) changes: Changes,
     /// Open files of it. An inode without names lives as long as this is not 0.
@@ -185,6 +189,7 @@ impl Inode {
             map: RwLock::new(()),
             csum_seed: fs.geo.inode_seed(ino, raw.generation()),
             flags: Seen::new(&raw),
+            times: times::OfInode::default(),
             raw: RwLock::new(raw),
             changes: Changes::unknown(fs.journal.running()),
             opens: AtomicU32::new(0),
@@ -265,6 +270,7 @@ impl Fs {
         }
         note(&inode.changes, h.tid());
         inode.flags.note(&raw);
+        inode.times.stored();
         raw.update_checksum(&self.geo, inode.ino);
         let at = inode.table_offset;
         h.modify(inode.table_block, |block| {

@@ -47,8 +47,10 @@ mod privileges;
 mod replay;
 mod seek;
 mod statfs;
+mod synchronous;
 #[cfg(test)]
 mod testing;
+mod times;
 mod truncate;
 mod xattr;
 
@@ -78,3 +80,4 @@ pub use throughline_journal::Abort;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub use throughline_journal::Planted;
+pub use times::AccessTimes;

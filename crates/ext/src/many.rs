@@ -30,7 +30,8 @@ impl Fs {
             self.write_some(files, some, &mut results);
         }
         let one_by_one = |(result, (inode, data)): (Option<Result<()>>, &(&Inode, &[u8]))| {
-            result.unwrap_or_else(|| self.write_whole(inode, data))
+            let done = result.unwrap_or_else(|| self.write_whole(inode, data));
+            done.and_then(|()| self.data_changed(inode))
         };
         results.into_iter().zip(files).map(one_by_one).collect()
     }

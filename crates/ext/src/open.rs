@@ -36,6 +36,8 @@ use crate::options::OpenOptions;
 use crate::orphan::{Orphans, OrphansSettled};
 use crate::primary::{self, Primary};
 use crate::replay::Replayed;
+use crate::synchronous::Synchronous;
+use crate::times::Times;
 
 /// Incompatible features that are understood in full.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
@@ -274,6 +276,8 @@ impl Fs {
             inodes: InodeTable::default(),
             rename: Mutex::new(()),
             hash_rules: HashRules::new(&sb),
+            times: Times::new(options),
+            synchronous: Synchronous::new(options),
             orphans: Orphans::default(),
             mmp: None,
             changed: AtomicBool::new(false),

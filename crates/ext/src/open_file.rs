@@ -153,6 +153,7 @@ impl OpenFile {
             Wait::Yes => buffered::pause(&*self.host, accepted),
             Wait::No => fs.cache.throttle().owe(accepted.dirtied_bytes),
         }
+        fs.data_changed(inode)?;
         Ok((offset, accepted.bytes))
     }
 

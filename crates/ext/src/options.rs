@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use throughline_fileio::CacheOptions;
 
+use crate::times::AccessTimes;
+
 /// How a volume is opened. The default reads only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -22,6 +24,16 @@ pub struct OpenOptions {
     pub no_replay: bool,
     /// How file data is cached.
     pub cache: CacheOptions,
+    /// When reading sets access times.
+    pub access_times: AccessTimes,
+    /// Reading a directory does so too (without it, `nodiratime`).
+    pub directory_access_times: bool,
+    /// Times that change alone are kept in memory for up to a day (`lazytime`).
+    pub lazy_times: bool,
+    /// Every change is durable when its call returns (`sync`).
+    pub synchronous: bool,
+    /// Every change of names is (`dirsync`).
+    pub synchronous_names: bool,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
     pub last_mounted: Option<String>,
 }
@@ -36,6 +48,11 @@ impl Default for OpenOptions {
             commit_interval: Duration::from_secs(5),
             no_replay: false,
             cache: CacheOptions::default(),
+            access_times: AccessTimes::default(),
+            directory_access_times: true,
+            lazy_times: false,
+            synchronous: false,
+            synchronous_names: false,
             last_mounted: None,
         }
     }

@@ -37,6 +37,11 @@ impl Fs {
         if size > map::max_size(self, inode) {
             return Err(Reason::TooLarge.into());
         }
+        self.resize(inode, size)?;
+        self.data_changed(inode)
+    }
+
+    fn resize(&self, inode: &Inode, size: u64) -> Result<()> {
         let _io = inode.io_exclusive();
         if file::is_inline(inode) {
             if inline::resize(self, inode, size)? {

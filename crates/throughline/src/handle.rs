@@ -64,8 +64,13 @@ impl Handle {
     /// # Errors
     /// As there.
     pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        self.source
-            .read(self.mode.direct, &self.stream, offset, bufs)
+        let done = self
+            .source
+            .read(self.mode.direct, &self.stream, offset, bufs)?;
+        if !self.mode.unseen {
+            self.source.accessed();
+        }
+        Ok(done)
     }
 
     /// As [`Handle::read_at`], all of `buf` or an error.

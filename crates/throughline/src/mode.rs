@@ -28,6 +28,8 @@ pub(crate) struct Mode {
     /// Its right to change bytes was settled when it was opened.
     pub(crate) granted: bool,
     pub(crate) durability: Durability,
+    /// Its reads leave the access time alone.
+    pub(crate) unseen: bool,
 }
 
 /// Options for opening a file of a volume, in the spirit of `std::fs::OpenOptions`, and for another handle on an open one.
@@ -90,6 +92,12 @@ impl FileOptions {
     /// Every write goes to the end of the file, whatever offset it names (`O_APPEND`). Two of them never overlap.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.mode.append = append;
+        self
+    }
+
+    /// Its reads leave the access time alone, whatever the volume's options say (`O_NOATIME`).
+    pub fn no_access_time(&mut self, no_access_time: bool) -> &mut Self {
+        self.mode.unseen = no_access_time;
         self
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
-use throughline_ext::{Fs, Reason};
+use throughline_ext::{AccessTimes, Fs, Reason};
 use throughline_fileio::{CacheOptions, DirtyLimits};
 
 use crate::error::{Error, Result};
@@ -36,6 +36,11 @@ pub struct OpenOptions {
     dirty_limits: DirtyLimits,
     readahead_max_bytes: Option<u64>,
     commit_interval: Duration,
+    access_times: AccessTimes,
+    directory_access_times: bool,
+    lazy_times: bool,
+    synchronous: bool,
+    synchronous_names: bool,
     no_replay: bool,
 }
 
@@ -62,6 +67,11 @@ impl OpenOptions {
             dirty_limits: DirtyLimits::default(),
             readahead_max_bytes: None,
             commit_interval: DEFAULT_COMMIT_INTERVAL,
+            access_times: AccessTimes::default(),
+            directory_access_times: true,
+            lazy_times: false,
+            synchronous: false,
+            synchronous_names: false,
             no_replay: false,
         }
     }
@@ -127,6 +137,40 @@ impl OpenOptions {
         self
     }
 
+    /// When reading a file, a directory or a symbolic link sets its access time; never, unless this says so. Access times are
+    /// kept in memory until something else of the inode changes, a sync or closing the volume, or for half a minute while
+    /// others are read.
+    pub fn access_times(&mut self, when: AccessTimes) -> &mut Self {
+        self.access_times = when;
+        self
+    }
+
+    /// Whether reading directories sets their access times too, where [`OpenOptions::access_times`] has any set (the
+    /// default; `nodiratime` without).
+    pub fn directory_access_times(&mut self, set: bool) -> &mut Self {
+        self.directory_access_times = set;
+        self
+    }
+
+    /// Times that change alone, those of writes too, are kept in memory until something else of the inode changes, a sync or
+    /// closing the volume, or for a day (`lazytime`).
+    pub fn lazy_times(&mut self, lazy: bool) -> &mut Self {
+        self.lazy_times = lazy;
+        self
+    }
+
+    /// Every change is durable when its call returns (`sync`); of a write, its data and its size, times later.
+    pub fn synchronous(&mut self, synchronous: bool) -> &mut Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// Every change of names is durable when its call returns (`dirsync`).
+    pub fn synchronous_names(&mut self, synchronous: bool) -> &mut Self {
+        self.synchronous_names = synchronous;
+        self
+    }
+
     /// For reading: show the volume as it lies, without regard to what its journal holds (`noload`). It may then look as no
     /// one ever saw it.
     pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
@@ -184,6 +228,11 @@ impl OpenOptions {
         options.write = !self.read_only;
         options.allow_unclean = self.allow_unclean;
         options.commit_interval = self.commit_interval;
+        options.access_times = self.access_times;
+        options.directory_access_times = self.directory_access_times;
+        options.lazy_times = self.lazy_times;
+        options.synchronous = self.synchronous;
+        options.synchronous_names = self.synchronous_names;
         options.no_replay = self.no_replay;
         options.cache = self.cache_options();
         let fs = Fs::open(disk, &options)?;

@@ -43,6 +43,9 @@ pub(crate) trait Source: Send + Sync {
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize>;
 
+    /// Its bytes were read by someone who lets that be seen.
+    fn accessed(&self) {}
+
     /// Where the bytes are, and how many were written.
     fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>], wait: Wait)
     -> Result<(u64, usize)>;
@@ -85,6 +88,10 @@ impl Source for Held {
             return Ok(self.fs().read_at(&self.inode, offset, bufs)?);
         }
         Ok(self.buffered()?.read(true, offset, bufs, stream)?)
+    }
+
+    fn accessed(&self) {
+        self.fs().note_access(&self.inode);
     }
 
     fn write(

@@ -217,8 +217,12 @@ impl Fs {
         if !dir.is_dir() {
             return Err(Reason::NotDir.into());
         }
-        let _held = dir.dir_shared();
-        list(self, dir, from)
+        let names = {
+            let _held = dir.dir_shared();
+            list(self, dir, from)?
+        };
+        self.note_access(dir);
+        Ok(names)
     }
 
     /// All names of a directory, without `.` and `..`, read as they are asked for.

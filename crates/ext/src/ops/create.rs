@@ -106,7 +106,9 @@ impl Fs {
         namei::check_new_name(name)?;
         need_dir(parent)?;
         kind.check(self)?;
-        self.with_room(|| self.try_create(parent, name, kind, new))
+        let inode = self.with_room(|| self.try_create(parent, name, kind, new))?;
+        self.names_changed(&[parent])?;
+        Ok(inode)
     }
 
     fn try_create(

@@ -31,7 +31,8 @@ impl Fs {
         if inode.is_dir() {
             return Err(Reason::Permission.into());
         }
-        self.with_room(|| self.try_link(inode, parent, name))
+        self.with_room(|| self.try_link(inode, parent, name))?;
+        self.names_changed(&[parent])
     }
 
     fn try_link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
@@ -94,7 +95,8 @@ impl Fs {
             self.drop_link(h, &inode)
         })?;
         drop(lock);
-        self.free_if_unused(&inode)
+        self.free_if_unused(&inode)?;
+        self.names_changed(&[parent])
     }
 
     /// Takes an empty directory away.
@@ -112,7 +114,8 @@ impl Fs {
         loop {
             let child = self.lookup(parent, name)?;
             if self.rmdir_if_still(parent, name, &child)? {
-                return self.free_if_unused(&child);
+                self.free_if_unused(&child)?;
+                return self.names_changed(&[parent]);
             }
         }
     }

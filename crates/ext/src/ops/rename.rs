@@ -79,7 +79,8 @@ impl Fs {
                 return Err(Reason::Busy("`.` and `..` cannot be renamed".into()).into());
             }
         }
-        self.with_room(|| self.try_rename(old, new, mode))
+        self.with_room(|| self.try_rename(old, new, mode))?;
+        self.names_changed(&[old_dir, new_dir])
     }
 
     fn try_rename(&self, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {

@@ -59,6 +59,12 @@ impl Fs {
         if !inode.is_symlink() {
             return Err(Reason::Invalid("not a symbolic link").into());
         }
+        let target = self.read_target(inode)?;
+        self.note_access(inode);
+        Ok(target)
+    }
+
+    fn read_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         // Its block stays as long as this is held.
         let _io = inode.io_shared();
         let raw = inode.image();

@@ -1,0 +1,211 @@
+//! When times change that no operation on names or attributes sets: the access time, and those of a write that changes
+//! nothing else.
+//!
+//! They are set in the inode in memory, and stored with its next change, when it is synced, when the volume is synced or
+//! closed, and when [`MOST_KEPT`] inodes wait or one has waited for [`LONGEST_S`] (a day with lazy times): not a transaction
+//! for every read.
+//!
+//! Invariants:
+//! - An inode whose times are in memory only is on the list, which keeps it in memory.
+//! - A read takes no lock and writes nothing while the access time is as it should be.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+use throughline_extfmt::InodeImage;
+use throughline_extfmt::inode::{InodeFlags, Time};
+use throughline_extfmt::time::Timestamp;
+
+use crate::error::Result;
+use crate::fs::{Access, Fs};
+use crate::inode::Inode;
+use crate::options::OpenOptions;
+
+/// When reading sets the access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Never (`noatime`).
+    #[default]
+    Never,
+    /// Where it is not later than the last change, or a day old (`relatime`).
+    Relative,
+    /// At every read (`strictatime`).
+    Strict,
+}
+
+/// Inodes whose times may be in memory only.
+const MOST_KEPT: usize = 1024;
+/// The longest that times are kept in memory while others are, in seconds; with lazy times [`DAY_S`].
+const LONGEST_S: i64 = 30;
+/// A day.
+const DAY_S: i64 = 24 * 3600;
+/// As the kernel's clock ticks: an access time is set again after this, at the earliest.
+const TICK_NS: i64 = 4_000_000;
+
+/// What the volume's options say of times, and the inodes that wait to be stored.
+pub(crate) struct Times {
+    access: AccessTimes,
+    directories: bool,
+    /// Times of writes are kept in memory too.
+    pub(crate) lazy: bool,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    inodes: Vec<Arc<Inode>>,
+    /// When the first of them came, in seconds.
+    since: i64,
+}
+
+/// What an inode knows of its times.
+#[derive(Default)]
+pub(crate) struct OfInode {
+    /// Until then reading leaves the access time alone, in nanoseconds since 1970; 0 after each change of the inode.
+    settled_until_ns: AtomicI64,
+    /// They are in memory only.
+    kept: AtomicBool,
+}
+
+impl OfInode {
+    /// The image is being stored, its times with it.
+    pub(crate) fn stored(&self) {
+        if self.settled_until_ns.load(Ordering::Relaxed) != 0 {
+            self.settled_until_ns.store(0, Ordering::Relaxed);
+        }
+        if self.kept.load(Ordering::Relaxed) {
+            self.kept.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Times {
+    pub(crate) fn new(options: &OpenOptions) -> Self {
+        Self {
+            access: options.access_times,
+            directories: options.directory_access_times,
+            lazy: options.lazy_times,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Until when the access time of an inode stays as it is, in nanoseconds; `None` where it is to be set now.
+    fn settled_until(&self, raw: &InodeImage, now: Timestamp) -> Option<i64> {
+        let time = |which| raw.time(which).unwrap_or_default();
+        let accessed = time(Time::Access);
+        let next = match self.access {
+            AccessTimes::Never => return Some(i64::MAX),
+            // One from the future is put right.
+            AccessTimes::Strict if accessed > now => return None,
+            AccessTimes::Strict => nanoseconds(accessed).saturating_add(TICK_NS),
+            AccessTimes::Relative => {
+                if time(Time::Modify) >= accessed || time(Time::Change) >= accessed {
+                    return None;
+                }
+                nanoseconds(accessed).saturating_add(DAY_S * 1_000_000_000)
+            }
+        };
+        (nanoseconds(now) < next).then_some(next)
+    }
+}
+
+fn nanoseconds(time: Timestamp) -> i64 {
+    let seconds = time.seconds.saturating_mul(1_000_000_000);
+    seconds.saturating_add(time.nanoseconds.into())
+}
+
+impl Fs {
+    /// Somebody read the inode: its access time is set as the volume's options have it. Reading does not fail where that
+    /// cannot be stored.
+    pub fn note_access(&self, inode: &Inode) {
+        let times = &self.times;
+        if times.access == AccessTimes::Never
+            || self.access != Access::Write
+            || inode.flags.any(InodeFlags::NOATIME)
+            || inode.is_dir() && !times.directories
+        {
+            return;
+        }
+        let now = self.now();
+        let settled = &inode.times.settled_until_ns;
+        if nanoseconds(now) < settled.load(Ordering::Relaxed) {
+            return;
+        }
+        {
+            let mut raw = inode.raw.write();
+            if let Some(until) = times.settled_until(&raw, now) {
+                settled.store(until, Ordering::Relaxed);
+                return;
+            }
+            raw.set_time(Time::Access, now);
+            // Where the inode says it coarser than the clock, or its other times are as late, this is not the end of it.
+            let until = times.settled_until(&raw, now);
+            let tick = nanoseconds(now).saturating_add(TICK_NS);
+            settled.store(until.unwrap_or(tick).max(tick), Ordering::Relaxed);
+        }
+        self.keep_times(inode);
+    }
+
+    /// The inode's times changed in memory, and nothing else of it.
+    pub(crate) fn keep_times(&self, inode: &Inode) {
+        // Whoever holds an inode has it from the table, while it is not freed.
+        let Some(own) = self.inodes.get(inode.ino) else {
+            return;
+        };
+        if !std::ptr::eq(&*own, inode) || inode.times.kept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let now = self.now().seconds;
+        let longest = if self.times.lazy { DAY_S } else { LONGEST_S };
+        let due = {
+            let mut kept = self.times.kept.lock();
+            if kept.inodes.is_empty() {
+                kept.since = now;
+            }
+            kept.inodes.push(own);
+            kept.inodes.len() >= MOST_KEPT || now.saturating_sub(kept.since) > longest
+        };
+        if due && let Err(error) = self.store_kept_times() {
+            tracing::debug!(%error, "storing access times");
+        }
+    }
+
+    /// Stores the times that are in memory only, in ordinary transactions. No handle and no lock of an inode is held.
+    ///
+    /// # Errors
+    /// Those of the journal; what is left is lost then, as the volume takes no more changes.
+    pub(crate) fn store_kept_times(&self) -> Result<()> {
+        let inodes = std::mem::take(&mut self.times.kept.lock().inodes);
+        for some in inodes.chunks(self.step_credits().max(1) as usize) {
+            self.transact(some.len() as u32, |h| {
+                for inode in some {
+                    if !inode.times.kept.load(Ordering::Acquire) {
+                        continue;
+                    }
+                    if let Err(error) = self.store_attributes(h, inode)
+                        && !inode.is_freed()
+                    {
+                        return Err(error);
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// As [`Fs::store_kept_times`], of one inode.
+    pub(crate) fn store_times_of(&self, inode: &Inode) -> Result<()> {
+        if !inode.times.kept.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.transact(1, |h| match self.store_attributes(h, inode) {
+            Err(_) if inode.is_freed() => Ok(()),
+            done => done,
+        })
+    }
+}
