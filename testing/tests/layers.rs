@@ -48,7 +48,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-fileio",
         ],
     ),
-    ("throughline-cli", &["throughline", "throughline-lab"]),
+    // The device crate for aligned memory and the one ioctl of the connection: both are unsafe code.
+    ("throughline-fuse", &["throughline", "throughline-device"]),
+    (
+        "throughline-cli",
+        &["throughline", "throughline-fuse", "throughline-lab"],
+    ),
     ("throughline-testing", &["throughline-device"]),
 ];
 

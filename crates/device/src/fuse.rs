@@ -20,9 +20,10 @@ pub fn clone_fuse_connection(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> 
         .write(true)
         .open("/dev/fuse")?;
     let number = connection.as_raw_fd().cast_unsigned();
-    // SAFETY: the operation reads one u32, a number of a descriptor that is open as long as `connection` is borrowed, and
-    // keeps no pointer.
-    unsafe { ioctl(&fresh, Setter::<CLONE, u32>::new(number)) }?;
+    // SAFETY: `FUSE_DEV_IOC_CLONE` reads one u32 through the pointer that it gets.
+    let clone = unsafe { Setter::<CLONE, u32>::new(number) };
+    // SAFETY: the number is of a descriptor that is open as long as `connection` is borrowed; no pointer is kept.
+    unsafe { ioctl(&fresh, clone) }?;
     Ok(fresh.into())
 }
 

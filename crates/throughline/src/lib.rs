@@ -115,5 +115,5 @@ pub use throughline_ext::{
 };
 pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
-pub use throughline_fileio::{Advice, DirtyLimits, PageCache};
+pub use throughline_fileio::{Advice, DirtyLimits, PageCache, memory};
 pub use volume::Volume;

@@ -210,6 +210,11 @@ impl Volume {
         Ok(self.fs().statfs()?)
     }
 
+    /// Bytes of a block: 1024 to 65536.
+    pub fn block_bytes(&self) -> u32 {
+        self.fs().geometry().block_bytes
+    }
+
     /// Whether nothing can be changed.
     pub fn is_read_only(&self) -> bool {
         self.fs().is_read_only()

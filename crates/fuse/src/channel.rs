@@ -1,0 +1,129 @@
+//! [`Channel`], a descriptor of the FUSE connection, and [`Scratch`], the memory that a request is read into.
+//!
+//! Invariants:
+//! - A request is read so that the data of a write start on a page: direct I/O takes them from there to the disk.
+//! - The same page-aligned memory takes the data of a reply to READ or READDIR, whose requests end before it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use throughline_device::AlignedBuf;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::wire::{InHeader, OutHeader, WRITE_DATA_AT};
+
+/// A page; data of requests and replies are aligned to it.
+const PAGE_BYTES: usize = 4096;
+/// Where a request begins in the memory that it is read into.
+const REQUEST_AT: usize = PAGE_BYTES - WRITE_DATA_AT;
+
+/// See the head of this file.
+pub(crate) struct Channel {
+    fd: OwnedFd,
+}
+
+impl Channel {
+    pub(crate) fn new(fd: OwnedFd) -> Channel {
+        Channel { fd }
+    }
+
+    /// Reads the next request into `scratch`; `false` when the mount has gone. Waits for one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn receive(&self, scratch: &mut Scratch) -> io::Result<bool> {
+        loop {
+            match rustix::io::read(&self.fd, &mut scratch.buf[REQUEST_AT..]) {
+                Ok(len) => {
+                    scratch.len = len;
+                    return Ok(true);
+                }
+                // A request that was withdrawn before it was read; a signal.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Answers a request. That its asker has gone is no error.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn reply(&self, unique: u64, data: &[&[u8]]) -> io::Result<()> {
+        self.send(unique, 0, data)
+    }
+
+    /// Answers a request with an error.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn refuse(&self, unique: u64, errno: Errno) -> io::Result<()> {
+        self.send(unique, -errno.raw_os_error(), &[])
+    }
+
+    fn send(&self, unique: u64, error: i32, data: &[&[u8]]) -> io::Result<()> {
+        let bytes: usize = data.iter().map(|part| part.len()).sum();
+        let header = OutHeader {
+            len: (size_of::<OutHeader>() + bytes) as u32,
+            error,
+            unique,
+        };
+        let mut parts = smallvec::SmallVec::<[IoSlice<'_>; 4]>::new();
+        parts.push(IoSlice::new(header.as_bytes()));
+        parts.extend(data.iter().map(|part| IoSlice::new(part)));
+        match rustix::io::writev(&self.fd, &parts) {
+            // The request was interrupted, or the mount has gone.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Scratch {
+    buf: AlignedBuf,
+    len: usize,
+}
+
+impl Scratch {
+    /// For requests and replies of up to `data_bytes` of data.
+    pub(crate) fn new(data_bytes: usize) -> Scratch {
+        Scratch {
+            buf: AlignedBuf::zeroed(PAGE_BYTES + data_bytes, PAGE_BYTES),
+            len: 0,
+        }
+    }
+
+    /// The header of the request; `None` for bytes that are none.
+    pub(crate) fn header(&self) -> Option<InHeader> {
+        let (header, _) = InHeader::read_from_prefix(self.request()).ok()?;
+        (header.len as usize == self.len).then_some(header)
+    }
+
+    fn request(&self) -> &[u8] {
+        &self.buf[REQUEST_AT..REQUEST_AT + self.len]
+    }
+
+    /// What is behind the header, without the extensions at its end.
+    pub(crate) fn body(&self, header: &InHeader) -> &[u8] {
+        let body = self
+            .request()
+            .get(size_of::<InHeader>()..)
+            .unwrap_or_default();
+        let extensions = usize::from(header.total_extlen) * 8;
+        &body[..body.len().saturating_sub(extensions)]
+    }
+
+    /// The memory for the data of a reply. The request is gone once it is written to.
+    pub(crate) fn reply_data(&mut self) -> &mut [u8] {
+        &mut self.buf[PAGE_BYTES..]
+    }
+}

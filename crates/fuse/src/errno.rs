@@ -1,0 +1,49 @@
+//! Errors as the kernel tells them to programs. The one place where an errno comes from one of ours.
+//!
+//! The errno is what a local ext4 gives for the same. What is not the caller's fault is also said in the log, by whoever
+//! answers the request ([`is_callers`] tells).
+
+use rustix::io::Errno;
+use throughline::{Error, Reason};
+
+/// The errno for an error.
+pub(crate) fn of(error: &Error) -> Errno {
+    match error {
+        Error::Caller(reason) => of_reason(reason),
+        Error::Open { source, .. } => source
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error),
+        Error::Unsupported(_) => Errno::OPNOTSUPP,
+        // As the kernel's EFSCORRUPTED.
+        Error::Corrupt(_) => Errno::UCLEAN,
+        Error::Stopped(_) => Errno::ROFS,
+        _ => Errno::IO,
+    }
+}
+
+fn of_reason(reason: &Reason) -> Errno {
+    match reason {
+        Reason::NotFound => Errno::NOENT,
+        Reason::Exists => Errno::EXIST,
+        Reason::NotDir => Errno::NOTDIR,
+        Reason::IsDir => Errno::ISDIR,
+        Reason::NotEmpty => Errno::NOTEMPTY,
+        Reason::NoSpace => Errno::NOSPC,
+        Reason::TooLarge => Errno::FBIG,
+        Reason::NameTooLong => Errno::NAMETOOLONG,
+        Reason::ReadOnly => Errno::ROFS,
+        Reason::Permission => Errno::PERM,
+        Reason::TooManyLinks => Errno::MLINK,
+        Reason::Loop => Errno::LOOP,
+        Reason::Busy(_) => Errno::BUSY,
+        Reason::CrossDevice => Errno::XDEV,
+        Reason::NoAttribute => Errno::NODATA,
+        Reason::WouldBlock => Errno::AGAIN,
+        _ => Errno::INVAL,
+    }
+}
+
+/// Whether it is about what the caller asked for, so that nobody else has to hear of it.
+pub(crate) fn is_callers(error: &Error) -> bool {
+    matches!(error, Error::Caller(_) | Error::Unsupported(_))
+}

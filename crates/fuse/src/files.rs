@@ -1,0 +1,177 @@
+//! [`Files`], the open handles of a mount, and [`OpenFile`], what one of them serves.
+//!
+//! Invariants:
+//! - A handle's number means the same open file from OPEN to RELEASE, and is given out again only then.
+//! - The table is in shards; a request takes the one of its handle, shared, for as long as it takes to copy a pointer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+use throughline::{Advice, File, FileOptions, Node, Result};
+
+const SHARDS: usize = 16;
+/// What of our cache is given back at once behind a reader whose bytes the kernel's cache has: a folio of the largest size.
+const GIVE_BACK_BYTES: u64 = 2 << 20;
+
+/// `O_DIRECT` of x86 and most others.
+const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+const O_DSYNC: u32 = rustix::fs::OFlags::DSYNC.bits();
+const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
+
+/// An open file of the mount.
+pub(crate) struct OpenFile {
+    node: Node,
+    buffered: File,
+    direct: File,
+    /// The kernel's cache has what is read through this handle, and ours gives it back.
+    gives_back: bool,
+}
+
+impl OpenFile {
+    /// # Errors
+    /// As [`Node::open`].
+    pub(crate) fn new(node: Node, gives_back: bool) -> Result<OpenFile> {
+        let buffered = node.open(&FileOptions::new())?;
+        let direct = node.open(FileOptions::new().direct(true))?;
+        Ok(OpenFile {
+            node,
+            buffered,
+            direct,
+            gives_back,
+        })
+    }
+
+    /// The inode.
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The file through our cache.
+    pub(crate) fn buffered(&self) -> &File {
+        &self.buffered
+    }
+
+    /// The file as a request with these open flags has it.
+    pub(crate) fn with_flags(&self, flags: u32) -> &File {
+        if flags & O_DIRECT != 0 {
+            &self.direct
+        } else {
+            &self.buffered
+        }
+    }
+
+    /// Reads, and gives back what of our cache the kernel's has then.
+    ///
+    /// # Errors
+    /// As [`throughline::Handle::read_at`].
+    pub(crate) fn read(&self, flags: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let read = self.with_flags(flags).read_at(offset, buf)?;
+        if self.gives_back && flags & O_DIRECT == 0 {
+            self.give_back(offset, offset + read as u64)?;
+        }
+        Ok(read)
+    }
+
+    /// A folio at a time, once the reader has passed it.
+    fn give_back(&self, start: u64, end: u64) -> Result<()> {
+        let (first, last) = (start / GIVE_BACK_BYTES, end / GIVE_BACK_BYTES);
+        if first == last {
+            return Ok(());
+        }
+        let (from, to) = (first * GIVE_BACK_BYTES, last * GIVE_BACK_BYTES);
+        self.buffered.advise(Advice::DontNeed, from, to - from)
+    }
+
+    /// Writes, and makes it durable where the handle asks for that; how many bytes were written.
+    ///
+    /// # Errors
+    /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync`].
+    pub(crate) fn write(&self, flags: u32, offset: u64, data: &[u8]) -> Result<usize> {
+        let file = self.with_flags(flags);
+        let written = file.write_at(offset, data)?;
+        if flags & O_SYNC == O_SYNC {
+            file.sync()?;
+        } else if flags & O_DSYNC != 0 {
+            file.sync_data()?;
+        }
+        Ok(written)
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Files {
+    shards: Box<[RwLock<Shard>]>,
+    next: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Shard {
+    open: Vec<Option<Arc<OpenFile>>>,
+    free: Vec<usize>,
+}
+
+impl Files {
+    pub(crate) fn new() -> Files {
+        Files {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes an open file in; its handle.
+    pub(crate) fn add(&self, file: OpenFile) -> u64 {
+        let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let file = Some(Arc::new(file));
+        let mut entries = self.shards[shard].write();
+        let index = match entries.free.pop() {
+            Some(index) => {
+                entries.open[index] = file;
+                index
+            }
+            None => {
+                entries.open.push(file);
+                entries.open.len() - 1
+            }
+        };
+        // 0 is no handle: directories have it.
+        (index * SHARDS + shard + 1) as u64
+    }
+
+    fn place(fh: u64) -> Option<(usize, usize)> {
+        let number = usize::try_from(fh.checked_sub(1)?).ok()?;
+        Some((number % SHARDS, number / SHARDS))
+    }
+
+    /// The open file of a handle.
+    pub(crate) fn get(&self, fh: u64) -> Option<Arc<OpenFile>> {
+        let (shard, index) = Files::place(fh)?;
+        self.shards[shard].read().open.get(index)?.clone()
+    }
+
+    /// Ends a handle; the open file of it.
+    pub(crate) fn remove(&self, fh: u64) -> Option<Arc<OpenFile>> {
+        let (shard, index) = Files::place(fh)?;
+        let mut entries = self.shards[shard].write();
+        let file = entries.open.get_mut(index)?.take()?;
+        entries.free.push(index);
+        Some(file)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        let used = |shard: &RwLock<Shard>| {
+            let shard = shard.read();
+            shard.open.len() - shard.free.len()
+        };
+        self.shards.iter().map(used).sum()
+    }
+
+    /// The mount has gone, and with it all that was open.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let open = std::mem::take(&mut *shard.write());
+            drop(open);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! ext2, ext3 and ext4 images mounted through FUSE.
+//!
+//! ```text
+//!  program ─ kernel ─ /dev/fuse
+//!                        │ one request
+//!                        ▼
+//!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs
+//!                        ▼
+//!  server: one file a family of requests                               server/
+//!      nodes.rs  what the kernel knows        files.rs  what is open        policy.rs  which cache serves it
+//!                        ▼
+//!  throughline::{Node, File}                                           the face
+//! ```
+//!
+//! Invariants:
+//! - Nobody else changes the image while it is mounted, so the kernel may keep what it was told until it changes it itself.
+//! - Permissions are the kernel's to check (`default_permissions`); what it does not check is checked here.
+//! - An errno is made in [`mod@errno`] and nowhere else.
+//! - Mounting, negotiating and unmounting are `fuser`'s; the loop of requests is ours.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod errno;
+mod files;
+mod nodes;
+pub mod options;
+mod policy;
+mod server;
+mod session;
+mod wire;
+mod workers;
+
+pub use options::MountOptions;
+pub use session::{MountError, Session, Unmounter};

@@ -1,0 +1,119 @@
+//! [`Nodes`]: which inodes the kernel knows, and how often it was told of each.
+//!
+//! Invariants:
+//! - The kernel's number of an inode is its own, but that of the root, which is 1.
+//! - An inode that the kernel knows and that has lost its last name stays until the kernel forgets it: the table holds it
+//!   then. For all others a count is kept and nothing else, so that a mount may know millions of files.
+//! - What the kernel changes in a directory it changes alone (its own lock), so a name looked up in a request that changes
+//!   it means the same until the request is done.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use throughline::{Error, Node, Reason, Result, Volume};
+
+/// The number of the root's inode on the disk, and the kernel's for it.
+const ROOT_INO: u64 = 2;
+const ROOT_NODEID: u64 = 1;
+
+const SHARDS: usize = 16;
+
+/// See the head of this file.
+pub(crate) struct Nodes {
+    volume: Volume,
+    shards: Box<[Mutex<HashMap<u64, Known>>]>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// How often the kernel was told of it, less what it has forgotten.
+    lookups: u64,
+    /// It has no name any more.
+    nameless: Option<Box<Node>>,
+}
+
+/// The kernel's number for an inode.
+pub(crate) fn nodeid_of(ino: u64) -> u64 {
+    if ino == ROOT_INO { ROOT_NODEID } else { ino }
+}
+
+impl Nodes {
+    pub(crate) fn new(volume: Volume) -> Nodes {
+        Nodes {
+            volume,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    fn shard(&self, nodeid: u64) -> &Mutex<HashMap<u64, Known>> {
+        &self.shards[nodeid as usize % SHARDS]
+    }
+
+    /// The inode that the kernel means.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`] for one that is gone; damage; the device's.
+    pub(crate) fn get(&self, nodeid: u64) -> Result<Node> {
+        match nodeid {
+            ROOT_NODEID => self.volume.root_node(),
+            // Never told to the kernel.
+            0 | ROOT_INO => Err(Error::Caller(Reason::NotFound)),
+            ino => self.volume.node(ino),
+        }
+    }
+
+    /// The kernel is told of an inode.
+    pub(crate) fn note(&self, nodeid: u64) {
+        if nodeid != ROOT_NODEID {
+            let mut known = self.shard(nodeid).lock();
+            known.entry(nodeid).or_default().lookups += 1;
+        }
+    }
+
+    /// The kernel forgets `lookups` tellings of an inode.
+    pub(crate) fn forget(&self, nodeid: u64, lookups: u64) {
+        let mut shard = self.shard(nodeid).lock();
+        let Some(known) = shard.get_mut(&nodeid) else {
+            return;
+        };
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups > 0 {
+            return;
+        }
+        let gone = shard.remove(&nodeid);
+        if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
+            shard.shrink_to_fit();
+        }
+        // Outside of the lock: what has no name is freed now, with I/O.
+        drop(shard);
+        drop(gone);
+    }
+
+    /// A name of `node` was taken away: if that was the last one, it stays as long as the kernel knows it.
+    pub(crate) fn lost_a_name(&self, node: Node) -> Result<()> {
+        if node.metadata()?.links() > 0 && !node.is_dir() {
+            return Ok(());
+        }
+        let nodeid = nodeid_of(node.ino());
+        let mut shard = self.shard(nodeid).lock();
+        let before = shard
+            .get_mut(&nodeid)
+            .and_then(|known| known.nameless.replace(Box::new(node)));
+        drop(shard);
+        drop(before);
+        Ok(())
+    }
+
+    /// How many inodes the kernel knows, beside the root.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// The mount has gone, and with it all that the kernel knew.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let known = std::mem::take(&mut *shard.lock());
+            drop(known);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Which cache serves an open file: the kernel's, or ours behind a direct open.
+//!
+//! Measured (`throughline lab run mount/choices`): a stream of writes through the kernel's cache is copied twice and moves
+//! in pieces; small reads that are cached cost a request without it. So:
+//!
+//! | opened | cache |
+//! | --- | --- |
+//! | to write | ours: the write goes into it straight from the request |
+//! | to read, to read and write | the kernel's, written through |
+//! | with `O_DIRECT` | none: between the request's memory and the disk |
+//!
+//! They agree: the kernel drops what it caches of a range that is written past it, before and after the write, and mappings
+//! are the kernel's.
+
+use rustix::fs::OFlags;
+
+use crate::options::Choices;
+use crate::wire::open_flags;
+
+/// How a file that is opened with `flags` is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy {
+    /// Flags of the answer to OPEN.
+    pub(crate) answer: u32,
+    /// The kernel's cache has what is read.
+    pub(crate) kernel_caches: bool,
+}
+
+impl Policy {
+    pub(crate) fn of(flags: u32, choices: &Choices) -> Policy {
+        let flags = OFlags::from_bits_retain(flags);
+        let writes_alone = flags & OFlags::RWMODE == OFlags::WRONLY && choices.direct_writes;
+        let mixed = flags & OFlags::RWMODE == OFlags::RDWR && choices.direct_mixed;
+        let past = writes_alone || mixed || flags.contains(OFlags::DIRECT);
+        let mut answer = 0;
+        if past {
+            answer |= open_flags::DIRECT_IO;
+            if choices.parallel_direct_writes {
+                answer |= open_flags::PARALLEL_DIRECT_WRITES;
+            }
+        }
+        if choices.keep_cache {
+            answer |= open_flags::KEEP_CACHE;
+        }
+        Policy {
+            answer,
+            kernel_caches: !past,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_of_writes_go_past_the_kernels_cache() {
+        let choices = Choices::default();
+        let of = |flags: OFlags| Policy::of(flags.bits(), &choices);
+        assert!(!of(OFlags::WRONLY).kernel_caches);
+        assert!(of(OFlags::RDONLY).kernel_caches);
+        assert!(of(OFlags::RDWR).kernel_caches);
+        assert!(!of(OFlags::RDWR | OFlags::DIRECT).kernel_caches);
+        assert_eq!(of(OFlags::RDONLY).answer, open_flags::KEEP_CACHE);
+    }
+}

@@ -1,0 +1,129 @@
+//! Open files and their data: OPEN, READ, WRITE, RELEASE, FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE.
+
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use throughline::{Fallocate, Node};
+use zerocopy::FromBytes;
+
+use super::{Answer, Answered, Refusal, Request, Server};
+use crate::channel::Scratch;
+use crate::files::OpenFile;
+use crate::policy::Policy;
+use crate::wire::{
+    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut, OpenIn,
+    OpenOut, ReadIn, ReleaseIn, WriteIn, WriteOut,
+};
+
+/// `SEEK_DATA` and `SEEK_HOLE`; the kernel keeps the others to itself.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// What one COPY_FILE_RANGE does at most: whoever asked for more asks again, and can be stopped in between.
+const COPY_BYTES: u64 = 16 << 20;
+
+impl Server {
+    /// Opens a file; what the kernel is told of it.
+    pub(super) fn add_file(&self, node: Node, flags: u32) -> Result<OpenOut, Refusal> {
+        let policy = Policy::of(flags, &self.choices);
+        let gives_back = policy.kernel_caches && self.choices.give_back;
+        let file = OpenFile::new(node, gives_back)?;
+        Ok(OpenOut {
+            fh: self.files.add(file),
+            open_flags: policy.answer,
+            backing_id: 0,
+        })
+    }
+
+    fn file(&self, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
+        Ok(self.files.get(fh).ok_or(Errno::BADF)?)
+    }
+
+    pub(super) fn open(&self, request: &Request<'_>) -> Answered {
+        let (open, _) = request.argument::<OpenIn>()?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        let answer = self.add_file(node, open.flags)?;
+        if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
+            let emptied = self.file(answer.fh)?.buffered().set_len(0);
+            if let Err(error) = emptied {
+                self.files.remove(answer.fh);
+                return Err(error.into());
+            }
+        }
+        Answer::of(&answer)
+    }
+
+    pub(super) fn release(&self, request: &Request<'_>) -> Answered {
+        let (release, _) = request.argument::<ReleaseIn>()?;
+        self.files.remove(release.fh);
+        Answer::done()
+    }
+
+    pub(super) fn read(&self, header: &InHeader, scratch: &mut Scratch) -> Answered {
+        let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
+        let file = self.file(read.fh)?;
+        let data = scratch.reply_data();
+        let data = data.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
+        Ok(Answer::Data(file.read(read.flags, read.offset, data)?))
+    }
+
+    pub(super) fn write(&self, request: &Request<'_>) -> Answered {
+        let (write, rest) = request.argument::<WriteIn>()?;
+        let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
+        let file = self.file(write.fh)?;
+        let size = file.write(write.flags, write.offset, data)? as u32;
+        Answer::of(&WriteOut { size, padding: 0 })
+    }
+
+    pub(super) fn fsync(&self, request: &Request<'_>) -> Answered {
+        let (fsync, _) = request.argument::<FsyncIn>()?;
+        let data_only = fsync.flags & FSYNC_FDATASYNC != 0;
+        self.file(fsync.fh)?.node().sync(data_only)?;
+        Answer::done()
+    }
+
+    pub(super) fn fallocate(&self, request: &Request<'_>) -> Answered {
+        let (ask, _) = request.argument::<FallocateIn>()?;
+        let flags = FallocateFlags::from_bits(ask.mode).ok_or(Errno::OPNOTSUPP)?;
+        let keep = FallocateFlags::KEEP_SIZE;
+        let mode = match flags {
+            flags if flags.is_empty() => Fallocate::Allocate,
+            flags if flags == keep => Fallocate::KeepSize,
+            flags if flags == keep | FallocateFlags::PUNCH_HOLE => Fallocate::PunchHole,
+            FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange,
+            flags if flags == keep | FallocateFlags::ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
+            FallocateFlags::COLLAPSE_RANGE => Fallocate::Collapse,
+            FallocateFlags::INSERT_RANGE => Fallocate::Insert,
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        };
+        let file = self.file(ask.fh)?;
+        file.buffered().allocate(mode, ask.offset, ask.length)?;
+        Answer::done()
+    }
+
+    pub(super) fn lseek(&self, request: &Request<'_>) -> Answered {
+        let (seek, _) = request.argument::<LseekIn>()?;
+        let file = self.file(seek.fh)?;
+        let found = match seek.whence {
+            SEEK_DATA => file.buffered().seek_data(seek.offset)?,
+            SEEK_HOLE => file.buffered().seek_hole(seek.offset)?,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        Answer::of(&LseekOut {
+            offset: found.ok_or(Errno::NXIO)?,
+        })
+    }
+
+    pub(super) fn copy_file_range(&self, request: &Request<'_>) -> Answered {
+        let (copy, _) = request.argument::<CopyFileRangeIn>()?;
+        let (from, to) = (self.file(copy.fh_in)?, self.file(copy.fh_out)?);
+        let len = copy.len.min(COPY_BYTES);
+        let copied =
+            from.buffered()
+                .copy_range(copy.offset_in, to.buffered(), copy.offset_out, len)?;
+        Answer::of(&WriteOut {
+            size: copied as u32,
+            padding: 0,
+        })
+    }
+}

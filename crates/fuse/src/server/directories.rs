@@ -1,0 +1,119 @@
+//! Listing directories: OPENDIR, READDIR, READDIRPLUS, FSYNCDIR.
+//!
+//! A listing goes on at a position, which is a key of the volume's that no change of the directory disturbs: nothing is kept
+//! between two requests.
+
+use rustix::io::Errno;
+use throughline::{Error, FileType, Listed, Node, Reason};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Answer, Answered, Refusal, Request, Server};
+use crate::channel::Scratch;
+use crate::wire::{Dirent, EntryOut, FSYNC_FDATASYNC, FsyncIn, InHeader, OpenOut, ReadIn};
+
+impl Server {
+    pub(super) fn opendir(&self, request: &Request<'_>) -> Answered {
+        if self.choices.no_opendir {
+            return Err(Errno::NOSYS.into());
+        }
+        self.nodes.get(request.header.nodeid)?;
+        Answer::of(&OpenOut::default())
+    }
+
+    pub(super) fn fsyncdir(&self, request: &Request<'_>) -> Answered {
+        let (fsync, _) = request.argument::<FsyncIn>()?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        node.sync(fsync.flags & FSYNC_FDATASYNC != 0)?;
+        Answer::done()
+    }
+
+    pub(super) fn read_dir(
+        &self,
+        header: &InHeader,
+        scratch: &mut Scratch,
+        plus: bool,
+    ) -> Answered {
+        let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
+        let dir = self.nodes.get(header.nodeid)?;
+        let room = scratch.reply_data();
+        let room = room.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
+        let mut page = Page { room, used: 0 };
+        let mut from = read.offset;
+        'page: loop {
+            let names = dir.list(from)?;
+            if names.is_empty() {
+                break;
+            }
+            for name in &names {
+                if !page.has_room(name, plus) {
+                    break 'page;
+                }
+                if plus {
+                    page.put(self.listed_entry(&dir, name)?.as_bytes());
+                }
+                page.put_name(name);
+                from = name.next;
+            }
+        }
+        Ok(Answer::Data(page.used))
+    }
+
+    /// The attributes beside a name. None of those for `.` and `..`, and of what went meanwhile.
+    fn listed_entry(&self, dir: &Node, name: &Listed) -> Result<EntryOut, Refusal> {
+        if matches!(name.name.as_slice(), b"." | b"..") {
+            return Ok(EntryOut::default());
+        }
+        match dir.lookup(&name.name) {
+            Ok(node) => self.entry(&node),
+            Err(Error::Caller(Reason::NotFound)) => Ok(EntryOut::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The answer as it fills.
+struct Page<'a> {
+    room: &'a mut [u8],
+    used: usize,
+}
+
+impl Page<'_> {
+    fn has_room(&self, name: &Listed, plus: bool) -> bool {
+        let entry = if plus { size_of::<EntryOut>() } else { 0 };
+        let name = (size_of::<Dirent>() + name.name.len()).next_multiple_of(8);
+        self.used + entry + name <= self.room.len()
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.room[self.used..self.used + bytes.len()].copy_from_slice(bytes);
+        self.used += bytes.len();
+    }
+
+    fn put_name(&mut self, name: &Listed) {
+        let dirent = Dirent {
+            ino: name.ino,
+            off: name.next,
+            namelen: name.name.len() as u32,
+            kind: kind(name.file_type),
+        };
+        self.put(dirent.as_bytes());
+        self.put(&name.name);
+        let end = self.used.next_multiple_of(8);
+        self.room[self.used..end].fill(0);
+        self.used = end;
+    }
+}
+
+/// `DT_…` of `dirent.h`.
+fn kind(file_type: Option<FileType>) -> u32 {
+    match file_type {
+        None => 0,
+        Some(FileType::Fifo) => 1,
+        Some(FileType::CharDevice) => 2,
+        Some(FileType::Directory) => 4,
+        Some(FileType::BlockDevice) => 6,
+        Some(FileType::File) => 8,
+        Some(FileType::Symlink) => 10,
+        Some(FileType::Socket) => 12,
+    }
+}

@@ -1,0 +1,263 @@
+//! [`Server`]: answers requests, one family a file.
+//!
+//! Every request is read into a thread's memory, worked at and answered by that thread. What fails is an errno; what is
+//! nobody's who asked is in the log as well.
+
+mod attributes;
+mod data;
+mod directories;
+mod ioctls;
+mod names;
+mod space;
+mod xattrs;
+
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use throughline::{Error, Volume};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::channel::{Channel, Scratch};
+use crate::errno;
+use crate::files::Files;
+use crate::nodes::Nodes;
+use crate::options::{Access, Choices, MountOptions};
+use crate::wire::{BatchForgetIn, ForgetIn, ForgetOne, InHeader, Opcode};
+
+/// How long the kernel may keep what it was told: for good, as nobody else changes the image.
+const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
+
+/// See the head of this file.
+pub(crate) struct Server {
+    volume: Volume,
+    nodes: Nodes,
+    files: Files,
+    choices: Choices,
+    identity: Identity,
+    acl: bool,
+}
+
+/// Whose files are, and who may ask.
+struct Identity {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    /// With `allow_root`: who else may use the mount.
+    only_root_and: Option<u32>,
+}
+
+/// Why a request is not done.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// For a reason of the protocol's.
+    Errno(Errno),
+    /// For what the volume says.
+    Volume(Error),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal::Errno(errno)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Volume(error)
+    }
+}
+
+/// What a request is answered with.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one a request, on the stack; a box would be slower"
+)]
+pub(super) enum Answer {
+    /// Some bytes.
+    Bytes(SmallVec<[u8; 256]>),
+    /// So many bytes of the thread's memory.
+    Data(usize),
+    /// Nothing at all, not even that it was done.
+    Silence,
+}
+
+pub(super) type Answered = Result<Answer, Refusal>;
+
+impl Answer {
+    /// That it was done.
+    fn done() -> Answered {
+        Ok(Answer::Bytes(SmallVec::new()))
+    }
+
+    fn of(value: &(impl IntoBytes + Immutable)) -> Answered {
+        Ok(Answer::Bytes(SmallVec::from_slice(value.as_bytes())))
+    }
+}
+
+/// A request: its header, and what is behind it.
+pub(super) struct Request<'a> {
+    pub(super) header: InHeader,
+    body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Its argument, and what is behind that.
+    fn argument<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Refusal> {
+        T::read_from_prefix(self.body).map_err(|_| Errno::INVAL.into())
+    }
+
+    /// The name that `bytes` begin with, and what is behind it.
+    fn name(bytes: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Refusal> {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let end = end.ok_or(Errno::INVAL)?;
+        Ok((&bytes[..end], &bytes[end + 1..]))
+    }
+}
+
+impl Server {
+    pub(crate) fn new(volume: Volume, options: &MountOptions) -> Server {
+        let me = rustix::process::getuid().as_raw();
+        Server {
+            nodes: Nodes::new(volume.clone()),
+            files: Files::new(),
+            volume,
+            choices: options.choices,
+            identity: Identity {
+                uid: options.uid,
+                gid: options.gid,
+                only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
+            },
+            acl: options.acl,
+        }
+    }
+
+    /// The mount has gone: lets go of everything.
+    pub(crate) fn end(&self) {
+        tracing::debug!(
+            files = self.files.len(),
+            nodes = self.nodes.len(),
+            "the mount has gone"
+        );
+        self.files.clear();
+        self.nodes.clear();
+    }
+
+    /// Answers the request in `scratch`.
+    ///
+    /// # Errors
+    /// What the system says to the answer.
+    pub(crate) fn serve(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<()> {
+        let Some(header) = scratch.header() else {
+            return Err(io::Error::other("the kernel sent no request"));
+        };
+        let answered = match Opcode::of(header.opcode) {
+            Some(opcode) => self.answer(opcode, header, scratch),
+            None => Err(Errno::NOSYS.into()),
+        };
+        match answered {
+            Ok(Answer::Bytes(bytes)) => channel.reply(header.unique, &[&bytes]),
+            Ok(Answer::Data(len)) => channel.reply(header.unique, &[&scratch.reply_data()[..len]]),
+            Ok(Answer::Silence) => Ok(()),
+            Err(refusal) => channel.refuse(header.unique, self.errno(&header, &refusal)),
+        }
+    }
+
+    fn errno(&self, header: &InHeader, refusal: &Refusal) -> Errno {
+        match refusal {
+            Refusal::Errno(errno) => *errno,
+            Refusal::Volume(error) => {
+                if !errno::is_callers(error) {
+                    tracing::error!(%error, inode = header.nodeid, "a request failed");
+                }
+                errno::of(error)
+            }
+        }
+    }
+
+    fn answer(&self, opcode: Opcode, header: InHeader, scratch: &mut Scratch) -> Answered {
+        if let Some(owner) = self.identity.only_root_and
+            && header.uid != 0
+            && header.uid != owner
+            && !opcode.is_for_all()
+        {
+            return Err(Errno::ACCESS.into());
+        }
+        // These put their answers where the request is: they take out of it what they need first.
+        match opcode {
+            Opcode::Read => return self.read(&header, scratch),
+            Opcode::Readdir => return self.read_dir(&header, scratch, false),
+            Opcode::Readdirplus => return self.read_dir(&header, scratch, true),
+            _ => {}
+        }
+        let request = Request {
+            body: scratch.body(&header),
+            header,
+        };
+        let request = &request;
+        match opcode {
+            Opcode::Lookup => self.lookup(request),
+            Opcode::Getattr => self.getattr(request),
+            Opcode::Setattr => self.setattr(request),
+            Opcode::Statx => self.statx(request),
+            Opcode::Open => self.open(request),
+            Opcode::Create => self.create(request),
+            Opcode::Write => self.write(request),
+            Opcode::Release => self.release(request),
+            Opcode::Fsync => self.fsync(request),
+            Opcode::Fallocate => self.fallocate(request),
+            Opcode::Lseek => self.lseek(request),
+            Opcode::CopyFileRange => self.copy_file_range(request),
+            Opcode::Mknod => self.mknod(request),
+            Opcode::Mkdir => self.mkdir(request),
+            Opcode::Symlink => self.symlink(request),
+            Opcode::Readlink => self.readlink(request),
+            Opcode::Link => self.link(request),
+            Opcode::Unlink => self.unlink(request),
+            Opcode::Rmdir => self.rmdir(request),
+            Opcode::Rename => self.rename(request),
+            Opcode::Rename2 => self.rename2(request),
+            Opcode::Tmpfile => self.tmpfile(request),
+            Opcode::Opendir => self.opendir(request),
+            Opcode::Releasedir => Answer::done(),
+            Opcode::Fsyncdir => self.fsyncdir(request),
+            Opcode::Setxattr => self.setxattr(request),
+            Opcode::Getxattr => self.getxattr(request),
+            Opcode::Listxattr => self.listxattr(request),
+            Opcode::Removexattr => self.removexattr(request),
+            Opcode::Ioctl => self.ioctl(request),
+            Opcode::Statfs => self.statfs(),
+            Opcode::Forget => self.forget(request),
+            Opcode::BatchForget => self.batch_forget(request),
+            Opcode::Destroy => Answer::done(),
+            Opcode::Read | Opcode::Readdir | Opcode::Readdirplus => Err(Errno::NOSYS.into()),
+        }
+    }
+
+    fn forget(&self, request: &Request<'_>) -> Answered {
+        let (forget, _) = request.argument::<ForgetIn>()?;
+        self.nodes.forget(request.header.nodeid, forget.lookups);
+        Ok(Answer::Silence)
+    }
+
+    fn batch_forget(&self, request: &Request<'_>) -> Answered {
+        let (batch, mut rest) = request.argument::<BatchForgetIn>()?;
+        for _ in 0..batch.count {
+            let Ok((one, behind)) = ForgetOne::read_from_prefix(rest) else {
+                break;
+            };
+            self.nodes.forget(one.nodeid, one.lookups);
+            rest = behind;
+        }
+        Ok(Answer::Silence)
+    }
+
+    /// How long the kernel may keep names and attributes.
+    fn keep_secs(&self) -> u64 {
+        if self.choices.entry_cache {
+            FOR_GOOD.as_secs()
+        } else {
+            0
+        }
+    }
+}

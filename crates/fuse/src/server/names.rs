@@ -1,0 +1,185 @@
+//! Names: LOOKUP, CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME.
+
+use rustix::fs::FileType as Kind;
+use rustix::fs::RenameFlags;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use throughline::{Attributes, DeviceNumber, Error, NewNode, Node, Reason, RenameMode};
+use zerocopy::IntoBytes;
+
+use super::{Answer, Answered, Refusal, Request, Server};
+use crate::wire::{
+    CreateIn, EntryOut, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn, device_from_wire,
+};
+
+impl Server {
+    pub(super) fn lookup(&self, request: &Request<'_>) -> Answered {
+        let (name, _) = Request::name(request.body)?;
+        let dir = self.nodes.get(request.header.nodeid)?;
+        match dir.lookup(name) {
+            Ok(node) => Answer::of(&self.entry(&node)?),
+            // That it is not there is something to keep, too.
+            Err(Error::Caller(Reason::NotFound)) if self.choices.negative_cache => {
+                Answer::of(&EntryOut {
+                    entry_valid: self.keep_secs(),
+                    ..EntryOut::default()
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whose a new inode is, and its mode.
+    fn new_attributes(&self, header: &InHeader, mode: u32, umask: u32) -> Attributes {
+        let mode = if self.acl { mode & !umask } else { mode };
+        Attributes::new()
+            .mode(mode & 0o7777)
+            .uid(header.uid)
+            .gid(header.gid)
+    }
+
+    fn make(
+        &self,
+        request: &Request<'_>,
+        name: &[u8],
+        kind: NewNode<'_>,
+        attributes: &Attributes,
+    ) -> Result<Node, Refusal> {
+        let dir = self.nodes.get(request.header.nodeid)?;
+        Ok(dir.create(name, kind, attributes)?)
+    }
+
+    pub(super) fn create(&self, request: &Request<'_>) -> Answered {
+        let (create, rest) = request.argument::<CreateIn>()?;
+        let (name, _) = Request::name(rest)?;
+        let attributes = self.new_attributes(&request.header, create.mode, create.umask);
+        let node = self.make(request, name, NewNode::File, &attributes)?;
+        self.made_open(node, create.flags)
+    }
+
+    /// A new file that is open from the start.
+    fn made_open(&self, node: Node, flags: u32) -> Answered {
+        let entry = self.entry(&node)?;
+        let open = self.add_file(node, flags)?;
+        let mut bytes = SmallVec::from_slice(entry.as_bytes());
+        bytes.extend_from_slice(open.as_bytes());
+        Ok(Answer::Bytes(bytes))
+    }
+
+    pub(super) fn tmpfile(&self, _request: &Request<'_>) -> Answered {
+        Err(Errno::NOSYS.into())
+    }
+
+    pub(super) fn mknod(&self, request: &Request<'_>) -> Answered {
+        let (make, rest) = request.argument::<MknodIn>()?;
+        let (name, _) = Request::name(rest)?;
+        let (major, minor) = device_from_wire(make.rdev);
+        let device = DeviceNumber { major, minor };
+        let kind = match Kind::from_raw_mode(make.mode) {
+            Kind::RegularFile => NewNode::File,
+            Kind::Fifo => NewNode::Fifo,
+            Kind::Socket => NewNode::Socket,
+            Kind::CharacterDevice => NewNode::CharDevice(device),
+            Kind::BlockDevice => NewNode::BlockDevice(device),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        let attributes = self.new_attributes(&request.header, make.mode, make.umask);
+        let node = self.make(request, name, kind, &attributes)?;
+        Answer::of(&self.entry(&node)?)
+    }
+
+    pub(super) fn mkdir(&self, request: &Request<'_>) -> Answered {
+        let (make, rest) = request.argument::<MkdirIn>()?;
+        let (name, _) = Request::name(rest)?;
+        let attributes = self.new_attributes(&request.header, make.mode, make.umask);
+        let node = self.make(request, name, NewNode::Directory, &attributes)?;
+        Answer::of(&self.entry(&node)?)
+    }
+
+    pub(super) fn symlink(&self, request: &Request<'_>) -> Answered {
+        let (name, rest) = Request::name(request.body)?;
+        let (target, _) = Request::name(rest)?;
+        let attributes = self.new_attributes(&request.header, 0o777, 0);
+        let node = self.make(request, name, NewNode::Symlink(target), &attributes)?;
+        Answer::of(&self.entry(&node)?)
+    }
+
+    pub(super) fn link(&self, request: &Request<'_>) -> Answered {
+        let (link, rest) = request.argument::<LinkIn>()?;
+        let (name, _) = Request::name(rest)?;
+        let node = self.nodes.get(link.old_nodeid)?;
+        let dir = self.nodes.get(request.header.nodeid)?;
+        dir.link(&node, name)?;
+        Answer::of(&self.entry(&node)?)
+    }
+
+    pub(super) fn unlink(&self, request: &Request<'_>) -> Answered {
+        self.take_away(request, Node::unlink)
+    }
+
+    pub(super) fn rmdir(&self, request: &Request<'_>) -> Answered {
+        self.take_away(request, Node::rmdir)
+    }
+
+    fn take_away(
+        &self,
+        request: &Request<'_>,
+        take: fn(&Node, &[u8]) -> throughline::Result<()>,
+    ) -> Answered {
+        let (name, _) = Request::name(request.body)?;
+        let dir = self.nodes.get(request.header.nodeid)?;
+        // Held, so that it is not freed before it is known whether the kernel still knows it.
+        let node = dir.lookup(name)?;
+        take(&dir, name)?;
+        self.nodes.lost_a_name(node)?;
+        Answer::done()
+    }
+
+    pub(super) fn rename(&self, request: &Request<'_>) -> Answered {
+        let (rename, rest) = request.argument::<RenameIn>()?;
+        self.rename_to(request, rename.new_dir, rest, RenameFlags::empty())
+    }
+
+    pub(super) fn rename2(&self, request: &Request<'_>) -> Answered {
+        let (rename, rest) = request.argument::<Rename2In>()?;
+        let flags = RenameFlags::from_bits(rename.flags).ok_or(Errno::INVAL)?;
+        self.rename_to(request, rename.new_dir, rest, flags)
+    }
+
+    fn rename_to(
+        &self,
+        request: &Request<'_>,
+        new_dir: u64,
+        names: &[u8],
+        flags: RenameFlags,
+    ) -> Answered {
+        let (name, rest) = Request::name(names)?;
+        let (new_name, _) = Request::name(rest)?;
+        let mode = match flags {
+            RenameFlags::NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::EXCHANGE => RenameMode::Exchange,
+            flags if flags.is_empty() => RenameMode::Replace,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        let dir = self.nodes.get(request.header.nodeid)?;
+        let new_dir = self.nodes.get(new_dir)?;
+        // What is replaced may be known to the kernel still.
+        let replaced = match mode {
+            RenameMode::Replace => new_dir.lookup(new_name).ok(),
+            _ => None,
+        };
+        dir.rename(name, &new_dir, new_name, mode)?;
+        if let Some(replaced) = replaced {
+            self.nodes.lost_a_name(replaced)?;
+        }
+        Answer::done()
+    }
+
+    pub(super) fn readlink(&self, request: &Request<'_>) -> Answered {
+        use std::os::unix::ffi::OsStrExt;
+        let target = self.nodes.get(request.header.nodeid)?.read_link()?;
+        Ok(Answer::Bytes(SmallVec::from_slice(
+            target.as_os_str().as_bytes(),
+        )))
+    }
+}

@@ -1,0 +1,208 @@
+//! [`Session`]: a volume that is mounted.
+//!
+//! `fuser` mounts, through `fusermount3` or as root directly, and negotiates; what it asked for is in [`Negotiation`]. Then
+//! the connection is ours (`workers`).
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL, SessionUnmounter};
+use throughline::Volume;
+
+use crate::channel::Channel;
+use crate::options::{Access, Choices, MountOptions};
+use crate::server::Server;
+use crate::workers;
+
+/// Data of a request where the kernel is not set to more.
+const USUAL_REQUEST_BYTES: u32 = 1 << 20;
+/// Data of a request at most: each thread has that much memory.
+const MAX_REQUEST_BYTES: u32 = 2 << 20;
+/// Requests that the kernel sends ahead of those who wait: reads ahead, releases, the parts of large direct I/Os.
+const MAX_BACKGROUND: u16 = 64;
+
+/// Why a volume could not be mounted, or not served to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// What the system or `fusermount3` said.
+    #[error("mounting: {0}")]
+    Mount(#[source] io::Error),
+    /// The connection to the kernel failed.
+    #[error("serving the mount: {0}")]
+    Serve(#[source] io::Error),
+    /// The volume could not be closed well.
+    #[error("closing the volume: {0}")]
+    Close(#[source] throughline::Error),
+}
+
+/// A volume that is mounted. Requests wait until it [runs](Session::run); dropped without that, it is unmounted.
+pub struct Session {
+    mount: fuser::Session<Negotiation>,
+    server: Server,
+    volume: Volume,
+    request_bytes: usize,
+    clone_fd: bool,
+}
+
+/// Ends a mount from another thread.
+pub struct Unmounter(SessionUnmounter);
+
+impl Unmounter {
+    /// Unmounts; [`Session::run`] returns then.
+    ///
+    /// # Errors
+    /// What the system says; busy, for one.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        self.0.unmount()
+    }
+}
+
+impl Session {
+    /// Mounts a volume at a directory. `source` is where the list of mounts says that it comes from.
+    ///
+    /// # Errors
+    /// [`MountError::Mount`].
+    pub fn mount(
+        volume: Volume,
+        source: &Path,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<Session, MountError> {
+        let request_bytes = request_bytes();
+        let negotiation = Negotiation {
+            capabilities: capabilities(options),
+            request_bytes,
+        };
+        let mount = fuser::Session::new(negotiation, at, &config(source, options))
+            .map_err(MountError::Mount)?;
+        Ok(Session {
+            mount,
+            server: Server::new(volume.clone(), options),
+            volume,
+            request_bytes: request_bytes as usize,
+            clone_fd: options.choices.clone_fd,
+        })
+    }
+
+    /// What ends it.
+    pub fn unmounter(&mut self) -> Unmounter {
+        Unmounter(self.mount.unmount_callable())
+    }
+
+    /// Serves the mount until it is unmounted, then closes the volume: all of it is on the device when this returns.
+    ///
+    /// # Errors
+    /// [`MountError::Serve`], [`MountError::Close`].
+    pub fn run(self) -> Result<(), MountError> {
+        let connection = self
+            .mount
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(MountError::Serve)?;
+        let served = workers::run(
+            &self.server,
+            Channel::new(connection),
+            self.request_bytes,
+            self.clone_fd,
+        );
+        self.server.end();
+        drop(self.server);
+        let closed = self.volume.close();
+        drop(self.mount);
+        served.map_err(MountError::Serve)?;
+        closed.map_err(MountError::Close)
+    }
+}
+
+/// What is asked of the kernel when the mount begins. `fuser` calls nothing else of it.
+struct Negotiation {
+    capabilities: InitFlags,
+    request_bytes: u32,
+}
+
+impl fuser::Filesystem for Negotiation {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = self.capabilities & config.capabilities();
+        for refused in self.capabilities.difference(wanted).iter_names() {
+            tracing::debug!(capability = refused.0, "the kernel does not have it");
+        }
+        // What the kernel has cannot be refused, and the sizes are in their range.
+        let _ = config.add_capabilities(wanted);
+        let _ = config.set_max_write(self.request_bytes);
+        let _ = config.set_max_readahead(self.request_bytes);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+}
+
+fn capabilities(options: &MountOptions) -> InitFlags {
+    let mut wanted = InitFlags::FUSE_HAS_IOCTL_DIR
+        | InitFlags::FUSE_SETXATTR_EXT
+        | InitFlags::FUSE_MAX_PAGES
+        | chosen(&options.choices);
+    if options.acl {
+        wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+    }
+    wanted
+}
+
+/// What of the choices has to be asked for.
+fn chosen(choices: &Choices) -> InitFlags {
+    [
+        (choices.direct_mmap, InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP),
+        (choices.explicit_inval, InitFlags::FUSE_EXPLICIT_INVAL_DATA),
+        (choices.writeback_cache, InitFlags::FUSE_WRITEBACK_CACHE),
+        (choices.cache_symlinks, InitFlags::FUSE_CACHE_SYMLINKS),
+        (choices.no_opendir, InitFlags::FUSE_NO_OPENDIR_SUPPORT),
+        (choices.async_read, InitFlags::FUSE_ASYNC_READ),
+        (choices.async_dio, InitFlags::FUSE_ASYNC_DIO),
+        (choices.atomic_o_trunc, InitFlags::FUSE_ATOMIC_O_TRUNC),
+        (choices.readdirplus, InitFlags::FUSE_DO_READDIRPLUS),
+        (choices.readdirplus_auto, InitFlags::FUSE_READDIRPLUS_AUTO),
+        (choices.parallel_dirops, InitFlags::FUSE_PARALLEL_DIROPS),
+        (choices.handle_killpriv, InitFlags::FUSE_HANDLE_KILLPRIV_V2),
+    ]
+    .into_iter()
+    .filter(|(made, _)| *made)
+    .fold(InitFlags::empty(), |all, (_, capability)| all | capability)
+}
+
+/// What the list of mounts shows, and what the kernel is told at mount(2).
+fn config(source: &Path, options: &MountOptions) -> Config {
+    let name = options.fs_name.clone();
+    let subtype = options.subtype.clone();
+    let either = |on, yes, no| if on { yes } else { no };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(name.unwrap_or_else(|| source.to_string_lossy().into_owned())),
+        MountOption::Subtype(subtype.unwrap_or_else(|| "throughline".to_owned())),
+        either(options.read_only, MountOption::RO, MountOption::RW),
+        either(options.suid, MountOption::Suid, MountOption::NoSuid),
+        either(options.dev, MountOption::Dev, MountOption::NoDev),
+        either(options.exec, MountOption::Exec, MountOption::NoExec),
+    ];
+    if options.kernel_checks_permissions() {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    if options.auto_unmount {
+        config.mount_options.push(MountOption::AutoUnmount);
+    }
+    config.acl = match options.access {
+        Access::All => SessionACL::All,
+        Access::OwnerAndRoot => SessionACL::RootAndOwner,
+        Access::Owner => SessionACL::Owner,
+    };
+    config
+}
+
+/// As much data a request as the kernel is set to, within our bounds.
+fn request_bytes() -> u32 {
+    let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
+    let pages: Option<u32> = pages.ok().and_then(|text| text.trim().parse().ok());
+    pages.map_or(USUAL_REQUEST_BYTES, |pages| {
+        let bytes = pages.saturating_mul(rustix::param::page_size() as u32);
+        bytes.clamp(USUAL_REQUEST_BYTES, MAX_REQUEST_BYTES)
+    })
+}

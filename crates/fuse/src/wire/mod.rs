@@ -1,0 +1,86 @@
+//! The kernel's FUSE protocol on the wire: bytes ↔ plain structures. No I/O, no meaning.
+//!
+//! Source: `include/uapi/linux/fuse.h` of Linux, protocol 7.40. All numbers are the machine's own order, every structure is a
+//! multiple of eight bytes, and what is not named is zero.
+
+mod opcode;
+mod replies;
+mod requests;
+
+pub(crate) use opcode::Opcode;
+pub(crate) use replies::*;
+pub(crate) use requests::*;
+
+/// Where the data of a write lie behind the start of the request.
+pub(crate) const WRITE_DATA_AT: usize = size_of::<InHeader>() + size_of::<WriteIn>();
+
+/// Flags of an answer to OPEN.
+pub(crate) mod open_flags {
+    pub(crate) const DIRECT_IO: u32 = 1 << 0;
+    pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// Which fields of SETATTR count.
+pub(crate) mod set_attr {
+    pub(crate) const MODE: u32 = 1 << 0;
+    pub(crate) const UID: u32 = 1 << 1;
+    pub(crate) const GID: u32 = 1 << 2;
+    pub(crate) const SIZE: u32 = 1 << 3;
+    pub(crate) const ATIME: u32 = 1 << 4;
+    pub(crate) const MTIME: u32 = 1 << 5;
+    pub(crate) const FH: u32 = 1 << 6;
+    pub(crate) const ATIME_NOW: u32 = 1 << 7;
+    pub(crate) const MTIME_NOW: u32 = 1 << 8;
+}
+
+/// Of FSYNC and FSYNCDIR: data only.
+pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// Of GETATTR and STATX: the handle counts.
+pub(crate) const GETATTR_FH: u32 = 1 << 0;
+
+/// A device number as the protocol has it.
+pub(crate) fn device_from_wire(rdev: u32) -> (u32, u32) {
+    (
+        (rdev >> 8) & 0xfff,
+        (rdev & 0xff) | ((rdev >> 12) & 0xfff00),
+    )
+}
+
+/// The reverse of [`device_from_wire`].
+pub(crate) fn device_to_wire(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_protocol() {
+        assert_eq!(size_of::<InHeader>(), 40);
+        assert_eq!(size_of::<OutHeader>(), 16);
+        assert_eq!(size_of::<Attr>(), 88);
+        assert_eq!(size_of::<EntryOut>(), 128);
+        assert_eq!(size_of::<AttrOut>(), 104);
+        assert_eq!(size_of::<SetattrIn>(), 88);
+        assert_eq!(size_of::<WriteIn>(), 40);
+        assert_eq!(size_of::<ReadIn>(), 40);
+        assert_eq!(size_of::<StatfsOut>(), 80);
+        assert_eq!(size_of::<Statx>(), 256);
+        assert_eq!(size_of::<StatxOut>(), 288);
+        assert_eq!(size_of::<CopyFileRangeIn>(), 56);
+        assert_eq!(size_of::<FallocateIn>(), 32);
+        assert_eq!(WRITE_DATA_AT, 80);
+    }
+
+    #[test]
+    fn device_numbers_survive() {
+        for (major, minor) in [(0, 0), (8, 1), (4095, 0xf_ffff), (1, 256)] {
+            assert_eq!(
+                device_from_wire(device_to_wire(major, minor)),
+                (major, minor)
+            );
+        }
+    }
+}

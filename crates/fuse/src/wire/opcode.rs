@@ -1,0 +1,106 @@
+//! What a request asks for.
+
+/// The operations that this server knows; the others are answered with ENOSYS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Lookup,
+    Forget,
+    Getattr,
+    Setattr,
+    Readlink,
+    Symlink,
+    Mknod,
+    Mkdir,
+    Unlink,
+    Rmdir,
+    Rename,
+    Link,
+    Open,
+    Read,
+    Write,
+    Statfs,
+    Release,
+    Fsync,
+    Setxattr,
+    Getxattr,
+    Listxattr,
+    Removexattr,
+    Readdir,
+    Opendir,
+    Releasedir,
+    Fsyncdir,
+    Create,
+    Destroy,
+    Ioctl,
+    BatchForget,
+    Fallocate,
+    Readdirplus,
+    Rename2,
+    Lseek,
+    CopyFileRange,
+    Tmpfile,
+    Statx,
+}
+
+impl Opcode {
+    /// The operation of that number.
+    pub(crate) fn of(number: u32) -> Option<Opcode> {
+        Some(match number {
+            1 => Opcode::Lookup,
+            2 => Opcode::Forget,
+            3 => Opcode::Getattr,
+            4 => Opcode::Setattr,
+            5 => Opcode::Readlink,
+            6 => Opcode::Symlink,
+            8 => Opcode::Mknod,
+            9 => Opcode::Mkdir,
+            10 => Opcode::Unlink,
+            11 => Opcode::Rmdir,
+            12 => Opcode::Rename,
+            13 => Opcode::Link,
+            14 => Opcode::Open,
+            15 => Opcode::Read,
+            16 => Opcode::Write,
+            17 => Opcode::Statfs,
+            18 => Opcode::Release,
+            20 => Opcode::Fsync,
+            21 => Opcode::Setxattr,
+            22 => Opcode::Getxattr,
+            23 => Opcode::Listxattr,
+            24 => Opcode::Removexattr,
+            27 => Opcode::Opendir,
+            28 => Opcode::Readdir,
+            29 => Opcode::Releasedir,
+            30 => Opcode::Fsyncdir,
+            35 => Opcode::Create,
+            38 => Opcode::Destroy,
+            39 => Opcode::Ioctl,
+            42 => Opcode::BatchForget,
+            43 => Opcode::Fallocate,
+            44 => Opcode::Readdirplus,
+            45 => Opcode::Rename2,
+            46 => Opcode::Lseek,
+            47 => Opcode::CopyFileRange,
+            51 => Opcode::Tmpfile,
+            52 => Opcode::Statx,
+            _ => return None,
+        })
+    }
+
+    /// What others than those who may use the mount still cause: the kernel's own, and ends of what was begun before.
+    pub(crate) fn is_for_all(self) -> bool {
+        matches!(
+            self,
+            Opcode::Forget
+                | Opcode::BatchForget
+                | Opcode::Read
+                | Opcode::Write
+                | Opcode::Fsync
+                | Opcode::Release
+                | Opcode::Readdir
+                | Opcode::Releasedir
+                | Opcode::Fsyncdir
+                | Opcode::Destroy
+        )
+    }
+}

@@ -1,0 +1,41 @@
+//! What the kernel gets.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub(crate) struct $name { $(pub(crate) $field: $type),* }
+    )*};
+}
+
+replies! {
+    /// Before everything. `error` is a negated errno, or 0.
+    OutHeader { len: u32, error: i32, unique: u64 }
+    Attr {
+        ino: u64, size: u64, blocks: u64, atime: i64, mtime: i64, ctime: i64, atime_ns: u32, mtime_ns: u32, ctime_ns: u32,
+        mode: u32, nlink: u32, uid: u32, gid: u32, rdev: u32, blksize: u32, flags: u32,
+    }
+    EntryOut {
+        nodeid: u64, generation: u64, entry_valid: u64, attr_valid: u64, entry_valid_ns: u32, attr_valid_ns: u32, attr: Attr,
+    }
+    AttrOut { attr_valid: u64, attr_valid_ns: u32, dummy: u32, attr: Attr }
+    SxTime { seconds: i64, ns: u32, reserved: i32 }
+    Statx {
+        mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16, ino: u64, size: u64,
+        blocks: u64, attributes_mask: u64, atime: SxTime, btime: SxTime, ctime: SxTime, mtime: SxTime, rdev_major: u32,
+        rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
+    }
+    StatxOut { attr_valid: u64, attr_valid_ns: u32, flags: u32, spare: [u64; 2], stat: Statx }
+    OpenOut { fh: u64, open_flags: u32, backing_id: i32 }
+    WriteOut { size: u32, padding: u32 }
+    StatfsOut {
+        blocks: u64, bfree: u64, bavail: u64, files: u64, ffree: u64, bsize: u32, namelen: u32, frsize: u32, padding: u32,
+        spare: [u32; 6],
+    }
+    LseekOut { offset: u64 }
+    /// Before each name of READDIR; the name follows, padded to eight bytes.
+    Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
+}
