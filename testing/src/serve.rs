@@ -30,13 +30,13 @@ macro_rules! mount_server {
         #[test]
         fn the_mount_server() {
             $crate::serve(|image, point, options| {
-                use std::os::unix::process::CommandExt;
-                let mut server = std::process::Command::new("fuse2fs");
-                server.arg("-f").arg(image).arg(point);
-                if !options.is_empty() {
-                    server.arg("-o").arg(options);
-                }
-                Err(server.exec().to_string())
+                let mut mount = throughline_fuse::MountOptions::default();
+                mount.add(options).map_err(|error| error.to_string())?;
+                let volume = mount.volume_options().open(image);
+                let volume = volume.map_err(|error| error.to_string())?;
+                throughline_fuse::Session::mount(volume, image, point, &mount)
+                    .and_then(throughline_fuse::Session::run)
+                    .map_err(|error| error.to_string())
             });
         }
     };

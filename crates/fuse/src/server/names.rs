@@ -31,9 +31,11 @@ impl Server {
 
     /// Whose a new inode is, and its mode.
     fn new_attributes(&self, header: &InHeader, mode: u32, umask: u32) -> Attributes {
-        let mode = if self.acl { mode & !umask } else { mode };
+        // Without ACLs the kernel has masked the mode.
+        let umask = if self.acl { umask } else { 0 };
         Attributes::new()
             .mode(mode & 0o7777)
+            .umask(umask)
             .uid(header.uid)
             .gid(header.gid)
     }
