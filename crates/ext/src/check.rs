@@ -20,11 +20,10 @@ impl Fs {
             self.read_descriptors_ahead(group);
             let desc = self.group_desc(group)?;
             self.check_block_bitmap(group)?;
-            let inodes = self.count_free_inodes(group, &desc)?;
-            if inodes != desc.free_inodes() {
+            let (inodes, said) = self.count_free_inodes(group)?;
+            if inodes != said {
                 return Err(Error::corrupt(format!(
-                    "group {group} has {inodes} free inodes in its bitmap, {} in its descriptor",
-                    desc.free_inodes()
+                    "group {group} has {inodes} free inodes in its bitmap, {said} in its descriptor"
                 )));
             }
             free_blocks = free_blocks.saturating_add(desc.free_blocks().into());

@@ -98,13 +98,24 @@ impl Fs {
         if let Some(map) = slot.lock().as_mut() {
             return Ok(f(map));
         }
-        // Read with no lock held. If somebody else is faster, his map counts: bitmaps change only with a map in place.
-        let fresh = self.load_map(group);
+        self.warm_map(group);
         let mut held = slot.lock();
         match held.as_mut() {
             Some(map) => Ok(f(map)),
-            None => Ok(f(held.insert(fresh?))),
+            None => Ok(f(held.insert(self.load_map(group)?))),
         }
+    }
+
+    /// Brings what [`Fs::load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
+    /// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
+    fn warm_map(&self, group: GroupNumber) {
+        // Errors are for whoever reads it to use it.
+        if let Ok(desc) = self.group_desc(group)
+            && !self.block_uninit(&desc)
+        {
+            let _ = self.read(desc.block_bitmap());
+        }
+        let _ = self.zones();
     }
 
     /// Runs a change of the group's bitmap under the group's lock.
@@ -160,9 +171,12 @@ impl Fs {
 
     /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
     pub(crate) fn check_block_bitmap(&self, group: GroupNumber) -> Result<()> {
+        let slot = self.balloc.groups.get_or_insert(group);
+        let _held = slot.lock();
         self.load_map(group).map(|_| ())
     }
 
+    /// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
     fn load_map(&self, group: GroupNumber) -> Result<BlockMap> {
         let desc = self.group_desc(group)?;
         let blocks = self.geo.group_blocks(group);

@@ -133,8 +133,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether an inode is in use as its bitmap has it.
+    /// Whether an inode is in use as its bitmap has it. Under the group's lock: a bitmap that is read for the first time is
+    /// held against its descriptor, and another thread may just have changed one of the two.
     pub(super) fn is_bit_set(&self, group: GroupNumber, index: u32) -> Result<bool> {
+        let _hints = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
         Ok(bitmap::is_set(&self.inode_bits(group, &desc)?, index))
     }
@@ -148,15 +150,16 @@ impl Fs {
         Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"))
     }
 
-    /// Free inodes as the bitmap has them.
-    pub(crate) fn count_free_inodes(&self, group: GroupNumber, desc: &GroupDesc) -> Result<u32> {
-        Ok(bitmap::count_clear(
-            &self.inode_bits(group, desc)?,
-            0..self.geo.inodes_per_group,
-        ))
+    /// Free inodes as the bitmap has them, and as the descriptor has them.
+    pub(crate) fn count_free_inodes(&self, group: GroupNumber) -> Result<(u32, u32)> {
+        let _hints = self.ialloc.lock(group);
+        let desc = self.group_desc(group)?;
+        let bits = self.inode_bits(group, &desc)?;
+        let free = bitmap::count_clear(&bits, 0..self.geo.inodes_per_group);
+        Ok((free, desc.free_inodes()))
     }
 
-    /// The inode bitmap as it is; made up where it was never written.
+    /// The inode bitmap as it is; made up where it was never written. The group's lock is held.
     fn inode_bits(&self, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
         if self.inode_uninit(desc) {
             let mut bits = vec![0; self.geo.block_bytes as usize];
