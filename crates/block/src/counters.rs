@@ -4,7 +4,7 @@
 //! instruction, on cache lines that no other thread writes. Reading sums over the queues; the sum is exact once the
 //! writers rest and at most a bio behind while they run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use throughline_device::Op;
@@ -91,6 +91,7 @@ struct Cells {
     splits: [AtomicU64; SplitReason::ALL.len()],
     merges: AtomicU64,
     fua: AtomicU64,
+    leased: AtomicBool,
 }
 
 /// Adds without a locked instruction; sound because the queue's present owner is the only writer.
@@ -121,6 +122,22 @@ impl QueueCounters {
 
     pub(crate) fn fua(&self) {
         add(&self.0.fua, 1);
+    }
+
+    /// Whether a thread has the queue in use.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.0.leased.load(Ordering::SeqCst)
+    }
+
+    /// A thread takes the queue, or puts it back.
+    pub(crate) fn set_leased(&self, leased: bool) {
+        // Only who takes it looks at something else then.
+        let order = if leased {
+            Ordering::SeqCst
+        } else {
+            Ordering::Release
+        };
+        self.0.leased.store(leased, order);
     }
 
     pub(crate) fn read(&self) -> Counters {

@@ -135,6 +135,17 @@ impl Disk {
         self.queues.counters()
     }
 
+    /// Cuts the device off: every I/O that begins from now on fails, whatever it is. Returns when those have ended that
+    /// began before; what a [`Stream`](crate::Stream) has on its way is its owner's to wait for.
+    pub fn cut(&self) {
+        self.queues.cut();
+    }
+
+    /// Whether [`Disk::cut`] was called.
+    pub fn is_cut(&self) -> bool {
+        self.queues.is_cut()
+    }
+
     /// Tells `listener` about every bio of the calls that begin from now on, until the subscription is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.listeners.subscribe(listener)

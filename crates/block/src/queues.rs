@@ -5,9 +5,16 @@
 //! pipeline is open), so each thread keeps a *stack* of idle queues: a use takes the top one away, or opens a new one
 //! when the stack is empty, and puts it back when done. A thread thus owns as many queues as its deepest nesting.
 //! Stacks and slots are padded: those of two threads may lie side by side.
+//!
+//! A device that was cut off ([`Queues::cut`]) gives no queue any more. Who takes a queue says so first, in a line of its
+//! own, and looks then whether the device is cut off; who cuts says so first and looks then who has one. So one of the
+//! two sees the other.
 
 use std::cell::RefCell;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -39,6 +46,7 @@ pub(crate) struct Queues {
     /// The counters of every queue ever opened, to be summed on read. Locked when a queue opens and when counters are
     /// read, never per I/O.
     counters: Mutex<Vec<Arc<QueueCounters>>>,
+    is_cut: CachePadded<AtomicBool>,
 }
 
 impl Queues {
@@ -47,7 +55,28 @@ impl Queues {
             device,
             idle: ThreadLocal::new(),
             counters: Mutex::new(Vec::new()),
+            is_cut: CachePadded::new(AtomicBool::new(false)),
         }
+    }
+
+    /// No queue from now on. Returns when none is in use that was taken before.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        // Seldom, and the device has few requests to end: not worth a way to be woken.
+        while self.counters.lock().iter().any(|one| one.is_leased()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether [`Queues::cut`] was called.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
+    }
+
+    /// What everybody is told who wants something of a device that was cut off.
+    pub(crate) fn cut_off(op: Op, offset: u64, len: u64) -> Error {
+        let source = io::Error::other("the device was cut off: the volume was taken down");
+        Error::device(op, offset, len, source)
     }
 
     /// A queue for this thread's use until the lease is dropped.
@@ -58,10 +87,17 @@ impl Queues {
             Some(slot) => slot,
             None => self.open()?,
         };
-        Ok(Lease {
+        let lease = Lease {
             idle,
             slot: Some(slot),
-        })
+        };
+        if let Some(slot) = &lease.slot {
+            slot.counters.set_leased(true);
+        }
+        if self.is_cut() {
+            return Err(Self::cut_off(Op::Read, 0, 0));
+        }
+        Ok(lease)
     }
 
     fn open(&self) -> Result<Place> {
@@ -117,6 +153,7 @@ impl Lease<'_> {
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
+            slot.counters.set_leased(false);
             self.idle.borrow_mut().push(slot);
         }
     }

@@ -1,8 +1,9 @@
 //! Damage and failed writes of a volume that is open for writing: what is recorded of them, and what follows.
 //!
 //! - Damage is recorded in the superblock (`s_state`, `s_error_count`, the first and the last error), so that the next
-//!   `e2fsck` looks at everything. What else follows is for the superblock's `s_errors` to say: `continue` goes on;
-//!   `remount-ro`, and `panic`, which is not for a library to do, stop all changes.
+//!   `e2fsck` looks at everything. What else follows is for whoever opened the volume to say
+//!   ([`crate::OpenOptions::on_error`]), else for the superblock's `s_errors`: `continue` goes on; `remount-ro`, and `panic`,
+//!   which is not for a library to do, stop all changes.
 //! - A failed write of metadata, and an operation that ended half-way, stop all changes whatever `s_errors` says. That is
 //!   recorded too.
 //! - While changes are taken, the record reaches the disk with the superblock, in a transaction. Once they are stopped it
@@ -66,7 +67,7 @@ impl Fs {
         let Some(why) = self
             .journal
             .aborted()
-            .filter(|_| self.access == Access::Write)
+            .filter(|_| self.access == Access::Write && !self.is_down())
         else {
             return;
         };
@@ -99,14 +100,17 @@ impl Fs {
 
     /// Enters an error into the superblock in memory; what has to follow.
     fn record_error(&self, record: &ErrorRecord<'_>) -> OnError {
-        let on_error = {
-            let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
-            sb.record_error(record);
-            sb.on_error()
-        };
+        locked(Rank::Super, 0, || self.superblock.lock()).record_error(record);
         self.damage.pending.store(true, Ordering::Release);
         self.changed.store(true, Ordering::Relaxed);
-        on_error
+        self.on_error()
+    }
+
+    /// What follows when damage is found while the volume is open for writing.
+    pub fn on_error(&self) -> OnError {
+        self.settings
+            .on_error
+            .unwrap_or_else(|| locked(Rank::Super, 0, || self.superblock.lock()).on_error())
     }
 
     /// Whether errors wait for the superblock to be written. Whoever asks writes it.

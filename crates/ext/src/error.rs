@@ -26,6 +26,9 @@ pub enum Error {
     /// An earlier failure stopped all changes of this volume; the text says which.
     #[error("the volume takes no more changes: {0}")]
     Stopped(Arc<throughline_journal::Abort>),
+    /// The volume was taken down ([`crate::Fs::take_down`]): nothing can be had of it any more.
+    #[error("the volume was taken down")]
+    Down,
 }
 
 /// What is wrong with a caller's request.

@@ -43,6 +43,7 @@ impl Fs {
         offset: u64,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
+        self.check_up()?;
         check_regular(inode)?;
         let _io = inode.io_shared();
         map::size(self, inode)?;
@@ -173,6 +174,7 @@ impl Fs {
     }
 
     fn sync_inode(&self, inode: &Inode, data_only: bool) -> Result<()> {
+        self.check_up()?;
         let flushed = coherent::flush(inode, coherent::ALL);
         if !data_only {
             self.store_times_of(inode)?;

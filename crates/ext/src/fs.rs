@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat};
-use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
+use throughline_extfmt::superblock::{OnError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, Superblock};
 use throughline_fileio::PageCache;
@@ -63,6 +63,16 @@ pub struct Fs {
     /// What opening it had to mend.
     pub(crate) recovery: Recovery,
     pub(crate) life: Life,
+    pub(crate) settings: Settings,
+}
+
+/// What whoever opened the volume chose, as far as it matters afterwards.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// See [`crate::OpenOptions::commit_interval`].
+    pub(crate) commit_interval: Duration,
+    /// See [`crate::OpenOptions::on_error`].
+    pub(crate) on_error: Option<OnError>,
 }
 
 /// Whether the volume may be changed.
@@ -85,6 +95,8 @@ pub(crate) struct Life {
     pub(crate) kbytes_at_open: u64,
     /// Closing is done; dropping has nothing left to do.
     pub(crate) closed: AtomicBool,
+    /// It was taken down.
+    pub(crate) down: AtomicBool,
 }
 
 impl Fs {
@@ -99,7 +111,11 @@ impl Fs {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }
-        Handle::begin(&self.journal, credits).inspect_err(|_| self.note_stop())
+        Handle::begin(&self.journal, credits).map_err(|error| {
+            self.note_stop();
+            // It may have been taken down since it was asked above.
+            self.check_up().err().unwrap_or(error)
+        })
     }
 
     /// Credits that one step of a long operation asks for, at most: half of what the journal gives a handle, so that others
@@ -110,6 +126,7 @@ impl Fs {
 
     /// Refuses where nothing may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_up()?;
         match &self.access {
             Access::Write => self
                 .stopped()
@@ -145,6 +162,11 @@ impl Fs {
     /// Whether changes go through a journal on the disk.
     pub(crate) fn has_log(&self) -> bool {
         self.geo.compat.contains(Compat::HAS_JOURNAL)
+    }
+
+    /// A change of metadata is committed after this time at the latest.
+    pub fn commit_interval(&self) -> Duration {
+        self.settings.commit_interval
     }
 
     /// The shape of the volume and its features.
@@ -195,6 +217,7 @@ impl Fs {
     /// # Errors
     /// `Corrupt` for a block outside the volume; what the device says.
     pub(crate) fn read(&self, block: FsBlock) -> Result<Block> {
+        self.check_up()?;
         self.check_bounds(block)?;
         Ok(self.journal.read(block)?)
     }
@@ -208,6 +231,7 @@ impl Fs {
         block: FsBlock,
         check: impl FnOnce(&[u8]) -> core::result::Result<(), FormatCorrupt>,
     ) -> Result<Block> {
+        self.check_up()?;
         self.check_bounds(block)?;
         let found = self.journal.read_checked(block, check);
         self.note_damage(found.map_err(Error::from))
@@ -284,6 +308,7 @@ impl Fs {
     /// What the device says, again at every call until it can be done. Where that was about metadata, the volume takes no
     /// more changes.
     pub fn sync(&self) -> Result<()> {
+        self.check_up()?;
         if self.access != Access::Write {
             return Ok(());
         }
@@ -295,6 +320,7 @@ impl Fs {
 
     /// Every change of metadata so far is on the disk when this returns, and all data that was written to the device.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
+        self.check_up()?;
         if self.access != Access::Write {
             return Ok(());
         }
@@ -308,6 +334,7 @@ impl Fs {
     /// All changes of a transaction and those before are on the disk when this returns, and all data that was written to
     /// the device. Without a journal, so is everything else.
     pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
+        self.check_up()?;
         if self.access != Access::Write {
             return Ok(());
         }
@@ -376,7 +403,7 @@ impl Fs {
     }
 
     fn finish(&self) -> Result<()> {
-        if self.access != Access::Write {
+        if self.access != Access::Write || self.is_down() {
             return Ok(());
         }
         let result = self

@@ -213,6 +213,7 @@ impl Fs {
     /// # Errors
     /// `Corrupt` for a number that does not exist or an inode that cannot be; `NotFound` for one that is free.
     pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
+        self.check_up()?;
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }

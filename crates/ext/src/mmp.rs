@@ -118,6 +118,14 @@ impl MmpGuard {
         self.shared.lost.lock().clone().map_or(Ok(()), Err)
     }
 
+    /// Ends the thread and leaves the block as it is, as a crash does.
+    pub(crate) fn abandon(&self) {
+        if let Some((stop, thread)) = self.renewal.lock().take() {
+            drop(stop);
+            let _ = thread.join(); // it can tell nothing that matters any more
+        }
+    }
+
     /// Gives the volume back.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use crate::balloc::Balloc;
 use crate::damage::Damage;
 use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
-use crate::fs::{Access, Fs, Life};
+use crate::fs::{Access, Fs, Life, Settings};
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
 use crate::inode::InodeTable;
@@ -268,8 +268,12 @@ impl Fs {
         options: &OpenOptions,
         log: Option<&[JournalRun]>,
     ) -> Result<Self> {
+        let cache = PageCache::new(Arc::clone(&disk), &options.cache);
+        if let Some(age) = options.dirty_age {
+            cache.writeback().set_age(age);
+        }
         Ok(Self {
-            cache: PageCache::new(Arc::clone(&disk), &options.cache),
+            cache,
             balloc: Balloc::new(&sb, &geo, options.use_reserved),
             ialloc: Ialloc::new(&sb),
             groups: Groups::default(),
@@ -287,6 +291,11 @@ impl Fs {
                 state_at_open: sb.state(),
                 kbytes_at_open: sb.s_kbytes_written.get(),
                 closed: AtomicBool::new(false),
+                down: AtomicBool::new(false),
+            },
+            settings: Settings {
+                commit_interval: options.commit_interval,
+                on_error: options.on_error,
             },
             journal: journal(&disk, &geo, &access, options, log)?,
             superblock: Mutex::new(sb),

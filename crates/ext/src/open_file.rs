@@ -71,8 +71,11 @@ impl OpenFile {
     }
 
     /// Fills `buf` from byte `offset` on, if all of it up to the file's end is cached: no lock, no wait. How many bytes
-    /// there were.
+    /// there were; `None` too where the volume was taken down.
     pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        if self.fs().is_down() {
+            return None;
+        }
         self.space().read_cached(offset, buf)
     }
 
@@ -97,6 +100,7 @@ impl OpenFile {
         {
             return Ok(done);
         }
+        fs.check_up()?;
         let _io = inode.io_shared();
         map::size(fs, inode)?;
         if is_inline(inode) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throughline_extfmt::superblock::OnError;
 use throughline_fileio::CacheOptions;
 
 use crate::times::AccessTimes;
@@ -34,6 +35,10 @@ pub struct OpenOptions {
     pub synchronous: bool,
     /// Every change of names is (`dirsync`).
     pub synchronous_names: bool,
+    /// How long file data may be dirty before it is written without another reason; `None`: 30 s.
+    pub dirty_age: Option<Duration>,
+    /// What follows when damage is found while the volume is open for writing; `None`: what its superblock says (`s_errors`).
+    pub on_error: Option<OnError>,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
     pub last_mounted: Option<String>,
 }
@@ -53,6 +58,8 @@ impl Default for OpenOptions {
             lazy_times: false,
             synchronous: false,
             synchronous_names: false,
+            dirty_age: None,
+            on_error: None,
             last_mounted: None,
         }
     }

@@ -1,6 +1,7 @@
 //! The journal's thread: commits what is old, and checkpoints before the log is full.
 //!
-//! It sleeps until the running transaction reaches its age or somebody asks for it, and ends with the journal.
+//! It sleeps until the running transaction reaches its age or somebody asks for it, and ends with the journal. While the
+//! running transaction has no changes there is no age to wait for: it sleeps until the first one ([`Signals::began`]).
 
 use std::io;
 use std::sync::Arc;
@@ -30,12 +31,20 @@ pub(crate) struct Signals {
 struct Wanted {
     stop: bool,
     checkpoint: bool,
+    /// The running transaction has got its first change.
+    began: bool,
 }
 
 impl Signals {
     /// Asks for a checkpoint.
     pub(crate) fn checkpoint(&self) {
         self.state.lock().checkpoint = true;
+        self.wake.notify_one();
+    }
+
+    /// The running transaction has got its first change: its age counts.
+    pub(crate) fn began(&self) {
+        self.state.lock().began = true;
         self.wake.notify_one();
     }
 }
@@ -72,17 +81,23 @@ impl Drop for Daemon {
 
 fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
     loop {
-        let due = core.gate.since().map_or(commit_interval, |since| {
-            commit_interval.saturating_sub(since.elapsed())
-        });
+        // What begins after this look says so.
+        let due = core
+            .gate
+            .since()
+            .map(|since| commit_interval.saturating_sub(since.elapsed()));
         let checkpoint = {
             let mut wanted = signals.state.lock();
-            if !wanted.stop && !wanted.checkpoint {
-                signals.wake.wait_for(&mut wanted, due);
+            if !wanted.stop && !wanted.checkpoint && !wanted.began {
+                match due {
+                    Some(due) => drop(signals.wake.wait_for(&mut wanted, due)),
+                    None => signals.wake.wait(&mut wanted),
+                }
             }
             if wanted.stop {
                 return;
             }
+            wanted.began = false;
             std::mem::take(&mut wanted.checkpoint)
         };
         // Errors stop the journal; whoever uses it next is told, and there is nothing left to do here.

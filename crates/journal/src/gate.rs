@@ -148,18 +148,21 @@ impl Gate {
         running.waiting -= 1;
     }
 
-    /// Ends a handle that had `credits`; `changed` says whether it changed something.
-    pub(crate) fn leave(&self, credits: u32, changed: bool) {
+    /// Ends a handle that had `credits`; `changed` says whether it changed something. Whether that was the first change of
+    /// the running transaction.
+    pub(crate) fn leave(&self, credits: u32, changed: bool) -> bool {
         let mut running = self.running.lock();
         running.handles -= 1;
         running.reserved -= u64::from(credits);
-        if changed && running.since.is_none() {
+        let is_first = changed && running.since.is_none();
+        if is_first {
             running.since = Some(Instant::now());
         }
         if running.waiting > 0 || (running.sealing && running.handles == 0) {
             drop(running);
             self.changed.notify_all();
         }
+        is_first
     }
 
     /// Enters a freed block: what earlier transactions hold of it must not be replayed.

@@ -151,6 +151,8 @@ impl Drop for Handle<'_> {
                 blocks: self.touched.len(),
             });
         }
-        self.core.gate.leave(self.credits, changed);
+        if self.core.gate.leave(self.credits, changed) {
+            self.core.signals.began();
+        }
     }
 }

@@ -36,6 +36,9 @@ pub enum Error {
     /// An earlier failure stopped all changes of the volume until it is opened anew; what is there can be read.
     #[error("the volume takes no more changes: {0}")]
     Stopped(Arc<Abort>),
+    /// The volume was taken down ([`Volume::take_down`](crate::Volume::take_down)): nothing can be had of it any more.
+    #[error("the volume was taken down")]
+    Down,
 }
 
 impl Error {
@@ -56,6 +59,7 @@ impl From<throughline_ext::Error> for Error {
             E::Unsupported(what) => Error::Unsupported(what),
             E::Corrupt(corrupt) => Error::Corrupt(corrupt),
             E::Stopped(why) => Error::Stopped(why),
+            E::Down => Error::Down,
             other => Error::Unsupported(other.to_string()),
         }
     }
@@ -96,7 +100,7 @@ impl From<Error> for io::Error {
                 Reason::PastEnd => K::UnexpectedEof,
                 _ => K::InvalidInput,
             },
-            Error::Device(_) => K::Other,
+            Error::Device(_) | Error::Down => K::Other,
             Error::Unsupported(_) => K::Unsupported,
             Error::Corrupt(_) => K::InvalidData,
             Error::Stopped(_) => K::ReadOnlyFilesystem,

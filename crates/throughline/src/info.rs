@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline_device::{DeviceKind, Limits, Op};
 use throughline_ext::{
-    Compat, Corrupt, Fs, Incompat, LogInfo, RoCompat, StatFs, State, Superblock,
+    Compat, Corrupt, Fs, Incompat, LogInfo, OnError, RoCompat, StatFs, State, Superblock,
 };
 
 use crate::cache::CacheState;
@@ -42,6 +42,12 @@ pub struct VolumeInfo {
     pub log: Option<LogInfo>,
     /// What is wrong with a journal of its own that cannot be read.
     pub log_damage: Option<Corrupt>,
+    /// A change of metadata is committed after this time at the latest.
+    pub commit_interval: Duration,
+    /// File data that has been dirty for so long is written.
+    pub dirty_age: Duration,
+    /// What follows when damage is found while it is open for writing.
+    pub on_error: OnError,
     /// Errors recorded since the last check.
     pub error_count: u32,
     /// Why it can only be read although writing was asked; `None` otherwise.
@@ -160,6 +166,9 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
         journal: journal_of(fs, &sb),
         log,
         log_damage,
+        commit_interval: fs.commit_interval(),
+        dirty_age: fs.cache().writeback().age(),
+        on_error: fs.on_error(),
         error_count: sb.s_error_count.get(),
         read_only_reason: fs.read_only_reason().map(str::to_owned),
         made: moment(sb.mkfs_time()),

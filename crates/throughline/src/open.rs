@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
-use throughline_ext::{AccessTimes, Fs, Reason};
+use throughline_ext::{AccessTimes, Fs, OnError, Reason};
 use throughline_fileio::{CacheOptions, DirtyLimits};
 
 use crate::error::{Error, Result};
@@ -41,6 +41,8 @@ pub struct OpenOptions {
     lazy_times: bool,
     synchronous: bool,
     synchronous_names: bool,
+    dirty_age: Option<Duration>,
+    on_error: Option<OnError>,
     no_replay: bool,
 }
 
@@ -72,6 +74,8 @@ impl OpenOptions {
             lazy_times: false,
             synchronous: false,
             synchronous_names: false,
+            dirty_age: None,
+            on_error: None,
             no_replay: false,
         }
     }
@@ -171,6 +175,27 @@ impl OpenOptions {
         self
     }
 
+    /// How long file data may be dirty before it is written without another reason (30 s). [`Volume::set_dirty_age`] changes
+    /// it later.
+    pub fn dirty_age(&mut self, age: Duration) -> &mut Self {
+        self.dirty_age = Some(age);
+        self
+    }
+
+    /// Everything that is done is durable after this time at the latest, if the device keeps up (`commit=` of a mount):
+    /// data goes out after a quarter of it ([`OpenOptions::dirty_age`]), and a change is committed after half of it
+    /// ([`OpenOptions::commit_interval`]). The rest is for the looks between, and for the writing.
+    pub fn durable_within(&mut self, time: Duration) -> &mut Self {
+        self.dirty_age(time / 4).commit_interval(time / 2)
+    }
+
+    /// What follows when damage is found while the volume is open for writing (`errors=` of a mount); `None`, the default:
+    /// what its superblock says. It is recorded in any case. [`OnError::Panic`] is taken for [`OnError::RemountRo`].
+    pub fn on_error(&mut self, on_error: Option<OnError>) -> &mut Self {
+        self.on_error = on_error;
+        self
+    }
+
     /// For reading: show the volume as it lies, without regard to what its journal holds (`noload`). It may then look as no
     /// one ever saw it.
     pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
@@ -233,6 +258,8 @@ impl OpenOptions {
         options.lazy_times = self.lazy_times;
         options.synchronous = self.synchronous;
         options.synchronous_names = self.synchronous_names;
+        options.dirty_age = self.dirty_age;
+        options.on_error = self.on_error;
         options.no_replay = self.no_replay;
         options.cache = self.cache_options();
         let fs = Fs::open(disk, &options)?;

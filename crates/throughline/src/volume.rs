@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use throughline_block::{Listener, Subscription};
 use throughline_ext::{
-    Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, RenameMode, StatFs,
+    Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, RenameMode, StatFs, TakeDown,
 };
 use throughline_fileio::{DirtyLimits, PageCache};
 
@@ -154,6 +155,11 @@ impl Volume {
         self.cache().throttle().set_limits(limits);
     }
 
+    /// Changes how long file data may be dirty before it is written without another reason.
+    pub fn set_dirty_age(&self, age: Duration) {
+        self.cache().writeback().set_age(age);
+    }
+
     /// Changes the longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
     pub fn set_readahead_max(&self, bytes: Option<u64>) {
         self.cache().readahead().set_max_bytes(bytes);
@@ -226,6 +232,22 @@ impl Volume {
     /// What the device says, again at every call until it can be done.
     pub fn sync(&self) -> Result<()> {
         Ok(self.fs().sync()?)
+    }
+
+    /// Takes the volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written, and every call
+    /// fails with [`Error::Down`]. What is on the disk is what a crash at that moment leaves, but for what `mode` still
+    /// brings there. Closing it then marks nothing.
+    ///
+    /// # Errors
+    /// With [`TakeDown::Flush`] those of [`Volume::sync`]; the volume is not taken down then. With [`TakeDown::FlushLog`]
+    /// those of the commit; it is.
+    pub fn take_down(&self, mode: TakeDown) -> Result<()> {
+        Ok(self.fs().take_down(mode)?)
+    }
+
+    /// Whether it was taken down.
+    pub fn is_down(&self) -> bool {
+        self.fs().is_down()
     }
 
     /// Puts everything on the device and marks the volume as cleanly closed.

@@ -31,6 +31,7 @@ use crate::error::{CallerFault, Error, Result};
 use crate::limits::{BioLimits, SplitReason};
 use crate::meter::{Meter, Sample};
 use crate::plug::{self, Plug};
+use crate::queues::Queues;
 use crate::trace::Trace;
 use pieces::Pieces;
 
@@ -178,6 +179,9 @@ impl Output {
     /// What becomes of a piece that never gets to the device: nothing, or what no device could do.
     fn answer_at_once(&self, offset: u64, memory: &[u8]) -> Option<Result<()>> {
         let len = memory.len() as u64;
+        if self.disk.is_cut() {
+            return Some(Err(Queues::cut_off(Op::Write, offset, len)));
+        }
         if let Err(error) = self.disk.check_write(offset, len) {
             return Some(Err(error));
         }

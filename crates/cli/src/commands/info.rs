@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::{CacheState, DeviceState, LogInfo, VolumeInfo};
+use throughline::{CacheState, DeviceState, LogInfo, OnError, VolumeInfo};
 
 use super::df::image_of;
 use crate::args::JsonFlag;
@@ -80,6 +80,7 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
         ("Features", info.features.join(" ")),
         ("State", state),
         ("Journal", journal(info)),
+        ("On damage", on_error(info).to_owned()),
         ("Size", size(bytes(info.blocks))),
         (
             "Free",
@@ -112,7 +113,24 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
     }
     lines.extend(device_lines(&info.device));
     lines.extend(cache_lines(&info.cache));
+    lines.push((
+        "Durable",
+        format!(
+            "data is written after {} s, changes are committed after {} s, at the latest",
+            info.dirty_age.as_secs_f64(),
+            info.commit_interval.as_secs_f64()
+        ),
+    ));
     lines
+}
+
+/// What follows damage, by its name as a mount option.
+fn on_error(info: &VolumeInfo) -> &'static str {
+    match info.on_error {
+        OnError::Continue => "continue",
+        OnError::RemountRo => "remount-ro",
+        OnError::Panic => "panic",
+    }
 }
 
 /// The journal in words.
@@ -264,6 +282,9 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
         "journal": info.journal.as_str(),
         "journal_log": info.log.as_ref().map(log_value),
         "journal_damage": info.log_damage.as_ref().map(ToString::to_string),
+        "on_error": on_error(info),
+        "commit_interval_s": info.commit_interval.as_secs_f64(),
+        "dirty_age_s": info.dirty_age.as_secs_f64(),
         "block_bytes": info.block_bytes,
         "blocks": info.blocks,
         "groups": info.groups,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::Op;
-use throughline_extfmt::superblock::State;
+use throughline_extfmt::superblock::{OnError, State};
 use throughline_testing::{Fault, FaultDevice};
 
 use crate::testing::Image;
@@ -43,8 +43,14 @@ fn is_checked_by_e2fsck(image: &Image) -> bool {
 }
 
 #[test]
-fn damage_is_recorded_and_followed_by_what_the_superblock_asks_for() {
-    for (asked, stops) in [("continue", false), ("remount-ro", true), ("panic", true)] {
+fn damage_is_recorded_and_followed_by_what_is_asked_for() {
+    for (asked, chosen, stops) in [
+        ("continue", None, false),
+        ("remount-ro", None, true),
+        ("panic", None, true),
+        ("continue", Some(OnError::RemountRo), true),
+        ("remount-ro", Some(OnError::Continue), false),
+    ] {
         for kind in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
             let args = [kind, &["-b", "1024", "-e", asked]].concat();
             let Some(image) = Image::make("16M", &args) else {
@@ -58,7 +64,11 @@ fn damage_is_recorded_and_followed_by_what_the_superblock_asks_for() {
                 .expect("the image");
             file.write_all_at(&[0xAA; 8], block * 1024 + 900)
                 .expect("spoilt");
-            let fs = image.open();
+            let options = OpenOptions {
+                on_error: chosen,
+                ..writing()
+            };
+            let fs = image.try_open(&options).expect("the volume opens");
             let root = fs.root().expect("the root");
             let dir = fs.lookup(&root, b"d").expect("the directory");
             let found = fs.lookup(&dir, b"x");

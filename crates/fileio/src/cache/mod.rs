@@ -51,6 +51,7 @@ use throughline_device::PagePool;
 use crate::cache::policy::Policy;
 use crate::cache::table::Table;
 use crate::cache::waits::Waits;
+use crate::error::Error;
 use crate::readahead::Readahead;
 use crate::throttle::{DirtyLimits, Throttle};
 use crate::writeback::Writeback;
@@ -146,6 +147,13 @@ impl PageCache {
     pub fn close(&self) {
         self.readahead.close();
         self.writeback.close();
+    }
+
+    /// As [`PageCache::close`], for good: nothing will ever be written again. Who waits for room gets `error`, and so does who
+    /// would have to.
+    pub fn give_up(&self, error: Error) {
+        self.close();
+        self.throttle.stuck(Some(error));
     }
 
     /// Memory for folios: the budget, in bytes.
