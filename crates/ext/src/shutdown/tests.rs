@@ -15,6 +15,7 @@ const OWNER: NewInode = NewInode {
     permissions: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
 };
 
 fn make(fs: &Arc<Fs>, name: &str) -> Result<OpenFile> {
