@@ -205,19 +205,19 @@ impl Disk {
         self.range(Op::Flush, 0, 0)
     }
 
-    /// Tells the device that the content of a range is no longer needed; what it reads as afterwards is undefined. A
-    /// device that cannot use that is not told.
+    /// Tells the device that the content of a range is no longer needed; what it reads as afterwards is undefined. Whether it
+    /// was told: a device that cannot use that is not.
     ///
     /// # Errors
     /// A misaligned range or one past the end; what the device says.
-    pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
+    pub fn discard(&self, offset: u64, len: u64) -> Result<bool> {
         self.check(Op::Discard, offset, len)?;
         if !self.limits().discard || len == 0 {
-            return Ok(());
+            return Ok(self.limits().discard);
         }
         match self.range(Op::Discard, offset, len) {
-            Err(error) if error.is_unsupported() => Ok(()),
-            other => other,
+            Err(error) if error.is_unsupported() => Ok(false),
+            other => other.map(|()| true),
         }
     }
 

@@ -146,7 +146,10 @@ fn refuses_what_no_device_could_do() {
         reason(disk.write_at(u64::MAX - 511, &buf, false)),
         CallerFault::OutOfRange
     );
-    assert_eq!(reason(disk.discard(LEN, 512)), CallerFault::OutOfRange);
+    assert_eq!(
+        reason(disk.discard(LEN, 512).map(drop)),
+        CallerFault::OutOfRange
+    );
     let aligned = AlignedBuf::zeroed(1024, 512);
     let odd = disk.pipeline(Op::Write, |p| p.add(0, Segment::Write(&aligned[1..513])));
     assert_eq!(reason(odd), CallerFault::MemoryMisaligned);

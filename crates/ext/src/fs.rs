@@ -410,6 +410,10 @@ impl Fs {
             .sync()
             .and_then(|()| crate::orphan::end_all(self))
             .and_then(|()| self.mark_closed());
+        if result.is_ok() {
+            // What the last commits freed, where that is wanted.
+            self.trim_freed();
+        }
         if result.is_err() {
             self.note_stop();
         }

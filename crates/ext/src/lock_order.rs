@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rename → directory inode (by number) → file inode (by number) → file end (by number) → journal handle
-//!   → mapping (by number) → room put by for a file → shared attributes → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
+//!   → mapping (by number) → room put by for a file → shared attributes → discarding of freed blocks → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
 //! ```
 //!
 //! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
@@ -30,6 +30,8 @@ pub(crate) enum Rank {
     Mapping,
     /// What inodes share, when one of them gives it up.
     Shares,
+    /// Freed blocks that are being discarded.
+    Trimming,
     /// Freed blocks that wait for their transaction.
     Freed,
     /// An allocation group, ascending by group number.

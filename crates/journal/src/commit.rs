@@ -170,6 +170,7 @@ impl Core {
         self.committed.store(tid.0, Ordering::Release);
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.cache.evict();
+        self.signals.committed();
         if self.log.as_ref().is_some_and(Log::wants_checkpoint) {
             self.signals.checkpoint();
         }

@@ -4,8 +4,8 @@
 //! running transaction has no changes there is no age to wait for: it sleeps until the first one ([`Signals::began`]).
 
 use std::io;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -25,6 +25,8 @@ pub(crate) struct Daemon {
 pub(crate) struct Signals {
     state: Mutex<Wanted>,
     wake: Condvar,
+    /// What the thread does after commits.
+    after_commits: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -33,6 +35,8 @@ struct Wanted {
     checkpoint: bool,
     /// The running transaction has got its first change.
     began: bool,
+    /// One has become durable, and somebody wants to hear of it.
+    committed: bool,
 }
 
 impl Signals {
@@ -40,6 +44,19 @@ impl Signals {
     pub(crate) fn checkpoint(&self) {
         self.state.lock().checkpoint = true;
         self.wake.notify_one();
+    }
+
+    /// Has the thread do this after commits; the first one given stays.
+    pub(crate) fn set_after_commits(&self, after: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.after_commits.set(after);
+    }
+
+    /// A transaction has become durable.
+    pub(crate) fn committed(&self) {
+        if self.after_commits.get().is_some() {
+            self.state.lock().committed = true;
+            self.wake.notify_one();
+        }
     }
 
     /// The running transaction has got its first change: its age counts.
@@ -58,7 +75,7 @@ impl Daemon {
     ) -> io::Result<Self> {
         let theirs = Arc::clone(&signals);
         let commit_interval = commit_interval.max(SHORTEST);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("tl-journal".into())
             .spawn(move || run(&core, &theirs, commit_interval))?;
         Ok(Self {
@@ -72,7 +89,9 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.signals.state.lock().stop = true;
         self.signals.wake.notify_one();
-        if let Some(thread) = self.thread.take() {
+        // The thread itself may let the last of the volume go, after a commit: it ends on its own.
+        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_other) {
             // A panic there was reported by its thread; there is nothing to add.
             let _ = thread.join();
         }
@@ -86,9 +105,10 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
             .gate
             .since()
             .map(|since| commit_interval.saturating_sub(since.elapsed()));
-        let checkpoint = {
+        let (checkpoint, committed) = {
             let mut wanted = signals.state.lock();
-            if !wanted.stop && !wanted.checkpoint && !wanted.began {
+            let is_idle = !wanted.checkpoint && !wanted.began && !wanted.committed;
+            if !wanted.stop && is_idle {
                 match due {
                     Some(due) => drop(signals.wake.wait_for(&mut wanted, due)),
                     None => signals.wake.wait(&mut wanted),
@@ -98,7 +118,8 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
                 return;
             }
             wanted.began = false;
-            std::mem::take(&mut wanted.checkpoint)
+            let checkpoint = std::mem::take(&mut wanted.checkpoint);
+            (checkpoint, std::mem::take(&mut wanted.committed))
         };
         // Errors stop the journal; whoever uses it next is told, and there is nothing left to do here.
         if checkpoint && core.checkpoint().is_err() {
@@ -110,6 +131,9 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
             .is_some_and(|since| since.elapsed() >= commit_interval);
         if old && core.commit(core.gate.tid()).is_err() {
             return;
+        }
+        if committed && let Some(after) = signals.after_commits.get() {
+            after();
         }
     }
 }

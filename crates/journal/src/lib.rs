@@ -298,6 +298,12 @@ impl Journal {
         self.core.commit(self.core.gate.tid())
     }
 
+    /// Has the journal's thread do this after commits, once for several where they come fast; the first one given stays. It
+    /// may read and wait for the device; it must not begin a handle nor wait for a commit.
+    pub fn after_commits(&self, after: impl Fn() + Send + Sync + 'static) {
+        self.core.signals.set_after_commits(Box::new(after));
+    }
+
     /// The running transaction: whatever is done from now on is in it or in a later one.
     pub fn running(&self) -> Tid {
         self.core.gate.tid()

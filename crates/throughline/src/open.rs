@@ -43,6 +43,7 @@ pub struct OpenOptions {
     synchronous_names: bool,
     dirty_age: Option<Duration>,
     on_error: Option<OnError>,
+    discard: bool,
     no_replay: bool,
 }
 
@@ -76,6 +77,7 @@ impl OpenOptions {
             synchronous_names: false,
             dirty_age: None,
             on_error: None,
+            discard: false,
             no_replay: false,
         }
     }
@@ -196,6 +198,13 @@ impl OpenOptions {
         self
     }
 
+    /// Blocks that commits have freed are discarded (`discard` of a mount): the image file gets holes there, a disk is told.
+    /// Off by default; [`Volume::trim`] does it once for all that is free.
+    pub fn discard(&mut self, discard: bool) -> &mut Self {
+        self.discard = discard;
+        self
+    }
+
     /// For reading: show the volume as it lies, without regard to what its journal holds (`noload`). It may then look as no
     /// one ever saw it.
     pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
@@ -266,7 +275,11 @@ impl OpenOptions {
         if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
             return Err(Error::Unsupported(format!("writing: {why}")));
         }
-        Ok(Volume::new(fs, self.mode()))
+        let volume = Volume::new(fs, self.mode());
+        if self.discard {
+            volume.fs().discard_freed();
+        }
+        Ok(volume)
     }
 
     /// Ends what a crash cut short, and nothing else: replays the journal, frees files without names, finishes truncations,

@@ -1,6 +1,7 @@
 //! [`Volume`], an open image, and the calls by path.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -75,7 +76,7 @@ impl Held {
         if let Some(open) = self.buffered.get() {
             return Ok(open);
         }
-        let open = self.volume.mounted.fs.open_file(&self.inode)?;
+        let open = self.volume.fs().open_file(&self.inode)?;
         Ok(self.buffered.get_or_init(|| open))
     }
 
@@ -111,7 +112,7 @@ impl Volume {
         }
     }
 
-    pub(crate) fn fs(&self) -> &Fs {
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
         &self.mounted.fs
     }
 
@@ -232,6 +233,17 @@ impl Volume {
     /// What the device says, again at every call until it can be done.
     pub fn sync(&self) -> Result<()> {
         Ok(self.fs().sync()?)
+    }
+
+    /// Tells the device of the free blocks between two bytes of the volume, in runs of at least `least_bytes`, that their
+    /// content is no longer needed (`FITRIM`): an image file gets holes there. Answers how many bytes it was told of.
+    /// Blocks whose freeing no commit has made durable yet are left out.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`] for a range that begins behind the volume or has not a block in it, or runs longer than a group;
+    /// [`Error::Unsupported`] where the device cannot use it; [`Reason::ReadOnly`]; damage; the device's.
+    pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<u64> {
+        Ok(self.fs().trim(range, least_bytes)?)
     }
 
     /// Takes the volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written, and every call

@@ -33,19 +33,24 @@ use crate::lock_order::{Held, Place, Rank, locked};
 /// Others may take what a commit made free, and free more. After so many times it is left at that.
 const TRIES: u32 = 64;
 
+/// Stretches of blocks that leave the queue at once to be discarded.
+const DURABLE_AT_ONCE: usize = 256;
+
 /// See the head of this file.
 #[derive(Default)]
 pub(super) struct Awaiting {
     queue: Mutex<VecDeque<Freed>>,
+    /// Held by whoever discards blocks that have left the queue.
+    trimming: Mutex<()>,
 }
 
 /// Adjacent blocks of one group, freed in one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Freed {
+pub(super) struct Freed {
     tid: Tid,
-    group: GroupNumber,
-    first: u32,
-    len: u32,
+    pub(super) group: GroupNumber,
+    pub(super) first: u32,
+    pub(super) len: u32,
 }
 
 impl Freed {
@@ -67,9 +72,22 @@ impl Freed {
     }
 }
 
+/// The first in the queue, if its freeing is durable.
+fn pop_durable(queue: &mut VecDeque<Freed>, committed: Tid) -> Option<Freed> {
+    queue
+        .front()
+        .is_some_and(|freed| !freed.tid.is_after(committed))
+        .then(|| queue.pop_front())
+        .flatten()
+}
+
 impl Awaiting {
     fn lock(&self) -> Held<MutexGuard<'_, VecDeque<Freed>>> {
         locked(Rank::Freed, 0, || self.queue.lock())
+    }
+
+    pub(super) fn lock_trimming(&self) -> Held<MutexGuard<'_, ()>> {
+        locked(Rank::Trimming, 0, || self.trimming.lock())
     }
 
     /// Takes blocks in whose bits `h` has cleared.
@@ -88,28 +106,49 @@ impl Awaiting {
 }
 
 impl Fs {
-    /// Gives the blocks whose freeing has become durable to the maps. Mapping locks may be held.
+    /// Gives the blocks whose freeing has become durable to the maps; where they are to be discarded first, that is left to
+    /// whoever does it ([`super::trim`]). Mapping locks may be held.
     pub(super) fn settle_freed(&self) {
+        if self.balloc.discards() {
+            return;
+        }
         let mut queue = self.balloc.awaiting.lock();
         if queue.is_empty() {
             return;
         }
-        let committed = self.journal.committed();
+        let committed = self.durable_tid();
+        while let Some(freed) = pop_durable(&mut queue, committed) {
+            self.settle_one(&freed);
+        }
+    }
+
+    /// Takes some blocks out of the queue whose freeing has become durable: the caller's to [settle](Fs::settle_one).
+    pub(super) fn take_durable(&self) -> Vec<Freed> {
+        let mut queue = self.balloc.awaiting.lock();
+        let committed = self.durable_tid();
+        std::iter::from_fn(|| pop_durable(&mut queue, committed))
+            .take(DURABLE_AT_ONCE)
+            .collect()
+    }
+
+    /// Gives blocks that have left the queue to their map.
+    pub(super) fn settle_one(&self, freed: &Freed) {
+        // Its group is in memory, so that this reads nothing and cannot fail.
+        let settled = self.with_map(freed.group, |map| map.settled(freed.first, freed.len));
+        debug_assert!(settled.is_ok(), "a group with freed blocks left the memory");
+        self.balloc.settled(freed.len);
+    }
+
+    /// What was freed in this transaction and before may be used again.
+    fn durable_tid(&self) -> Tid {
         #[cfg(feature = "planted")]
-        let committed = match self
+        if self
             .journal
             .has_bug(throughline_journal::Planted::FreedReused)
         {
-            true => self.journal.running(),
-            false => committed,
-        };
-        while let Some(&freed) = queue.front().filter(|freed| !freed.tid.is_after(committed)) {
-            queue.pop_front();
-            // Its group is in memory, so that this reads nothing and cannot fail.
-            let settled = self.with_map(freed.group, |map| map.settled(freed.first, freed.len));
-            debug_assert!(settled.is_ok(), "a group with freed blocks left the memory");
-            self.balloc.settled(freed.len);
+            return self.journal.running();
         }
+        self.journal.committed()
     }
 
     /// Whether freed blocks, or inodes, wait for their transaction.
@@ -121,6 +160,9 @@ impl Fs {
     fn make_room(&self) -> Result<bool> {
         let _nothing_held = Place::enter(Rank::Handle, 0);
         self.journal.commit()?;
+        if self.balloc.discards() {
+            self.trim_freed();
+        }
         self.settle_freed();
         Ok(self.is_room_awaited())
     }

@@ -59,6 +59,16 @@ impl BlockMap {
         self.claimed == 0 && self.awaiting == 0
     }
 
+    /// The first free run in a range of bits, cut at its ends.
+    pub(crate) fn next_free(&self, range: std::ops::Range<u32>) -> Option<FreeRun> {
+        let first = bitmap::find_clear(&self.used, range.clone())?;
+        let stop = bitmap::find_set(&self.used, first..range.end).unwrap_or(range.end);
+        Some(FreeRun {
+            first,
+            len: stop.saturating_sub(first),
+        })
+    }
+
     /// The free run at exactly `goal`, up to `want` long.
     pub(crate) fn run_at(&self, goal: u32, want: u32) -> Option<FreeRun> {
         let end = goal.checked_add(want)?.min(self.blocks);
@@ -112,12 +122,7 @@ impl BlockMap {
 
     /// Claims the first free run within `range`.
     pub(crate) fn claim_first(&mut self, range: std::ops::Range<u32>) -> Option<FreeRun> {
-        let first = bitmap::find_clear(&self.used, range.clone())?;
-        let stop = bitmap::find_set(&self.used, first..range.end).unwrap_or(range.end);
-        let run = FreeRun {
-            first,
-            len: stop.saturating_sub(first),
-        };
+        let run = self.next_free(range)?;
         self.claim(run);
         Some(run)
     }

@@ -27,6 +27,9 @@ mod search;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trim;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use throughline_extfmt::features::Incompat;
@@ -74,6 +77,8 @@ pub(crate) struct Balloc {
     kept_for_maps: u64,
     awaiting: Awaiting,
     groups: GroupTable,
+    /// What was freed is discarded before anybody gets it ([`trim`]).
+    discards: AtomicBool,
 }
 
 impl Balloc {
@@ -93,7 +98,12 @@ impl Balloc {
             kept_for_maps: kept_for_maps(geo),
             awaiting: Awaiting::default(),
             groups: GroupTable::new(geo.block_bytes),
+            discards: AtomicBool::new(false),
         }
+    }
+
+    fn discards(&self) -> bool {
+        self.discards.load(Ordering::Acquire)
     }
 }
 

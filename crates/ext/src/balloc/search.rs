@@ -120,7 +120,7 @@ impl Fs {
     }
 
     /// Upper bound of a group's longest free run, without reading its bitmap.
-    fn most_in(&self, group: GroupNumber) -> Result<u32> {
+    pub(super) fn most_in(&self, group: GroupNumber) -> Result<u32> {
         if let Some(group) = self.balloc.groups.get(group)
             && let Some(map) = group.lock().as_ref()
         {

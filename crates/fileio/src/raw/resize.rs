@@ -112,7 +112,11 @@ impl RawFile {
         }
         self.clear(offset, len, |whole| {
             self.core.room.forget_from(whole.start);
-            Ok(self.disk().discard(whole.start, whole.end - whole.start)?)
+            let told = self.disk().discard(whole.start, whole.end - whole.start)?;
+            match told {
+                true => Ok(()),
+                false => Err(Error::Unsupported("holes on this file system".into())),
+            }
         })
     }
 
