@@ -266,11 +266,20 @@ fn log_value(log: &LogInfo) -> Value {
     })
 }
 
+/// How a volume was opened, as JSON.
+fn settings_value(info: &VolumeInfo) -> Value {
+    json!({
+        "on_error": on_error(info),
+        "commit_interval_s": info.commit_interval.as_secs_f64(),
+        "dirty_age_s": info.dirty_age.as_secs_f64(),
+    })
+}
+
 fn value(image: &str, info: &VolumeInfo) -> Value {
     let date = |time: Option<SystemTime>| time.and_then(rfc3339);
     let (space, device, limits) = (&info.space, &info.device, &info.device.limits);
     let bytes = |blocks: u64| blocks.saturating_mul(info.block_bytes.into());
-    json!({
+    let mut value = json!({
         "image": image,
         "format": info.format,
         "label": info.label,
@@ -282,9 +291,6 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
         "journal": info.journal.as_str(),
         "journal_log": info.log.as_ref().map(log_value),
         "journal_damage": info.log_damage.as_ref().map(ToString::to_string),
-        "on_error": on_error(info),
-        "commit_interval_s": info.commit_interval.as_secs_f64(),
-        "dirty_age_s": info.dirty_age.as_secs_f64(),
         "block_bytes": info.block_bytes,
         "blocks": info.blocks,
         "groups": info.groups,
@@ -317,5 +323,7 @@ fn value(image: &str, info: &VolumeInfo) -> Value {
             "volatile_cache": limits.volatile_cache,
         },
         "cache": cache_value(&info.cache),
-    })
+    });
+    value["settings"] = settings_value(info);
+    value
 }
