@@ -110,7 +110,8 @@ pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
 #[doc(hidden)]
 pub use throughline_ext::Planted;
 pub use throughline_ext::{
-    Abort, AccessTimes, Corrupt, Fallocate, InodeFlags, JournalCounts, LogInfo, OnError, OpenFor, OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs, TakeDown,
+    Abort, AccessTimes, Corrupt, Fallocate, InodeFlags, JournalCounts, LogInfo, OnError, OpenFor,
+    OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs, TakeDown,
 };
 pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
