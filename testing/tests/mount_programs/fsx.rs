@@ -1,0 +1,25 @@
+//! fsx, where it is installed: random reads, writes, maps, truncations and holes of one file, checked against memory.
+
+use std::process::Command;
+
+use crate::stage::{EXT2_1K, EXT3, EXT4, EXT4_1K, INLINE_DATA, NO_JOURNAL, Stage, amount, run};
+
+#[test]
+fn random_operations_on_one_file() {
+    for (seed, recipe) in [EXT2_1K, EXT3, EXT4, EXT4_1K, INLINE_DATA, NO_JOURNAL]
+        .into_iter()
+        .enumerate()
+    {
+        let Some(stage) = Stage::new(recipe, "128m", &["fsx"]) else {
+            return;
+        };
+        let mut command = Command::new("fsx");
+        command
+            .current_dir(stage.beside(""))
+            .args(["-N", &amount(2000, 500_000).to_string()])
+            .args(["-S", &(seed + 1).to_string()])
+            .arg(stage.path("/fsx"));
+        run(&mut command);
+        stage.finish();
+    }
+}

@@ -1,0 +1,16 @@
+//! Programs that nobody here wrote, on our mount. After each: unmounted, `e2fsck -fn` finds nothing, and the kernel's mount
+//! of the image and a new one of ours show the very tree that the program left.
+//!
+//! A program that is not installed is skipped, and the test says so. `THROUGHLINE_SOAK=1` runs the long versions.
+
+mod builds;
+mod fio;
+mod fsx;
+mod git;
+mod plant;
+mod sqlite;
+mod stage;
+mod stress;
+mod sysbench;
+
+throughline_testing::mount_server!();

@@ -1,0 +1,66 @@
+//! The tests' own mounts: what is done on one is in the image, and nothing stays behind, whatever way it ends.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use throughline_testing::{DiskImage, Mount, Mounted, View};
+
+throughline_testing::mount_server!();
+
+fn image() -> Option<DiskImage> {
+    Mounted::possible()
+        .then(|| DiskImage::make("-t ext4 -b 1024", "16m"))
+        .flatten()
+}
+
+fn mounted(mounted: &Mounted) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    table.contains(mounted.root().to_str().expect("UTF-8"))
+}
+
+#[test]
+fn what_is_done_on_the_mount_is_in_the_image() {
+    let Some(image) = image() else { return };
+    let mounted = Mounted::new(image.path(), "");
+    fs::create_dir(mounted.path("/dir")).expect("mkdir");
+    fs::write(mounted.path("/dir/file"), vec![7; 70_000]).expect("a write");
+    fs::hard_link(mounted.path("/dir/file"), mounted.path("/name")).expect("link");
+    symlink("dir/file", mounted.path("/symlink")).expect("symlink");
+    let live = View::of(mounted.root());
+    assert_eq!(live.entry("name").map(|entry| entry.len), Some(70_000));
+    assert_eq!(
+        live.entry("name")
+            .and_then(|entry| entry.same_as.as_deref()),
+        Some(&b"dir/file"[..])
+    );
+    mounted.unmount();
+    image.check("unmounted");
+    if let Some(kernel) = Mount::or_skip(image.path(), false) {
+        live.assert_same(&View::of(kernel.root()), "our mount and the kernel's");
+    }
+}
+
+#[test]
+fn nothing_stays_behind() {
+    let Some(image) = image() else { return };
+    let one = Mounted::new(image.path(), "");
+    assert!(mounted(&one));
+    let (root, server) = (one.root().to_owned(), format!("/proc/{}", one.pid()));
+    let test = std::thread::spawn(move || {
+        let _one = one;
+        panic!("on purpose");
+    });
+    assert!(test.join().is_err());
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    assert!(!table.contains(root.to_str().expect("UTF-8")));
+    assert!(!fs::exists(server).expect("/proc"), "the server lives");
+}
+
+#[test]
+fn a_refused_mount_says_why() {
+    let Some(image) = image() else { return };
+    fs::write(image.path(), vec![0; 1 << 20]).expect("no file system any more");
+    let refused = Mounted::start(image.path(), "").map(|mounted| mounted.log());
+    let why = refused.expect_err("nothing to mount");
+    assert!(why.contains("exit status"), "{why}");
+}
