@@ -144,7 +144,8 @@ impl Fs {
     ///
     /// # Errors
     /// `Unsupported` for flags that nobody is shown, that mean nothing on such an inode, or that would make a file be kept
-    /// in another way than it is (extents, journalled data, names without case); `ReadOnly`; those of the device.
+    /// in another way than it is (extents, journalled data, names without case); `Permission` for other changes of what
+    /// stays immutable; `ReadOnly`; those of the device.
     pub fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         self.check_writable()?;
         if !VISIBLE.contains(flags) {
@@ -192,7 +193,8 @@ impl Fs {
     /// Puts an inode into a project (part of `FS_IOC_FSSETXATTR`).
     ///
     /// # Errors
-    /// `Unsupported` where the volume has no projects, or the inode no room for one; `ReadOnly`.
+    /// `Unsupported` where the volume has no projects, or the inode no room for one; `Permission` for an immutable inode;
+    /// `ReadOnly`.
     pub fn set_project(&self, inode: &Inode, project: u32) -> Result<()> {
         self.check_writable()?;
         if !self.geo.ro_compat.contains(RoCompat::PROJECT) {
@@ -212,6 +214,9 @@ impl Fs {
                 }
                 if raw.projid() == project {
                     return Ok(());
+                }
+                if raw.flags().contains(InodeFlags::IMMUTABLE) {
+                    return Err(Reason::Permission.into());
                 }
                 if !raw.set_projid(project) {
                     return Err(unsupported("projects: this inode has no room for one"));
@@ -301,6 +306,11 @@ fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
     }
     if changed.contains(InodeFlags::CASEFOLD) {
         return Err(unsupported("changing whether names ignore case"));
+    }
+    // What stays immutable stays as it is.
+    let kept = old & new & InodeFlags::IMMUTABLE;
+    if !kept.is_empty() && old & MODIFIABLE != new {
+        return Err(Reason::Permission.into());
     }
     let clash = new.contains(InodeFlags::DAX) && (old | new).intersects(NOT_WITH_DAX)
         || old.contains(InodeFlags::DAX) && new.intersects(NOT_WITH_DAX);

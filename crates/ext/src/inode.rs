@@ -55,6 +55,8 @@ pub struct Inode {
     pub(crate) changes: Changes,
     /// Open files of it. An inode without names lives as long as this is not 0.
     opens: AtomicU32,
+    /// It has no name, and may get one.
+    pub(crate) linkable: AtomicBool,
     /// It was freed: nobody may store it any more.
     freed: AtomicBool,
     /// Used since the table last looked for inodes to drop.
@@ -193,6 +195,7 @@ impl Inode {
             raw: RwLock::new(raw),
             changes: Changes::unknown(fs.journal.running()),
             opens: AtomicU32::new(0),
+            linkable: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             touched: AtomicBool::new(true),
             last_child_group: AtomicU32::new(u32::MAX),

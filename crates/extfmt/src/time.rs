@@ -44,12 +44,17 @@ impl Timestamp {
         }
     }
 
-    /// The two words, clamped to what they can hold.
+    /// The two words, clamped to what they can hold: the first and the last second stand for all before and behind them,
+    /// and have no nanoseconds.
     pub fn encode(self) -> (u32, u32) {
         let seconds = self.seconds.clamp(MIN_SECONDS, MAX_SECONDS);
         let word = seconds as u32;
         let epoch = (seconds.wrapping_sub(i64::from(word as i32)) >> 32) as u32 & 3;
-        (word, self.nanoseconds.min(999_999_999) << 2 | epoch)
+        let nanoseconds = match seconds {
+            MIN_SECONDS | MAX_SECONDS => 0,
+            _ => self.nanoseconds.min(999_999_999),
+        };
+        (word, nanoseconds << 2 | epoch)
     }
 
     /// The one word of an inode that has no extra words, clamped to 1901..2038.
@@ -90,13 +95,7 @@ mod tests {
         };
         let (word, extra) = late.encode();
         let back = Timestamp::decode(word, Some(extra));
-        assert_eq!(
-            back,
-            Timestamp {
-                seconds: MAX_SECONDS,
-                nanoseconds: 999_999_999
-            }
-        );
+        assert_eq!(back, Timestamp::from_seconds(MAX_SECONDS));
         assert_eq!(late.encode_short(), 0x7FFF_FFFF);
         let early = Timestamp::from_seconds(i64::MIN);
         assert_eq!(

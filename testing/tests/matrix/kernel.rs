@@ -189,6 +189,8 @@ fn change(mount: &HostDir, step: &Step) -> std::io::Result<()> {
                 RenameMode::NoReplace => RenameFlags::NOREPLACE,
                 RenameMode::Exchange => RenameFlags::EXCHANGE,
                 RenameMode::Replace => RenameFlags::empty(),
+                RenameMode::Whiteout { replace: true, .. } => RenameFlags::WHITEOUT,
+                RenameMode::Whiteout { .. } => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
             };
             Ok(rustix::fs::renameat_with(
                 CWD,

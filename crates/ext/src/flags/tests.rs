@@ -58,6 +58,8 @@ fn immutable_and_append_only_hold_everywhere() {
     fs.write_at(&file, 0, &bytes).expect("written");
 
     set(&fs, &file, InodeFlags::IMMUTABLE, true);
+    let more = fs.flags(&file) | InodeFlags::NODUMP;
+    assert!(refused(fs.set_flags(&file, more)));
     assert!(refused(fs.write_at(&file, 0, &bytes)));
     assert!(refused(fs.append(&file, &bytes)));
     assert!(refused(fs.truncate(&file, 1)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throughline_extfmt::inode::{FileType, InodeFlags};
 
 use super::symlink::check_target;
-use super::{may_add, need_dir};
+use super::{is_there, may_add, need_dir};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -19,7 +19,7 @@ use crate::{dir, namei, orphan};
 const CREDITS: u32 = 3 + (1 + GROUP_CREDITS) + dir::INSERT_CREDITS + ORPHAN_CREDITS;
 
 /// The setgid bit of a mode.
-const SETGID: u16 = 0o2000;
+pub(super) const SETGID: u16 = 0o2000;
 
 /// What to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,45 +106,65 @@ impl Fs {
         namei::check_new_name(name)?;
         need_dir(parent)?;
         kind.check(self)?;
-        let inode = self.with_room(|| self.try_create(parent, name, kind, new))?;
+        let inode = self.with_room(|| self.try_create(parent, Some(name), kind, new))?;
         self.names_changed(&[parent])?;
         Ok(inode)
     }
 
-    fn try_create(
+    /// Without a name it is an orphan.
+    pub(super) fn try_create(
         &self,
         parent: &Arc<Inode>,
-        name: &[u8],
+        name: Option<&[u8]>,
         kind: NewKind<'_>,
         new: NewInode,
     ) -> Result<Arc<Inode>> {
         let _lock = parent.dir_exclusive();
+        is_there(parent)?;
+        let room = name
+            .map(|name| dir::room(self, parent, name).map(|room| (name, room)))
+            .transpose()?;
         may_add(parent)?;
         if kind == NewKind::Dir {
             self.may_add_subdirectory(parent)?;
         }
-        let room = dir::room(self, parent, name)?;
         let made = self.transact(CREDITS, |h| {
             let inode = self.make_inode(h, parent, kind, new)?;
-            let named = self.fill(h, &inode, parent, kind).and_then(|()| {
-                dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
-                self.dir_changed(h, parent, i32::from(kind == NewKind::Dir))
-            });
-            match named {
-                Err(Error::Caller(reason)) => {
-                    // It got no name, so it goes the way of all inodes without one.
-                    inode.raw.write().set_links_count(0);
-                    orphan::add(self, h, &inode)?;
-                    Ok((inode, Err(reason.into())))
-                }
-                other => other.map(|()| (inode, Ok(()))),
-            }
+            let named = self
+                .fill(h, &inode, parent, kind)
+                .and_then(|()| match room {
+                    Some((name, room)) => {
+                        dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
+                        self.dir_changed(h, parent, i32::from(kind == NewKind::Dir))
+                    }
+                    None => self.make_orphan(h, &inode),
+                });
+            self.unless_refused(h, inode, named)
         });
         let (inode, named) = made?;
         if named.is_err() {
             self.free_if_unused(&inode)?;
         }
         named.map(|()| inode)
+    }
+
+    /// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
+    pub(super) fn unless_refused(
+        &self,
+        h: &mut Handle<'_>,
+        inode: Arc<Inode>,
+        named: Result<()>,
+    ) -> Result<(Arc<Inode>, Result<()>)> {
+        if matches!(named, Err(Error::Caller(_))) {
+            self.make_orphan(h, &inode)?;
+            return Ok((inode, named));
+        }
+        named.map(|()| (inode, Ok(())))
+    }
+
+    fn make_orphan(&self, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        inode.raw.write().set_links_count(0);
+        orphan::add(self, h, inode)
     }
 
     fn make_inode(
@@ -180,7 +200,7 @@ impl Fs {
     }
 
     /// What the inode holds from the start.
-    fn fill(
+    pub(super) fn fill(
         &self,
         h: &mut Handle<'_>,
         inode: &Inode,

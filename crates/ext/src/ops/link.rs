@@ -1,11 +1,12 @@
 //! More names and fewer names for inodes that exist: link, unlink, rmdir.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::inode::Time;
 
-use super::{MAX_LINKS, lock_directories, may_add, may_link, may_remove, need_dir};
+use super::{MAX_LINKS, is_there, lock_directories, may_add, may_link, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
@@ -19,7 +20,7 @@ const LINK_CREDITS: u32 = dir::INSERT_CREDITS + 1 + ORPHAN_CREDITS;
 const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
 
 impl Fs {
-    /// Gives an inode, not a directory, one more name.
+    /// Gives an inode, not a directory, one more name; one that was made without ([`Fs::tmpfile`]), its first.
     ///
     /// # Errors
     /// `Permission` for a directory or an immutable inode, `Exists`, `NotDir`, `NotFound` (either was removed
@@ -28,40 +29,43 @@ impl Fs {
     pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_new_name(name)?;
         need_dir(parent)?;
-        if inode.is_dir() {
-            return Err(Reason::Permission.into());
-        }
-        self.with_room(|| self.try_link(inode, parent, name))?;
+        // Its other names may go meanwhile, and it may have none yet.
+        self.open_inode(inode)?;
+        let linked = self.with_room(|| self.try_link(inode, parent, name));
+        let closed = self.close_inode(inode);
+        linked.and(closed)?;
         self.names_changed(&[parent])
     }
 
     fn try_link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let _lock = parent.dir_exclusive();
+        is_there(parent)?;
+        let room = dir::room(self, parent, name)?;
         may_add(parent)?;
         may_link(inode)?;
         self.check_project(parent, inode)?;
-        let room = dir::room(self, parent, name)?;
-        let linked = self.transact(LINK_CREDITS, |h| {
+        let unnamed = inode.raw.read().links_count() == 0;
+        self.transact(LINK_CREDITS, |h| {
             // Counted first: a name more than counted is worse than a count more than named.
             self.count_link(h, inode)?;
             let named = dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())
                 .and_then(|()| self.dir_changed(h, parent, 0));
             if matches!(named, Err(Error::Caller(_))) {
                 self.drop_link(h, inode)?;
+                inode.linkable.store(unnamed, Ordering::Release);
+            } else if named.is_ok() && unnamed {
+                orphan::remove_named(self, h, inode)?;
+                self.store(h, inode)?;
             }
             named
-        });
-        if linked.is_err() {
-            // Its other names may have gone meanwhile.
-            self.free_if_unused(inode)?;
-        }
-        linked
+        })
     }
 
     fn count_link(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         {
             let mut raw = inode.raw.write();
             match raw.links_count() {
+                0 if inode.linkable.swap(false, Ordering::AcqRel) => raw.set_links_count(1),
                 // Its last name went while we came here.
                 0 => return Err(Reason::NotFound.into()),
                 MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
@@ -85,10 +89,10 @@ impl Fs {
         let lock = parent.dir_exclusive();
         let found = dir::lookup(self, parent, name)?.ok_or(Reason::NotFound)?;
         let inode = self.named_inode(parent, found.ino)?;
+        may_remove(parent, &inode)?;
         if inode.is_dir() {
             return Err(Reason::IsDir.into());
         }
-        may_remove(parent, &inode)?;
         self.transact(UNLINK_CREDITS, |h| {
             dir::remove(self, h, parent, &found)?;
             self.dir_changed(h, parent, 0)?;
@@ -122,7 +126,6 @@ impl Fs {
 
     /// Removes `child` if it is still what `name` means; both are locked only now, in their order.
     fn rmdir_if_still(&self, parent: &Inode, name: &[u8], child: &Arc<Inode>) -> Result<bool> {
-        need_dir(child)?;
         if child.ino == InodeNumber::ROOT {
             return Err(Reason::Busy("it is the root".into()).into());
         }
@@ -132,6 +135,7 @@ impl Fs {
             return Ok(false);
         }
         may_remove(parent, child)?;
+        need_dir(child)?;
         if !dir::is_empty(self, child)? {
             return Err(Reason::NotEmpty.into());
         }

@@ -16,6 +16,10 @@ mod rename;
 mod symlink;
 #[cfg(test)]
 mod tests;
+mod tmpfile;
+#[cfg(test)]
+mod tmpfile_tests;
+mod whiteout;
 
 use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;
@@ -36,13 +40,18 @@ const MAX_LINKS: u16 = 65_000;
 /// The link count of a directory with more subdirectories than it can count (`dir_nlink`).
 const UNCOUNTED: u16 = 1;
 
-/// Whether names may be added to this directory. Its lock is held.
-fn may_add(dir: &Inode) -> Result<()> {
-    let raw = dir.raw.read();
-    if raw.links_count() == 0 {
+/// Refuses a directory that was removed. Its lock is held.
+fn is_there(dir: &Inode) -> Result<()> {
+    if dir.raw.read().links_count() == 0 {
         return Err(Reason::NotFound.into());
     }
-    if raw.flags().contains(InodeFlags::IMMUTABLE) {
+    Ok(())
+}
+
+/// Whether names may be added to this directory. Its lock is held. (A name that is taken is told first.)
+fn may_add(dir: &Inode) -> Result<()> {
+    is_there(dir)?;
+    if dir.raw.read().flags().contains(InodeFlags::IMMUTABLE) {
         return Err(Reason::Permission.into());
     }
     Ok(())
@@ -66,12 +75,8 @@ fn may_remove(dir: &Inode, inode: &Inode) -> Result<()> {
 
 /// Whether `inode` may get one more name.
 fn may_link(inode: &Inode) -> Result<()> {
-    if inode
-        .raw
-        .read()
-        .flags()
-        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-    {
+    let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    if inode.is_dir() || inode.raw.read().flags().intersects(kept) {
         return Err(Reason::Permission.into());
     }
     Ok(())
@@ -103,8 +108,13 @@ fn lock_directories<'a, const N: usize>(
 impl Fs {
     /// Whether `dir` can count one more subdirectory.
     fn may_add_subdirectory(&self, dir: &Inode) -> Result<()> {
-        let links = dir.raw.read().links_count();
-        if links >= MAX_LINKS && !self.geo.ro_compat.contains(RoCompat::DIR_NLINK) {
+        let (links, flags) = {
+            let raw = dir.raw.read();
+            (raw.links_count(), raw.flags())
+        };
+        let countless =
+            self.geo.ro_compat.contains(RoCompat::DIR_NLINK) && flags.contains(InodeFlags::INDEX);
+        if links >= MAX_LINKS && !countless {
             return Err(Reason::TooManyLinks.into());
         }
         Ok(())

@@ -30,6 +30,25 @@ pub enum RenameMode {
     NoReplace,
     /// Gives it the old name in turn; it must be there.
     Exchange,
+    /// Replaces it or refuses, and leaves a whiteout at the old name: the character device 0, 0 of that owner.
+    Whiteout {
+        /// Replaces it.
+        replace: bool,
+        /// Owner of the whiteout.
+        uid: u32,
+        /// Its group; a directory with the setgid bit gives its own instead.
+        gid: u32,
+    },
+}
+
+impl RenameMode {
+    /// Whether it refuses a name that is taken.
+    fn refuses(self) -> bool {
+        matches!(
+            self,
+            Self::NoReplace | Self::Whiteout { replace: false, .. }
+        )
+    }
 }
 
 /// A name in a directory.
@@ -86,6 +105,13 @@ impl Fs {
     fn try_rename(&self, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
         loop {
             let seen = self.see(old, new)?;
+            // Told before anything that speaks against the move.
+            if mode.refuses() && seen.target.is_some() {
+                return Err(Reason::Exists.into());
+            }
+            if mode == RenameMode::Exchange && seen.target.is_none() {
+                return Err(Reason::NotFound.into());
+            }
             let moves_dir =
                 seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
             let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| self.lock_rename());
@@ -95,7 +121,7 @@ impl Fs {
             if self.rename_if_still(old, new, &seen, mode)? {
                 drop(alone);
                 return match &seen.target {
-                    Some(target) if mode == RenameMode::Replace => self.free_if_unused(target),
+                    Some(target) if mode != RenameMode::Exchange => self.free_if_unused(target),
                     _ => Ok(()),
                 };
             }
@@ -133,11 +159,10 @@ impl Fs {
         match &seen.target {
             Some(target) if target.is_dir() && self.is_inside(old.dir, target.ino)? => {
                 Err(match mode {
-                    RenameMode::NoReplace => Reason::Exists.into(),
-                    RenameMode::Replace => Reason::NotEmpty.into(),
                     RenameMode::Exchange => {
                         Reason::Invalid("a directory cannot be moved into itself").into()
                     }
+                    _ => Reason::NotEmpty.into(),
                 })
             }
             _ => Ok(()),
@@ -197,10 +222,10 @@ impl Fs {
             if mode == RenameMode::Exchange {
                 return Err(Reason::NotFound.into());
             }
-            self.rename_free(old, new, &source, &seen.source)?;
+            self.rename_free(old, new, &seen.source, mode)?;
             return Ok(true);
         };
-        if mode == RenameMode::NoReplace {
+        if mode.refuses() {
             return Err(Reason::Exists.into());
         }
         if target.ino == source.ino {
@@ -208,10 +233,6 @@ impl Fs {
         }
         may_remove(old.dir, &seen.source)?;
         may_remove(new.dir, target_inode)?;
-        self.check_project(new.dir, &seen.source)?;
-        if mode == RenameMode::Exchange {
-            self.check_project(old.dir, target_inode)?;
-        }
         let pair = Pair {
             old,
             new,
@@ -222,7 +243,7 @@ impl Fs {
         };
         match mode {
             RenameMode::Exchange => self.exchange(&pair)?,
-            _ => self.replace(&pair)?,
+            _ => self.replace(&pair, mode)?,
         }
         Ok(true)
     }
@@ -232,8 +253,8 @@ impl Fs {
         &self,
         old: Entry<'_>,
         new: Entry<'_>,
-        source: &dir::Found,
         inode: &Inode,
+        mode: RenameMode,
     ) -> Result<()> {
         may_remove(old.dir, inode)?;
         may_add(new.dir)?;
@@ -245,7 +266,7 @@ impl Fs {
             self.may_add_subdirectory(new.dir)?;
         }
         let room = dir::room(self, new.dir, new.name)?;
-        self.transact(CREDITS, |h| {
+        self.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
             // The new name first: only this can fail for want of space, and a name too many is better than one too few.
             dir::insert(
                 self,
@@ -256,7 +277,7 @@ impl Fs {
                 inode.ino,
                 inode.file_type(),
             )?;
-            self.remove_moved(h, old, source.ino)?;
+            self.remove_moved(h, old, inode.ino, whiteout)?;
             self.moved(h, inode, across.then_some(new.dir))?;
             self.dir_changed(h, old.dir, -count)?;
             if across {
@@ -268,15 +289,35 @@ impl Fs {
     }
 
     /// Takes the old name away; the insertion may have moved it inside the directory.
-    fn remove_moved(&self, h: &mut Handle<'_>, old: Entry<'_>, ino: InodeNumber) -> Result<()> {
+    fn remove_moved(
+        &self,
+        h: &mut Handle<'_>,
+        old: Entry<'_>,
+        ino: InodeNumber,
+        whiteout: Option<&Inode>,
+    ) -> Result<()> {
         match dir::lookup(self, old.dir, old.name)? {
-            Some(found) if found.ino == ino => dir::remove(self, h, old.dir, &found),
+            Some(found) if found.ino == ino => self.leave(h, old, &found, whiteout),
             _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
         }
     }
 
+    /// Takes the old name away, or gives it to the whiteout.
+    fn leave(
+        &self,
+        h: &mut Handle<'_>,
+        old: Entry<'_>,
+        found: &dir::Found,
+        whiteout: Option<&Inode>,
+    ) -> Result<()> {
+        match whiteout {
+            Some(inode) => dir::replace(self, h, old.dir, found, inode.ino, inode.file_type()),
+            None => dir::remove(self, h, old.dir, found),
+        }
+    }
+
     /// The target's name becomes the source's, the target loses it.
-    fn replace(&self, pair: &Pair<'_>) -> Result<()> {
+    fn replace(&self, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
         let Pair {
             old,
             new,
@@ -288,13 +329,16 @@ impl Fs {
         match (from.is_dir(), onto.is_dir()) {
             (true, false) => return Err(Reason::NotDir.into()),
             (false, true) => return Err(Reason::IsDir.into()),
-            (true, true) if !dir::is_empty(self, onto)? => return Err(Reason::NotEmpty.into()),
             _ => {}
         }
+        self.check_project(new.dir, from)?;
+        if onto.is_dir() && !dir::is_empty(self, onto)? {
+            return Err(Reason::NotEmpty.into());
+        }
         let across = old.dir.ino != new.dir.ino;
-        self.transact(CREDITS, |h| {
+        self.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
             dir::replace(self, h, new.dir, target, from.ino, from.file_type())?;
-            dir::remove(self, h, old.dir, source)?;
+            self.leave(h, *old, source, whiteout)?;
             self.moved(h, from, across.then_some(new.dir))?;
             // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
             // one parent that is one less as well.
@@ -320,6 +364,8 @@ impl Fs {
             from,
             onto,
         } = pair;
+        self.check_project(new.dir, from)?;
+        self.check_project(old.dir, onto)?;
         let across = old.dir.ino != new.dir.ino;
         let gains = if across {
             i32::from(from.is_dir()) - i32::from(onto.is_dir())

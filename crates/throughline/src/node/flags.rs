@@ -17,6 +17,7 @@ impl Node {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) for flags that do not exist, that mean nothing on such an inode, or
     /// that would convert it (extents, journalled data, names without case);
+    /// [`Reason::Permission`](crate::Reason::Permission) for other changes of what stays immutable;
     /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         Ok(self.fs().set_flags(self.inode(), flags)?)

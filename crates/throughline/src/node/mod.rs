@@ -5,6 +5,7 @@
 //! - Names are single ones, bytes without `/` and NUL; `.` and `..` are names that can be looked up and nothing else.
 
 mod flags;
+mod tmpfile;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

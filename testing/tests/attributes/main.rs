@@ -1,0 +1,169 @@
+//! Random changes of names, attributes and flags, asked of us and of the kernel's ext4 at the same time: both give the same
+//! answers, and afterwards the same attributes, with the same times changed. `e2fsck` finds nothing.
+//!
+//! One seed a volume; with `THROUGHLINE_SOAK=1` many. Skipped without root and loop devices.
+
+mod host;
+mod op;
+mod ours;
+mod seen;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use throughline::{AccessTimes, OpenOptions};
+use throughline_testing::Mount;
+
+use host::Host;
+use op::{Op, Player};
+use ours::Ours;
+use seen::World;
+
+/// Name and arguments of `mke2fs`. Inodes have room for nanoseconds, or a time that changes could not be told.
+const VOLUMES: [(&str, &str); 3] = [
+    ("ext4", "-t ext4 -I 256 -b 4096"),
+    ("ext3", "-t ext3 -I 256 -b 1024"),
+    ("ext2", "-t ext2 -I 256 -b 4096"),
+];
+
+/// Operations of a run.
+const STEPS: u32 = 250;
+
+/// The kernel's coarse clock ticks at least this often: times of two operations differ.
+const TICK: Duration = Duration::from_millis(11);
+
+#[test]
+fn we_answer_as_the_kernel_does() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: the kernel's side, which needs root and loop devices");
+        return;
+    }
+    // Both sides get the modes that are asked for.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let seeds = match std::env::var("THROUGHLINE_SEED") {
+        Ok(seed) => {
+            let seed: u64 = seed.parse().expect("THROUGHLINE_SEED is a number");
+            seed..seed + 1
+        }
+        Err(_) if soak => 1..41,
+        Err(_) => 1..2,
+    };
+    for seed in seeds {
+        for (name, mke2fs) in VOLUMES {
+            for strict in [false, true] {
+                if !soak && strict == (name == "ext3") {
+                    continue;
+                }
+                let what = format!("{name}, seed {seed}, strict {strict}");
+                run(&what, mke2fs, seed, strict);
+            }
+        }
+    }
+}
+
+fn run(what: &str, mke2fs: &str, seed: u64, strict: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (kernels, own) = (folder.path().join("kernel"), folder.path().join("own"));
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F"])
+        .args(mke2fs.split(' '))
+        .arg(&kernels)
+        .arg("32M")
+        .output()
+        .expect("mke2fs runs");
+    assert!(made.status.success(), "{made:?}");
+    std::fs::copy(&kernels, &own).expect("a copy");
+    let options = if strict {
+        "loop,strictatime"
+    } else {
+        "loop,relatime"
+    };
+    let mount = match Mount::with_options(&kernels, options) {
+        Ok(mount) => mount,
+        Err(why) => {
+            eprintln!("skipped: the kernel does not mount {what}: {why}");
+            return;
+        }
+    };
+    let when = if strict {
+        AccessTimes::Strict
+    } else {
+        AccessTimes::Relative
+    };
+    let volume = OpenOptions::new()
+        .access_times(when)
+        .open(&own)
+        .expect("the volume opens");
+    {
+        let mut pair = Pair::new(Host::new(mount.root()), Ours::new(&volume));
+        let extents = what.starts_with("ext4");
+        let mut player = Player::new(seed, extents);
+        for step in 0..STEPS {
+            let op = player.next(&pair.last.0);
+            pair.step(&op, &format!("{what}, step {step}: {op:?}"));
+        }
+        assert!(pair.wrong.is_empty(), "{}", pair.wrong.join("\n"));
+    }
+    mount.close();
+    volume.close().expect("closed");
+    for image in [&kernels, &own] {
+        check(image, what);
+    }
+    same_at_rest(&kernels, &own, what);
+}
+
+/// Both sides, and what was last seen of them.
+struct Pair<'a> {
+    host: Host,
+    ours: Ours<'a>,
+    last: (World, World),
+    /// What was wrong with times.
+    wrong: Vec<String>,
+}
+
+impl<'a> Pair<'a> {
+    fn new(host: Host, ours: Ours<'a>) -> Self {
+        let last = (host.look(), ours.look());
+        Self {
+            host,
+            ours,
+            last,
+            wrong: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, op: &Op, what: &str) {
+        std::thread::sleep(TICK);
+        let (theirs, ours) = (self.host.apply(op), self.ours.apply(op));
+        assert_eq!(ours, theirs, "{what}: we answer the left");
+        let now = (self.host.look(), self.ours.look());
+        seen::compare(&self.last, &now, what, &mut self.wrong);
+        self.last = now;
+    }
+}
+
+fn check(image: &Path, what: &str) {
+    let done = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(image)
+        .output()
+        .expect("e2fsck runs");
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{what}, {}: {text}", image.display());
+}
+
+/// What the two images hold, both read by us: flags and projects of everything.
+fn same_at_rest(kernels: &Path, own: &Path, what: &str) {
+    let worlds = [kernels, own].map(|image| {
+        let volume = OpenOptions::new()
+            .read_only(true)
+            .open(image)
+            .expect("the volume opens");
+        let seen = Ours::new(&volume).look_at_rest();
+        volume.close().expect("closed");
+        seen
+    });
+    assert_eq!(worlds[1], worlds[0], "{what}: on the disk, left ours");
+}
