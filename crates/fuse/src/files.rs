@@ -16,6 +16,7 @@ const GIVE_BACK_BYTES: u64 = 2 << 20;
 
 /// `O_DIRECT` of x86 and most others.
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
 const O_DSYNC: u32 = rustix::fs::OFlags::DSYNC.bits();
 const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 
@@ -31,9 +32,13 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     /// # Errors
     /// As [`Node::open`].
-    pub(crate) fn new(node: Node, gives_back: bool) -> Result<OpenFile> {
-        let buffered = node.open(&FileOptions::new())?;
-        let direct = node.open(FileOptions::new().direct(true))?;
+    pub(crate) fn new(node: Node, flags: u32, gives_back: bool) -> Result<OpenFile> {
+        let mut options = FileOptions::new();
+        // What may be written was settled at the open, here and by the kernel.
+        options.granted(true);
+        options.no_access_time(flags & O_NOATIME != 0);
+        let buffered = node.open(&options)?;
+        let direct = node.open(options.direct(true))?;
         Ok(OpenFile {
             node,
             buffered,

@@ -130,7 +130,12 @@ impl MountOptions {
             .read_only(self.read_only)
             .no_replay(self.no_replay)
             .offset(self.offset_bytes)
-            .cache_bytes(self.cache.map(CacheSize::bytes));
+            .cache_bytes(self.cache.map(CacheSize::bytes))
+            .access_times(self.atime.into())
+            .directory_access_times(self.dir_atime)
+            .lazy_times(self.lazytime)
+            .synchronous(self.sync)
+            .synchronous_names(self.dirsync);
         if let Some(commit) = self.commit {
             options.commit_interval(commit / 2);
         }
@@ -165,6 +170,16 @@ pub enum Atime {
     Never,
     /// It is set.
     Always,
+}
+
+impl From<Atime> for throughline::AccessTimes {
+    fn from(atime: Atime) -> throughline::AccessTimes {
+        match atime {
+            Atime::Relative => throughline::AccessTimes::Relative,
+            Atime::Never => throughline::AccessTimes::Never,
+            Atime::Always => throughline::AccessTimes::Strict,
+        }
+    }
 }
 
 /// What to do where the volume is found damaged.

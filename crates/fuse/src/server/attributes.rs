@@ -122,11 +122,15 @@ impl Server {
         let handle = has(set_attr::FH).then_some(set.fh);
         let node = self.node_of(request.header.nodeid, handle)?;
         if has(set_attr::SIZE) {
+            if has(set_attr::KILL_PRIVILEGES) {
+                node.drop_privileges()?;
+            }
             node.open(&throughline::FileOptions::new())?
                 .set_len(set.size)?;
         }
         let attributes = attributes(&set)?;
-        if !attributes.is_empty() {
+        // Nothing to set, as of chown(-1, -1), is a change all the same.
+        if !has(set_attr::SIZE) || !attributes.is_empty() {
             node.set_attributes(&attributes)?;
         }
         Answer::of(&self.attr_out(&node.metadata()?))
@@ -140,7 +144,6 @@ impl Server {
 
 fn attributes(set: &SetattrIn) -> Result<Attributes, Errno> {
     let has = |bit| set.valid & bit != 0;
-    let now = SystemTime::now();
     let mut attributes = Attributes::new();
     if has(set_attr::MODE) {
         attributes = attributes.mode(set.mode & 0o7777);
@@ -153,11 +156,22 @@ fn attributes(set: &SetattrIn) -> Result<Attributes, Errno> {
     }
     if has(set_attr::ATIME) {
         let time = std_time(set.atime, set.atime_ns).ok_or(Errno::INVAL)?;
-        attributes = attributes.accessed(if has(set_attr::ATIME_NOW) { now } else { time });
+        attributes = if has(set_attr::ATIME_NOW) {
+            attributes.accessed_now()
+        } else {
+            attributes.accessed(time)
+        };
     }
     if has(set_attr::MTIME) {
         let time = std_time(set.mtime, set.mtime_ns).ok_or(Errno::INVAL)?;
-        attributes = attributes.modified(if has(set_attr::MTIME_NOW) { now } else { time });
+        attributes = if has(set_attr::MTIME_NOW) {
+            attributes.modified_now()
+        } else {
+            attributes.modified(time)
+        };
+    }
+    if has(set_attr::KILL_PRIVILEGES) && !has(set_attr::SIZE) {
+        attributes = attributes.drop_privileges();
     }
     Ok(attributes)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use throughline::{Fallocate, Node};
+use throughline::{Fallocate, Node, OpenFor};
 use zerocopy::FromBytes;
 
 use super::{Answer, Answered, Refusal, Request, Server};
@@ -12,8 +12,9 @@ use crate::channel::Scratch;
 use crate::files::OpenFile;
 use crate::policy::Policy;
 use crate::wire::{
-    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut, OpenIn,
-    OpenOut, ReadIn, ReleaseIn, WriteIn, WriteOut,
+    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
+    OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_PRIVILEGES, WriteIn,
+    WriteOut,
 };
 
 /// `SEEK_DATA` and `SEEK_HOLE`; the kernel keeps the others to itself.
@@ -22,12 +23,30 @@ const SEEK_HOLE: u32 = 4;
 /// What one COPY_FILE_RANGE does at most: whoever asked for more asks again, and can be stopped in between.
 const COPY_BYTES: u64 = 16 << 20;
 
+/// What open flags want of a file.
+fn opened_for(flags: u32) -> OpenFor {
+    let flags = OFlags::from_bits_retain(flags);
+    OpenFor {
+        write: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+        append: flags.contains(OFlags::APPEND),
+        truncate: flags.contains(OFlags::TRUNC),
+    }
+}
+
+/// Before a change of bytes by someone who has no right to keep setuid and setgid, where the kernel says nothing of that.
+fn drop_privileges_for(header: &InHeader, node: &Node) -> Result<(), Refusal> {
+    if header.uid != 0 {
+        node.drop_privileges()?;
+    }
+    Ok(())
+}
+
 impl Server {
     /// Opens a file; what the kernel is told of it.
     pub(super) fn add_file(&self, node: Node, flags: u32) -> Result<OpenOut, Refusal> {
         let policy = Policy::of(flags, &self.choices);
         let gives_back = policy.kernel_caches && self.choices.give_back;
-        let file = OpenFile::new(node, gives_back)?;
+        let file = OpenFile::new(node, flags, gives_back)?;
         Ok(OpenOut {
             fh: self.files.add(file),
             open_flags: policy.answer,
@@ -42,6 +61,10 @@ impl Server {
     pub(super) fn open(&self, request: &Request<'_>) -> Answered {
         let (open, _) = request.argument::<OpenIn>()?;
         let node = self.nodes.get(request.header.nodeid)?;
+        node.check_open(opened_for(open.flags))?;
+        if open.open_flags & OPEN_KILL_PRIVILEGES != 0 {
+            node.drop_privileges()?;
+        }
         let answer = self.add_file(node, open.flags)?;
         if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
             let emptied = self.file(answer.fh)?.buffered().set_len(0);
@@ -71,6 +94,9 @@ impl Server {
         let (write, rest) = request.argument::<WriteIn>()?;
         let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
         let file = self.file(write.fh)?;
+        if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
+            file.node().drop_privileges()?;
+        }
         let size = file.write(write.flags, write.offset, data)? as u32;
         Answer::of(&WriteOut { size, padding: 0 })
     }
@@ -97,6 +123,7 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         let file = self.file(ask.fh)?;
+        drop_privileges_for(&request.header, file.node())?;
         file.buffered().allocate(mode, ask.offset, ask.length)?;
         Answer::done()
     }
@@ -118,6 +145,7 @@ impl Server {
         let (copy, _) = request.argument::<CopyFileRangeIn>()?;
         let (from, to) = (self.file(copy.fh_in)?, self.file(copy.fh_out)?);
         let len = copy.len.min(COPY_BYTES);
+        drop_privileges_for(&request.header, to.node())?;
         let copied =
             from.buffered()
                 .copy_range(copy.offset_in, to.buffered(), copy.offset_out, len)?;

@@ -1,11 +1,95 @@
-//! IOCTL: flags of inodes, labels, trimming, shutting down.
+//! IOCTL: flags of inodes, their projects and generations.
+//!
+//! Who may is for the kernel to say where it knows these requests (flags and projects: owner, and rights); the rest is
+//! asked here.
 
 use rustix::io::Errno;
+use smallvec::SmallVec;
+use throughline::{Error, InodeFlags, Node};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Answered, Request, Server};
+use super::{Answer, Answered, Refusal, Request, Server};
+use crate::wire::{FsXattr, InHeader, IoctlIn, IoctlOut, ioctl};
+
+/// Flags in both forms: of an inode, and as `FS_IOC_FSGETXATTR` has them.
+const COMMON: [(InodeFlags, u32); 7] = [
+    (InodeFlags::IMMUTABLE, 0x8),
+    (InodeFlags::APPEND, 0x10),
+    (InodeFlags::SYNC, 0x20),
+    (InodeFlags::NOATIME, 0x40),
+    (InodeFlags::NODUMP, 0x80),
+    (InodeFlags::PROJINHERIT, 0x200),
+    (InodeFlags::DAX, 0x8000),
+];
 
 impl Server {
-    pub(super) fn ioctl(&self, _request: &Request<'_>) -> Answered {
-        Err(Errno::NOTTY.into())
+    pub(super) fn ioctl(&self, request: &Request<'_>) -> Answered {
+        let (ask, argument) = request.argument::<IoctlIn>()?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        match ask.cmd {
+            ioctl::GET_FLAGS => answer(&node.flags().bits()),
+            ioctl::SET_FLAGS => {
+                node.set_flags(InodeFlags::from_bits_retain(word(argument)?))?;
+                answer(&())
+            }
+            ioctl::GET_XATTR => answer(&fs_xattr(&node)),
+            ioctl::SET_XATTR => {
+                let (set, _) = FsXattr::read_from_prefix(argument).map_err(|_| Errno::INVAL)?;
+                node.set_flags(inode_flags(&node, set.xflags))?;
+                node.set_project(set.project)?;
+                answer(&())
+            }
+            ioctl::GET_VERSION | ioctl::GET_VERSION_OF_EXT => answer(&node.version()),
+            ioctl::SET_VERSION | ioctl::SET_VERSION_OF_EXT => {
+                set_version(&request.header, &node, word(argument)?)
+            }
+            _ => Err(Errno::NOTTY.into()),
+        }
+    }
+}
+
+/// What it was done with, behind the answer's own header.
+fn answer(value: &(impl IntoBytes + Immutable)) -> Answered {
+    let mut bytes = SmallVec::from_slice(IoctlOut::default().as_bytes());
+    bytes.extend_from_slice(value.as_bytes());
+    Ok(Answer::Bytes(bytes))
+}
+
+/// The argument, where it is a number.
+fn word(argument: &[u8]) -> Result<u32, Refusal> {
+    let bytes = argument.first_chunk().ok_or(Errno::INVAL)?;
+    Ok(u32::from_ne_bytes(*bytes))
+}
+
+fn fs_xattr(node: &Node) -> FsXattr {
+    let flags = node.flags();
+    let shown = COMMON.iter().filter(|(flag, _)| flags.contains(*flag));
+    FsXattr {
+        xflags: shown.fold(0, |all, (_, xflag)| all | xflag),
+        project: node.project(),
+        ..FsXattr::default()
+    }
+}
+
+/// The flags of a node with those that have this other form set anew.
+fn inode_flags(node: &Node, xflags: u32) -> InodeFlags {
+    let mut flags = node.flags();
+    for (flag, xflag) in COMMON {
+        flags.set(flag, xflags & xflag != 0);
+    }
+    flags
+}
+
+fn set_version(header: &InHeader, node: &Node, version: u32) -> Answered {
+    if header.uid != 0 && header.uid != node.metadata()?.uid() {
+        return Err(Errno::PERM.into());
+    }
+    match node.set_version(version) {
+        // As the kernel's ext4 where checksums depend on it.
+        Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
+        done => {
+            done?;
+            answer(&())
+        }
     }
 }

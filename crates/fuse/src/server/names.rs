@@ -1,7 +1,7 @@
 //! Names: LOOKUP, CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME.
 
 use rustix::fs::FileType as Kind;
-use rustix::fs::RenameFlags;
+use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use throughline::{Attributes, DeviceNumber, Error, NewNode, Node, Reason, RenameMode};
@@ -68,8 +68,15 @@ impl Server {
         Ok(Answer::Bytes(bytes))
     }
 
-    pub(super) fn tmpfile(&self, _request: &Request<'_>) -> Answered {
-        Err(Errno::NOSYS.into())
+    pub(super) fn tmpfile(&self, request: &Request<'_>) -> Answered {
+        let (create, _) = request.argument::<CreateIn>()?;
+        let attributes = self.new_attributes(&request.header, create.mode, create.umask);
+        let linkable = !OFlags::from_bits_retain(create.flags).contains(OFlags::EXCL);
+        let dir = self.nodes.get(request.header.nodeid)?;
+        let node = dir.tmpfile(&attributes, linkable)?;
+        let answer = self.made_open(node.clone(), create.flags)?;
+        self.nodes.lost_a_name(node)?;
+        Ok(answer)
     }
 
     pub(super) fn mknod(&self, request: &Request<'_>) -> Answered {
@@ -161,13 +168,20 @@ impl Server {
             RenameFlags::NOREPLACE => RenameMode::NoReplace,
             RenameFlags::EXCHANGE => RenameMode::Exchange,
             flags if flags.is_empty() => RenameMode::Replace,
+            flags if !flags.contains(RenameFlags::EXCHANGE) => RenameMode::Whiteout {
+                replace: !flags.contains(RenameFlags::NOREPLACE),
+                uid: request.header.uid,
+                gid: request.header.gid,
+            },
             _ => return Err(Errno::INVAL.into()),
         };
         let dir = self.nodes.get(request.header.nodeid)?;
         let new_dir = self.nodes.get(new_dir)?;
         // What is replaced may be known to the kernel still.
         let replaced = match mode {
-            RenameMode::Replace => new_dir.lookup(new_name).ok(),
+            RenameMode::Replace | RenameMode::Whiteout { replace: true, .. } => {
+                new_dir.lookup(new_name).ok()
+            }
             _ => None,
         };
         dir.rename(name, &new_dir, new_name, mode)?;

@@ -32,6 +32,23 @@ pub(crate) mod set_attr {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const KILL_PRIVILEGES: u32 = 1 << 11;
+}
+
+/// Of OPEN and CREATE (`open_flags`), and of WRITE (`write_flags`): setuid and setgid go.
+pub(crate) const OPEN_KILL_PRIVILEGES: u32 = 1 << 0;
+pub(crate) const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
+
+/// Commands of IOCTL.
+pub(crate) mod ioctl {
+    pub(crate) const GET_FLAGS: u32 = 0x8008_6601;
+    pub(crate) const SET_FLAGS: u32 = 0x4008_6602;
+    pub(crate) const GET_XATTR: u32 = 0x801c_581f;
+    pub(crate) const SET_XATTR: u32 = 0x401c_5820;
+    pub(crate) const GET_VERSION: u32 = 0x8008_7601;
+    pub(crate) const SET_VERSION: u32 = 0x4008_7602;
+    pub(crate) const GET_VERSION_OF_EXT: u32 = 0x8008_6603;
+    pub(crate) const SET_VERSION_OF_EXT: u32 = 0x4008_6604;
 }
 
 /// Of FSYNC and FSYNCDIR: data only.
@@ -71,6 +88,9 @@ mod tests {
         assert_eq!(size_of::<StatxOut>(), 288);
         assert_eq!(size_of::<CopyFileRangeIn>(), 56);
         assert_eq!(size_of::<FallocateIn>(), 32);
+        assert_eq!(size_of::<IoctlIn>(), 32);
+        assert_eq!(size_of::<IoctlOut>(), 16);
+        assert_eq!(size_of::<FsXattr>(), 28);
         assert_eq!(WRITE_DATA_AT, 80);
     }
 

@@ -36,6 +36,9 @@ replies! {
         spare: [u32; 6],
     }
     LseekOut { offset: u64 }
+    IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
+    /// `struct fsxattr`, which comes from the kernel too.
+    FsXattr { xflags: u32, extent_bytes: u32, extents: u32, project: u32, cow_extent_bytes: u32, padding: [u32; 2] }
     /// Before each name of READDIR; the name follows, padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
