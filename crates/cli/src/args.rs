@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, cp --stats)
+    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, cp --stats)
     #[arg(long)]
     pub(crate) json: bool,
     /// What to do.
@@ -95,6 +95,23 @@ pub(crate) enum Command {
     /// Exit codes, of several images or-ed together, as e2fsck's: 0: recovered, or nothing to do; 4: errors are left, run
     /// e2fsck -f; 8: it could not be done. 2: a wrong command line.
     Replay(commands::replay::ReplayArgs),
+    /// Mount an image: no root is needed, and programs just work
+    ///
+    /// Ends when the mount answers, and leaves a server in the background, which 'throughline umount' ends. Without root it goes
+    /// through fusermount3 (Debian package fuse3).
+    Mount(commands::mount::MountArgs),
+    /// Unmount images, and wait until they are closed
+    ///
+    /// What ends with 0 is on the disk. A mount whose server has ended, killed for example, is cleaned up.
+    Umount(commands::umount::UmountArgs),
+    /// Show what a mount does: throughput, dirty memory, pauses, queue depth, cache hits, its journal
+    Status(commands::status::StatusArgs),
+    /// Make a link by the name of fuse2fs, so that programs that run fuse2fs run throughline
+    ///
+    /// Called by that name, throughline takes fuse2fs's arguments and options, and has its exit codes.
+    InstallFuse2fs(commands::install::Fuse2fsArgs),
+    /// Make the link that mount(8) and fstab need for the type fuse.throughline
+    InstallHelpers(commands::install::HelpersArgs),
     /// Run experiments that measure and explain the I/O path
     Lab(commands::lab::LabArgs),
     /// Print completions for a shell
@@ -116,6 +133,7 @@ impl Command {
             Command::Du(args) => args.json.json,
             Command::Tune(args) => args.json.json,
             Command::Replay(args) => args.json.json,
+            Command::Status(args) => args.json.json,
             _ => false,
         }
     }

@@ -8,9 +8,11 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, throttle};
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::replay::parts;
 use crate::interrupt::Interrupt;
+use crate::logging::level_parser;
 use crate::output::{Complaints, Output, note};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
@@ -61,6 +63,17 @@ pub(crate) struct Globals {
     /// Read an image as it lies, without regard to what its journal holds, which may make no sense
     #[arg(long = "noload", global = true, help_heading = "Global options")]
     pub(crate) no_replay: bool,
+    /// Log what happens inside, and what is more important [default: off; warn for mount]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser(), help_heading = "Global options")]
+    pub(crate) log: Option<LevelFilter>,
+    /// Append the log to a file, instead of standard error (and, for a mount in the background, the system's log)
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
+    pub(crate) log_file: Option<PathBuf>,
     /// No progress display and no notes
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
@@ -266,7 +279,9 @@ impl Images {
             .globals
             .open_options(access)?
             .open(image)
-            .map_err(|error| opening_hint(error.into(), &self.globals).met(cannot()))?;
+            .map_err(|error| {
+                opening_hint(error.into(), self.globals.offset, "--offset ").met(cannot())
+            })?;
         self.globals
             .check_bio_target(volume.disk().limits().logical_block_bytes)?;
         let mended = parts(volume.recovery());
@@ -430,14 +445,19 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     }
 }
 
-/// What to do about an image that does not open.
-fn opening_hint(problem: Problem, globals: &Globals) -> Problem {
+/// What to do about an image that does not open. `option` is how an offset is given here.
+pub(crate) fn opening_hint(problem: Problem, offset: u64, option: &str) -> Problem {
     let reason = problem.reason.to_lowercase();
     if reason.contains("magic") || reason.contains("not an ext") {
-        let next = if globals.offset == 0 {
-            "for an image inside a disk, give the start of its partition: --offset 2048s ('sfdisk -l' shows it)"
+        let next = if offset == 0 {
+            format!(
+                "for an image inside a disk, give the start of its partition: {option}2048s ('sfdisk -l' shows it)"
+            )
         } else {
-            "check --offset: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
+            let option = option.trim_end_matches(['=', ' ']);
+            format!(
+                "check {option}: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
+            )
         };
         return problem.with_next(next);
     }

@@ -2,7 +2,7 @@
 //!
 //! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
 //! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`
-//! has codes of its own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
+//! and `mount` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
 //! of our output went away.
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,9 @@ mod commands;
 mod context;
 mod copy;
 mod interrupt;
+mod logging;
 mod mode;
+mod mount;
 mod output;
 mod owner;
 mod place;
@@ -21,9 +23,12 @@ mod text;
 mod time;
 mod walk;
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::Context;
 use crate::problem::Failure;
@@ -50,13 +55,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// By the name that the program was called.
 fn run() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    match Path::new(&name).file_name().and_then(OsStr::to_str) {
+        Some(mount::fuse2fs::NAME) => mount::fuse2fs::main(arguments.collect()),
+        Some(mount::HELPER_NAME) => mount::helper::main(arguments.collect()),
+        _ => command_line(),
+    }
+}
+
+fn command_line() -> ExitCode {
     let args::Cli {
         globals,
         json,
         command,
-    } = args::Cli::parse();
+    } = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misread(&error),
+    };
     let json = json || command.json();
+    if !matches!(command, args::Command::Mount(_)) {
+        let level = globals.log.unwrap_or(LevelFilter::OFF);
+        if let Err(failure) = logging::start(level, globals.log_file.as_deref()) {
+            output::note(&failure.to_string());
+            return ExitCode::FAILURE;
+        }
+    }
     let mut context = Context::new(globals, json);
     let result = commands::run(command, &mut context);
     // Whatever happened, what was done so far goes to the disk.
@@ -66,6 +92,7 @@ fn run() -> ExitCode {
         Ok(()) if !context.complaints.any() => ExitCode::SUCCESS,
         Ok(()) => context.failure_code(),
         Err(Failure::PipeClosed) => ExitCode::from(EXIT_PIPE_CLOSED),
+        Err(Failure::Said) => context.failure_code(),
         Err(failure @ Failure::Interrupted) => {
             context.complaints.say(&failure);
             ExitCode::from(interrupt::EXIT_INTERRUPTED)
@@ -78,5 +105,18 @@ fn run() -> ExitCode {
             context.complaints.say(&failure);
             context.failure_code()
         }
+    }
+}
+
+/// Prints what clap says: help and versions too come this way. `mount` has the exit codes of mount(8).
+fn misread(error: &clap::Error) -> ExitCode {
+    // As everywhere, where nobody reads it, nobody is told.
+    let _ = error.print();
+    let mut words = std::env::args().skip(1);
+    let mounts = words.find(|word| !word.starts_with('-')).as_deref() == Some("mount");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if mounts => mount::EXIT_USAGE.into(),
+        code => u8::try_from(code).unwrap_or(u8::MAX).into(),
     }
 }

@@ -89,6 +89,11 @@ impl Complaints {
 
 /// Says something on standard error.
 pub(crate) fn note(message: &str) {
+    say(&format!("throughline: {message}"));
+}
+
+/// The same, under another name than ours.
+pub(crate) fn say(message: &str) {
     // It may be closed; then there is nobody to tell.
-    let _ = writeln!(io::stderr().lock(), "throughline: {message}");
+    let _ = writeln!(io::stderr().lock(), "{message}");
 }

@@ -189,6 +189,8 @@ pub(crate) enum Failure {
     },
     /// Nobody reads our output any more: end quietly.
     PipeClosed,
+    /// Another process of ours has said it.
+    Said,
     /// The user wants the command to end.
     Interrupted,
 }
@@ -238,6 +240,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Usage(message) => f.write_str(message),
             Failure::PipeClosed => f.write_str("broken pipe"),
+            Failure::Said => f.write_str("it was said"),
             Failure::Interrupted => f.write_str("interrupted; what was done until now is kept"),
             Failure::Failed { doing, problem } => {
                 f.write_str(doing)?;

@@ -66,37 +66,10 @@ pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
     Cow::Owned(text.into_bytes())
 }
 
-/// Reads `123`, `4k`, `4K`, `4KiB` (all 1024), `4kB`/`4KB` (1000), likewise M, G, T, P, and `8s` (sectors of
-/// 512 bytes).
+/// Reads a size, `4k` for one; [`throughline_fuse::options::parse_size`] says which.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let bad = || {
-        format!(
-            "invalid size {}: write a number of bytes with a unit such as K, M, G or s (sectors)",
-            quote(text)
-        )
-    };
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    let (letter, rest) = unit.split_at(unit.chars().next().map_or(0, char::len_utf8));
-    let base: u64 = match rest {
-        "" | "iB" => 1024,
-        "B" => 1000,
-        _ => return Err(bad()),
-    };
-    let power = match letter {
-        "" => 0,
-        "s" if rest.is_empty() => return number.checked_mul(512).ok_or_else(bad),
-        "k" | "K" => 1,
-        "m" | "M" => 2,
-        "g" | "G" => 3,
-        "t" | "T" => 4,
-        "p" | "P" => 5,
-        _ => return Err(bad()),
-    };
-    base.checked_pow(power)
-        .and_then(|unit| number.checked_mul(unit))
-        .ok_or_else(|| format!("size {} is too large", quote(text)))
+    throughline_fuse::options::parse_size(text)
+        .map_err(|reason| format!("invalid size {}: {reason}", quote(text)))
 }
 
 /// A size as `ls -h` shows it: powers of 1024, rounded up, one decimal below 10.
@@ -133,36 +106,6 @@ mod tests {
         assert_eq!(quote("a\u{202e}b"), "$'a\\342\\200\\256b'");
         assert_eq!(&*printable(OsStr::new("a\x1bb"), true), b"a?b");
         assert_eq!(&*printable(OsStr::from_bytes(b"a\xff"), false), b"a\xff");
-    }
-
-    #[test]
-    fn sizes_read() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("512", 512),
-            ("2048s", 1 << 20),
-            ("4k", 4096),
-            ("4K", 4096),
-            ("4KiB", 4096),
-            ("4KB", 4000),
-            ("3M", 3 << 20),
-            ("1G", 1 << 30),
-            ("2T", 2 << 40),
-        ] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for bad in [
-            "",
-            "k",
-            "-1",
-            "1x",
-            "1KiBs",
-            "99999999999999999999",
-            "99999999P",
-            "1sB",
-        ] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -22,13 +22,17 @@
 mod channel;
 mod errno;
 mod files;
+pub mod mounts;
 mod nodes;
 pub mod options;
 mod policy;
 mod server;
 mod session;
+mod unmount;
 mod wire;
 mod workers;
 
 pub use options::MountOptions;
-pub use session::{MountError, Session, Unmounter};
+pub use server::STATUS_ATTRIBUTE;
+pub use session::{MountError, Session};
+pub use unmount::{Ending, Unmount, UnmountError, unmount};

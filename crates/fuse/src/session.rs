@@ -7,11 +7,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL, SessionUnmounter};
+use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
 use throughline::Volume;
 
 use crate::channel::Channel;
-use crate::options::{Access, Choices, MountOptions};
+use crate::mounts;
+use crate::options::{Access, Choices, MountOptions, escape};
 use crate::server::Server;
 use crate::workers;
 
@@ -46,19 +47,6 @@ pub struct Session {
     clone_fd: bool,
 }
 
-/// Ends a mount from another thread.
-pub struct Unmounter(SessionUnmounter);
-
-impl Unmounter {
-    /// Unmounts; [`Session::run`] returns then.
-    ///
-    /// # Errors
-    /// What the system says; busy, for one.
-    pub fn unmount(&mut self) -> io::Result<()> {
-        self.0.unmount()
-    }
-}
-
 impl Session {
     /// Mounts a volume at a directory. `source` is where the list of mounts says that it comes from.
     ///
@@ -79,16 +67,11 @@ impl Session {
             .map_err(MountError::Mount)?;
         Ok(Session {
             mount,
-            server: Server::new(volume.clone(), options),
+            server: Server::new(volume.clone(), source, options),
             volume,
             request_bytes: request_bytes as usize,
             clone_fd: options.choices.clone_fd,
         })
-    }
-
-    /// What ends it.
-    pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter(self.mount.unmount_callable())
     }
 
     /// Serves the mount until it is unmounted, then closes the volume: all of it is on the device when this returns.
@@ -109,8 +92,12 @@ impl Session {
         );
         self.server.end();
         drop(self.server);
+        if served.is_ok() {
+            // It has gone from its place, and `fuser` would unmount what may be there by now (0.18 takes a connection that
+            // ended for one that lives). Its descriptors end with the process.
+            std::mem::forget(self.mount);
+        }
         let closed = self.volume.close();
-        drop(self.mount);
         served.map_err(MountError::Serve)?;
         closed.map_err(MountError::Close)
     }
@@ -172,12 +159,18 @@ fn chosen(choices: &Choices) -> InitFlags {
 /// What the list of mounts shows, and what the kernel is told at mount(2).
 fn config(source: &Path, options: &MountOptions) -> Config {
     let name = options.fs_name.clone();
-    let subtype = options.subtype.clone();
+    let mut name = name.unwrap_or_else(|| source.to_string_lossy().into_owned());
+    if options.auto_unmount || !mounts::may_mount() {
+        // fusermount3 gets it in a list with commas.
+        name = escape(&name);
+    }
+    let subtype = options.subtype.as_deref().unwrap_or("throughline");
     let either = |on, yes, no| if on { yes } else { no };
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(name.unwrap_or_else(|| source.to_string_lossy().into_owned())),
-        MountOption::Subtype(subtype.unwrap_or_else(|| "throughline".to_owned())),
+        MountOption::FSName(name),
+        // `fuser`'s own option for it is for fusermount3 alone.
+        MountOption::CUSTOM(format!("subtype={subtype}")),
         either(options.read_only, MountOption::RO, MountOption::RW),
         either(options.suid, MountOption::Suid, MountOption::NoSuid),
         either(options.dev, MountOption::Dev, MountOption::NoDev),

@@ -8,19 +8,23 @@ pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod generate;
 pub(crate) mod info;
+pub(crate) mod install;
 pub(crate) mod lab;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
+pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod readlink;
 pub(crate) mod replay;
 pub(crate) mod rm;
 pub(crate) mod stat;
+pub(crate) mod status;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
 pub(crate) mod tune;
+pub(crate) mod umount;
 
 mod describe;
 
@@ -50,6 +54,11 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Du(args) => du::run(&args, context),
         Command::Tune(args) => tune::run(&args, context),
         Command::Replay(args) => replay::run(&args, context),
+        Command::Mount(args) => mount::run(&args, context),
+        Command::Umount(args) => umount::run(&args, context),
+        Command::Status(args) => status::run(&args, context),
+        Command::InstallFuse2fs(args) => install::fuse2fs(&args, context),
+        Command::InstallHelpers(args) => install::helpers(&args, context),
         Command::Lab(args) => lab::run(&args, context),
         Command::Completions(args) => generate::completions(&args, context),
         Command::Man(args) => generate::man(&args, context),

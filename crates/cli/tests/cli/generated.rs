@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 27] = [
     "info",
     "ls",
     "tree",
@@ -25,6 +25,11 @@ const COMMANDS: [&str; 22] = [
     "du",
     "tune",
     "replay",
+    "mount",
+    "umount",
+    "status",
+    "install-fuse2fs",
+    "install-helpers",
     "lab",
     "completions",
     "man",

@@ -9,6 +9,7 @@ mod damage;
 mod generated;
 mod habits;
 mod interrupted;
+mod mount;
 mod recovered;
 mod shown;
 mod trouble;

@@ -1,7 +1,8 @@
 //! A list as it stands behind `-o`, taken apart and entered.
 
 use super::choices::CHOICES;
-use super::table::{Known, REFUSED, TABLE};
+use super::ignored::REFUSED;
+use super::table::{Known, known};
 use super::{Access, MountOptions, OptionError};
 
 /// How alike a misspelt name and the one that was meant are, at least (Damerau-Levenshtein, normalised: 1 is the same).
@@ -77,7 +78,7 @@ impl MountOptions {
             }
             _ => {}
         }
-        let Some(known) = TABLE.iter().find(|known| known.name == name) else {
+        let Some(known) = known().find(|known| known.name == name) else {
             return Err(OptionError::Unknown {
                 name: name.to_owned(),
                 nearest: nearest(name),
@@ -139,8 +140,8 @@ pub fn escape(value: &str) -> String {
 }
 
 fn nearest(name: &str) -> Option<&'static str> {
-    let known = TABLE.iter().map(|known| known.name);
-    closest(name, known.chain(["with", "without"]))
+    let names = known().map(|known| known.name);
+    closest(name, names.chain(["with", "without"]))
 }
 
 /// The name of a choice that was probably meant.

@@ -1,4 +1,4 @@
-//! The options of a mount: what `-o` says, read by one table ([`TABLE`]) into [`MountOptions`].
+//! The options of a mount: what `-o` says, read by one table ([`known`]) into [`MountOptions`].
 //!
 //! Options come as mount(8), fstab, `fuse2fs` and libfuse know them: a list with commas (`\,` for one inside a value), the later
 //! one counts where two disagree. What is unknown is an error that names it and what was probably meant; what is known and
@@ -7,6 +7,7 @@
 //! Which of the kernel's FUSE features a mount uses has its own names, for `with=` and `without=`: [`Choices`].
 
 mod choices;
+mod ignored;
 mod list;
 mod size;
 mod table;
@@ -14,12 +15,16 @@ mod table;
 mod tests;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use throughline::OnError;
+use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
 pub use list::escape;
 pub use size::{MAX_COMMIT_SECONDS, parse_size};
-pub use table::{Group, Known, TABLE};
+pub use table::{Group, Known, known};
 
 /// How a volume is mounted. As made by [`MountOptions::default`]: read and write, for its owner alone, the kernel checking
 /// permissions, without set-user-ID programs and device files.
@@ -33,7 +38,7 @@ pub struct MountOptions {
     /// The image is shown as it lies, without regard to its journal: for reading only.
     pub no_replay: bool,
     /// What to do where damage is found; `None` leaves it to the superblock.
-    pub errors: Option<ErrorPolicy>,
+    pub errors: Option<OnError>,
     /// Memory for the page cache; `None` for the default.
     pub cache: Option<CacheSize>,
     /// Who may look in.
@@ -82,6 +87,10 @@ pub struct MountOptions {
     pub auto_unmount: bool,
     /// Every request is logged, in the foreground.
     pub debug: bool,
+    /// What the server logs; `None` for the default.
+    pub log: Option<LevelFilter>,
+    /// Where it logs to; `None` for the system's log.
+    pub log_file: Option<PathBuf>,
     /// Which of the kernel's FUSE features are used.
     pub choices: Choices,
 }
@@ -117,6 +126,8 @@ impl Default for MountOptions {
             subtype: None,
             auto_unmount: false,
             debug: false,
+            log: None,
+            log_file: None,
             choices: Choices::default(),
         }
     }
@@ -126,6 +137,12 @@ impl MountOptions {
     /// How the volume is opened for such a mount.
     pub fn volume_options(&self) -> throughline::OpenOptions {
         let mut options = throughline::OpenOptions::new();
+        self.apply(&mut options);
+        options
+    }
+
+    /// The same, with what else is said of how it is opened.
+    pub fn apply(&self, options: &mut throughline::OpenOptions) {
         options
             .read_only(self.read_only)
             .no_replay(self.no_replay)
@@ -135,11 +152,10 @@ impl MountOptions {
             .directory_access_times(self.dir_atime)
             .lazy_times(self.lazytime)
             .synchronous(self.sync)
-            .synchronous_names(self.dirsync);
-        if let Some(commit) = self.commit {
-            options.commit_interval(commit / 2);
-        }
-        options
+            .synchronous_names(self.dirsync)
+            .on_error(self.errors)
+            .discard(self.discard)
+            .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
     }
 
     /// The kernel checks permissions: always, but for a mount whose users are all root to it.
@@ -182,28 +198,6 @@ impl From<Atime> for throughline::AccessTimes {
     }
 }
 
-/// What to do where the volume is found damaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorPolicy {
-    /// Note it, and go on.
-    Continue,
-    /// Take no more changes.
-    ReadOnly,
-    /// End the server.
-    Panic,
-}
-
-impl ErrorPolicy {
-    fn parse(text: &str) -> Result<ErrorPolicy, String> {
-        match text {
-            "continue" => Ok(ErrorPolicy::Continue),
-            "remount-ro" => Ok(ErrorPolicy::ReadOnly),
-            "panic" => Ok(ErrorPolicy::Panic),
-            _ => Err("write continue, remount-ro or panic".into()),
-        }
-    }
-}
-
 /// Memory for the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSize {
@@ -212,6 +206,9 @@ pub enum CacheSize {
     /// So many percent, 1 to 90, of what the process may use.
     Percent(u8),
 }
+
+/// As the kernel's ext4 commits.
+const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
 
 /// No cache is smaller; often a unit was left out.
 const MIN_CACHE_BYTES: u64 = 1 << 20;

@@ -3,8 +3,11 @@
 //! Invariants: a name is in the table once; an option that is accepted and does nothing says so in its help, and none of
 //! them is one whose promise we would break by ignoring it.
 
+use throughline::OnError;
+
+use super::ignored::IGNORED;
 use super::size::{parse_offset, parse_seconds};
-use super::{Access, Atime, CacheSize, ErrorPolicy, MountOptions};
+use super::{Access, Atime, CacheSize, MountOptions};
 
 /// One option.
 pub struct Known {
@@ -67,11 +70,16 @@ impl Group {
     }
 }
 
+/// All options that are taken.
+pub fn known() -> impl Iterator<Item = &'static Known> {
+    TABLE.iter().chain(IGNORED)
+}
+
 const fn flag(name: &'static str, group: Group, help: &'static str, set: Setter) -> Known {
     with_value(name, "", group, help, set)
 }
 
-const fn with_value(
+pub(super) const fn with_value(
     name: &'static str,
     value: &'static str,
     group: Group,
@@ -87,10 +95,6 @@ const fn with_value(
     }
 }
 
-const fn ignored(name: &'static str, value: &'static str) -> Known {
-    with_value(name, value, Group::Ignored, "", |_, _| Ok(()))
-}
-
 macro_rules! sets {
     ($($field:ident).+ = $value:expr) => {
         |options: &mut MountOptions, _: &str| {
@@ -100,8 +104,8 @@ macro_rules! sets {
     };
 }
 
-/// All options but those of [`super::Choices`], which have a list of their own.
-pub static TABLE: &[Known] = &[
+/// The options that do something, but those of [`super::Choices`], which have a list of their own.
+static TABLE: &[Known] = &[
     flag(
         "ro",
         Group::Image,
@@ -144,9 +148,9 @@ pub static TABLE: &[Known] = &[
         "errors",
         "HOW",
         Group::Image,
-        "where damage is found: continue, remount-ro (no more changes) or panic (the server ends); else what the superblock says",
+        "where damage is found: continue, remount-ro (no more changes) or panic (taken for remount-ro); else what the superblock says",
         |options, text| {
-            options.errors = Some(ErrorPolicy::parse(text)?);
+            options.errors = Some(parse_on_error(text)?);
             Ok(())
         },
     ),
@@ -431,6 +435,29 @@ pub static TABLE: &[Known] = &[
         "the mount goes when the server does, however that ends; with allow_other or allow_root",
         sets!(auto_unmount = true),
     ),
+    with_value(
+        "log",
+        "LEVEL",
+        Group::Mount,
+        "what the server logs: off, error, warn (the default), info, debug or trace",
+        |options, text| {
+            options.log = Some(
+                text.parse()
+                    .map_err(|_| "write off, error, warn, info, debug or trace".to_owned())?,
+            );
+            Ok(())
+        },
+    ),
+    with_value(
+        "log_file",
+        "FILE",
+        Group::Mount,
+        "it logs there, instead of to the system's log",
+        |options, text| {
+            options.log_file = Some(named(text)?.into());
+            Ok(())
+        },
+    ),
     flag(
         "debug",
         Group::Mount,
@@ -443,115 +470,16 @@ pub static TABLE: &[Known] = &[
         "the same, as fuse2fs calls it",
         sets!(debug = true),
     ),
-    // What mount(8), fstab and systemd write for themselves.
-    ignored("defaults", ""),
-    ignored("auto", ""),
-    ignored("noauto", ""),
-    ignored("nofail", ""),
-    ignored("_netdev", ""),
-    ignored("user", "[=NAME]"),
-    ignored("nouser", ""),
-    ignored("users", ""),
-    ignored("nousers", ""),
-    ignored("owner", ""),
-    ignored("noowner", ""),
-    ignored("group", ""),
-    ignored("nogroup", ""),
-    ignored("loop", ""),
-    ignored("silent", ""),
-    ignored("loud", ""),
-    ignored("iversion", ""),
-    ignored("noiversion", ""),
-    ignored("nomand", ""),
-    ignored("comment", "TEXT"),
-    ignored("uhelper", "NAME"),
-    ignored("helper", "NAME"),
-    // libfuse's, which say what is so anyway, or tune a path that is another here.
-    ignored("nonempty", ""),
-    ignored("use_ino", ""),
-    ignored("readdir_ino", ""),
-    ignored("hard_remove", ""),
-    ignored("kernel_cache", ""),
-    ignored("auto_cache", ""),
-    ignored("noauto_cache", ""),
-    ignored("big_writes", ""),
-    ignored("large_read", ""),
-    ignored("atomic_o_trunc", ""),
-    ignored("async_read", ""),
-    ignored("intr", ""),
-    ignored("noforget", ""),
-    ignored("nopath", ""),
-    ignored("clone_fd", ""),
-    ignored("remember", "SECONDS"),
-    ignored("entry_timeout", "SECONDS"),
-    ignored("negative_timeout", "SECONDS"),
-    ignored("attr_timeout", "SECONDS"),
-    ignored("ac_attr_timeout", "SECONDS"),
-    ignored("intr_signal", "NUMBER"),
-    ignored("max_read", "BYTES"),
-    ignored("max_write", "BYTES"),
-    ignored("max_readahead", "BYTES"),
-    ignored("max_background", "NUMBER"),
-    ignored("max_threads", "NUMBER"),
-    ignored("max_idle_threads", "NUMBER"),
-    ignored("congestion_threshold", "NUMBER"),
-    // fuse2fs's and the kernel's ext4's, of the same kind.
-    ignored("no_default_opts", ""),
-    ignored("directio", ""),
-    ignored("lockfile", "FILE"),
-    ignored("oom_score_adj", "NUMBER"),
-    ignored("delalloc", ""),
-    ignored("block_validity", ""),
-    ignored("noblock_validity", ""),
-    ignored("auto_da_alloc", ""),
-    ignored("barrier", "[=1]"),
-    ignored("journal_checksum", ""),
-    ignored("nojournal_checksum", ""),
-    ignored("init_itable", "[=N]"),
-    ignored("noinit_itable", ""),
-    ignored("dioread_nolock", ""),
-    ignored("dioread_lock", ""),
-    ignored("stripe", "BLOCKS"),
-    ignored("inode_readahead_blks", "BLOCKS"),
-    ignored("max_batch_time", "MICROSECONDS"),
-    ignored("min_batch_time", "MICROSECONDS"),
-    ignored("nombcache", ""),
-    ignored("no_mbcache", ""),
-    with_value("data", "ordered", Group::Ignored, "", |_, text| {
-        match text {
-        // What writeback allows is less than ordered, which is what there is.
-        "ordered" | "writeback" => Ok(()),
-        _ => Err("data is written before the metadata that speaks of it, data=ordered: there is no other way".into()),
-    }
-    }),
 ];
 
-/// Options that are known, and refused: name, and why.
-pub(super) static REFUSED: &[(&str, &str)] = &[
-    (
-        "remount",
-        "a mount cannot be changed: unmount it, and mount anew",
-    ),
-    ("bind", "that is for 'mount --bind'"),
-    (
-        "nobarrier",
-        "flushes are what makes fsync a promise: they stay",
-    ),
-    ("modules", "there are no modules of libfuse here"),
-    (
-        "direct_io",
-        "which cache a file goes through is chosen per open: use O_DIRECT, or without= and with=",
-    ),
-    (
-        "umask",
-        "permissions are the image's own; uid= and gid= change how owners look",
-    ),
-    ("dax", "an image is not memory"),
-    ("usrquota", "quotas are not kept"),
-    ("grpquota", "quotas are not kept"),
-    ("prjquota", "quotas are not kept"),
-    ("sb", "another superblock is for 'e2fsck -b' to read"),
-];
+fn parse_on_error(text: &str) -> Result<OnError, String> {
+    match text {
+        "continue" => Ok(OnError::Continue),
+        "remount-ro" => Ok(OnError::RemountRo),
+        "panic" => Ok(OnError::Panic),
+        _ => Err("write continue, remount-ro or panic".into()),
+    }
+}
 
 fn parse_id(text: &str) -> Result<u32, String> {
     match text.parse() {

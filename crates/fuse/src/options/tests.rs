@@ -23,7 +23,7 @@ fn refused(list: &str, text: &str) {
 #[test]
 fn each_name_is_in_the_table_once_and_explained() {
     let mut names = HashSet::new();
-    for known in TABLE {
+    for known in known() {
         assert!(names.insert(known.name), "{}", known.name);
         assert!(
             known.group == Group::Ignored || !known.help.is_empty(),
@@ -31,7 +31,7 @@ fn each_name_is_in_the_table_once_and_explained() {
             known.name
         );
     }
-    for (refused, _) in table::REFUSED {
+    for (refused, _) in ignored::REFUSED {
         assert!(names.insert(refused), "{refused}");
     }
 }
@@ -64,7 +64,7 @@ fn options_mean_what_they_say() {
     assert_eq!(options.access, Access::All);
     assert_eq!((options.uid, options.gid), (Some(1000), Some(100)));
     assert_eq!(options.offset_bytes, 1 << 20);
-    assert_eq!(options.errors, Some(ErrorPolicy::Continue));
+    assert_eq!(options.errors, Some(throughline::OnError::Continue));
     assert_eq!(options.cache, Some(CacheSize::Bytes(64 << 20)));
     assert_eq!(options.commit, Some(Duration::from_secs(30)));
     assert_eq!(options.atime, Atime::Never);
@@ -152,6 +152,7 @@ fn what_cannot_be_is_explained() {
         ("barrier=0", "flushes"),
         ("data=journal", "data=ordered"),
         ("fsname=", "write a name"),
+        ("log=loud", "write off"),
         ("noload", "add 'ro'"),
         ("auto_unmount", "allow_other"),
     ] {

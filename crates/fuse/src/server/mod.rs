@@ -9,9 +9,11 @@ mod directories;
 mod ioctls;
 mod names;
 mod space;
+mod status;
 mod xattrs;
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -24,7 +26,10 @@ use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::{Access, Choices, MountOptions};
-use crate::wire::{BatchForgetIn, ForgetIn, ForgetOne, InHeader, Opcode};
+use crate::wire::{BatchForgetIn, ForgetIn, ForgetOne, InHeader, Opcode, WRITE_DATA_AT};
+
+pub use status::STATUS_ATTRIBUTE;
+use status::{Served, Status};
 
 /// How long the kernel may keep what it was told: for good, as nobody else changes the image.
 const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
@@ -36,6 +41,11 @@ pub(crate) struct Server {
     files: Files,
     choices: Choices,
     identity: Identity,
+    /// New files take the group of their directory.
+    group_of_directory: bool,
+    status: Status,
+    /// All blocks, where `df` is to count the volume's own as space.
+    minix_blocks: Option<u64>,
     acl: bool,
 }
 
@@ -115,14 +125,35 @@ impl<'a> Request<'a> {
     }
 }
 
+/// For `minixdf`.
+fn minix_blocks(volume: &Volume, options: &MountOptions) -> Option<u64> {
+    if !options.minix_df {
+        return None;
+    }
+    Some(volume.info().ok()?.blocks)
+}
+
+/// How a request counts.
+fn served(header: &InHeader, answered: &Answered) -> Served {
+    match answered {
+        Ok(Answer::Data(len)) => Served::Bytes(*len),
+        // Of a write: what is behind its headers.
+        Ok(_) => Served::Bytes((header.len as usize).saturating_sub(WRITE_DATA_AT)),
+        Err(_) => Served::Refused,
+    }
+}
+
 impl Server {
-    pub(crate) fn new(volume: Volume, options: &MountOptions) -> Server {
+    pub(crate) fn new(volume: Volume, source: &Path, options: &MountOptions) -> Server {
         let me = rustix::process::getuid().as_raw();
         Server {
             nodes: Nodes::new(volume.clone()),
             files: Files::new(),
+            minix_blocks: minix_blocks(&volume, options),
             volume,
             choices: options.choices,
+            group_of_directory: options.group_of_directory,
+            status: Status::new(source.to_owned(), options),
             identity: Identity {
                 uid: options.uid,
                 gid: options.gid,
@@ -151,10 +182,13 @@ impl Server {
         let Some(header) = scratch.header() else {
             return Err(io::Error::other("the kernel sent no request"));
         };
-        let answered = match Opcode::of(header.opcode) {
+        let opcode = Opcode::of(header.opcode);
+        self.status.begin();
+        let answered = match opcode {
             Some(opcode) => self.answer(opcode, header, scratch),
             None => Err(Errno::NOSYS.into()),
         };
+        self.status.end(opcode, served(&header, &answered));
         match answered {
             Ok(Answer::Bytes(bytes)) => channel.reply(header.unique, &[&bytes]),
             Ok(Answer::Data(len)) => channel.reply(header.unique, &[&scratch.reply_data()[..len]]),

@@ -37,7 +37,18 @@ impl Server {
             .mode(mode & 0o7777)
             .umask(umask)
             .uid(header.uid)
-            .gid(header.gid)
+            .gid(self.new_group(header))
+    }
+
+    /// The group of a new inode, before its directory's setgid bit is looked at.
+    fn new_group(&self, header: &InHeader) -> u32 {
+        if !self.group_of_directory {
+            return header.gid;
+        }
+        let dir = self.nodes.get(header.nodeid);
+        // Where there is none, making it fails next.
+        dir.and_then(|dir| dir.metadata())
+            .map_or(header.gid, |meta| meta.gid())
     }
 
     fn make(

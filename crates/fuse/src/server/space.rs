@@ -7,7 +7,7 @@ impl Server {
     pub(super) fn statfs(&self) -> Answered {
         let stat = self.volume.stat_fs()?;
         Answer::of(&StatfsOut {
-            blocks: stat.blocks,
+            blocks: self.minix_blocks.unwrap_or(stat.blocks),
             bfree: stat.free_blocks,
             bavail: stat.available_blocks,
             files: stat.inodes.into(),

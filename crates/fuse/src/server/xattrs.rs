@@ -9,7 +9,10 @@ impl Server {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    pub(super) fn getxattr(&self, _request: &Request<'_>) -> Answered {
+    pub(super) fn getxattr(&self, request: &Request<'_>) -> Answered {
+        if let Some(answered) = self.status_attribute(request) {
+            return answered;
+        }
         Err(Errno::OPNOTSUPP.into())
     }
 

@@ -31,6 +31,7 @@ replies! {
     StatxOut { attr_valid: u64, attr_valid_ns: u32, flags: u32, spare: [u64; 2], stat: Statx }
     OpenOut { fh: u64, open_flags: u32, backing_id: i32 }
     WriteOut { size: u32, padding: u32 }
+    GetxattrOut { size: u32, padding: u32 }
     StatfsOut {
         blocks: u64, bfree: u64, bavail: u64, files: u64, ffree: u64, bsize: u32, namelen: u32, frsize: u32, padding: u32,
         spare: [u32; 6],

@@ -1,0 +1,130 @@
+//! `install-fuse2fs` and `install-helpers`: links by whose names other programs find this one.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::context::Context;
+use crate::mount::{HELPER_NAME, fuse2fs};
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+
+/// Arguments of `install-fuse2fs`.
+#[derive(Args, Debug)]
+pub(crate) struct Fuse2fsArgs {
+    /// The directory; one that is before others in PATH, ~/.local/bin for example
+    dir: PathBuf,
+    /// Take the link away
+    #[arg(long)]
+    remove: bool,
+}
+
+/// Arguments of `install-helpers`.
+#[derive(Args, Debug)]
+pub(crate) struct HelpersArgs {
+    /// The directory where mount(8) looks
+    #[arg(long, value_name = "DIR", default_value = "/sbin")]
+    sbin: PathBuf,
+    /// Take the link away
+    #[arg(long)]
+    remove: bool,
+}
+
+/// Makes `fuse2fs` in a directory.
+pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), Failure> {
+    let link = args.dir.join(fuse2fs::NAME);
+    change(&link, args.remove)?;
+    if args.remove || context.globals.quiet {
+        return Ok(());
+    }
+    context
+        .out
+        .line(format!("{} runs throughline", link.display()))?;
+    if let Some(first) = first_in_path(fuse2fs::NAME)
+        && !same(&first, &link)
+    {
+        context.out.line(format!(
+            "note: {} comes first in PATH; programs that look there run that one",
+            first.display()
+        ))?;
+    }
+    Ok(())
+}
+
+/// Makes what mount(8) and fstab need.
+pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), Failure> {
+    let link = args.sbin.join(HELPER_NAME);
+    change(&link, args.remove)?;
+    if args.remove || context.globals.quiet {
+        return Ok(());
+    }
+    context.out.line(format!(
+        "{} runs throughline. Now these work:\n\
+         \x20 mount -t fuse.throughline IMAGE DIR -o OPTIONS\n\
+         and in /etc/fstab (0 0: fsck does not know the type; the journal is replayed by the mount):\n\
+         \x20 IMAGE  DIR  fuse.throughline  defaults,nofail  0 0\n\
+         umount(8) unmounts it.",
+        link.display()
+    ))
+}
+
+fn change(link: &Path, remove: bool) -> Result<(), Failure> {
+    let this = std::env::current_exe().doing(|| "cannot find this program")?;
+    if remove {
+        let cannot = || format!("cannot remove {}", quote(link));
+        return match std::fs::read_link(link) {
+            Ok(_) if same(link, &this) || std::fs::metadata(link).is_err() => {
+                std::fs::remove_file(link).doing(cannot)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            _ => Err(Problem::new("it is not a link to this program").met(cannot())),
+        };
+    }
+    let cannot = || format!("cannot make {}", quote(link));
+    match symlink(&this, link) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if same(link, &this) {
+                return Ok(());
+            }
+            // Another's program stays; a link that leads nowhere, or to another one of us, is replaced.
+            if !is_replaceable(link) {
+                return Err(Problem::from(error)
+                    .with_next("take another directory, or move it away")
+                    .met(cannot()));
+            }
+            std::fs::remove_file(link).doing(cannot)?;
+            symlink(&this, link).doing(cannot)
+        }
+        Err(error) => {
+            let denied = error.kind() == io::ErrorKind::PermissionDenied;
+            let problem = Problem::from(error);
+            Err(if denied {
+                problem.with_next("as root, or in a directory of your own")
+            } else {
+                problem
+            }
+            .met(cannot()))
+        }
+    }
+}
+
+fn is_replaceable(link: &Path) -> bool {
+    std::fs::read_link(link).is_ok_and(|target| {
+        target.file_name().is_some_and(|name| name == "throughline")
+            || std::fs::metadata(link).is_err()
+    })
+}
+
+fn first_in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|program| program.exists())
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}

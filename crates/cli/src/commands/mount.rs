@@ -1,0 +1,103 @@
+//! `mount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use throughline_fuse::options::{CacheSize, MountOptions};
+
+use crate::context::{Access, Context};
+use crate::mount::{self, Plan, Stay, Trouble};
+use crate::problem::Failure;
+
+/// Arguments of `mount`.
+#[derive(Args, Debug)]
+#[command(after_long_help = mount::help::options())]
+pub(crate) struct MountArgs {
+    /// The image: a file, a block device, or /dev/fd/N
+    image: PathBuf,
+    /// The directory to mount it at
+    dir: PathBuf,
+    /// Options, with commas between them; --help lists them
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground until it is unmounted
+    #[arg(short, long)]
+    foreground: bool,
+    /// Read only, as -o ro
+    #[arg(short, long)]
+    read_only: bool,
+    /// Say what was mounted
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Mounts an image.
+pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure> {
+    let plan = plan(args, context).inspect_err(|_| context.exit_bits = mount::EXIT_USAGE)?;
+    match mount::run(&plan) {
+        Ok(()) => {
+            if args.verbose && mount::is_start() {
+                let (image, dir) = (args.image.display(), args.dir.display());
+                context.out.line(format!("{image} mounted on {dir}"))?;
+            }
+            Ok(())
+        }
+        Err(Trouble::Said(code)) => {
+            context.exit_bits = code;
+            Err(Failure::Said)
+        }
+        Err(Trouble::Failed(code, failure)) => {
+            context.exit_bits = code;
+            Err(failure)
+        }
+    }
+}
+
+fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {
+    let mut options = MountOptions::default();
+    // The options for all commands first: what -o says is said of this mount.
+    let globals = &context.globals;
+    options.offset_bytes = globals.offset;
+    options.no_replay = globals.no_replay;
+    options.cache = globals.cache.map(CacheSize::Bytes);
+    options.commit = globals
+        .commit
+        .map(|seconds| std::time::Duration::from_secs(seconds.into()));
+    let lists = args.options.iter().map(String::as_str);
+    for list in lists.chain(args.read_only.then_some("ro")) {
+        options.add(list).map_err(usage)?;
+    }
+    options.check().map_err(usage)?;
+    let access = if options.read_only {
+        Access::Read
+    } else {
+        Access::Write
+    };
+    options.log = globals.log.or(options.log);
+    if globals.log_file.is_some() {
+        options.log_file.clone_from(&globals.log_file);
+    }
+    mount::start_log(&options)?;
+    // An exit code of its own, so no `Failure::Usage`.
+    let mut open = globals
+        .open_options(access)
+        .map_err(|failure| Failure::plain(failure.to_string()))?;
+    options.apply(&mut open);
+    let stay = if args.foreground || options.debug {
+        Stay::Foreground
+    } else {
+        Stay::Background
+    };
+    Ok(Plan {
+        image: args.image.clone(),
+        dir: args.dir.clone(),
+        options,
+        open,
+        stay,
+        quiet: globals.quiet,
+    })
+}
+
+fn usage(error: throughline_fuse::options::OptionError) -> Failure {
+    Failure::plain(error.to_string())
+}

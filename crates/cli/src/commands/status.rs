@@ -1,0 +1,348 @@
+//! `status`.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::io::Errno;
+use serde_json::Value;
+use throughline_fuse::STATUS_ATTRIBUTE;
+use throughline_fuse::mounts::{self, Mount};
+
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::{human, quote};
+
+/// Arguments of `status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// A directory where an image is mounted
+    dir: PathBuf,
+    /// Look again and again, with a line for what was done in between, until it is unmounted
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// The longest that a mount says of itself; more is none of ours.
+const MAX_STATUS_BYTES: usize = 1 << 20;
+
+/// Shows what a mount does.
+pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
+    let cannot = || format!("cannot ask {}", quote(&args.dir));
+    let place = mounts::resolve(&args.dir).doing(cannot)?;
+    let mount = mounts::at(&place)
+        .doing(|| "cannot read the list of mounts")?
+        .ok_or_else(|| {
+            Problem::new("nothing is mounted there")
+                .with_next("name the directory that it is mounted at; findmnt lists them")
+                .met(cannot())
+        })?;
+    let mut before = ask(&place, &mount).map_err(|errno| refused(errno).met(cannot()))?;
+    show(&before, args, context)?;
+    let Some(seconds) = args.watch else {
+        return Ok(());
+    };
+    let mut seen = Instant::now();
+    let mut lines = 0u64;
+    loop {
+        context.out.flush()?;
+        std::thread::sleep(Duration::from_secs(seconds));
+        // Another mount at the same place is not the one that was asked for.
+        let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
+        if there.is_none_or(|there| there.id != mount.id) {
+            return Ok(());
+        }
+        let now = ask(&place, &mount).map_err(|errno| refused(errno).met(cannot()))?;
+        if context.json {
+            context.out.json(&now)?;
+        } else {
+            if lines.is_multiple_of(20) {
+                context.out.line(HEAD)?;
+            }
+            lines += 1;
+            context
+                .out
+                .line(change(&before, &now, seen.elapsed().as_secs_f64()))?;
+        }
+        seen = Instant::now();
+        before = now;
+    }
+}
+
+fn show(state: &Value, args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
+    if context.json {
+        return context.out.json(state);
+    }
+    for (title, text) in lines(&args.dir, state) {
+        context
+            .out
+            .line(format!("{:<14} {text}", format!("{title}:")))?;
+    }
+    Ok(())
+}
+
+/// What a mount says of itself. Root, who may not look into another user's mount, asks as that user.
+pub(crate) fn ask(place: &Path, mount: &Mount) -> Result<Value, Errno> {
+    let mut bytes = Vec::with_capacity(8 << 10);
+    loop {
+        let buffer = rustix::buffer::spare_capacity(&mut bytes);
+        match rustix::fs::getxattr(place, STATUS_ATTRIBUTE, buffer) {
+            Ok(_) => break,
+            Err(Errno::RANGE) if bytes.capacity() < MAX_STATUS_BYTES => {
+                bytes.reserve(bytes.capacity() * 2);
+            }
+            Err(Errno::ACCESS) if rustix::process::geteuid().is_root() => {
+                bytes = as_user(place, mount).ok_or(Errno::ACCESS)?;
+                break;
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    serde_json::from_slice(&bytes).map_err(|_| Errno::NODATA)
+}
+
+fn as_user(place: &Path, mount: &Mount) -> Option<Vec<u8>> {
+    let (user, group) = (mount.user()?, mount.group()?);
+    // Root that is let look no further than this is refused again, and does not ask itself for ever.
+    if user == 0 {
+        return None;
+    }
+    let output = Command::new(std::env::current_exe().ok()?)
+        .args(["status", "--json"])
+        .arg(place)
+        .gid(group)
+        .uid(user)
+        .output()
+        .ok()?;
+    output.status.success().then_some(output.stdout)
+}
+
+fn refused(errno: Errno) -> Problem {
+    match errno {
+        Errno::NODATA | Errno::OPNOTSUPP => Problem::new("it is no mount of throughline"),
+        Errno::NOTCONN | Errno::CONNABORTED => Problem::new("its server has ended")
+            .with_next("clean up: throughline umount DIR; the next mount replays the journal"),
+        Errno::ACCESS => Problem::from(errno).with_next("ask as the user who mounted it"),
+        other => other.into(),
+    }
+}
+
+/// `12.3M` of something in bytes, from the JSON.
+fn size(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "?".to_owned(), human)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
+    let (requests, device) = (&state["requests"], &state["device"]);
+    let (cache, journal) = (&state["cache"], &state["journal"]);
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let ms = |value: &Value| format!("{:.1} ms", value.as_f64().unwrap_or_default());
+    let mut lines = vec![
+        (
+            "Mount",
+            format!(
+                "{} at {}, {}, for {}",
+                text(&state["image"]).escape_debug(),
+                dir.display(),
+                if state["read_only"] == true {
+                    "read only"
+                } else {
+                    "read and write"
+                },
+                duration(state["mounted_s"].as_f64().unwrap_or_default())
+            ),
+        ),
+        (
+            "Server",
+            format!(
+                "process {}, version {}",
+                state["pid"],
+                text(&state["version"])
+            ),
+        ),
+    ];
+    if let Some(why) = state["stopped"].as_str() {
+        lines.push(("Stopped", format!("takes no more changes: {why}")));
+    }
+    lines.extend([
+        (
+            "Requests",
+            format!(
+                "{} served, {} of them refused; {} at work",
+                requests["served"], requests["refused"], requests["now"]
+            ),
+        ),
+        (
+            "Read",
+            format!(
+                "{} by programs, {} of it from the device; {}",
+                size(&requests["read_bytes"]),
+                size(&device["read_bytes"]),
+                hits(&Value::Null, state)
+            ),
+        ),
+        (
+            "Written",
+            format!(
+                "{} by programs; {} to the device, {} flushes of it",
+                size(&requests["written_bytes"]),
+                size(&device["written_bytes"]),
+                device["flushes"]
+            ),
+        ),
+        (
+            "Device",
+            format!(
+                "engine {}, queue of {}, takes {}",
+                text(&device["engine"]),
+                device["queue_depth"],
+                cache["bandwidth_bytes_per_s"].as_u64().map_or_else(
+                    || "what was not measured yet".to_owned(),
+                    |bytes| format!("{}/s", human(bytes))
+                )
+            ),
+        ),
+        (
+            "Cache",
+            format!(
+                "{} of {}",
+                size(&cache["cached_bytes"]),
+                size(&cache["budget_bytes"])
+            ),
+        ),
+        (
+            "Dirty memory",
+            format!(
+                "{}; written back from {} on, {} at the most; {} written back, {} errors",
+                size(&cache["dirty_bytes"]),
+                size(&cache["dirty_background_bytes"]),
+                size(&cache["dirty_limit_bytes"]),
+                size(&cache["written_back_bytes"]),
+                cache["write_back_errors"]
+            ),
+        ),
+        (
+            "Pauses",
+            format!(
+                "{} of writers, {} together, {} the longest; {} waited for room, {} do now",
+                cache["pauses"],
+                ms(&cache["paused_ms"]),
+                ms(&cache["longest_pause_ms"]),
+                cache["waits"],
+                cache["writers_waiting"]
+            ),
+        ),
+    ]);
+    let mut log = text(&journal["state"]);
+    if !journal["bytes"].is_null() {
+        log = format!(
+            "{log}, {} of {} used, transaction {}",
+            size(&journal["used_bytes"]),
+            size(&journal["bytes"]),
+            journal["transaction"]
+        );
+    }
+    lines.push((
+        "Journal",
+        format!(
+            "{log}; {} commits for {} waits, {} checkpoints",
+            journal["commits"], journal["waits"], journal["checkpoints"]
+        ),
+    ));
+    lines
+}
+
+/// How much of what was read between two looks was in the cache.
+fn hits(before: &Value, now: &Value) -> String {
+    let since = |part: &str| {
+        number(&now[part]["read_bytes"]).saturating_sub(number(&before[part]["read_bytes"]))
+    };
+    let (asked, fetched) = (since("requests"), since("device"));
+    if asked == 0 {
+        return "no hits".to_owned();
+    }
+    // What was read ahead, or for directories, can be more than was asked for.
+    let hits = asked.saturating_sub(fetched) as f64 / asked as f64;
+    format!("hits {:.0} %", hits * 100.0)
+}
+
+const HEAD: &str = "  requests/s  now     read/s  written/s   from dev     to dev      dirty  pauses  commits       hits";
+
+/// One line of what was done in so many seconds.
+fn change(before: &Value, now: &Value, seconds: f64) -> String {
+    let since = |part: &str, name: &str| {
+        let more = number(&now[part][name]).saturating_sub(number(&before[part][name]));
+        more as f64 / seconds
+    };
+    let rate = |part: &str, name: &str| human(since(part, name) as u64);
+    let count = |part: &str, name: &str| {
+        number(&now[part][name]).saturating_sub(number(&before[part][name]))
+    };
+    format!(
+        "{:>12.0} {:>4} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7} {:>8} {:>10}",
+        since("requests", "served"),
+        now["requests"]["now"].as_u64().unwrap_or_default(),
+        rate("requests", "read_bytes"),
+        rate("requests", "written_bytes"),
+        rate("device", "read_bytes"),
+        rate("device", "written_bytes"),
+        size(&now["cache"]["dirty_bytes"]),
+        count("cache", "pauses"),
+        count("journal", "commits"),
+        hits(before, now),
+    )
+}
+
+/// `3 h 5 min`.
+fn duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_change_is_per_second() {
+        let before =
+            json!({"requests": {"served": 10, "read_bytes": 0}, "device": {"read_bytes": 0}});
+        let now = json!({
+            "requests": {"served": 30, "read_bytes": 4096, "now": 2},
+            "device": {"read_bytes": 1024},
+        });
+        let line = change(&before, &now, 2.0);
+        assert!(line.starts_with("          10    2       2.0K"), "{line}");
+        assert!(line.ends_with("hits 75 %"), "{line}");
+        assert_eq!(hits(&now, &now), "no hits");
+    }
+
+    #[test]
+    fn durations_are_short() {
+        assert_eq!(duration(59.9), "59 s");
+        assert_eq!(duration(60.0), "1 min");
+        assert_eq!(duration(3.0 * 3600.0 + 300.0), "3 h 5 min");
+        assert_eq!(duration(86_400.0 * 2.0), "2 d 0 h");
+    }
+
+    /// Whatever a server says, or does not, nothing panics.
+    #[test]
+    fn an_empty_state_is_shown() {
+        assert!(!lines(Path::new("/x"), &Value::Null).is_empty());
+    }
+}

@@ -1,0 +1,184 @@
+//! `umount`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use throughline::{JournalState, OpenOptions};
+use throughline_fuse::mounts::{self, Mount};
+use throughline_fuse::{Unmount, UnmountError, unmount};
+
+use super::status;
+use crate::context::Context;
+use crate::mount::{EXIT_FAILED, point};
+use crate::output::note;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+
+/// Arguments of `umount`.
+#[derive(Args, Debug)]
+pub(crate) struct UmountArgs {
+    /// Directories where images are mounted
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Take it from its place at once, even where it is in use; it ends when its last user does
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+/// Unmounts each, and waits until its image is closed.
+pub(crate) fn run(args: &UmountArgs, context: &mut Context) -> Result<(), Failure> {
+    context.each(&args.dirs, |context, dir| {
+        one(dir, args.lazy, context.globals.quiet).inspect_err(|_| context.exit_bits = EXIT_FAILED)
+    })
+}
+
+fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
+    let cannot = || format!("cannot unmount {}", quote(dir));
+    let place = mounts::resolve(dir).doing(cannot)?;
+    let mount = mounts::at(&place)
+        .doing(|| "cannot read the list of mounts")?
+        .ok_or_else(|| Problem::new("not mounted").met(cannot()))?;
+    if !mount.is_fuse() {
+        return Err(
+            Problem::new(format!("{} is there, which is none of ours", mount.fs_type))
+                .with_next("umount(8) unmounts it")
+                .met(cannot()),
+        );
+    }
+    if point::is_dead(&place) {
+        unmounted(dir, unmount(&place, Unmount::Lazy))?;
+        if !quiet {
+            note(&format!(
+                "the server of {} had ended before; what was committed is in {}, and its journal is replayed by the next mount",
+                quote(dir),
+                quote(&mount.source)
+            ));
+        }
+        return Ok(());
+    }
+    let server = Server::of(&place, &mount).map_err(|problem| problem.met(cannot()))?;
+    let how = if lazy { Unmount::Lazy } else { Unmount::Plain };
+    unmounted(dir, unmount(&place, how))?;
+    match server {
+        // Its last user ends it, whenever that is.
+        Some(_) if lazy => Ok(()),
+        Some(server) => server.wait_closed(dir),
+        None => Ok(()),
+    }
+}
+
+fn unmounted(dir: &Path, result: Result<(), UnmountError>) -> Result<(), Failure> {
+    let Err(error) = result else {
+        return Ok(());
+    };
+    let problem = Problem::new(error.to_string());
+    let problem = match error {
+        UnmountError::Busy => problem.with_next(format!(
+            "end what uses it ('fuser -vm {0}' shows that), or: throughline umount -l {0}",
+            quote(dir)
+        )),
+        UnmountError::NoHelper(_) => {
+            problem.with_next("install it (Debian package fuse3), or unmount as root")
+        }
+        _ => problem,
+    };
+    Err(problem.met(format!("cannot unmount {}", quote(dir))))
+}
+
+/// The process that serves a mount, and what it has open.
+struct Server {
+    process: OwnedFd,
+    pid: i32,
+    image: PathBuf,
+    offset_bytes: u64,
+    read_only: bool,
+    log: String,
+}
+
+impl Server {
+    /// What the mount says of its server; none where it does not let us ask, or the server is not to be seen from here.
+    fn of(place: &Path, mount: &Mount) -> Result<Option<Server>, Problem> {
+        let state = match status::ask(place, mount) {
+            Ok(state) => state,
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {
+                return Err(Problem::new(format!(
+                    "{} is there, which is none of ours",
+                    mount.fs_type
+                ))
+                .with_next("'fusermount3 -u' or umount(8) unmount it"));
+            }
+            Err(_) => return Ok(None),
+        };
+        let text = |name: &str| state[name].as_str().unwrap_or_default().to_owned();
+        let pid = state["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok());
+        let Some(raw) = pid.and_then(Pid::from_raw) else {
+            return Ok(None);
+        };
+        // In another namespace of processes the number is another's.
+        let here = std::fs::read_link("/proc/self/ns/pid");
+        if !here.is_ok_and(|here| here.to_string_lossy() == text("pid_namespace")) {
+            return Ok(None);
+        }
+        Ok(pidfd_open(raw, PidfdFlags::empty())
+            .ok()
+            .map(|process| Server {
+                process,
+                pid: raw.as_raw_pid(),
+                image: text("image").into(),
+                offset_bytes: state["offset_bytes"].as_u64().unwrap_or_default(),
+                read_only: state["read_only"].as_bool().unwrap_or(true),
+                log: text("log"),
+            }))
+    }
+
+    /// Waits until it has ended, and looks at what it has left.
+    fn wait_closed(&self, dir: &Path) -> Result<(), Failure> {
+        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        loop {
+            match poll(&mut ended, None) {
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    return Err(error).doing(|| format!("cannot wait for process {}", self.pid));
+                }
+                Ok(_) => break,
+            }
+        }
+        if self.read_only || self.is_closed() {
+            return Ok(());
+        }
+        let log = match self.log.as_str() {
+            "" => "the system's log",
+            log => log,
+        };
+        Err(Problem::new(format!(
+            "the image {} was not closed well",
+            quote(&self.image)
+        ))
+        .with_next(format!(
+            "{log} says why; the next mount replays its journal, and 'e2fsck -fn' checks it"
+        ))
+        .met(format!("{} is unmounted, but", quote(dir))))
+    }
+
+    /// The image says that it was closed. Where it cannot be asked (another uses it already, or it is not ours to read), all
+    /// is taken to be well.
+    fn is_closed(&self) -> bool {
+        let volume = OpenOptions::new()
+            .read_only(true)
+            .no_replay(true)
+            .offset(self.offset_bytes)
+            .open(&self.image);
+        let Ok(volume) = volume else {
+            return true;
+        };
+        volume
+            .info()
+            .is_ok_and(|info| info.clean && info.journal != JournalState::NeedsRecovery)
+    }
+}

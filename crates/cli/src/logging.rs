@@ -1,0 +1,75 @@
+//! What the crates below say by `tracing`: to the terminal, to a file, or to the system's log.
+//!
+//! A command says nothing unless `--log` asks for it: what fails is told anyway. The server of a mount logs warnings: on standard
+//! error while a terminal waits for it, to syslog(3) from then on; with `--log-file`, all of it to that file.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use syslog_tracing::{Facility, Options, Syslog};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::writer::MakeWriterExt;
+
+use crate::problem::{Doing, Failure};
+use crate::text::quote;
+
+/// What a server logs where nothing else is asked for.
+pub(crate) const SERVER_LEVEL: LevelFilter = LevelFilter::WARN;
+
+/// Nobody looks at our standard error any more.
+static LEFT_TERMINAL: AtomicBool = AtomicBool::new(false);
+
+/// For clap: a level by its name.
+pub(crate) fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
+    let names = ["off", "error", "warn", "info", "debug", "trace"];
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<LevelFilter>())
+}
+
+/// Begins to log. To be called once.
+pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failure> {
+    if level == LevelFilter::OFF {
+        return Ok(());
+    }
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_target(false);
+    let started = match file {
+        Some(path) => {
+            let file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .doing(|| format!("cannot open the log {}", quote(path)))?;
+            log.with_writer(file).try_init()
+        }
+        None => {
+            // It connects with the first message. There is one of it in a process, and it is made once.
+            let system = Syslog::new(c"throughline", Options::LOG_PID, Facility::Daemon);
+            let terminal = io::stderr.with_filter(|_| !LEFT_TERMINAL.load(Ordering::Relaxed));
+            match system {
+                Some(system) => log
+                    .without_time()
+                    .with_writer(terminal.or_else(system))
+                    .try_init(),
+                None => log.without_time().with_writer(terminal).try_init(),
+            }
+        }
+    };
+    started.map_err(|error| Failure::plain(format!("cannot begin to log: {error}")))?;
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tracing::error!(%panic, "a bug of this program");
+        if !LEFT_TERMINAL.load(Ordering::Relaxed) {
+            usual(panic);
+        }
+    }));
+    Ok(())
+}
+
+/// From now on what would go to standard error goes to the system's log.
+pub(crate) fn leave_terminal() {
+    LEFT_TERMINAL.store(true, Ordering::Relaxed);
+}

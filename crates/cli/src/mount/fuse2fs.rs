@@ -1,0 +1,294 @@
+//! Called by the name `fuse2fs`: its arguments, its messages' form, its exit codes, so that programs that run it run us.
+//!
+//! What differs from fuse2fs 1.47.0, on purpose: it ends with 0 where libfuse could not mount; we end with 1 for wrong arguments
+//! and a missing or bad mount point (as later versions of it do). In the foreground (`-f`) the server is a process of its own,
+//! so that it closes the image in peace where the caller kills us once the mount has gone.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use throughline::OpenOptions;
+use throughline_fuse::options::{MountOptions, OptionError, escape};
+
+use super::trouble::{EXIT_SYSTEM, EXIT_USAGE};
+use super::{EXIT_FAILED, Plan, Stay, Trouble};
+use crate::output::say;
+use crate::problem::Failure;
+
+/// The name.
+pub(crate) const NAME: &str = "fuse2fs";
+
+/// What it is taken for.
+const VERSION: &str = concat!(
+    "fuse2fs 1.47.0 (throughline ",
+    env!("CARGO_PKG_VERSION"),
+    ")"
+);
+
+/// Behind the name.
+const USAGE: &str = "device/image mountpoint [options]
+
+general options:
+    -o opt,[opt...]  mount options
+    -h   --help      print help
+    -V   --version   print version
+
+fuse2fs options:
+    -o ro                  read-only mount
+    -o errors=panic        no more changes on error
+    -o minixdf             minix-style df
+    -o fakeroot            pretend to be root for permission checks
+    -o no_default_opts     accepted: there are none to leave out
+    -o offset=<bytes>      the file system begins so far inside the image
+    -o norecovery          don't replay the journal (implies ro)
+    -o kernel              as the kernel's mount: allow_other,default_permissions,suid,dev
+    -o cache_size=<bytes>  memory for the cache
+    -o fuse2fs_debug       enable debugging
+";
+
+const FUSE_USAGE: &str = "
+FUSE options:
+    -d   -o debug          enable debug output (implies -f)
+    -f                     foreground operation
+    -s                     accepted: the server has as many threads as it needs
+";
+
+/// The exit code of fuse2fs 1.47.0 for an image that does not open.
+const EXIT_NOT_OPENED: u8 = 2;
+
+/// A command line that was read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct CommandLine {
+    device: Option<PathBuf>,
+    dir: Option<PathBuf>,
+    options: MountOptions,
+    foreground: bool,
+    shown: Option<Shown>,
+    /// The first thing that is wrong, in libfuse's words. It comes after what is wrong with the device.
+    wrong: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Version,
+    Help,
+    HelpFull,
+}
+
+/// Runs as `fuse2fs`, with these arguments behind the name.
+pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
+    if let Some(code) = without_preload(&arguments) {
+        return code;
+    }
+    let line = read(arguments);
+    match line.shown {
+        Some(Shown::Version) => {
+            say(VERSION);
+            return ExitCode::SUCCESS;
+        }
+        Some(shown) => {
+            let name = std::env::args().next();
+            say(&format!(
+                "usage: {} {USAGE}",
+                name.as_deref().unwrap_or(NAME)
+            ));
+            match shown {
+                Shown::HelpFull => say(&format!("{FUSE_USAGE}\n{}", super::help::options())),
+                _ => say("Try --helpfull to get a list of all flags, including the FUSE options."),
+            }
+            return EXIT_USAGE.into();
+        }
+        None => {}
+    }
+    let Some(device) = line.device.clone() else {
+        say("Missing ext4 device/image\nSee 'fuse2fs -h' for usage");
+        return EXIT_USAGE.into();
+    };
+    if let Err(failure) = super::start_log(&line.options) {
+        say(&format!("{NAME}: {failure}"));
+        return EXIT_SYSTEM.into();
+    }
+    if let Some(wrong) = &line.wrong {
+        say(&format!("fuse: {wrong}"));
+        return EXIT_USAGE.into();
+    }
+    let Some(dir) = line.dir.clone() else {
+        say("fuse: missing mountpoint parameter");
+        return EXIT_USAGE.into();
+    };
+    match super::run(&plan(line, device.clone(), dir.clone())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Trouble::Said(code)) => code.into(),
+        Err(Trouble::Failed(code, failure)) => tell(&device, code, &failure),
+    }
+}
+
+fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
+    let mut options = line.options;
+    // What the list of mounts shows of the original.
+    options.subtype.get_or_insert_with(|| "ext4".to_owned());
+    options
+        .fs_name
+        .get_or_insert_with(|| image.to_string_lossy().into_owned());
+    let open: OpenOptions = options.volume_options();
+    let stay = if line.foreground || options.debug {
+        Stay::Guarded
+    } else {
+        Stay::Background
+    };
+    Plan {
+        image,
+        dir,
+        options,
+        open,
+        stay,
+        quiet: false,
+    }
+}
+
+/// `IMAGE: No such file or directory.`, and what to do.
+fn tell(device: &std::path::Path, code: u8, failure: &Failure) -> ExitCode {
+    let about_image = failure.to_string().starts_with("cannot open ");
+    let (Failure::Failed { problem, .. }, true) = (failure, about_image) else {
+        say(&format!("fuse: {failure}"));
+        if let Some(next) = failure.next() {
+            say(&format!("  next: {next}"));
+        }
+        return if code == EXIT_FAILED {
+            EXIT_USAGE
+        } else {
+            code
+        }
+        .into();
+    };
+    say(&format!("{}: {}.", device.display(), problem.reason));
+    match &problem.next {
+        Some(next) => say(&format!("  next: {next}")),
+        None => say(&format!("Please run e2fsck -fy {}.", device.display())),
+    }
+    EXIT_NOT_OPENED.into()
+}
+
+/// As libfuse reads it: options anywhere, `-o` with its list in the same word or the next, the first word is the device, the
+/// second the mount point.
+fn read(arguments: Vec<OsString>) -> CommandLine {
+    let mut line = CommandLine::default();
+    let mut words = arguments.into_iter();
+    let mut only_words = false;
+    while let Some(word) = words.next() {
+        let text = word.to_str().filter(|_| !only_words);
+        match text {
+            Some("--") => only_words = true,
+            Some("-V" | "--version") => line.shown = line.shown.or(Some(Shown::Version)),
+            Some("-h" | "--help") => line.shown = line.shown.or(Some(Shown::Help)),
+            Some("--helpfull") => line.shown = line.shown.or(Some(Shown::HelpFull)),
+            Some("-f") => line.foreground = true,
+            Some("-d") => line.options.debug = true,
+            Some("-s") => {}
+            Some("-o") => match words.next() {
+                Some(list) => line.add(&list),
+                None => line.complain("missing argument after `-o'".into()),
+            },
+            Some(option) if option.starts_with("-o") => line.add(option[2..].as_ref()),
+            Some(option) if option.starts_with('-') && option.len() > 1 => {
+                line.complain(format!("unknown option `{option}'"));
+            }
+            _ if line.device.is_none() => line.device = Some(word.into()),
+            _ if line.dir.is_none() => line.dir = Some(word.into()),
+            _ => line.complain(format!("invalid argument `{}'", word.display())),
+        }
+    }
+    if let Err(error) = line.options.check() {
+        line.complain(error.to_string());
+    }
+    line
+}
+
+impl CommandLine {
+    fn add(&mut self, list: &std::ffi::OsStr) {
+        let Some(list) = list.to_str() else {
+            return self.complain("options have to be UTF-8".into());
+        };
+        match self.options.add(list) {
+            Ok(()) => {}
+            Err(OptionError::Unknown { name, nearest }) => {
+                let guess = nearest.map_or_else(String::new, |nearest| {
+                    format!(" (did you mean `{nearest}'?)")
+                });
+                self.complain(format!("unknown option `{name}'{guess}"));
+            }
+            Err(other) => self.complain(other.to_string()),
+        }
+    }
+
+    fn complain(&mut self, wrong: String) {
+        self.wrong.get_or_insert(wrong);
+    }
+}
+
+/// Apptainer makes fuse2fs read a part of a file by a library of its own (`offsetpreload.so`), which changes calls that we do not
+/// make. What it would do is an option here, and the library is left out: this program once more, without it.
+fn without_preload(arguments: &[OsString]) -> Option<ExitCode> {
+    let offset = std::env::var("OFFSETPRELOAD_OFFSET").ok()?;
+    let name = std::env::args_os().next().unwrap_or_else(|| NAME.into());
+    let error = Command::new("/proc/self/exe")
+        .arg0(name)
+        .arg("-o")
+        .arg(format!("offset={}", escape(&offset)))
+        .args(arguments)
+        .env_remove("LD_PRELOAD")
+        .env_remove("OFFSETPRELOAD_FILE")
+        .env_remove("OFFSETPRELOAD_OFFSET")
+        .exec();
+    say(&format!(
+        "{NAME}: cannot start without a preloaded library: {error}"
+    ));
+    Some(EXIT_SYSTEM.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(words: &[&str]) -> CommandLine {
+        read(words.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn arguments_are_read_as_libfuse_reads_them() {
+        let read = line(&[
+            "-f",
+            "-o",
+            "ro,fakeroot",
+            "a.img",
+            "-oallow_other",
+            "m",
+            "-s",
+        ]);
+        assert_eq!(read.wrong, None);
+        assert_eq!(read.device, Some("a.img".into()));
+        assert_eq!(read.dir, Some("m".into()));
+        assert!(read.foreground && read.options.read_only && read.options.fakeroot);
+        assert_eq!(line(&["-o", "", "a", "b"]).wrong, None);
+        assert!(line(&["-d", "a", "b"]).options.debug);
+        assert_eq!(line(&["--", "-a", "-b"]).device, Some("-a".into()));
+        assert_eq!(line(&["-"]).device, Some("-".into()));
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_in_its_words() {
+        for (words, text) in [
+            (&["a", "m", "-o", "bogus"][..], "unknown option `bogus'"),
+            (&["a", "m", "-Z"], "unknown option `-Z'"),
+            (&["a", "m", "extra"], "invalid argument `extra'"),
+            (&["a", "m", "-o"], "missing argument"),
+            (&["a", "m", "-o", "offset=xx"], "offset=xx"),
+        ] {
+            let wrong = line(words).wrong.unwrap();
+            assert!(wrong.contains(text), "{wrong}");
+        }
+        assert_eq!(line(&["-V", "-h"]).shown, Some(Shown::Version));
+    }
+}

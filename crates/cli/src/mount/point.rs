@@ -1,0 +1,45 @@
+//! The place of a mount.
+
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use throughline_fuse::{STATUS_ATTRIBUTE, mounts};
+
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+
+/// The absolute path of a directory that something can be mounted at. It may have files in it: they are hidden meanwhile.
+pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
+    let cannot = || format!("cannot mount at {}", quote(dir));
+    let place = mounts::resolve(dir).doing(cannot)?;
+    let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
+    if let Some(mount) = there.filter(mounts::Mount::is_fuse) {
+        let problem = if is_dead(&place) {
+            Problem::new("a mount is there whose server has ended")
+                .with_next(format!("clean up: throughline umount {}", quote(dir)))
+        } else {
+            Problem::new(format!("{} is mounted there", quote(&mount.source))).with_next(format!(
+                "unmount it first: throughline umount {}",
+                quote(dir)
+            ))
+        };
+        return Err(problem.met(cannot()));
+    }
+    let found = std::fs::metadata(&place).doing(cannot)?;
+    if !found.is_dir() {
+        return Err(Problem::new("Not a directory")
+            .with_next("make one: mkdir DIR")
+            .met(cannot()));
+    }
+    Ok(place)
+}
+
+/// Nobody serves what is mounted there any more.
+pub(crate) fn is_dead(place: &Path) -> bool {
+    matches!(ask(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// A question that only the server of a mount can answer: the kernel remembers what others may ask for.
+pub(super) fn ask(place: &Path) -> Result<usize, Errno> {
+    rustix::fs::getxattr_query(place, STATUS_ATTRIBUTE)
+}

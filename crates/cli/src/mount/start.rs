@@ -1,0 +1,149 @@
+//! This program once more, as a server: started, waited for, and, from its side, let go.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT};
+
+use super::serve::Signals;
+use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
+use crate::logging;
+use crate::problem::{Failure, Problem};
+
+/// Says in the environment what a process was started for.
+const ROLE: &str = "THROUGHLINE_MOUNT_ROLE";
+const BACKGROUND: &str = "background";
+const GUARDED: &str = "guarded";
+/// What a server says on its standard output once the mount answers.
+const READY: &[u8] = b"ready\n";
+
+/// What a serving process is to the one that started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// There is none.
+    Foreground,
+    /// Its standard output is a pipe to one that waits until the mount answers.
+    Background,
+    /// Its standard input is a pipe that ends with the one who waits.
+    Guarded,
+}
+
+/// What this process was started for, if it was started by another one of us.
+pub(super) fn role() -> Option<Role> {
+    match std::env::var_os(ROLE)?.to_str()? {
+        BACKGROUND => Some(Role::Background),
+        GUARDED => Some(Role::Guarded),
+        _ => None,
+    }
+}
+
+/// Starts a server, and returns once its mount answers.
+pub(super) fn detach() -> Result<(), Trouble> {
+    let mut server = spawn(BACKGROUND, Stdio::null(), Stdio::piped())?;
+    let mut said = Vec::new();
+    if let Some(mut stdout) = server.stdout.take() {
+        stdout.read_to_end(&mut said).map_err(cannot_start)?;
+    }
+    if said == READY {
+        return Ok(());
+    }
+    ended(server.wait().map_err(cannot_start)?)
+}
+
+/// Starts a server, hands on signals to it, and returns when it has ended.
+///
+/// Whoever started us may kill us as soon as the mount has gone (Apptainer does, after half a second). The server notices, and
+/// closes the image in peace.
+pub(super) fn guard() -> Result<(), Trouble> {
+    let signals = Signals::arm().map_err(cannot_start)?;
+    let mut server = spawn(GUARDED, Stdio::piped(), Stdio::inherit())?;
+    let guard = server.stdin.take();
+    let pid = Pid::from_child(&server);
+    std::thread::spawn(move || {
+        while let Ok(signal) = signals.wait() {
+            let signal = match signal {
+                SIGINT => Signal::INT,
+                SIGHUP => Signal::HUP,
+                _ => Signal::TERM,
+            };
+            // It may have ended; it is not reaped before this process ends.
+            let _ = kill_process(pid, signal);
+        }
+    });
+    let status = server.wait().map_err(cannot_start)?;
+    drop(guard);
+    ended(status)
+}
+
+fn spawn(role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
+    // By its own name, so that lists of processes show it; by the kernel's where the file was replaced meanwhile.
+    let this = std::env::current_exe()
+        .ok()
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| "/proc/self/exe".into());
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(this);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    command
+        .args(arguments)
+        .env(ROLE, role)
+        .stdin(stdin)
+        .stdout(stdout)
+        .spawn()
+        .map_err(cannot_start)
+}
+
+/// What a server's end means to the one who waited for it. It has said why itself.
+fn ended(status: ExitStatus) -> Result<(), Trouble> {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => Err(Trouble::Said(u8::try_from(code).unwrap_or(EXIT_INTERNAL))),
+        (None, signal) => Err(Trouble::Failed(
+            EXIT_INTERNAL,
+            Failure::plain(match signal {
+                Some(signal) => format!("the server was ended by signal {signal}"),
+                None => "the server has ended".to_owned(),
+            }),
+        )),
+    }
+}
+
+fn cannot_start(error: io::Error) -> Trouble {
+    Trouble::Failed(
+        EXIT_SYSTEM,
+        Problem::from(error).met("cannot start the server"),
+    )
+}
+
+/// The server's part, first thing: it lives in a session of its own, where no terminal ends it.
+pub(super) fn settle(role: Role) {
+    if role != Role::Foreground {
+        // It fails only for who leads one already, and that is as good.
+        let _ = rustix::process::setsid();
+    }
+}
+
+/// The server's part, once the mount answers: says so, and lets go of the start's descriptors and directory.
+pub(super) fn let_go(role: Role) -> io::Result<()> {
+    if role != Role::Background {
+        return Ok(());
+    }
+    logging::leave_terminal();
+    rustix::process::chdir("/")?;
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    // Nobody waits any more: the mount is there all the same.
+    let _ = io::stdout()
+        .write_all(READY)
+        .and_then(|()| io::stdout().flush());
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}

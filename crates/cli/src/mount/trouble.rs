@@ -1,0 +1,171 @@
+//! Why a mount fails, as an exit code of mount(8), a reason and what to do next.
+
+use std::io;
+use std::path::Path;
+
+use throughline::Error;
+use throughline_fuse::options::{Access, MountOptions};
+use throughline_fuse::{MountError, mounts};
+
+use super::Plan;
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// mount(8): wrong arguments, or no permission.
+pub(crate) const EXIT_USAGE: u8 = 1;
+/// mount(8): the system failed.
+pub(crate) const EXIT_SYSTEM: u8 = 2;
+/// mount(8): a bug.
+pub(crate) const EXIT_INTERNAL: u8 = 4;
+/// mount(8): the mount failed.
+pub(crate) const EXIT_FAILED: u8 = 32;
+
+/// A failed mount.
+pub(crate) enum Trouble {
+    /// The server has said why.
+    Said(u8),
+    /// It is to be said, with this exit code.
+    Failed(u8, Failure),
+}
+
+impl Trouble {
+    /// A command line that asks for what cannot be.
+    pub(crate) fn usage(message: impl Into<String>) -> Trouble {
+        Trouble::Failed(EXIT_USAGE, Failure::plain(message))
+    }
+}
+
+const FUSE_DEVICE: &str = "/dev/fuse";
+const FUSE_CONF: &str = "/etc/fuse.conf";
+
+/// What will stop the mount, found before the image is opened.
+pub(super) fn look_ahead(options: &MountOptions) -> Result<(), Failure> {
+    let opened = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(FUSE_DEVICE);
+    if let Err(error) = opened {
+        return Err(without_device(error).met(format!("cannot open {FUSE_DEVICE}")));
+    }
+    if mounts::may_mount() {
+        return Ok(());
+    }
+    if !helper_is_there() {
+        return Err(
+            Problem::new("fusermount3 is not there, and only root mounts without it")
+                .with_next("install it (Debian package fuse3)")
+                .met("cannot mount"),
+        );
+    }
+    let shared = match options.access {
+        Access::Owner => return Ok(()),
+        Access::OwnerAndRoot => "allow_root",
+        Access::All => "allow_other",
+    };
+    // Where it cannot be read, fusermount3 will say.
+    match std::fs::read_to_string(FUSE_CONF) {
+        Ok(conf) if !conf.lines().any(|line| line.trim() == "user_allow_other") => {
+            Err(Problem::new("/etc/fuse.conf does not say user_allow_other")
+                .with_next("as root: echo user_allow_other >> /etc/fuse.conf; or mount as root")
+                .met(format!("cannot mount with '{shared}'")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn without_device(error: io::Error) -> Problem {
+    let next = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "as root: modprobe fuse; a container has to be started with it (docker run --device /dev/fuse)"
+        }
+        io::ErrorKind::PermissionDenied => "as root: chmod 0666 /dev/fuse",
+        _ => {
+            "as root: modprobe fuse; a container has to be let use it (--device /dev/fuse --cap-add SYS_ADMIN)"
+        }
+    };
+    Problem::from(error).with_next(next)
+}
+
+fn helper_is_there() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    std::env::var_os("FUSERMOUNT_PATH").is_some()
+        || std::env::split_paths(&path)
+            .chain(["/bin".into(), "/sbin".into()])
+            .any(|folder| {
+                ["fusermount3", "fusermount"]
+                    .iter()
+                    .any(|name| folder.join(name).exists())
+            })
+}
+
+/// An image that does not open.
+pub(super) fn opening(plan: &Plan, error: Error) -> Problem {
+    let read_only_would_do = !plan.options.read_only
+        && matches!(&error, Error::Open { source, .. }
+            if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem));
+    let busy = matches!(&error, Error::Caller(throughline::Reason::Busy(_)));
+    let unsupported = matches!(&error, Error::Unsupported(_));
+    let problem =
+        crate::context::opening_hint(error.into(), plan.options.offset_bytes, "-o offset=");
+    if problem.next.is_some() {
+        return problem;
+    }
+    if read_only_would_do {
+        return problem.with_next("to read it only: -o ro; or make the image writable for you");
+    }
+    if busy {
+        return problem.with_next(
+            "unmount it there ('throughline umount DIR'), or wait until that process has ended",
+        );
+    }
+    if unsupported && !plan.options.read_only {
+        return problem.with_next("to read it only: -o ro");
+    }
+    problem
+}
+
+/// A mount that did not come about.
+pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
+    let doing = format!("cannot mount at {}", quote(dir));
+    let MountError::Mount(error) = error else {
+        return Problem::new(error.to_string()).met(doing);
+    };
+    // "fusermount3: mount failed: Permission denied", with a line end.
+    let said = error.to_string();
+    let said = said.trim().to_owned();
+    let next = if said.contains("user_allow_other") {
+        Some("as root: echo user_allow_other >> /etc/fuse.conf; or mount as root")
+    } else if said.contains("mountpoint") || said.contains("mount point") {
+        Some("take a directory of your own: mkdir ~/mnt")
+    } else if said.contains("too many FUSE filesystems") {
+        Some("unmount one, or have mount_max in /etc/fuse.conf raised")
+    } else if said.contains("fuse device not found")
+        || error.kind() == io::ErrorKind::PermissionDenied
+    {
+        Some(
+            "look at the permissions of /dev/fuse and of fusermount3 (which is setuid root); containers may forbid both",
+        )
+    } else {
+        None
+    };
+    let problem = if error.raw_os_error().is_some() {
+        Problem::from(error)
+    } else {
+        Problem::new(said)
+    };
+    match next {
+        Some(next) => problem.with_next(next),
+        None => problem,
+    }
+    .met(doing)
+}
+
+/// A mount that ended badly.
+pub(super) fn serving(image: &Path, error: MountError) -> Failure {
+    match error {
+        MountError::Close(error) => {
+            Problem::from(error).met(format!("cannot write back {}", quote(image)))
+        }
+        other => Problem::new(other.to_string()).met("the mount has ended"),
+    }
+}

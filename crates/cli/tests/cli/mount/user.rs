@@ -1,0 +1,193 @@
+//! An ordinary user, without root: through `fusermount3`, and in a user namespace of their own.
+//!
+//! `/dev/fuse` may be root's here, so it happens in a mount namespace where it is everybody's, as on a desktop.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use throughline_testing::program::has;
+
+use super::*;
+
+/// Nobody's number.
+const USER: &str = "12345";
+
+/// Runs a script in that namespace as that user, with the binary as `$T`, the image as `$IMAGE`, the mount point as `$DIR`;
+/// `before` runs as root.
+fn script(image: &Image, point: &Point, before: &str, text: &str) -> Option<Ran> {
+    if !has(&["fusermount3", "setpriv", "unshare"]) {
+        return None;
+    }
+    let folder = image.beside("");
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    // fusermount3 wants to know the user's name.
+    let own = "chown 12345:12345 \"$IMAGE\" \"$DIR\"
+        mount -t tmpfs -o mode=755 none \"$W\"
+        mknod -m 666 \"$W/fuse\" c 10 229
+        mount --bind \"$W/fuse\" /dev/fuse
+        touch \"$W/throughline\"
+        { cat /etc/passwd; echo 'somebody:x:12345:12345::/:/bin/sh'; } > \"$W/passwd\"
+        mount --bind \"$W/passwd\" /etc/passwd
+        mount --bind \"$BINARY\" \"$W/throughline\"";
+    let whole = format!(
+        "{own}\n{before}\nexport T=\"$W/throughline\"\nexec setpriv --reuid {USER} --regid {USER} --clear-groups sh -ec \"$TEXT\""
+    );
+    let work = image.beside("work");
+    let _ = std::fs::create_dir(&work);
+    let ran = program(
+        Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-ec", &whole])
+            .env("IMAGE", image.path())
+            .env("DIR", &point.dir)
+            .env("W", &work)
+            .env("BINARY", env!("CARGO_BIN_EXE_throughline"))
+            .env(
+                "TEXT",
+                format!("trap '$T umount -l $DIR 2>/dev/null || true' EXIT\n{text}"),
+            ),
+    );
+    if ran.stderr.contains("mknod:") || ran.stderr.contains("unshare:") {
+        eprintln!("skipped: {}", ran.stderr);
+        return None;
+    }
+    Some(ran)
+}
+
+fn own_image() -> Image {
+    Image::new("32M", &["-t", "ext4", "-E", "root_owner=12345:12345"])
+}
+
+#[test]
+fn a_user_mounts_uses_and_unmounts() {
+    if skipped() {
+        return;
+    }
+    let image = own_image();
+    let point = Point::new(&image, "mnt");
+    let text = "
+        $T mount $IMAGE $DIR
+        grep \" $DIR fuse.throughline \" /proc/self/mounts
+        echo hello > $DIR/file
+        mkdir -p $DIR/a/b
+        cat $DIR/file
+        stat -c '%u:%g %a' $DIR/file
+        $T status $DIR > $DIR/status
+        $T umount $DIR
+        ! grep \" $DIR \" /proc/self/mounts
+        $T ls $IMAGE:/";
+    let Some(ran) = script(&image, &point, "", text) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    let text = ran.text();
+    assert!(text.contains("user_id=12345"), "{text}");
+    assert!(text.contains("hello\n12345:12345 644\n"), "{text}");
+    assert!(text.contains("a\nfile\nlost+found\nstatus\n"), "{text}");
+    image.assert_clean();
+}
+
+#[test]
+fn a_users_mistakes_are_explained() {
+    if skipped() {
+        return;
+    }
+    let image = own_image();
+    let point = Point::new(&image, "mnt");
+    let text = "
+        try() { code=0; \"$@\" || code=$?; echo \"exit $code\" >&2; }
+        try $T mount $IMAGE $DIR -o allow_other
+        try $T mount $IMAGE $DIR -o allow_root
+        try $T mount $IMAGE /usr
+        chmod 444 $IMAGE
+        try $T mount $IMAGE $DIR
+        $T mount -r $IMAGE $DIR
+        try $T umount /proc
+        $T umount $DIR";
+    let conf = "echo '# nothing' > \"$W/fuse.conf\"; touch /etc/fuse.conf; mount --bind \"$W/fuse.conf\" /etc/fuse.conf";
+    let Some(ran) = script(&image, &point, conf, text) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let said = &ran.stderr;
+    assert_eq!(said.matches("exit 32").count(), 5, "{said}");
+    for text in [
+        "cannot mount with 'allow_other': /etc/fuse.conf does not say user_allow_other",
+        "cannot mount with 'allow_root'",
+        "cannot mount at '/usr'",
+        "take a directory of your own",
+        "Permission denied",
+        "-o ro",
+    ] {
+        assert!(said.contains(text), "no {text:?}: {said}");
+    }
+}
+
+#[test]
+fn a_user_whom_the_configuration_allows_shares_a_mount() {
+    if skipped() {
+        return;
+    }
+    let image = own_image();
+    let point = Point::new(&image, "mnt");
+    let conf =
+        "echo user_allow_other > \"$W/fuse.conf\"; mount --bind \"$W/fuse.conf\" /etc/fuse.conf";
+    let text = "
+        $T mount $IMAGE $DIR -o allow_other
+        grep \" $DIR .*allow_other\" /proc/self/mounts
+        $T umount $DIR";
+    let Some(ran) = script(&image, &point, conf, text) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+/// Root may not look into another user's mount; it asks its server as that user, and can end it.
+#[test]
+fn root_sees_what_a_users_mount_does() {
+    if skipped() {
+        return;
+    }
+    let image = own_image();
+    let point = Point::new(&image, "mnt");
+    if !has(&["fusermount3", "setpriv", "unshare"]) {
+        return;
+    }
+    // The user's part is a child of the script, which stays root.
+    let before = "
+        setpriv --reuid 12345 --regid 12345 --clear-groups \"$W/throughline\" mount \"$IMAGE\" \"$DIR\"
+        ! ls \"$DIR\" 2>/dev/null
+        \"$W/throughline\" status \"$DIR\"
+        \"$W/throughline\" umount \"$DIR\"";
+    let Some(ran) = script(&image, &point, before, "true") else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    assert!(ran.text().contains("Requests:"), "{}", ran.text());
+    image.assert_clean();
+}
+
+/// Rootless containers: who is root in a user namespace mounts without `fusermount3`.
+#[test]
+fn a_user_namespace_has_mounts_of_its_own() {
+    if skipped() {
+        return;
+    }
+    // Its root is the namespace's.
+    let image = super::image();
+    let point = Point::new(&image, "mnt");
+    let text = "
+        unshare -Urm true || { echo unshare: no user namespaces >&2; exit 0; }
+        unshare -Urm sh -ec '
+            $T mount $IMAGE $DIR
+            grep \" $DIR fuse.throughline \" /proc/self/mounts
+            echo inside > $DIR/file
+            stat -c %u:%g $DIR/file
+            $T umount $DIR'
+        $T cat $IMAGE:/file";
+    let Some(ran) = script(&image, &point, "", text) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    assert!(ran.text().ends_with("0:0\ninside\n"), "{}", ran.text());
+    image.assert_clean();
+}

@@ -1,0 +1,170 @@
+//! What is mounted where, as the kernel's list says it. No file system is asked, so a dead mount stops nobody.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// One line of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mount {
+    /// The kernel's number of it; never given twice while it is there.
+    pub id: u64,
+    /// The minor number of its device: a FUSE connection's name.
+    pub minor: u32,
+    /// Where it is.
+    pub point: PathBuf,
+    /// `fuse.throughline`, `ext4`, …
+    pub fs_type: String,
+    /// What it shows as where it comes from.
+    pub source: OsString,
+    /// The options of the file system, not of this place: `rw,user_id=0,…`.
+    pub options: String,
+}
+
+impl Mount {
+    /// It is served by a process.
+    pub fn is_fuse(&self) -> bool {
+        self.fs_type == "fuse" || self.fs_type.starts_with("fuse.")
+    }
+
+    /// The user who mounted it, where it is served by a process.
+    pub fn user(&self) -> Option<u32> {
+        self.number("user_id=")
+    }
+
+    /// That user's group.
+    pub fn group(&self) -> Option<u32> {
+        self.number("group_id=")
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        let mut options = self.options.split(',');
+        options.find_map(|option| option.strip_prefix(name)?.parse().ok())
+    }
+}
+
+/// All mounts that this process sees, in the order of mounting at each place.
+///
+/// # Errors
+/// Where `/proc` is not there to be read.
+pub fn all() -> io::Result<Vec<Mount>> {
+    let list = std::fs::read("/proc/self/mountinfo")?;
+    Ok(list.split(|byte| *byte == b'\n').filter_map(line).collect())
+}
+
+/// What is seen at a place: the last that was mounted there. The path has to be absolute and without links, as
+/// [`resolve`] makes it.
+///
+/// # Errors
+/// As [`all`].
+pub fn at(point: &Path) -> io::Result<Option<Mount>> {
+    let mut mounts = all()?;
+    mounts.retain(|mount| mount.point == point);
+    Ok(mounts.pop())
+}
+
+/// The absolute path of a place, without links. What is mounted there is not asked: it may be dead.
+///
+/// # Errors
+/// As for any path that does not lead anywhere.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let whole = std::fs::canonicalize(path);
+    let (Err(_), Some(parent), Some(name)) = (&whole, path.parent(), path.file_name()) else {
+        return whole;
+    };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let place = std::fs::canonicalize(parent)?.join(name);
+    match at(&place)? {
+        Some(_) => Ok(place),
+        None => whole,
+    }
+}
+
+/// This process may mount without help: root, here or in a user namespace with its own mounts.
+pub fn may_mount() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - fuse.x source rw,user_id=0`: fields, any number of tags, a dash, fields.
+fn line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = text(fields.next()?).parse().ok()?;
+    let device = text(fields.nth(1)?);
+    let minor = device.split_once(':')?.1.parse().ok()?;
+    let point = PathBuf::from(unescaped(fields.nth(1)?));
+    fields.find(|field| *field == b"-")?;
+    let fs_type = text(fields.next()?);
+    let source = unescaped(fields.next()?);
+    let options = fields.next().map(text).unwrap_or_default();
+    Some(Mount {
+        id,
+        minor,
+        point,
+        fs_type,
+        source,
+        options,
+    })
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).into_owned()
+}
+
+/// The kernel writes blanks, line ends and backslashes as `\040`.
+fn unescaped(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, behind @ ..] = rest {
+        let escaped = match behind {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] if *first == b'\\' => {
+                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = &rest[if escaped.is_some() { 4 } else { 1 }..];
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let mount = line(
+            b"36 35 0:51 / /mnt/a\\040b\\134 rw,nosuid shared:7 master:1 - fuse.throughline /img\\0401 rw,user_id=1000,group_id=100,allow_other",
+        )
+        .unwrap();
+        assert_eq!((mount.id, mount.minor), (36, 51));
+        assert_eq!(mount.point, Path::new("/mnt/a b\\"));
+        assert_eq!(mount.source, "/img 1");
+        assert!(mount.is_fuse());
+        assert_eq!((mount.user(), mount.group()), (Some(1000), Some(100)));
+
+        let root = line(b"1 0 8:1 / / rw - ext4 /dev/root rw").unwrap();
+        assert!(!root.is_fuse());
+        assert_eq!(root.user(), None);
+        for short in ["", "x", "1 2 3", "36 35 0:51 / /mnt rw shared:7"] {
+            assert_eq!(line(short.as_bytes()), None, "{short}");
+        }
+    }
+
+    #[test]
+    fn something_is_mounted_at_the_root() {
+        assert!(at(Path::new("/")).unwrap().is_some());
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().canonicalize().unwrap();
+        assert_eq!(at(&place).unwrap(), None);
+        assert_eq!(resolve(folder.path()).unwrap(), place);
+        assert!(resolve(&place.join("none")).is_err());
+    }
+}

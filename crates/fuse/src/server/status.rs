@@ -1,0 +1,204 @@
+//! What a mount says of itself: `throughline status` reads it as an extended attribute of the mount's root.
+//!
+//! Requests are counted where they are served, each thread in a line of memory of its own; the sums are made when somebody asks.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use smallvec::SmallVec;
+use thread_local::ThreadLocal;
+use throughline::Volume;
+
+use crate::nodes::ROOT_NODEID;
+use crate::options::{CHOICES, MountOptions};
+use crate::wire::{GetxattrIn, GetxattrOut, Opcode};
+
+use super::{Answer, Answered, Request, Server};
+
+/// The attribute of the mount's root. It is in no list.
+pub const STATUS_ATTRIBUTE: &str = "throughline.status";
+
+/// What does not change while it is mounted, and the counts.
+pub(super) struct Status {
+    /// The image's path, as the list of mounts shows it.
+    image: PathBuf,
+    options: MountOptions,
+    since: Instant,
+    counts: ThreadLocal<CachePadded<Counts>>,
+}
+
+impl Server {
+    /// The answer to a request for an attribute, where it is for this one.
+    pub(super) fn status_attribute(&self, request: &Request<'_>) -> Option<Answered> {
+        let (wanted, rest) = request.argument::<GetxattrIn>().ok()?;
+        let (name, _) = Request::name(rest).ok()?;
+        if request.header.nodeid != ROOT_NODEID || name != STATUS_ATTRIBUTE.as_bytes() {
+            return None;
+        }
+        let text = self.status.json(&self.volume).to_string();
+        Some(match wanted.size as usize {
+            0 => Answer::of(&GetxattrOut {
+                size: text.len() as u32,
+                padding: 0,
+            }),
+            room if room < text.len() => Err(Errno::RANGE.into()),
+            _ => Ok(Answer::Bytes(SmallVec::from_slice(text.as_bytes()))),
+        })
+    }
+}
+
+/// What one thread has served.
+#[derive(Default)]
+struct Counts {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    refused: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+/// What a request came to, for the counts.
+#[derive(Clone, Copy)]
+pub(super) enum Served {
+    /// An error.
+    Refused,
+    /// Of a read or a write, so many bytes.
+    Bytes(usize),
+}
+
+impl Status {
+    pub(super) fn new(image: PathBuf, options: &MountOptions) -> Status {
+        Status {
+            image,
+            options: options.clone(),
+            since: Instant::now(),
+            counts: ThreadLocal::new(),
+        }
+    }
+
+    /// A request is being worked at.
+    pub(super) fn begin(&self) {
+        let counts = self.counts.get_or_default();
+        counts.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is done, on the same thread.
+    pub(super) fn end(&self, opcode: Option<Opcode>, served: Served) {
+        let counts = self.counts.get_or_default();
+        let of_data = match opcode {
+            Some(Opcode::Read) => Some((&counts.reads, &counts.read_bytes)),
+            Some(Opcode::Write) => Some((&counts.writes, &counts.written_bytes)),
+            _ => None,
+        };
+        if let (Some((calls, sum)), Served::Bytes(bytes)) = (of_data, served) {
+            calls.fetch_add(1, Ordering::Relaxed);
+            sum.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        if matches!(served, Served::Refused) {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        counts.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All of it, as JSON.
+    pub(super) fn json(&self, volume: &Volume) -> Value {
+        let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
+            let all = self.counts.iter();
+            all.map(|counts| count(counts).load(Ordering::Relaxed))
+                .sum()
+        };
+        // In this order: one that ends in between is not counted as one that is worked at.
+        let ended = sum(|counts| &counts.ended);
+        let begun = sum(|counts| &counts.begun);
+        let choices: serde_json::Map<String, Value> = CHOICES
+            .iter()
+            .map(|choice| {
+                (
+                    choice.name.to_owned(),
+                    choice.is_made(&self.options.choices).into(),
+                )
+            })
+            .collect();
+        let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "pid_namespace": space.to_string_lossy(),
+            "image": self.image.to_string_lossy(),
+            "offset_bytes": self.options.offset_bytes,
+            "read_only": volume.is_read_only(),
+            "log": self.options.log_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            "mounted_s": self.since.elapsed().as_secs_f64(),
+            "stopped": volume.stopped().map(|why| why.to_string()),
+            "requests": {
+                "served": ended,
+                "now": begun.saturating_sub(ended),
+                "refused": sum(|counts| &counts.refused),
+                "reads": sum(|counts| &counts.reads),
+                "read_bytes": sum(|counts| &counts.read_bytes),
+                "writes": sum(|counts| &counts.writes),
+                "written_bytes": sum(|counts| &counts.written_bytes),
+            },
+            "device": device(volume),
+            "cache": cache(volume),
+            "journal": journal(volume),
+            "choices": choices,
+        })
+    }
+}
+
+fn device(volume: &Volume) -> Value {
+    let io = volume.io_counts();
+    let disk = volume.disk();
+    json!({
+        "engine": disk.info().engine,
+        "queue_depth": disk.limits().queue_depth,
+        "reads": io.reads,
+        "read_bytes": io.read_bytes,
+        "writes": io.writes,
+        "written_bytes": io.write_bytes,
+        "flushes": io.flushes,
+    })
+}
+
+fn cache(volume: &Volume) -> Value {
+    let cache = volume.cache_state();
+    let throttle = &cache.throttle;
+    json!({
+        "budget_bytes": cache.budget_bytes,
+        "cached_bytes": cache.cached_bytes,
+        "dirty_bytes": throttle.dirty_bytes,
+        "dirty_background_bytes": throttle.background_bytes,
+        "dirty_limit_bytes": throttle.limit_bytes,
+        "writers_waiting": throttle.waiting,
+        "bandwidth_bytes_per_s": throttle.bandwidth_bytes_per_s,
+        "pauses": throttle.pauses.count,
+        "paused_ms": throttle.pauses.total.as_secs_f64() * 1e3,
+        "longest_pause_ms": throttle.pauses.longest.as_secs_f64() * 1e3,
+        "waits": throttle.waits.count,
+        "written_back_bytes": cache.writeback.bytes,
+        "write_back_errors": cache.writeback.errors,
+    })
+}
+
+fn journal(volume: &Volume) -> Value {
+    let counts = volume.journal_counts();
+    // Damage to it is what the log tells, and every change that fails by it.
+    let info = volume.info().ok();
+    let log = info.as_ref().and_then(|info| info.log.as_ref());
+    json!({
+        "state": info.as_ref().map(|info| info.journal.as_str()),
+        "bytes": log.map(|log| log.bytes),
+        "used_bytes": log.and_then(|log| log.used_bytes),
+        "transaction": log.map(|log| log.tid),
+        "commits": counts.commits,
+        "waits": counts.waits,
+        "checkpoints": counts.checkpoints,
+    })
+}
