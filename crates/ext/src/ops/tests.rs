@@ -135,7 +135,7 @@ impl Worker<'_> {
         let (dir, name) = (self.dir(), self.name());
         let (to, new) = (self.dir(), self.name());
         let fs = self.fs;
-        let (what, done) = match self.random.below(16) {
+        let (what, done) = match self.random.below(20) {
             0..4 => ("create", self.create(&dir, &name, NewKind::File)),
             4 => ("mkdir", self.create(&dir, &name, NewKind::Dir)),
             5 => {
@@ -161,6 +161,16 @@ impl Worker<'_> {
             }
             13 => ("scatter", self.scatter()),
             14 => ("truncate", self.truncate()),
+            15 => ("tmpfile", self.tmpfile(&dir)),
+            16 | 17 => ("link an open file", self.link_open(&to, &new)),
+            18 => {
+                let mode = RenameMode::Whiteout {
+                    replace: true,
+                    uid: 0,
+                    gid: 0,
+                };
+                ("whiteout", fs.rename(&dir, &name, &to, &new, mode))
+            }
             _ => {
                 let Some(at) = self.open.len().checked_sub(1) else {
                     return "nothing".into();
@@ -185,6 +195,22 @@ impl Worker<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A crash leaves nothing of it, unless it got a name.
+    fn tmpfile(&mut self, dir: &Arc<Inode>) -> crate::Result<()> {
+        let made = self.fs.tmpfile(dir, OWNER, true)?;
+        self.fs.open_inode(&made)?;
+        self.open.push(made);
+        Ok(())
+    }
+
+    /// Gives the youngest open file a name more, or its first.
+    fn link_open(&mut self, dir: &Arc<Inode>, name: &[u8]) -> crate::Result<()> {
+        match self.open.last() {
+            Some(file) => self.fs.link(file, dir, name),
+            None => Ok(()),
+        }
     }
 
     /// Gives an open file a block with a hole before it: its size grows in one transaction.
