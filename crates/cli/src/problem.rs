@@ -146,6 +146,7 @@ impl From<Reason> for Problem {
             Reason::NameTooLong => (Kind::Other, "File name too long"),
             Reason::ReadOnly => (Kind::Other, "Read-only file system"),
             Reason::Permission => (Kind::Other, "Operation not permitted"),
+            Reason::Denied => (Kind::Other, "Permission denied"),
             Reason::TooManyLinks => (Kind::Other, "Too many links"),
             Reason::Loop => (Kind::Other, "Too many levels of symbolic links"),
             Reason::CrossDevice => (Kind::Other, "Invalid cross-device link"),

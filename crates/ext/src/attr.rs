@@ -10,6 +10,7 @@ use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::privileges;
+use crate::xattr::{self, Step, acl};
 
 /// The permission bits of a mode, with setuid, setgid and sticky.
 const PERMISSIONS: u16 = 0o7777;
@@ -127,26 +128,46 @@ impl Fs {
     /// Sets attributes, all in one transaction, and the time of the last change.
     ///
     /// A new owner or group takes the setuid and setgid bits from a file that could be run with them, unless the
-    /// permissions are set in the same call.
+    /// permissions are set in the same call, and capabilities always. New permissions change the list of access rights along.
     ///
     /// # Errors
     /// `Permission` for an immutable inode, and for an append-only one but where both times are set to the present one;
-    /// `NotFound` for one that was freed, `ReadOnly`.
+    /// `NotFound` for one that was freed, `ReadOnly`, `NoSpace` where its list of access rights is shared and needs room
+    /// of its own.
     pub fn set_attributes(&self, inode: &Inode, set: &Attributes) -> Result<()> {
+        if set.takes_privileges() && !inode.is_dir() {
+            set.check_inode(inode, &inode.raw.read())?;
+            self.drop_capability(inode)?;
+        }
+        let unused = {
+            // The list of access rights says the same as the permissions: they change together.
+            let _alone = set.permissions.map(|_| xattr::Alone::lock(inode));
+            let with_list = match set.permissions {
+                Some(permissions) => {
+                    acl::set_permissions(self, inode, permissions, &|step, raw| match step {
+                        Step::Check => set.check_inode(inode, raw),
+                        Step::Apply => {
+                            self.change_attributes(inode, raw, set);
+                            Ok(())
+                        }
+                    })?
+                }
+                None => None,
+            };
+            match with_list {
+                Some(unused) => unused,
+                None => return self.set_plain_attributes(inode, set),
+            }
+        };
+        xattr::free(self, unused)
+    }
+
+    fn set_plain_attributes(&self, inode: &Inode, set: &Attributes) -> Result<()> {
         let mut h = self.begin(1)?;
         {
             let mut raw = inode.raw.write();
-            if inode.is_freed() {
-                return Err(Reason::NotFound.into());
-            }
-            set.check(raw.flags())?;
-            let now = self.now();
-            set.apply(&mut raw, now);
-            if set.modified.is_some() {
-                // The next write sets the time again, however soon it comes.
-                inode.mapping.touched.store(0, Ordering::Relaxed);
-            }
-            raw.set_time(Time::Change, now);
+            set.check_inode(inode, &raw)?;
+            self.change_attributes(inode, &mut raw, set);
         }
         if let Err(error) = self.store_attributes(&mut h, inode) {
             // Freed between the two.
@@ -155,9 +176,30 @@ impl Fs {
         }
         h.stop()
     }
+
+    fn change_attributes(&self, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
+        let now = self.now();
+        set.apply(raw, now);
+        if set.modified.is_some() {
+            // The next write sets the time again, however soon it comes.
+            inode.mapping.touched.store(0, Ordering::Relaxed);
+        }
+        raw.set_time(Time::Change, now);
+    }
 }
 
 impl Attributes {
+    fn check_inode(&self, inode: &Inode, raw: &InodeImage) -> Result<()> {
+        if inode.is_freed() {
+            return Err(Reason::NotFound.into());
+        }
+        self.check(raw.flags())
+    }
+
+    fn takes_privileges(&self) -> bool {
+        self.drop_privileges || self.uid.is_some() || self.gid.is_some()
+    }
+
     /// Whether an inode with these flags lets it be set.
     fn check(&self, flags: InodeFlags) -> Result<()> {
         let times = (self.accessed, self.modified);
@@ -178,7 +220,7 @@ impl Attributes {
         let mode = raw.mode();
         if let Some(permissions) = self.permissions {
             raw.set_mode(mode & !PERMISSIONS | permissions & PERMISSIONS);
-        } else if self.drop_privileges || self.uid.is_some() || self.gid.is_some() {
+        } else if self.takes_privileges() {
             raw.set_mode(privileges::without(mode));
         }
         if let Some(uid) = self.uid {

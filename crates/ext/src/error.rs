@@ -83,6 +83,15 @@ pub enum Reason {
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// The name of an extended attribute is empty, or has more than 255 bytes.
+    #[error("the name of an attribute has 1 to 255 bytes")]
+    AttributeName,
+    /// The value of an extended attribute has more than 65,536 bytes.
+    #[error("the value of an attribute is too long")]
+    ValueTooLong,
+    /// The caller has no right to it.
+    #[error("permission denied")]
+    Denied,
     /// It would have to wait, and was told not to.
     #[error("the call would block")]
     WouldBlock,

@@ -34,6 +34,7 @@ use crate::orphan::Orphans;
 use crate::primary;
 use crate::synchronous::Synchronous;
 use crate::times::Times;
+use crate::xattr::Xattrs;
 
 /// Credits that a step of a long operation makes use of.
 const MOST_STEP_CREDITS: u32 = 512;
@@ -54,6 +55,7 @@ pub struct Fs {
     pub(crate) rename: Mutex<()>,
     pub(crate) hash_rules: HashRules,
     pub(crate) orphans: Orphans,
+    pub(crate) xattrs: Xattrs,
     pub(crate) mmp: Option<MmpGuard>,
     /// Something changed since the superblock was last written.
     pub(crate) changed: AtomicBool,

@@ -172,6 +172,11 @@ impl Inode {
             .is_ok()
     }
 
+    /// Whether it is being freed, or was.
+    pub(crate) fn is_closed_for_good(&self) -> bool {
+        self.opens.load(Ordering::Acquire) == CLOSED_FOR_GOOD
+    }
+
     /// Whether it was given back to the inode allocator: whoever still holds it must not use it.
     pub(crate) fn is_freed(&self) -> bool {
         self.freed.load(Ordering::Acquire)

@@ -83,3 +83,4 @@ pub use throughline_journal::Abort;
 #[doc(hidden)]
 pub use throughline_journal::Planted;
 pub use times::AccessTimes;
+pub use xattr::XattrMode;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rename → directory inode (by number) → file inode (by number) → file end (by number) → journal handle
-//!   → mapping (by number) → room put by for a file → shared attributes → discarding of freed blocks → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
+//!   → shared attributes → mapping (by number) → room put by for a file → discarding of freed blocks → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
 //! ```
 //!
 //! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
@@ -26,10 +26,10 @@ pub(crate) enum Rank {
     Extend,
     /// An open journal handle.
     Handle,
+    /// What inodes share of their attributes, when one of them takes it or gives it up.
+    Shares,
     /// An inode's block mapping, ascending by inode number.
     Mapping,
-    /// What inodes share, when one of them gives it up.
-    Shares,
     /// Freed blocks that are being discarded.
     Trimming,
     /// Freed blocks that wait for their transaction.

@@ -38,6 +38,7 @@ use crate::primary::{self, Primary};
 use crate::replay::Replayed;
 use crate::synchronous::Synchronous;
 use crate::times::Times;
+use crate::xattr::Xattrs;
 
 /// Incompatible features that are understood in full.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
@@ -283,6 +284,7 @@ impl Fs {
             times: Times::new(options),
             synchronous: Synchronous::new(options),
             orphans: Orphans::default(),
+            xattrs: Xattrs::new(options.acl),
             mmp: None,
             changed: AtomicBool::new(false),
             damage: Damage::default(),

@@ -39,6 +39,9 @@ pub struct OpenOptions {
     pub dirty_age: Option<Duration>,
     /// What follows when damage is found while the volume is open for writing; `None`: what its superblock says (`s_errors`).
     pub on_error: Option<OnError>,
+    /// Lists of access rights (POSIX ACLs) are kept, and inherited. Without, they are not supported, and those that are there
+    /// stay as they are.
+    pub acl: bool,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
     pub last_mounted: Option<String>,
 }
@@ -60,6 +63,7 @@ impl Default for OpenOptions {
             synchronous_names: false,
             dirty_age: None,
             on_error: None,
+            acl: true,
             last_mounted: None,
         }
     }

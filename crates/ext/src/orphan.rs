@@ -65,8 +65,6 @@ pub(crate) struct Orphans {
     file: OnceLock<OrphanFile>,
     /// Those of before were left to e2fsck.
     left_alone: AtomicBool,
-    /// Held by who gives up an inode's share of an attribute block.
-    shares: Mutex<()>,
 }
 
 /// What [`crate::Fs::open`] found unfinished, and ended.
@@ -85,11 +83,6 @@ impl Orphans {
         if empty && !self.left_alone.load(Ordering::Relaxed) {
             set_present(sb, false);
         }
-    }
-
-    /// One inode at a time gives up what it shares with others.
-    pub(crate) fn attribute_shares(&self) -> Held<MutexGuard<'_, ()>> {
-        locked(Rank::Shares, 0, || self.shares.lock())
     }
 
     fn list(&self) -> Held<MutexGuard<'_, List>> {
@@ -344,6 +337,8 @@ impl Fs {
     fn free_orphan(&self, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
         truncate::free_all(self, inode)?;
         let mut unused = Vec::new();
+        // Whoever reads its attributes just now, or changes them, comes to an end first.
+        let _alone = inode.io_exclusive();
         loop {
             let mut h = self.begin(FREE_CREDITS)?;
             let released = xattr::release(self, &mut h, inode)?;

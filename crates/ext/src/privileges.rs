@@ -1,4 +1,4 @@
-//! What a program file lends to whoever runs it, and when that goes: setuid and setgid.
+//! What a program file lends to whoever runs it, and when that goes: setuid, setgid, and capabilities (an attribute).
 //!
 //! A write, a truncation and a new owner take it away. For a new owner that is so always; for the others the caller says
 //! whether, as it knows who writes.
@@ -33,13 +33,14 @@ fn strip(raw: &mut InodeImage) -> bool {
 }
 
 impl Fs {
-    /// Takes setuid from a file that is about to be written or cut by someone who has no right to keep it, and setgid
-    /// where it goes with a right to execute.
+    /// Takes setuid and capabilities from a file that is about to be written or cut by someone who has no right to keep them,
+    /// and setgid where it goes with a right to execute. No lock of the file is held.
     ///
     /// # Errors
-    /// `NotFound` for an inode that was freed, `ReadOnly`.
+    /// `NotFound` for an inode that was freed, `ReadOnly`; those of [`Fs::remove_xattr`].
     pub fn drop_privileges(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
+        self.drop_capability(inode)?;
         let mode = inode.raw.read().mode();
         if without(mode) == mode {
             return Ok(());

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+pub mod acl;
 pub mod bitmap;
 pub mod checksum;
 pub mod dir;

@@ -8,16 +8,21 @@
 //! A value may instead be the content of an inode of its own (`ea_inode`). Reading checks every
 //! entry and value against the area; changing rewrites the whole area from the list.
 
+mod sums;
+mod write;
+
 use std::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::checksum::crc32c;
 use crate::error::ensure;
 use crate::inode::InodeImage;
-use crate::units::{FsBlock, InodeNumber};
+use crate::units::InodeNumber;
 use crate::{Corrupt, Result};
+
+pub use sums::{entry_hash, update_checksum, verify_checksum};
+pub use write::{block_fits, ibody_fits, ibody_room, write_block, write_ibody};
 
 /// `h_magic` of both headers.
 pub const XATTR_MAGIC: u32 = 0xEA02_0000;
@@ -27,6 +32,10 @@ pub const REFCOUNT_MAX: u32 = 1024;
 pub const VALUE_MAX: u32 = 1 << 24;
 /// `e_name_index` of "user.".
 pub const INDEX_USER: u8 = 1;
+/// `e_name_index` of "system.posix_acl_access".
+pub const INDEX_ACL_ACCESS: u8 = 2;
+/// `e_name_index` of "system.posix_acl_default".
+pub const INDEX_ACL_DEFAULT: u8 = 3;
 /// `e_name_index` of "trusted.".
 pub const INDEX_TRUSTED: u8 = 4;
 /// `e_name_index` of "security.".
@@ -37,8 +46,8 @@ pub const INDEX_SYSTEM: u8 = 7;
 /// Prefixes by `e_name_index`; a whole name if nothing follows.
 const PREFIXES: [(u8, &str); 8] = [
     (INDEX_USER, "user."),
-    (2, "system.posix_acl_access"),
-    (3, "system.posix_acl_default"),
+    (INDEX_ACL_ACCESS, "system.posix_acl_access"),
+    (INDEX_ACL_DEFAULT, "system.posix_acl_default"),
     (INDEX_TRUSTED, "trusted."),
     (INDEX_SECURITY, "security."),
     (8, "system.richacl"),
@@ -123,13 +132,18 @@ impl Attribute {
         Some([prefix.as_bytes(), &self.name].concat())
     }
 
+    /// Whether that is its name.
+    pub fn is_named(&self, index: u8, name: &[u8]) -> bool {
+        self.name_index == index && self.name == name
+    }
+
     /// Bytes of the entry.
     fn entry_bytes(&self) -> usize {
         size_of::<XattrEntry>().saturating_add(padded(self.name.len()))
     }
 
-    /// Bytes of the value in the area.
-    fn value_bytes(&self) -> usize {
+    /// Bytes of the value in the area, a multiple of 4.
+    pub fn value_bytes(&self) -> usize {
         match &self.value {
             Value::Bytes(bytes) => padded(bytes.len()),
             Value::Inode { .. } => 0,
@@ -181,11 +195,36 @@ fn magic(area: &[u8]) -> Option<u32> {
 
 /// The attributes in an inode's area ([`InodeImage::xattr_area`]). No header: no attributes.
 pub fn read_ibody(area: &[u8]) -> Result<Vec<Attribute>> {
-    if magic(area) == Some(XATTR_MAGIC) {
+    if has_list(area) {
         read(area, IBODY)
     } else {
         Ok(Vec::new())
     }
+}
+
+/// Whether an inode's area has a list of attributes.
+pub fn has_list(area: &[u8]) -> bool {
+    magic(area) == Some(XATTR_MAGIC)
+}
+
+/// Whether an inode's area has an attribute. Copies nothing.
+pub fn has_ibody(area: &[u8], index: u8, name: &[u8]) -> Result<bool> {
+    if !has_list(area) {
+        return Ok(false);
+    }
+    let mut offset = IBODY.entries;
+    while let Some(found) = entry_at(area, offset)? {
+        if found.entry.e_name_index == index && found.name == name {
+            return Ok(true);
+        }
+        offset = found.end;
+    }
+    Ok(false)
+}
+
+/// Whether two blocks hold the same list, written the same way; counts of users and checksums do not matter.
+pub fn is_same_list(one: &[u8], other: &[u8]) -> bool {
+    one.len() > BLOCK.entries && one.get(BLOCK.entries..) == other.get(BLOCK.entries..)
 }
 
 /// The attributes in a block; its checksum is [`verify_checksum`]'s matter.
@@ -211,6 +250,50 @@ pub fn header(block: &[u8]) -> Result<&XattrHeader> {
     Ok(header)
 }
 
+/// An entry of a list.
+struct Entry<'a> {
+    entry: &'a XattrEntry,
+    name: &'a [u8],
+    /// Where the next one is.
+    end: usize,
+}
+
+impl Entry<'_> {
+    /// The attribute, and where its value starts in the area.
+    fn attribute(&self, area: &[u8], shape: Shape) -> Result<(Attribute, Option<usize>)> {
+        let (value, start) = read_value(area, shape, self.entry)?;
+        let attribute = Attribute {
+            name_index: self.entry.e_name_index,
+            name: self.name.to_vec(),
+            value,
+        };
+        Ok((attribute, start))
+    }
+}
+
+/// The entry at an offset of an area; `None` at the end of the list.
+fn entry_at(area: &[u8], offset: usize) -> Result<Option<Entry<'_>>> {
+    let rest = area.get(offset..).unwrap_or_default();
+    if magic(rest) == Some(0) {
+        return Ok(None);
+    }
+    let (entry, after) = XattrEntry::ref_from_prefix(rest)
+        .map_err(|_| Corrupt::new("list of attributes has no end"))?;
+    let name = after.get(..usize::from(entry.e_name_len));
+    let name = name.ok_or_else(|| Corrupt::new("attribute name is cut short"))?;
+    // Written without a value, such an entry would read as the end of the list.
+    ensure!(
+        entry.e_name_index != 0 || !name.is_empty(),
+        "attribute has no name"
+    );
+    let len = size_of::<XattrEntry>().saturating_add(padded(name.len()));
+    Ok(Some(Entry {
+        entry,
+        name,
+        end: offset.saturating_add(len),
+    }))
+}
+
 /// Reads an area whose header is known to be there. Entries are at least 16 bytes, so there are
 /// at most 4096 of them, and the values together no more than the area: overlap is refused.
 fn read(area: &[u8], shape: Shape) -> Result<Vec<Attribute>> {
@@ -218,34 +301,16 @@ fn read(area: &[u8], shape: Shape) -> Result<Vec<Attribute>> {
     let mut offset = shape.entries;
     let mut value_bytes = 0usize;
     let mut lowest = area.len();
-    loop {
-        let rest = area.get(offset..).unwrap_or_default();
-        if magic(rest) == Some(0) {
-            break;
-        }
-        let (entry, after) = XattrEntry::ref_from_prefix(rest)
-            .map_err(|_| Corrupt::new("list of attributes has no end"))?;
-        let name = after.get(..usize::from(entry.e_name_len));
-        let name = name.ok_or_else(|| Corrupt::new("attribute name is cut short"))?;
-        // Written without a value, such an entry would read as the end of the list.
-        ensure!(
-            entry.e_name_index != 0 || !name.is_empty(),
-            "attribute has no name"
-        );
-        let (value, start) = read_value(area, shape, entry)?;
-        let attribute = Attribute {
-            name_index: entry.e_name_index,
-            name: name.to_vec(),
-            value,
-        };
-        offset = offset.saturating_add(attribute.entry_bytes());
+    while let Some(found) = entry_at(area, offset)? {
+        let (attribute, start) = found.attribute(area, shape)?;
+        offset = found.end;
         value_bytes = value_bytes.saturating_add(attribute.value_bytes());
         lowest = lowest.min(start.unwrap_or(lowest));
         ensure!(value_bytes <= area.len(), "attribute values overlap");
         list.push(attribute);
     }
     ensure!(
-        offset.saturating_add(4) <= lowest && fits(&list, area.len(), shape),
+        offset.saturating_add(4) <= lowest && write::fits(&list, area.len(), shape),
         "attribute values overlap"
     );
     Ok(list)
@@ -283,183 +348,6 @@ fn read_value(area: &[u8], shape: Shape, entry: &XattrEntry) -> Result<(Value, O
             ))
         })?;
     Ok((Value::Bytes(bytes.to_vec()), Some(start)))
-}
-
-/// Whether the list fits an area of `len` bytes.
-fn fits(list: &[Attribute], len: usize, shape: Shape) -> bool {
-    let used = list
-        .iter()
-        .fold(shape.entries.saturating_add(4), |sum, attribute| {
-            sum.saturating_add(attribute.entry_bytes())
-                .saturating_add(attribute.value_bytes())
-        });
-    used <= len
-}
-
-/// Writes entries and values behind a header that the caller writes.
-fn write(area: &mut [u8], list: &[Attribute], shape: Shape) {
-    area[shape.entries..].fill(0);
-    let mut offset = shape.entries;
-    // Offsets are multiples of 4 from the base.
-    let mut end = area.len() & !3;
-    for attribute in list {
-        let mut entry = XattrEntry {
-            e_name_len: attribute.name.len() as u8,
-            e_name_index: attribute.name_index,
-            e_value_offs: 0.into(),
-            e_value_inum: 0.into(),
-            e_value_size: 0.into(),
-            e_hash: 0.into(),
-        };
-        match &attribute.value {
-            Value::Inode { inode, size, hash } => {
-                entry.e_value_inum.set(inode.0);
-                entry.e_value_size.set(*size);
-                entry.e_hash.set(*hash);
-            }
-            Value::Bytes(bytes) => {
-                end = end.saturating_sub(padded(bytes.len()));
-                if !bytes.is_empty() {
-                    entry
-                        .e_value_offs
-                        .set(end.saturating_sub(shape.base) as u16);
-                }
-                entry.e_value_size.set(bytes.len() as u32);
-                area[end..][..bytes.len()].copy_from_slice(bytes);
-                if shape.is_block {
-                    entry.e_hash.set(entry_hash(&attribute.name, bytes));
-                }
-            }
-        }
-        let head = size_of::<XattrEntry>();
-        let place = &mut area[offset..];
-        place[..head].copy_from_slice(entry.as_bytes());
-        place[head..][..attribute.name.len()].copy_from_slice(&attribute.name);
-        offset = offset.saturating_add(attribute.entry_bytes());
-    }
-}
-
-/// Writes the whole list into an inode's area; an empty one removes the header. `false`, and
-/// nothing changed, if it does not fit.
-#[must_use]
-pub fn write_ibody(area: &mut [u8], list: &[Attribute]) -> bool {
-    if list.is_empty() {
-        area.fill(0);
-        return true;
-    }
-    if !fits(list, area.len(), IBODY) {
-        return false;
-    }
-    write(area, list, IBODY);
-    area[..4].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
-    true
-}
-
-/// Writes the whole list into a block, sorted as the format wants it; the reference count of
-/// the block is kept if it has a header already, else 1. `false`, and nothing changed, if it
-/// does not fit. The checksum is left to [`update_checksum`].
-#[must_use]
-pub fn write_block(block: &mut [u8], list: &[Attribute]) -> bool {
-    if !fits(list, block.len(), BLOCK) {
-        return false;
-    }
-    let refcount = header(block).map_or(1, |header| header.h_refcount.get());
-    let mut sorted = list.to_vec();
-    sorted.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-    write(block, &sorted, BLOCK);
-    let head = XattrHeader {
-        h_magic: XATTR_MAGIC.into(),
-        h_refcount: refcount.into(),
-        h_blocks: 1.into(),
-        h_hash: block_hash(block).into(),
-        h_checksum: 0.into(),
-        h_reserved: [0.into(); 3],
-    };
-    block[..size_of::<XattrHeader>()].copy_from_slice(head.as_bytes());
-    true
-}
-
-/// Largest value (bytes, a multiple of 4) that an attribute of this name can have in an inode's
-/// area beside the others there; `None` if there is not even room for the entry.
-pub fn ibody_room(area_len: usize, others: &[Attribute], name: &[u8]) -> Option<usize> {
-    let used = others
-        .iter()
-        .fold(IBODY.entries.saturating_add(4), |sum, attribute| {
-            sum.saturating_add(attribute.entry_bytes())
-                .saturating_add(attribute.value_bytes())
-        });
-    let entry = size_of::<XattrEntry>().saturating_add(padded(name.len()));
-    Some((area_len & !3).checked_sub(used)?.checked_sub(entry)? & !3)
-}
-
-/// `e_hash` of an entry in a block.
-pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
-    let hash = name
-        .iter()
-        .fold(0u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
-    value.chunks(4).fold(hash, |hash, bytes| {
-        let mut word = [0u8; 4];
-        word.iter_mut()
-            .zip(bytes)
-            .for_each(|(to, from)| *to = *from);
-        hash.rotate_left(16) ^ u32::from_le_bytes(word)
-    })
-}
-
-/// `h_hash` of a block: 0, never shared, if an entry has no hash.
-fn block_hash(block: &[u8]) -> u32 {
-    let mut hash = 0u32;
-    let mut rest = block.get(BLOCK.entries..).unwrap_or_default();
-    while magic(rest) != Some(0)
-        && let Ok((entry, _)) = XattrEntry::ref_from_prefix(rest)
-    {
-        if entry.e_hash.get() == 0 {
-            return 0;
-        }
-        hash = hash.rotate_left(16) ^ entry.e_hash.get();
-        let bytes = size_of::<XattrEntry>().saturating_add(padded(entry.e_name_len.into()));
-        rest = rest.get(bytes..).unwrap_or_default();
-    }
-    hash
-}
-
-/// The checksum that the block at `place` should carry.
-fn checksum(block: &[u8], place: FsBlock, fs_seed: u32) -> u32 {
-    const FIELD: usize = offset_of!(XattrHeader, h_checksum);
-    let crc = crc32c(fs_seed, &place.0.to_le_bytes());
-    let crc = crc32c(crc, block.get(..FIELD).unwrap_or_default());
-    let crc = crc32c(crc, &[0; 4]);
-    crc32c(
-        crc,
-        block.get(FIELD.saturating_add(4)..).unwrap_or_default(),
-    )
-}
-
-/// Checks the checksum of the block at `place`; `fs_seed`: [`crate::Geometry::csum_seed`].
-pub fn verify_checksum(block: &[u8], place: FsBlock, fs_seed: Option<u32>) -> Result<()> {
-    let Some(seed) = fs_seed else {
-        return Ok(());
-    };
-    let (found, right) = (
-        header(block)?.h_checksum.get(),
-        checksum(block, place, seed),
-    );
-    ensure!(
-        found == right,
-        "attribute block checksum is {found:#010x}, should be {right:#010x}"
-    );
-    Ok(())
-}
-
-/// Recomputes the checksum of the block at `place`, where the volume has one.
-pub fn update_checksum(block: &mut [u8], place: FsBlock, fs_seed: Option<u32>) {
-    let Some(seed) = fs_seed else {
-        return;
-    };
-    let crc = checksum(block, place, seed);
-    if let Ok((header, _)) = XattrHeader::mut_from_prefix(block) {
-        header.h_checksum.set(crc);
-    }
 }
 
 /// Sets `h_refcount` of a block; the checksum is left to [`update_checksum`].

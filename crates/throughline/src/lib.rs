@@ -111,7 +111,7 @@ pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
 pub use throughline_ext::Planted;
 pub use throughline_ext::{
     Abort, AccessTimes, Corrupt, Fallocate, InodeFlags, JournalCounts, LogInfo, OnError, OpenFor,
-    OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs, TakeDown,
+    OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs, TakeDown, XattrMode,
 };
 pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;

@@ -45,6 +45,7 @@ pub struct OpenOptions {
     on_error: Option<OnError>,
     discard: bool,
     no_replay: bool,
+    acl: bool,
 }
 
 impl Default for OpenOptions {
@@ -79,6 +80,7 @@ impl OpenOptions {
             on_error: None,
             discard: false,
             no_replay: false,
+            acl: true,
         }
     }
 
@@ -212,6 +214,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whether lists of access rights (POSIX ACLs) are kept, follow the permissions, and are inherited (the default; `noacl`).
+    /// Without, those that are there stay as they are, and asking for one is [`Error::Unsupported`].
+    pub fn acl(&mut self, acl: bool) -> &mut Self {
+        self.acl = acl;
+        self
+    }
+
     /// Whether files go through the cache (the default): the handle of [`OpenOptions::open_raw`], and files of a volume that
     /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
@@ -270,6 +279,7 @@ impl OpenOptions {
         options.dirty_age = self.dirty_age;
         options.on_error = self.on_error;
         options.no_replay = self.no_replay;
+        options.acl = self.acl;
         options.cache = self.cache_options();
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {

@@ -12,6 +12,8 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::orphan::ORPHAN_CREDITS;
+use crate::xattr::Prepared;
+use crate::xattr::acl::{self, Inherited};
 use crate::{dir, namei, orphan};
 
 /// Blocks that one creation may change: the inode, its bitmap and descriptor; its first block and the bits of that; the
@@ -128,10 +130,16 @@ impl Fs {
         if kind == NewKind::Dir {
             self.may_add_subdirectory(parent)?;
         }
-        let made = self.transact(CREDITS, |h| {
-            let inode = self.make_inode(h, parent, kind, new)?;
-            let named = self
-                .fill(h, &inode, parent, kind)
+        let Inherited { mode, lists } = self.inherit(parent, kind, new)?;
+        let credits = CREDITS + lists.as_ref().map_or(0, Prepared::credits);
+        let made = self.transact(credits, |h| {
+            let inode = self.make_inode(h, parent, kind, mode, new)?;
+            let listed = match &lists {
+                Some(lists) => lists.enter(h, self, &inode).map(drop),
+                None => Ok(()),
+            };
+            let named = listed
+                .and_then(|()| self.fill(h, &inode, parent, kind))
                 .and_then(|()| match room {
                     Some((name, room)) => {
                         dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
@@ -141,6 +149,9 @@ impl Fs {
                 });
             self.unless_refused(h, inode, named)
         });
+        if let Some(lists) = lists {
+            lists.end(self)?;
+        }
         let (inode, named) = made?;
         if named.is_err() {
             self.free_if_unused(&inode)?;
@@ -167,21 +178,30 @@ impl Fs {
         orphan::add(self, h, inode)
     }
 
+    /// Whose and of what permissions the new inode is, with what its directory gives it.
+    fn inherit(&self, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Inherited> {
+        if matches!(kind, NewKind::Symlink(_)) {
+            return Ok(Inherited {
+                mode: 0o777,
+                lists: None,
+            });
+        }
+        let mode = (new.permissions & 0o7777, new.umask);
+        let is_dir = kind == NewKind::Dir;
+        acl::inherit(self, parent, is_dir, mode, (new.uid, new.gid))
+    }
+
     fn make_inode(
         &self,
         h: &mut Handle<'_>,
         parent: &Inode,
         kind: NewKind<'_>,
+        mut permissions: u16,
         new: NewInode,
     ) -> Result<Arc<Inode>> {
         let (parent_mode, parent_gid) = {
             let raw = parent.raw.read();
             (raw.mode(), raw.gid())
-        };
-        let mut permissions = if matches!(kind, NewKind::Symlink(_)) {
-            0o777
-        } else {
-            new.permissions & 0o7777 & !(new.umask & 0o777)
         };
         let mut gid = new.gid;
         if parent_mode & SETGID != 0 {
@@ -190,13 +210,8 @@ impl Fs {
                 permissions |= SETGID;
             }
         }
-        self.new_inode(
-            h,
-            parent,
-            kind.file_type().mode_bits() | permissions,
-            new.uid,
-            gid,
-        )
+        let mode = kind.file_type().mode_bits() | permissions;
+        self.new_inode(h, parent, mode, new.uid, gid)
     }
 
     /// What the inode holds from the start.

@@ -6,6 +6,7 @@
 
 mod flags;
 mod tmpfile;
+mod xattr;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,0 +1,181 @@
+//! Lists of access rights (POSIX ACLs) of inodes: set with the permissions, changed with them, inherited.
+//!
+//! Invariant: the permissions of an inode with an access list are what [`Acl::permissions`] says of it.
+
+use std::sync::Arc;
+
+use throughline_extfmt::acl::{Acl, Refused};
+use throughline_extfmt::xattr as format;
+use throughline_extfmt::{FsBlock, InodeImage};
+
+use crate::error::{Error, Reason, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+use super::change::{self, Alone, Also, Prepared, Rule, Step, There};
+use super::{Key, value};
+
+/// The nine permission bits.
+const RIGHTS: u16 = 0o777;
+/// The setgid bit.
+const SETGID: u16 = 0o2000;
+
+/// Which list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The inode's own.
+    Access,
+    /// What is made in the directory gets.
+    Default,
+}
+
+impl Kind {
+    fn key(self) -> Key<'static> {
+        let index = match self {
+            Self::Access => format::INDEX_ACL_ACCESS,
+            Self::Default => format::INDEX_ACL_DEFAULT,
+        };
+        Key { index, name: b"" }
+    }
+}
+
+/// A stored list, in the form of programs.
+pub(super) fn to_user(inode: &Inode, stored: &[u8]) -> Result<Vec<u8>> {
+    Ok(parse(inode, stored)?.to_user())
+}
+
+fn parse(inode: &Inode, stored: &[u8]) -> Result<Acl> {
+    Acl::from_disk(stored).map_err(|e| Error::from(e).in_inode(inode.ino))
+}
+
+/// Sets a list, given in the form of programs, or takes it away where that is an empty one. An access list sets the
+/// permissions, and `clear_setgid` takes the setgid bit then; where they say all of it, it is not kept.
+pub(super) fn set(
+    fs: &Fs,
+    inode: &Inode,
+    kind: Kind,
+    list: &[u8],
+    clear_setgid: bool,
+) -> Result<()> {
+    let list = Acl::from_user(list).map_err(|refused| match refused {
+        Refused::Version => Error::Unsupported("access rights of another version".into()),
+        Refused::Malformed => Reason::Invalid("access rights that are not well formed").into(),
+    })?;
+    if kind == Kind::Default && !inode.is_dir() {
+        return match list {
+            Some(_) => Err(Reason::Denied.into()),
+            None => Ok(()),
+        };
+    }
+    let (mut stored, mut bits) = (list.as_ref().map(Acl::to_disk), None);
+    if let (Kind::Access, Some(list)) = (kind, &list) {
+        let (permissions, all) = list.permissions();
+        bits = Some(permissions);
+        if all {
+            stored = None;
+        }
+    }
+    let also = |step: Step, raw: &mut InodeImage| {
+        if let (Step::Apply, Some(bits)) = (step, bits) {
+            let kept = !RIGHTS & if clear_setgid { !SETGID } else { !0 };
+            raw.set_mode(raw.mode() & kept | bits);
+        }
+        Ok(())
+    };
+    let edit = (&kind.key(), stored.as_deref(), Rule::IfThere);
+    let locks = Alone::lock(inode);
+    let done = change::set_locked(fs, inode, edit, Some(&also));
+    drop(locks);
+    change::free(fs, done?.1)?;
+    fs.attributes_changed(inode)
+}
+
+/// Sets the permissions `mode` of an inode, its access list along, and whatever `also` does beside, in one transaction, with
+/// the locks of [`Alone`] held; the inodes of values that nobody uses any more. `None`, and nothing done, for an inode
+/// without such a list.
+pub(crate) fn set_permissions(
+    fs: &Fs,
+    inode: &Inode,
+    mode: u16,
+    also: Also<'_>,
+) -> Result<Option<Vec<Arc<Inode>>>> {
+    if !fs.xattrs.acl || inode.is_symlink() || has_no_attributes(fs, inode) {
+        return Ok(None);
+    }
+    let key = Kind::Access.key();
+    let Some(stored) = value(fs, inode, &key)? else {
+        return Ok(None);
+    };
+    let mut list = parse(inode, &stored)?;
+    list.set_permissions(mode);
+    let list = list.to_disk();
+    let edit = (&key, Some(list.as_slice()), Rule::IfThere);
+    let (_, unused) = change::set_locked(fs, inode, edit, Some(also))?;
+    Ok(Some(unused))
+}
+
+/// Whether an inode has no attributes: a look at its image.
+fn has_no_attributes(fs: &Fs, inode: &Inode) -> bool {
+    let raw = inode.raw.read();
+    raw.file_acl(&fs.geo) == FsBlock(0) && !format::has_list(raw.xattr_area())
+}
+
+/// What a new inode gets of its directory.
+pub(crate) struct Inherited {
+    /// Its permissions, with the bits above them.
+    pub(crate) mode: u16,
+    /// Its lists, to be entered with the inode.
+    pub(crate) lists: Option<Prepared>,
+}
+
+/// What an inode that is made in `parent` gets, whose maker asks for `mode`, masked with `umask` unless the directory has a
+/// default list. Not for symbolic links. The directory's lock is held, no handle is open.
+///
+/// # Errors
+/// `Corrupt`; `NoSpace`, with nothing left behind; the device's.
+pub(crate) fn inherit(
+    fs: &Fs,
+    parent: &Inode,
+    is_dir: bool,
+    (mode, umask): (u16, u16),
+    owner: (u32, u32),
+) -> Result<Inherited> {
+    let default = default_list(fs, parent)?;
+    let Some(stored) = default else {
+        return Ok(Inherited {
+            mode: mode & !(umask & RIGHTS),
+            lists: None,
+        });
+    };
+    let (list, bits) = parse(parent, &stored)?.inherited(mode);
+    let access = list.map(|list| list.to_disk());
+    let default = is_dir.then_some(stored.as_slice());
+    let edits: Vec<_> = [(Kind::Default, default), (Kind::Access, access.as_deref())]
+        .into_iter()
+        .filter(|(_, list)| list.is_some())
+        .map(|(kind, list)| (kind.key(), list))
+        .collect();
+    let lists = if edits.is_empty() {
+        None
+    } else {
+        // Values that nobody else uses cannot go meanwhile.
+        let none = There::none(fs);
+        Some(Prepared::new(fs, parent, owner, &none, &edits, false)?)
+    };
+    Ok(Inherited {
+        mode: mode & !RIGHTS | bits,
+        lists,
+    })
+}
+
+fn default_list(fs: &Fs, dir: &Inode) -> Result<Option<Vec<u8>>> {
+    if !fs.xattrs.acl || has_no_attributes(fs, dir) {
+        return Ok(None);
+    }
+    let key = Kind::Default.key();
+    if fs.surely_lacks(dir, &key)? {
+        return Ok(None);
+    }
+    let _io = dir.io_shared();
+    value(fs, dir, &key)
+}

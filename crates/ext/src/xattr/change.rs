@@ -1,0 +1,526 @@
+//! Changing attributes: planned on lists, prepared outside of the transaction, entered in it.
+//!
+//! A block that other inodes use too is never changed: who wants it otherwise gets one of his own, or the share of another
+//! that has the same contents already, and gives his share up. A block with values in inodes is not shared by us: those
+//! count each block that names them. (Blocks of the kernel's are shared all the same.)
+//!
+//! Whatever can be refused is refused before the first change.
+
+use std::sync::Arc;
+
+use throughline_extfmt::features::Compat;
+use throughline_extfmt::inode::Time;
+use throughline_extfmt::xattr::{self as format, Attribute, REFCOUNT_MAX, Value};
+use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
+
+use crate::balloc::{GROUP_CREDITS, Run};
+use crate::error::{Error, Reason, Result};
+use crate::file::INODE_CREDITS;
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::map;
+
+use super::layout::{Layout, Shape, Spot};
+use super::release::{must_fit, release_block};
+use super::shared::Known;
+use super::values::{self, COUNT_CREDITS, Pinned};
+use super::{Key, XattrMode, attributes_of_body, block, read_block};
+
+/// Blocks that a change of the block may touch: the one that was and the one that is, with their bits.
+const BLOCK_CREDITS: u32 = 2 * (1 + GROUP_CREDITS);
+
+/// What a change does about an attribute that is there, or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Sets it, or takes it away if it is there.
+    IfThere,
+    /// `Exists` where it is there.
+    Create,
+    /// `NoAttribute` where it is not.
+    Replace,
+}
+
+impl From<XattrMode> for Rule {
+    fn from(mode: XattrMode) -> Self {
+        match mode {
+            XattrMode::Either => Self::IfThere,
+            XattrMode::Create => Self::Create,
+            XattrMode::Replace => Self::Replace,
+        }
+    }
+}
+
+/// What else changes of the inode, in the same transaction. Called with the inode's image; what it refuses, it refuses at
+/// `Check`, with nothing changed.
+pub(crate) type Also<'a> = &'a dyn Fn(Step, &mut InodeImage) -> Result<()>;
+
+/// See [`Also`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Refuse what cannot be.
+    Check,
+    /// Change it.
+    Apply,
+}
+
+/// Sets an attribute, or takes it away; whether anything changed.
+pub(super) fn set(
+    fs: &Fs,
+    inode: &Inode,
+    key: &Key<'_>,
+    value: Option<&[u8]>,
+    rule: Rule,
+) -> Result<bool> {
+    let locks = Alone::lock(inode);
+    let done = set_locked(fs, inode, (key, value, rule), None);
+    drop(locks);
+    let (changed, unused) = done?;
+    free(fs, unused)?;
+    fs.attributes_changed(inode)?;
+    Ok(changed)
+}
+
+/// Frees the inodes of values that nobody uses any more. No lock of an inode is held.
+pub(crate) fn free(fs: &Fs, unused: Vec<Arc<Inode>>) -> Result<()> {
+    unused.iter().try_for_each(|value| fs.free_if_unused(value))
+}
+
+/// The locks under which attributes of an inode change.
+pub(crate) struct Alone<'a> {
+    _names: Option<crate::lock_order::Held<parking_lot::RwLockWriteGuard<'a, ()>>>,
+    _io: crate::lock_order::Held<crossbeam_utils::sync::ShardedLockWriteGuard<'a, ()>>,
+}
+
+impl<'a> Alone<'a> {
+    pub(crate) fn lock(inode: &'a Inode) -> Self {
+        Self {
+            _names: inode.is_dir().then(|| inode.dir_exclusive()),
+            _io: inode.io_exclusive(),
+        }
+    }
+}
+
+/// As [`set`], with the locks held. Inodes of values that nobody uses any more are for the caller to free.
+pub(super) fn set_locked(
+    fs: &Fs,
+    inode: &Inode,
+    (key, value, rule): (&Key<'_>, Option<&[u8]>, Rule),
+    also: Option<Also<'_>>,
+) -> Result<(bool, Vec<Arc<Inode>>)> {
+    let there = There::read(fs, inode)?;
+    let found = there.layout.find(key);
+    match (rule, found) {
+        (Rule::Create, Some(_)) => return Err(Reason::Exists.into()),
+        (Rule::Replace, None) => return Err(Reason::NoAttribute.into()),
+        _ => {}
+    }
+    let same = match (found, value) {
+        (None, None) => true,
+        (Some((attribute, _)), Some(value)) => {
+            matches!(&attribute.value, Value::Bytes(bytes) if bytes == value)
+        }
+        _ => false,
+    };
+    if same && also.is_none() {
+        return Ok((false, Vec::new()));
+    }
+    let edits = if same { None } else { Some((*key, value)) };
+    let owner = {
+        let raw = inode.raw.read();
+        (raw.uid(), raw.gid())
+    };
+    let unused = fs.with_room(|| {
+        // A value that was there is not any more: another try makes one.
+        for shared in [true, false] {
+            let prepared = Prepared::new(fs, inode, owner, &there, edits.as_slice(), shared)?;
+            let done = enter_alone(fs, inode, &prepared, also);
+            prepared.end(fs)?;
+            if let Some(unused) = done? {
+                return Ok(unused);
+            }
+        }
+        Err(Error::corrupt("a new value of an attribute is gone").in_inode(inode.ino))
+    })?;
+    Ok((true, unused))
+}
+
+/// In a transaction of its own; `None`, and nothing done, where a value went meanwhile.
+fn enter_alone(
+    fs: &Fs,
+    inode: &Inode,
+    prepared: &Prepared,
+    also: Option<Also<'_>>,
+) -> Result<Option<Vec<Arc<Inode>>>> {
+    fs.transact(prepared.credits() + INODE_CREDITS, |h| {
+        if inode.is_closed_for_good() {
+            return Err(Reason::NotFound.into());
+        }
+        let tell = |step| match also {
+            Some(also) => also(step, &mut inode.raw.write()),
+            None => Ok(()),
+        };
+        tell(Step::Check)?;
+        let Some(unused) = prepared.enter(h, fs, inode)? else {
+            return Ok(None);
+        };
+        tell(Step::Apply)?;
+        inode.raw.write().set_time(Time::Change, fs.now());
+        fs.store(h, inode)?;
+        Ok(Some(unused))
+    })
+}
+
+/// The attributes of an inode as they are.
+pub(super) struct There {
+    pub(super) layout: Layout,
+    block: Option<FsBlock>,
+}
+
+impl There {
+    /// Reads them; the locks of [`Alone`] are held.
+    pub(super) fn read(fs: &Fs, inode: &Inode) -> Result<Self> {
+        let body = attributes_of_body(inode)?;
+        let (at, in_block) = match block(fs, inode)? {
+            None => (None, Vec::new()),
+            Some((at, bytes)) => {
+                let list = format::read_block(&bytes);
+                (
+                    Some(at),
+                    list.map_err(|e| Error::from(e).in_inode(inode.ino).in_block(at))?,
+                )
+            }
+        };
+        let body_bytes = inode.raw.read().xattr_area().len();
+        Ok(Self {
+            layout: Layout::new(Shape::of(fs, body_bytes), body, in_block),
+            block: at,
+        })
+    }
+
+    /// Those of a new inode: none.
+    pub(super) fn none(fs: &Fs) -> Self {
+        let want = fs.superblock.lock().s_want_extra_isize.get();
+        let body_bytes = InodeImage::new(fs.geo.inode_bytes, want).xattr_area().len();
+        Self {
+            layout: Layout::new(Shape::of(fs, body_bytes), Vec::new(), Vec::new()),
+            block: None,
+        }
+    }
+}
+
+/// A change that is ready to be entered: what is where afterwards, the values that it needs made.
+#[must_use]
+pub(crate) struct Prepared {
+    layout: Layout,
+    old_block: Option<FsBlock>,
+    value_blocks_before: i64,
+    /// Index and name of what it sets or takes away.
+    edited: Vec<(u8, Vec<u8>)>,
+    gained: Vec<Pinned>,
+    lost: Vec<(InodeNumber, Spot)>,
+}
+
+/// Where the block's list goes.
+enum Place {
+    /// Nowhere: there is none any more.
+    Dropped,
+    /// Where it was.
+    There(FsBlock),
+    /// Into a share of another block, which has so many users until now.
+    Shared(FsBlock, u32),
+    /// Into a new block; values that it names and the old one goes on to name.
+    New(Run, Vec<Arc<Inode>>),
+}
+
+/// The block's list as it will be, and where.
+struct NewBlock {
+    bytes: Vec<u8>,
+    place: Place,
+    /// The block that was, its users and its hash.
+    old: Option<(FsBlock, u32, u32)>,
+}
+
+impl Prepared {
+    /// Decides where each of the edits goes, and makes what values they need. `near` is where such inodes are best, `owner`
+    /// whose they are; with `shared` they may be others' too.
+    ///
+    /// # Errors
+    /// `NoSpace` where an attribute fits nowhere, or no value can be made: nothing is left behind.
+    pub(super) fn new(
+        fs: &Fs,
+        near: &Inode,
+        owner: (u32, u32),
+        there: &There,
+        edits: &[(Key<'_>, Option<&[u8]>)],
+        shared: bool,
+    ) -> Result<Self> {
+        let mut prepared = Self {
+            layout: there.layout.clone(),
+            old_block: there.block,
+            value_blocks_before: there.layout.value_blocks(),
+            edited: Vec::new(),
+            gained: Vec::new(),
+            lost: Vec::new(),
+        };
+        for (key, value) in edits {
+            if let Err(error) = prepared.edit(fs, (near, owner), key, *value, shared) {
+                prepared.end(fs)?;
+                return Err(error);
+            }
+        }
+        Ok(prepared)
+    }
+
+    fn edit(
+        &mut self,
+        fs: &Fs,
+        (near, owner): (&Inode, (u32, u32)),
+        key: &Key<'_>,
+        value: Option<&[u8]>,
+        shared: bool,
+    ) -> Result<()> {
+        self.edited.push((key.index, key.name.to_vec()));
+        if let Some((old, spot)) = self.layout.find(key)
+            && let Value::Inode { inode, .. } = old.value
+        {
+            self.lost.push((inode, spot));
+        }
+        let Some(value) = value else {
+            self.layout.take(key);
+            return Ok(());
+        };
+        let named = |value| Attribute {
+            name_index: key.index,
+            name: key.name.to_vec(),
+            value,
+        };
+        let shape = self.layout.shape();
+        if !shape.is_large(value.len()) && self.layout.put(&named(Value::Bytes(value.to_vec()))) {
+            return Ok(());
+        }
+        let some_inode = Value::Inode {
+            inode: InodeNumber::NONE,
+            size: 0,
+            hash: 0,
+        };
+        if !shape.inodes || value.is_empty() || !self.layout.clone().put(&named(some_inode)) {
+            return Err(Reason::NoSpace.into());
+        }
+        let pinned = values::obtain(fs, near, owner, value, shared)?;
+        // As long as the one that fitted.
+        let fitted = self.layout.put(&pinned.attribute(key));
+        self.gained.push(pinned);
+        if fitted {
+            return Ok(());
+        }
+        Err(Reason::NoSpace.into())
+    }
+
+    /// Blocks that [`Prepared::enter`] may touch beside the inode's own.
+    pub(crate) fn credits(&self) -> u32 {
+        let named = self.layout.block.iter().filter(|a| is_in_inode(a)).count();
+        let values = self.gained.len() + self.lost.len() + named;
+        BLOCK_CREDITS + 1 + values as u32 * COUNT_CREDITS
+    }
+
+    /// Enters it; `None`, and nothing changed, where a value that it wanted to share went meanwhile. The caller stores the
+    /// inode, and frees the values that are answered.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooLarge`: nothing has changed then. `Corrupt`; those of the journal.
+    pub(crate) fn enter(
+        &self,
+        h: &mut Handle<'_>,
+        fs: &Fs,
+        inode: &Inode,
+    ) -> Result<Option<Vec<Arc<Inode>>>> {
+        let mut known = fs.xattrs.known();
+        if self.gained.iter().any(Pinned::is_gone) {
+            return Ok(None);
+        }
+        let block = if self.layout.block_changed {
+            Some(self.new_block(fs, inode, &known)?)
+        } else {
+            None
+        };
+        let lost = self.lost_values(fs, block.as_ref())?;
+        self.count_blocks(fs, inode, block.as_ref())?;
+        // Nothing is refused from here on.
+        if self.layout.body_changed {
+            let mut raw = inode.raw.write();
+            let written = format::write_ibody(raw.xattr_area_mut(), &self.layout.body);
+            must_fit(written, inode)?;
+        }
+        if let Some(block) = block {
+            put_block(fs, h, inode, block, &mut known)?;
+        }
+        for value in &self.gained {
+            value.adopt(fs, h, &mut known)?;
+        }
+        let mut unused = Vec::new();
+        for value in lost {
+            unused.extend(values::drop_user(fs, h, &mut known, value)?);
+        }
+        if self.layout.body_changed || self.layout.block_changed {
+            note_feature(fs, h)?;
+        }
+        Ok(Some(unused))
+    }
+
+    /// Counts the blocks that the inode comes to own: a block of attributes, its share of it, and the values in inodes,
+    /// whoever else uses them.
+    fn count_blocks(&self, fs: &Fs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
+        let first = block.is_some_and(|block| block.old.is_none());
+        let values = self.layout.value_blocks() - self.value_blocks_before;
+        let counted = map::add_blocks(fs, inode, values + i64::from(first));
+        if counted.is_err()
+            && let Some(Place::New(run, _)) = block.map(|block| &block.place)
+        {
+            fs.release(*run);
+        }
+        counted
+    }
+
+    /// It was entered, or will not be: its values need not be held any more.
+    pub(crate) fn end(self, fs: &Fs) -> Result<()> {
+        self.gained.into_iter().try_for_each(|value| value.end(fs))
+    }
+
+    /// Values that lose a user: not those that a block goes on to name, which others have.
+    fn lost_values(&self, fs: &Fs, block: Option<&NewBlock>) -> Result<Vec<Arc<Inode>>> {
+        let shared = block.is_some_and(|block| matches!(block.old, Some((_, 2.., _))));
+        let lost = self
+            .lost
+            .iter()
+            .filter(|(_, spot)| *spot == Spot::Body || !shared);
+        lost.map(|(ino, _)| values::inode(fs, *ino)).collect()
+    }
+
+    /// Builds the block's list, and finds a place for it.
+    fn new_block(&self, fs: &Fs, inode: &Inode, known: &Known) -> Result<NewBlock> {
+        let list = &self.layout.block;
+        let old = match self.old_block {
+            None => None,
+            Some(at) => {
+                let bytes = read_block(fs, at).map_err(|e| e.in_inode(inode.ino))?;
+                let header = format::header(&bytes)?;
+                Some((at, header.h_refcount.get(), header.h_hash.get()))
+            }
+        };
+        let mut bytes = vec![0; fs.geo.block_bytes as usize];
+        must_fit(format::write_block(&mut bytes, list), inode)?;
+        let place = self.place(fs, inode, (&bytes, old), known)?;
+        Ok(NewBlock { bytes, place, old })
+    }
+
+    fn place(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        (bytes, old): (&[u8], Option<(FsBlock, u32, u32)>),
+        known: &Known,
+    ) -> Result<Place> {
+        let list = &self.layout.block;
+        if list.is_empty() {
+            return Ok(Place::Dropped);
+        }
+        if !list.iter().any(is_in_inode)
+            && let Some((at, users)) = find_equal(fs, bytes, known)
+            && old.is_none_or(|(old, ..)| old != at)
+        {
+            return Ok(Place::Shared(at, users));
+        }
+        let mut named = Vec::new();
+        match old {
+            Some((at, 0 | 1, _)) => return Ok(Place::There(at)),
+            Some(_) => {
+                for attribute in list {
+                    if let Value::Inode { inode: holder, .. } = attribute.value
+                        && !self.edited.iter().any(|(i, n)| attribute.is_named(*i, n))
+                    {
+                        named.push(values::inode(fs, holder)?);
+                    }
+                }
+            }
+            None => {}
+        }
+        Ok(Place::New(fs.claim(fs.goal_for(inode), 1)?, named))
+    }
+}
+
+/// A block with the same list that has room for one user more; how many it has.
+fn find_equal(fs: &Fs, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
+    let hash = format::header(bytes).ok()?.h_hash.get();
+    let at = known.block(hash)?;
+    let other = read_block(fs, at).ok()?;
+    let users = format::header(&other).ok()?.h_refcount.get();
+    let same = format::is_same_list(bytes, &other);
+    (same && users < REFCOUNT_MAX).then_some((at, users))
+}
+
+/// Puts the block's list where it goes, and gives the old block up.
+fn put_block(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    NewBlock { bytes, place, old }: NewBlock,
+    known: &mut Known,
+) -> Result<()> {
+    let seed = fs.geo.csum_seed;
+    let hash = format::header(&bytes)?.h_hash.get();
+    if let (Place::There(at), Some((_, _, old_hash))) = (&place, old) {
+        known.forget_block(old_hash, *at);
+        known.add_block(hash, *at);
+        return h.modify(*at, |block| {
+            block.copy_from_slice(&bytes);
+            format::update_checksum(block, *at, seed);
+        });
+    }
+    if let Some((at, users, old_hash)) = old {
+        release_block(fs, h, inode, (at, users, old_hash), known)?;
+    }
+    let at = match place {
+        Place::Dropped | Place::There(_) => return Ok(()),
+        Place::Shared(at, users) => {
+            h.modify(at, |block| {
+                format::set_refcount(block, users.saturating_add(1));
+                format::update_checksum(block, at, seed);
+            })?;
+            at
+        }
+        Place::New(run, named) => {
+            fs.confirm(h, run)?;
+            h.create(run.start, |block| {
+                block.copy_from_slice(&bytes);
+                format::update_checksum(block, run.start, seed);
+            })?;
+            for value in named {
+                values::add_user(fs, h, &value)?;
+            }
+            known.add_block(hash, run.start);
+            run.start
+        }
+    };
+    if old.is_some() {
+        // It counted the one that went.
+        map::add_blocks(fs, inode, 1)?;
+    }
+    inode.raw.write().set_file_acl(&fs.geo, at);
+    Ok(())
+}
+
+/// The first attribute makes the volume one that has some.
+fn note_feature(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
+    if fs.says_attributes() {
+        return Ok(());
+    }
+    fs.update_super(h, |sb| {
+        let flags = sb.s_feature_compat.get() | Compat::EXT_ATTR.bits();
+        sb.s_feature_compat.set(flags);
+    })
+}
+
+fn is_in_inode(attribute: &Attribute) -> bool {
+    matches!(attribute.value, Value::Inode { .. })
+}
