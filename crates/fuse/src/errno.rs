@@ -38,6 +38,9 @@ fn of_reason(reason: &Reason) -> Errno {
         Reason::Busy(_) => Errno::BUSY,
         Reason::CrossDevice => Errno::XDEV,
         Reason::NoAttribute => Errno::NODATA,
+        Reason::AttributeName => Errno::RANGE,
+        Reason::ValueTooLong => Errno::TOOBIG,
+        Reason::Denied => Errno::ACCESS,
         Reason::WouldBlock => Errno::AGAIN,
         _ => Errno::INVAL,
     }

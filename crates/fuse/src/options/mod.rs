@@ -146,6 +146,7 @@ impl MountOptions {
         options
             .read_only(self.read_only)
             .no_replay(self.no_replay)
+            .acl(self.acl)
             .offset(self.offset_bytes)
             .cache_bytes(self.cache.map(CacheSize::bytes))
             .access_times(self.atime.into())

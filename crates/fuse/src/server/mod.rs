@@ -47,6 +47,7 @@ pub(crate) struct Server {
     /// All blocks, where `df` is to count the volume's own as space.
     minix_blocks: Option<u64>,
     acl: bool,
+    user_xattr: bool,
 }
 
 /// Whose files are, and who may ask.
@@ -160,6 +161,7 @@ impl Server {
                 only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
             },
             acl: options.acl,
+            user_xattr: options.user_xattr,
         }
     }
 

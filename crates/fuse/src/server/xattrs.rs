@@ -1,26 +1,88 @@
 //! Extended attributes: SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR.
+//!
+//! Whether a caller may is the kernel's to decide; but whose eyes `trusted.` is for it does not ask when it lists.
 
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use smallvec::SmallVec;
+use throughline::XattrMode;
 
-use super::{Answered, Request, Server};
+use super::{Answer, Answered, Refusal, Request, Server};
+use crate::wire::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrIn};
 
 impl Server {
-    pub(super) fn setxattr(&self, _request: &Request<'_>) -> Answered {
-        Err(Errno::OPNOTSUPP.into())
+    pub(super) fn setxattr(&self, request: &Request<'_>) -> Answered {
+        let (set, rest) = request.argument::<SetxattrIn>()?;
+        let (name, rest) = Request::name(rest)?;
+        let value = rest.get(..set.size as usize).ok_or(Errno::INVAL)?;
+        self.check_name(name)?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        if set.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
+            node.set_acl_clearing_setgid(name, value)?;
+            return Answer::done();
+        }
+        let mode = match XattrFlags::from_bits(set.flags) {
+            Some(XattrFlags::CREATE) => XattrMode::Create,
+            Some(XattrFlags::REPLACE) => XattrMode::Replace,
+            Some(flags) if flags.is_empty() => XattrMode::Either,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        node.set_xattr(name, value, mode)?;
+        Answer::done()
     }
 
     pub(super) fn getxattr(&self, request: &Request<'_>) -> Answered {
         if let Some(answered) = self.status_attribute(request) {
             return answered;
         }
-        Err(Errno::OPNOTSUPP.into())
+        let (get, rest) = request.argument::<GetxattrIn>()?;
+        let (name, _) = Request::name(rest)?;
+        self.check_name(name)?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        let value = node.xattr(name)?.ok_or(Errno::NODATA)?;
+        sized(get.size, &value)
     }
 
-    pub(super) fn listxattr(&self, _request: &Request<'_>) -> Answered {
-        Err(Errno::OPNOTSUPP.into())
+    pub(super) fn listxattr(&self, request: &Request<'_>) -> Answered {
+        let (get, _) = request.argument::<GetxattrIn>()?;
+        let names = self.nodes.get(request.header.nodeid)?.xattr_names()?;
+        let root = request.header.uid == 0;
+        let mut all = Vec::new();
+        for name in names {
+            if self.check_name(&name).is_ok() && (root || !name.starts_with(b"trusted.")) {
+                all.extend_from_slice(&name);
+                all.push(0);
+            }
+        }
+        sized(get.size, &all)
     }
 
-    pub(super) fn removexattr(&self, _request: &Request<'_>) -> Answered {
-        Err(Errno::OPNOTSUPP.into())
+    pub(super) fn removexattr(&self, request: &Request<'_>) -> Answered {
+        let (name, _) = Request::name(request.body)?;
+        self.check_name(name)?;
+        self.nodes.get(request.header.nodeid)?.remove_xattr(name)?;
+        Answer::done()
     }
+
+    /// Refuses names that the mount does not show.
+    fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
+        if !self.user_xattr && name.starts_with(b"user.") {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        Ok(())
+    }
+}
+
+/// What was asked for, as far as there is room; or how much room it takes, where there is none.
+fn sized(room: u32, bytes: &[u8]) -> Answered {
+    if room == 0 {
+        return Answer::of(&GetxattrOut {
+            size: bytes.len() as u32,
+            padding: 0,
+        });
+    }
+    if bytes.len() > room as usize {
+        return Err(Errno::RANGE.into());
+    }
+    Ok(Answer::Bytes(SmallVec::from_slice(bytes)))
 }

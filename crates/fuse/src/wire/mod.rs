@@ -53,6 +53,8 @@ pub(crate) mod ioctl {
 
 /// Of FSYNC and FSYNCDIR: data only.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// Of SETXATTR: the setgid bit goes with the permissions that an access list sets.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Of GETATTR and STATX: the handle counts.
 pub(crate) const GETATTR_FH: u32 = 1 << 0;
 

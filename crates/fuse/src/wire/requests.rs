@@ -34,8 +34,11 @@ requests! {
     ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     WriteIn { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
+    /// Of LISTXATTR too; of GETXATTR the name follows.
     GetxattrIn { size: u32, padding: u32 }
     FsyncIn { fh: u64, flags: u32, padding: u32 }
+    /// The name follows, then the value.
+    SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32 }
