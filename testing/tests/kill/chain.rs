@@ -9,9 +9,10 @@ use throughline_device::LockMode;
 use throughline_testing::Mount;
 
 use crate::diary;
-use crate::load::Order;
+use crate::load::Load;
 use crate::model::{Promises, World, judge};
 use crate::oracle::image::{Scratch, Shape, shape};
+use crate::order::Order;
 use crate::tree::{self, Tree};
 
 /// The longest that a load runs before it is killed.
@@ -182,10 +183,12 @@ impl Chain<'_> {
         let order = Order {
             image: self.image.clone(),
             diary: diary.to_owned(),
-            seed: self.seed,
-            run,
-            ops,
-            lies: self.lies,
+            load: Load {
+                seed: self.seed,
+                run,
+                ops,
+                lies: self.lies,
+            },
         };
         let (name, value) = order.to_environment();
         Command::new(std::env::current_exe().map_err(|e| e.to_string())?)

@@ -35,6 +35,8 @@ pub(crate) enum Op {
     Cut { id: u32, size: u64 },
     /// Syncs the volume.
     SyncAll,
+    /// Syncs a directory: its names.
+    SyncDir { dir: String },
     /// Closes the volume.
     Close,
 }
@@ -66,6 +68,7 @@ impl fmt::Display for Op {
             Op::Unlink { id } => write!(f, "unlink {id}"),
             Op::Cut { id, size } => write!(f, "cut {id} {size}"),
             Op::SyncAll => write!(f, "syncall"),
+            Op::SyncDir { dir } => write!(f, "syncdir {dir}"),
             Op::Close => write!(f, "close"),
         }
     }
@@ -107,6 +110,9 @@ impl Op {
                 size: number(2)?,
             },
             "syncall" => Op::SyncAll,
+            "syncdir" => Op::SyncDir {
+                dir: (*words.get(1)?).to_owned(),
+            },
             "close" => Op::Close,
             _ => return None,
         })

@@ -1,9 +1,6 @@
 //! The load: threads that make, write, sync, rename, cut and remove files of their own in directories that they share, by a
-//! seed. It runs in a process of its own, which is killed.
+//! seed. What they work on is killed under them, or they are.
 
-use std::path::PathBuf;
-
-use throughline::{Attributes, DirtyLimits, File, FileOptions, OpenOptions, RenameMode, Volume};
 use throughline_testing::sectors::{SECTOR_BYTES, filled};
 
 use crate::diary::{Diary, Op, Promise};
@@ -11,137 +8,130 @@ use crate::tree;
 
 /// Threads of the load.
 pub(crate) const THREADS: usize = 4;
-/// What tells the process that it is to be the load.
-const ORDER: &str = "THROUGHLINE_KILL_ORDER";
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Files of one thread.
 const MOST_FILES: usize = 10;
 /// Names of one thread in one directory.
 const NAMES: u32 = 16;
 
-/// What the load is to do.
+/// How a file is opened that is written to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    pub(crate) direct: bool,
+    /// What a write is to promise when it returns.
+    pub(crate) promise: Promise,
+}
+
+impl How {
+    /// Buffered, promising nothing.
+    pub(crate) const PLAIN: How = How {
+        direct: false,
+        promise: Promise::None,
+    };
+}
+
+/// A file that is there.
+pub(crate) struct Found {
+    pub(crate) path: String,
+    pub(crate) id: u32,
+    pub(crate) size: u64,
+}
+
+/// What the load works on. Paths begin with a slash at the volume's root.
+pub(crate) trait Place: Sync {
+    /// An open file.
+    type File: Send;
+    type Error;
+
+    /// The names in a directory.
+    fn list(&self, dir: &str) -> Result<Vec<String>, Self::Error>;
+    /// What a name is of; others change theirs meanwhile.
+    fn look(&self, path: &str) -> Result<Found, Self::Error>;
+    /// Makes a file whose owner is `id`, in one operation.
+    fn create(&self, path: &str, id: u32) -> Result<(), Self::Error>;
+    fn open(&self, path: &str, how: How) -> Result<Self::File, Self::Error>;
+    fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> Result<(), Self::Error>;
+    fn sync(&self, file: &Self::File, data_only: bool) -> Result<(), Self::Error>;
+    fn set_len(&self, file: &Self::File, size: u64) -> Result<(), Self::Error>;
+    fn rename(&self, from: &str, to: &str) -> Result<(), Self::Error>;
+    fn unlink(&self, path: &str) -> Result<(), Self::Error>;
+    /// The operation that syncs more than one file, at `dir`, and the call of it.
+    fn wide(&self, dir: &str) -> Op;
+    fn sync_wide(&self, dir: &str) -> Result<(), Self::Error>;
+}
+
+/// Which load.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
-    pub(crate) image: PathBuf,
-    pub(crate) diary: PathBuf,
+pub(crate) struct Load {
     pub(crate) seed: u64,
     /// Which load on the same image: makes numbers and versions of their own.
     pub(crate) run: u64,
-    /// Operations of each thread; then the volume is closed.
+    /// Operations of each thread.
     pub(crate) ops: u64,
     /// Promises without keeping: syncs are told and not done.
     pub(crate) lies: bool,
 }
 
-impl Order {
-    /// For the environment of the process.
-    pub(crate) fn to_environment(&self) -> (&'static str, String) {
-        let (image, diary) = (self.image.display(), self.diary.display());
-        let (seed, run, ops) = (self.seed, self.run, self.ops);
-        let lies = u8::from(self.lies);
-        let text = format!("{image}\n{diary}\n{seed}\n{run}\n{ops}\n{lies}");
-        (ORDER, text)
-    }
-
-    /// What this process was told, if it is the load.
-    pub(crate) fn from_environment() -> Option<Order> {
-        let text = std::env::var(ORDER).ok()?;
-        let lines: Vec<&str> = text.lines().collect();
-        let number = |index: usize| lines[index].parse().expect("a number of the order");
-        Some(Order {
-            image: lines[0].into(),
-            diary: lines[1].into(),
-            seed: number(2),
-            run: number(3),
-            ops: number(4),
-            lies: number(5) != 0,
+impl Load {
+    /// Works on `place`, and returns when all threads are through, or the first error of any.
+    pub(crate) fn run<P: Place>(&self, place: &P, diary: &Diary) -> Result<(), P::Error>
+    where
+        P::Error: Send,
+    {
+        std::thread::scope(|scope| {
+            let spawn = |number: usize| {
+                let mut worker = Worker::new(self, place, diary, number);
+                scope.spawn(move || worker.run(self.ops))
+            };
+            let workers: Vec<_> = (0..THREADS).map(spawn).collect();
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().expect("a thread of the load"))
         })
     }
 }
 
-/// Does as told. Returns only if it is not killed.
-pub(crate) fn run(order: &Order) {
-    let diary = Diary::create(&order.diary);
-    if let Err(error) = work(order, &diary) {
-        diary.failed(&error.to_string());
-    }
-}
-
-fn work(order: &Order, diary: &Diary) -> throughline::Result<()> {
-    let limits = DirtyLimits::new(Some(1 << 20 << (order.seed % 4)), None);
-    let volume = OpenOptions::new()
-        .cache_bytes(Some(8 << 20))
-        .dirty_limits(limits)
-        .open(&order.image)?;
-    diary.opened();
-    std::thread::scope(|scope| {
-        let spawn = |number: usize| {
-            let mut worker = Worker::new(order, &volume, diary, number);
-            scope.spawn(move || worker.run(order.ops))
-        };
-        let workers: Vec<_> = (0..THREADS).map(spawn).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().expect("a thread of the load"))
-    })?;
-    diary.begin(0, &Op::Close);
-    volume.close()?;
-    diary.end(0);
-    Ok(())
-}
-
-/// A file of the thread.
-struct Mine {
-    id: u32,
-    path: String,
-    size: u64,
-}
-
-struct Worker<'a> {
-    volume: &'a Volume,
+struct Worker<'a, P: Place> {
+    place: &'a P,
     diary: &'a Diary,
     number: usize,
     random: fastrand::Rng,
     /// The next file's number, and the next write's version.
     next_id: u32,
     next_version: u64,
-    files: Vec<Mine>,
+    files: Vec<Found>,
     /// Open, and without a name.
-    ghosts: Vec<File>,
+    ghosts: Vec<P::File>,
     lies: bool,
 }
 
-impl<'a> Worker<'a> {
-    fn new(order: &Order, volume: &'a Volume, diary: &'a Diary, number: usize) -> Worker<'a> {
-        let mix = order.run.rotate_left(20) ^ (number as u64).rotate_left(50);
+impl<'a, P: Place> Worker<'a, P> {
+    fn new(load: &Load, place: &'a P, diary: &'a Diary, number: usize) -> Worker<'a, P> {
+        let mix = load.run.rotate_left(20) ^ (number as u64).rotate_left(50);
         Worker {
-            volume,
+            place,
             diary,
             number,
-            random: fastrand::Rng::with_seed(order.seed ^ mix),
-            next_id: ((order.run as u32) << 16 | (number as u32) << 13) + 1,
-            next_version: (order.run << 20) + 1,
+            random: fastrand::Rng::with_seed(load.seed ^ mix),
+            next_id: ((load.run as u32) << 16 | (number as u32) << 13) + 1,
+            next_version: (load.run << 20) + 1,
             files: Vec::new(),
             ghosts: Vec::new(),
-            lies: order.lies,
+            lies: load.lies,
         }
     }
 
-    fn run(&mut self, ops: u64) -> throughline::Result<()> {
+    fn run(&mut self, ops: u64) -> Result<(), P::Error> {
         self.find_mine()?;
         (0..ops).try_for_each(|_| self.step())
     }
 
     /// The files that loads before this one have left.
-    fn find_mine(&mut self) -> throughline::Result<()> {
+    fn find_mine(&mut self) -> Result<(), P::Error> {
         for dir in tree::DIRS {
-            for entry in self.volume.read_dir(dir)? {
-                let name = entry?.file_name().to_string_lossy().into_owned();
+            for name in self.place.list(dir)? {
                 if tree::thread_of(&name) == Some(self.number) {
-                    let path = format!("{dir}/{name}");
-                    let metadata = self.volume.metadata(&path)?;
-                    let (id, size) = (metadata.uid(), metadata.len());
-                    self.files.push(Mine { id, path, size });
+                    self.files.push(self.place.look(&format!("{dir}/{name}"))?);
                 }
             }
         }
@@ -149,18 +139,14 @@ impl<'a> Worker<'a> {
     }
 
     /// Calls, with a line before and a line after.
-    fn call<R>(
-        &self,
-        op: &Op,
-        call: impl FnOnce() -> throughline::Result<R>,
-    ) -> throughline::Result<R> {
+    fn call<R>(&self, op: &Op, call: impl FnOnce() -> Result<R, P::Error>) -> Result<R, P::Error> {
         self.diary.begin(self.number, op);
         let result = call()?;
         self.diary.end(self.number);
         Ok(result)
     }
 
-    fn step(&mut self) -> throughline::Result<()> {
+    fn step(&mut self) -> Result<(), P::Error> {
         if self.random.u8(..12) == 0 {
             self.ghosts.clear();
         }
@@ -175,7 +161,7 @@ impl<'a> Worker<'a> {
             66..80 => self.rename(chosen),
             80..88 => self.unlink(chosen),
             88..98 => self.cut(chosen),
-            _ => self.call(&Op::SyncAll, || self.volume.sync()),
+            _ => self.sync_wide(),
         }
     }
 
@@ -184,7 +170,7 @@ impl<'a> Worker<'a> {
         format!("{dir}/t{}-{}", self.number, self.random.u32(..NAMES))
     }
 
-    fn create(&mut self) -> throughline::Result<()> {
+    fn create(&mut self) -> Result<(), P::Error> {
         let path = self.some_name();
         if self.files.iter().any(|mine| mine.path == path) {
             return Ok(());
@@ -195,13 +181,12 @@ impl<'a> Worker<'a> {
             id,
             path: path.clone(),
         };
-        let attributes = Attributes::new().uid(id);
-        drop(self.call(&op, || self.volume.create_new(&path, &attributes))?);
-        self.files.push(Mine { id, path, size: 0 });
+        self.call(&op, || self.place.create(&path, id))?;
+        self.files.push(Found { id, path, size: 0 });
         Ok(())
     }
 
-    fn write(&mut self, chosen: usize) -> throughline::Result<()> {
+    fn write(&mut self, chosen: usize) -> Result<(), P::Error> {
         let mine = &self.files[chosen];
         let (id, size) = (mine.id, mine.size);
         let sectors = match self.random.u8(..10) {
@@ -219,12 +204,11 @@ impl<'a> Worker<'a> {
             1 => Promise::All,
             _ => Promise::None,
         };
-        let mut options = FileOptions::new();
-        options
-            .direct(self.random.u8(..3) == 0)
-            .data_sync(promise == Promise::Data && !self.lies);
-        options.sync(promise == Promise::All && !self.lies);
-        let file = options.open(self.volume, &mine.path)?;
+        let how = How {
+            direct: self.random.u8(..3) == 0,
+            promise: if self.lies { Promise::None } else { promise },
+        };
+        let file = self.place.open(&mine.path, how)?;
         let version = self.next_version;
         self.next_version += 1;
         let len = sectors * SECTOR;
@@ -236,14 +220,14 @@ impl<'a> Worker<'a> {
             version,
             promise,
         };
-        self.call(&op, || file.write_all_at(at, &bytes))?;
+        self.call(&op, || self.place.write(&file, at, &bytes))?;
         self.files[chosen].size = size.max(at + len);
         Ok(())
     }
 
-    fn sync(&mut self, chosen: usize) -> throughline::Result<()> {
+    fn sync(&mut self, chosen: usize) -> Result<(), P::Error> {
         let mine = &self.files[chosen];
-        let file = self.volume.open_file(&mine.path)?;
+        let file = self.place.open(&mine.path, How::PLAIN)?;
         let data_only = self.random.bool();
         let promise = if data_only {
             Promise::Data
@@ -254,14 +238,21 @@ impl<'a> Worker<'a> {
             id: mine.id,
             promise,
         };
-        self.call(&op, || match data_only {
-            _ if self.lies => Ok(()),
-            true => file.sync_data(),
-            false => file.sync_all(),
+        self.call(&op, || match self.lies {
+            true => Ok(()),
+            false => self.place.sync(&file, data_only),
         })
     }
 
-    fn rename(&mut self, chosen: usize) -> throughline::Result<()> {
+    fn sync_wide(&mut self) -> Result<(), P::Error> {
+        let dir = tree::DIRS[self.random.usize(..tree::DIRS.len())];
+        self.call(&self.place.wide(dir), || match self.lies {
+            true => Ok(()),
+            false => self.place.sync_wide(dir),
+        })
+    }
+
+    fn rename(&mut self, chosen: usize) -> Result<(), P::Error> {
         let to = self.some_name();
         let mine = &self.files[chosen];
         if mine.path == to {
@@ -271,9 +262,7 @@ impl<'a> Worker<'a> {
             id: mine.id,
             to: to.clone(),
         };
-        self.call(&op, || {
-            self.volume.rename(&mine.path, &to, RenameMode::Replace)
-        })?;
+        self.call(&op, || self.place.rename(&mine.path, &to))?;
         let id = mine.id;
         self.files.retain(|other| other.path != to);
         if let Some(mine) = self.files.iter_mut().find(|mine| mine.id == id) {
@@ -283,10 +272,10 @@ impl<'a> Worker<'a> {
     }
 
     /// Sometimes the file stays open, is written to, and goes later.
-    fn unlink(&mut self, chosen: usize) -> throughline::Result<()> {
-        let Mine { id, path, size } = self.files.swap_remove(chosen);
-        let file = self.volume.open_file(&path)?;
-        self.call(&Op::Unlink { id }, || self.volume.remove_file(&path))?;
+    fn unlink(&mut self, chosen: usize) -> Result<(), P::Error> {
+        let Found { id, path, size } = self.files.swap_remove(chosen);
+        let file = self.place.open(&path, How::PLAIN)?;
+        self.call(&Op::Unlink { id }, || self.place.unlink(&path))?;
         if self.random.bool() {
             let version = self.next_version;
             self.next_version += 1;
@@ -298,13 +287,13 @@ impl<'a> Worker<'a> {
                 promise: Promise::None,
             };
             let bytes = filled(8 * SECTOR_BYTES, id.into(), size, version);
-            self.call(&op, || file.write_all_at(size, &bytes))?;
+            self.call(&op, || self.place.write(&file, size, &bytes))?;
             self.ghosts.push(file);
         }
         Ok(())
     }
 
-    fn cut(&mut self, chosen: usize) -> throughline::Result<()> {
+    fn cut(&mut self, chosen: usize) -> Result<(), P::Error> {
         let mine = &self.files[chosen];
         let old = mine.size / SECTOR;
         let size = SECTOR
@@ -313,9 +302,9 @@ impl<'a> Worker<'a> {
                 1 => old + self.random.u64(..200),
                 _ => self.random.u64(..=old),
             };
-        let file = self.volume.open_file(&mine.path)?;
+        let file = self.place.open(&mine.path, How::PLAIN)?;
         let op = Op::Cut { id: mine.id, size };
-        self.call(&op, || file.set_len(size))?;
+        self.call(&op, || self.place.set_len(&file, size))?;
         self.files[chosen].size = size;
         Ok(())
     }

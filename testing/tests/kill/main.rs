@@ -16,6 +16,7 @@ mod load;
 mod model;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+mod order;
 mod tree;
 
 use oracle::image::tools;
@@ -66,7 +67,7 @@ fn a_sync_that_does_nothing_is_noticed() {
 /// Not a test: the process that is killed. It does nothing unless it was told to.
 #[test]
 fn the_load() {
-    if let Some(order) = load::Order::from_environment() {
-        load::run(&order);
+    if let Some(order) = order::Order::from_environment() {
+        order::run(&order);
     }
 }

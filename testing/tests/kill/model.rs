@@ -124,13 +124,14 @@ struct History<'a> {
     promised: BTreeMap<u32, usize>,
     /// Files whose names an operation touches.
     touched: Vec<Vec<u32>>,
+    /// Directories whose names an operation changes.
+    dirs: Vec<Vec<String>>,
     given: u64,
 }
 
 impl<'a> History<'a> {
     fn new(world: &'a World, entries: &'a [Entry], thread: usize) -> History<'a> {
-        let mine =
-            |entry: &&Entry| entry.thread == thread && !matches!(entry.op, Op::Close | Op::SyncAll);
+        let mine = |entry: &&Entry| entry.thread == thread && id_of(&entry.op).is_some();
         let mut history = History {
             world,
             thread,
@@ -140,6 +141,7 @@ impl<'a> History<'a> {
             promised_names: 0,
             promised: BTreeMap::new(),
             touched: Vec::new(),
+            dirs: Vec::new(),
             given: 0,
         };
         history.walk_names();
@@ -151,6 +153,7 @@ impl<'a> History<'a> {
         let mut names = self.states[0].clone();
         for entry in &self.ops {
             let mut touched = Vec::new();
+            let before = id_of(&entry.op).and_then(|id| path_of(&names, id));
             match &entry.op {
                 Op::Create { id, path } => {
                     names.insert(path.clone(), *id);
@@ -167,10 +170,19 @@ impl<'a> History<'a> {
                 }
                 _ => {}
             }
+            let mut dirs = Vec::new();
             if !touched.is_empty() {
                 self.states.push(names.clone());
+                let after = id_of(&entry.op).and_then(|id| path_of(&names, id));
+                dirs.extend(
+                    before
+                        .iter()
+                        .chain(&after)
+                        .map(|path| dir_of(path).to_owned()),
+                );
             }
             self.touched.push(touched);
+            self.dirs.push(dirs);
             self.counts.push(self.states.len() - 1);
         }
     }
@@ -179,6 +191,7 @@ impl<'a> History<'a> {
         for entry in entries.iter().filter(|entry| entry.end.is_some()) {
             match entry.op {
                 Op::SyncAll | Op::Close => self.promise_all(entry.begin),
+                Op::SyncDir { ref dir } => self.promise_dir(dir, entry.begin),
                 Op::Sync { id, promise } | Op::Write { id, promise, .. }
                     if entry.thread == self.thread && promise != Promise::None =>
                 {
@@ -199,6 +212,17 @@ impl<'a> History<'a> {
                     let promised = self.promised.entry(id).or_default();
                     *promised = index.max(*promised);
                 }
+            }
+        }
+    }
+
+    /// The names of a directory, whoever made them, as they were before line `begin`.
+    fn promise_dir(&mut self, dir: &str, begin: usize) {
+        self.given += 1;
+        for (index, entry) in self.ops.iter().enumerate() {
+            let before = entry.end.is_some_and(|end| end < begin);
+            if before && self.dirs[index].iter().any(|touched| touched == dir) {
+                self.promised_names = self.promised_names.max(self.counts[index]);
             }
         }
     }
@@ -319,6 +343,16 @@ impl<'a> History<'a> {
     }
 }
 
+fn path_of(names: &Names, id: u32) -> Option<String> {
+    let found = names.iter().find(|(_, other)| **other == id);
+    found.map(|(path, _)| path.clone())
+}
+
+/// The directory of a path.
+fn dir_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
 fn id_of(op: &Op) -> Option<u32> {
     match op {
         Op::Create { id, .. }
@@ -327,7 +361,7 @@ fn id_of(op: &Op) -> Option<u32> {
         | Op::Rename { id, .. }
         | Op::Unlink { id }
         | Op::Cut { id, .. } => Some(*id),
-        Op::SyncAll | Op::Close => None,
+        Op::SyncAll | Op::SyncDir { .. } | Op::Close => None,
     }
 }
 

@@ -1,0 +1,140 @@
+//! The load on the library's volume, in a process of its own, which is killed.
+
+use std::path::PathBuf;
+
+use throughline::{
+    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, RenameMode, Volume,
+};
+
+use crate::diary::{Diary, Op, Promise};
+use crate::load::{Found, How, Load, Place};
+
+/// What tells the process that it is to be the load.
+const ORDER: &str = "THROUGHLINE_KILL_ORDER";
+
+/// What the process is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) image: PathBuf,
+    pub(crate) diary: PathBuf,
+    /// When it is through, the volume is closed.
+    pub(crate) load: Load,
+}
+
+impl Order {
+    /// For the environment of the process.
+    pub(crate) fn to_environment(&self) -> (&'static str, String) {
+        let (image, diary) = (self.image.display(), self.diary.display());
+        let Load {
+            seed,
+            run,
+            ops,
+            lies,
+        } = self.load;
+        let lies = u8::from(lies);
+        let text = format!("{image}\n{diary}\n{seed}\n{run}\n{ops}\n{lies}");
+        (ORDER, text)
+    }
+
+    /// What this process was told, if it is the load.
+    pub(crate) fn from_environment() -> Option<Order> {
+        let text = std::env::var(ORDER).ok()?;
+        let lines: Vec<&str> = text.lines().collect();
+        let number = |index: usize| lines[index].parse().expect("a number of the order");
+        Some(Order {
+            image: lines[0].into(),
+            diary: lines[1].into(),
+            load: Load {
+                seed: number(2),
+                run: number(3),
+                ops: number(4),
+                lies: number(5) != 0,
+            },
+        })
+    }
+}
+
+/// Does as told. Returns only if it is not killed.
+pub(crate) fn run(order: &Order) {
+    let diary = Diary::create(&order.diary);
+    if let Err(error) = work(order, &diary) {
+        diary.failed(&error.to_string());
+    }
+}
+
+fn work(order: &Order, diary: &Diary) -> throughline::Result<()> {
+    let limits = DirtyLimits::new(Some(1 << 20 << (order.load.seed % 4)), None);
+    let volume = OpenOptions::new()
+        .cache_bytes(Some(8 << 20))
+        .dirty_limits(limits)
+        .open(&order.image)?;
+    diary.opened();
+    order.load.run(&volume, diary)?;
+    diary.begin(0, &Op::Close);
+    volume.close()?;
+    diary.end(0);
+    Ok(())
+}
+
+impl Place for Volume {
+    type File = File;
+    type Error = Error;
+
+    fn list(&self, dir: &str) -> throughline::Result<Vec<String>> {
+        self.read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn look(&self, path: &str) -> throughline::Result<Found> {
+        let metadata = self.metadata(path)?;
+        Ok(Found {
+            path: path.to_owned(),
+            id: metadata.uid(),
+            size: metadata.len(),
+        })
+    }
+
+    fn create(&self, path: &str, id: u32) -> throughline::Result<()> {
+        self.create_new(path, &Attributes::new().uid(id)).map(drop)
+    }
+
+    fn open(&self, path: &str, how: How) -> throughline::Result<File> {
+        FileOptions::new()
+            .direct(how.direct)
+            .data_sync(how.promise == Promise::Data)
+            .sync(how.promise == Promise::All)
+            .open(self, path)
+    }
+
+    fn write(&self, file: &File, at: u64, bytes: &[u8]) -> throughline::Result<()> {
+        file.write_all_at(at, bytes)
+    }
+
+    fn sync(&self, file: &File, data_only: bool) -> throughline::Result<()> {
+        match data_only {
+            true => file.sync_data(),
+            false => file.sync_all(),
+        }
+    }
+
+    fn set_len(&self, file: &File, size: u64) -> throughline::Result<()> {
+        file.set_len(size)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> throughline::Result<()> {
+        Volume::rename(self, from, to, RenameMode::Replace)
+    }
+
+    fn unlink(&self, path: &str) -> throughline::Result<()> {
+        self.remove_file(path)
+    }
+
+    fn wide(&self, _dir: &str) -> Op {
+        Op::SyncAll
+    }
+
+    fn sync_wide(&self, _dir: &str) -> throughline::Result<()> {
+        Volume::sync(self)
+    }
+}
