@@ -10,6 +10,7 @@ use std::process::{Command, exit};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing_subscriber::filter::LevelFilter;
 
 /// The name that [`mount_server!`](crate::mount_server) gives the entry.
 pub(crate) const ENTRY: &str = "the_mount_server";
@@ -60,6 +61,7 @@ pub fn serve(server: impl FnOnce(&Path, &Path, &str) -> Result<(), String>) {
     let (Some(image), Some(point)) = (std::env::var_os(IMAGE), std::env::var_os(POINT)) else {
         return;
     };
+    log();
     let options = std::env::var(OPTIONS).unwrap_or_default();
     let watched = PathBuf::from(&point);
     std::thread::spawn(move || watch(&watched));
@@ -71,6 +73,12 @@ pub fn serve(server: impl FnOnce(&Path, &Path, &str) -> Result<(), String>) {
         }
     };
     exit(code);
+}
+
+/// What the server has to complain of goes to standard error, where [`Mounted::log`](crate::Mounted::log) has it.
+fn log() {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.with_max_level(LevelFilter::WARN).init();
 }
 
 /// Ends this process with the one that started it, or with its time.

@@ -1,0 +1,234 @@
+//! No room: in the volume, and below the image. Who writes is told, what was promised stays, and there is room again when
+//! something goes.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use tempfile::TempDir;
+use throughline_testing::sectors::filled;
+use throughline_testing::{DiskImage, Mount, Mounted, program};
+
+use crate::work::{PATIENCE, e2fsck, root};
+
+const PIECE: usize = 256 << 10;
+
+/// What is synced before the volume fills, and must stay.
+fn promise(root: &Path) -> Vec<u8> {
+    let bytes = filled(400 << 10, 77, 0, 1);
+    let mut file = File::create(root.join("promised")).expect("a file");
+    file.write_all(&bytes).expect("a write");
+    file.sync_all().expect("a sync");
+    bytes
+}
+
+#[track_caller]
+fn kept(root: &Path, bytes: &[u8]) {
+    let found = std::fs::read(root.join("promised")).expect("what was promised");
+    assert!(found == bytes, "what was promised is something else");
+}
+
+/// Writes to a new file until an error comes: the error, and how many pieces were taken.
+fn fill(path: &Path, most: u64) -> (File, Option<io::Error>, u64) {
+    let file = File::create(path).expect("a file");
+    for piece in 0..most {
+        let at = piece * PIECE as u64;
+        if let Err(error) = file.write_all_at(&filled(PIECE, 5, at, 1), at) {
+            return (file, Some(error), piece);
+        }
+    }
+    (file, None, most)
+}
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
+
+#[test]
+fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
+    if !Mounted::possible() {
+        return;
+    }
+    let Some(image) = DiskImage::make("-t ext4 -m 0 -b 4096", "24m") else {
+        return;
+    };
+    let mounted = Mounted::new(image.path(), "");
+    let promised = promise(mounted.root());
+    let (file, error, taken) = fill(&mounted.path("large"), 1000);
+    let error = error.expect("24 MiB do not hold 250");
+    assert_eq!(errno(&error), Some(Errno::NOSPC), "{error}");
+    file.sync_all().expect("what was taken has its place");
+    let preallocated = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 64 << 20);
+    assert_eq!(preallocated, Err(Errno::NOSPC));
+    kept(mounted.root(), &promised);
+    drop(file);
+    // Removed, its room is there again: at once, or when the removal is durable, and nobody has to ask for that.
+    std::fs::remove_file(mounted.path("large")).expect("a removal");
+    let (file, error, again) = fill(&mounted.path("second"), taken - 4);
+    assert!(error.is_none(), "{error:?} after {again} of {taken} pieces");
+    file.sync_all().expect("a sync");
+    drop(file);
+    mounted.unmount();
+    e2fsck(image.path()).expect("sound");
+    let mounted = Mounted::new(image.path(), "ro");
+    kept(mounted.root(), &promised);
+    let second = std::fs::read(mounted.path("second")).expect("the file");
+    assert!(second == filled(again as usize * PIECE, 5, 0, 1));
+    mounted.unmount();
+}
+
+#[test]
+fn without_inodes_or_room_for_names_creating_says_so() {
+    if !Mounted::possible() {
+        return;
+    }
+    let Some(image) = DiskImage::make("-t ext4 -m 0 -b 1024 -N 64", "8m") else {
+        return;
+    };
+    let mounted = Mounted::new(image.path(), "");
+    let promised = promise(mounted.root());
+    let name = |number: u32| mounted.path(&format!("file-{number}"));
+    let mut made = 0;
+    let error = loop {
+        assert!(made < 1000, "64 inodes are enough for {made} files");
+        match File::create_new(name(made)) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(errno(&error), Some(Errno::NOSPC), "{error}");
+    let refused = std::fs::create_dir(mounted.path("dir")).expect_err("no inode for it");
+    assert_eq!(errno(&refused), Some(Errno::NOSPC), "{refused}");
+    std::fs::remove_file(name(0)).expect("a removal");
+    drop(File::create_new(name(0)).expect("there is an inode again"));
+    kept(mounted.root(), &promised);
+    mounted.unmount();
+    e2fsck(image.path()).expect("sound");
+}
+
+/// A small file system on the host, with less room than the image on it may come to need.
+enum Below {
+    /// Grows at will.
+    Tmpfs(TempDir),
+    /// ext4 of the kernel's on a loop device; the space to come is in a file that can be removed.
+    Kernel { mount: Mount, _image: DiskImage },
+}
+
+impl Below {
+    fn tmpfs() -> Option<Below> {
+        let dir = TempDir::new().expect("a directory");
+        let mounted = mount(
+            "none",
+            dir.path(),
+            "tmpfs",
+            MountFlags::empty(),
+            c"size=12m",
+        );
+        match mounted {
+            Ok(()) => Some(Below::Tmpfs(dir)),
+            Err(why) => {
+                eprintln!("skipped: no tmpfs can be mounted: {why}");
+                None
+            }
+        }
+    }
+
+    fn kernel() -> Option<Below> {
+        let image = DiskImage::make("-t ext4 -m 0", "40m")?;
+        let mount = Mount::or_skip(image.path(), true)?;
+        // Some 12 MiB stay free.
+        std::fs::write(mount.path("filler"), filled(18 << 20, 1, 0, 1)).expect("a filler");
+        Some(Below::Kernel {
+            mount,
+            _image: image,
+        })
+    }
+
+    fn image(&self) -> PathBuf {
+        match self {
+            Below::Tmpfs(dir) => dir.path().join("image"),
+            Below::Kernel { mount, .. } => mount.path("image"),
+        }
+    }
+
+    /// Gives it more room.
+    fn grow(&self) {
+        match self {
+            Below::Tmpfs(dir) => {
+                mount_remount(dir.path(), MountFlags::empty(), c"size=200m").expect("a larger one");
+            }
+            Below::Kernel { mount, .. } => {
+                std::fs::remove_file(mount.path("filler")).expect("a removal");
+            }
+        }
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        if let Below::Tmpfs(dir) = self {
+            let _ = unmount(dir.path(), UnmountFlags::DETACH);
+        }
+    }
+}
+
+fn the_disk_below_fills(below: &Below) {
+    let image = below.image();
+    let mut command = Command::new("mke2fs");
+    command
+        .args(["-q", "-F", "-t", "ext4", "-m", "0"])
+        .arg(&image)
+        .arg("32m");
+    command.args(["-J", "size=4"]);
+    program::run(&mut command, PATIENCE).good("mke2fs");
+    let mounted = Mounted::new(&image, "");
+    let promised = promise(mounted.root());
+    let (file, error, taken) = fill(&mounted.path("large"), 20 * 4);
+    let synced = file.sync_all();
+    let told = error.or(synced.err()).expect("20 MiB do not fit below");
+    let known = [Errno::IO, Errno::NOSPC].map(Some);
+    assert!(known.contains(&errno(&told)), "{told} after {taken} pieces");
+    // It is said again for as long as it is so.
+    let again = file.sync_all().expect_err("it cannot have been written");
+    let known = [Errno::IO, Errno::NOSPC, Errno::ROFS].map(Some);
+    assert!(known.contains(&errno(&again)), "{again}");
+    kept(mounted.root(), &promised);
+    drop(file);
+    let (status, log) = mounted.end();
+    assert!(
+        !status.success(),
+        "closing has lost something, and does not say so"
+    );
+    assert!(!log.contains("panicked"), "{log}");
+    assert!(!log.is_empty(), "not a word of it");
+    below.grow();
+    let mounted = Mounted::new(&image, "");
+    kept(mounted.root(), &promised);
+    mounted.unmount();
+    e2fsck(&image).expect("sound once there is room to replay");
+}
+
+#[test]
+fn a_full_tmpfs_below_the_image_is_told() {
+    if !Mounted::possible() || !program::has(&["mke2fs", "e2fsck"]) || !root("tmpfs takes root") {
+        return;
+    }
+    if let Some(below) = Below::tmpfs() {
+        the_disk_below_fills(&below);
+    }
+}
+
+#[test]
+fn a_full_file_system_below_the_image_is_told() {
+    if !Mounted::possible() || !program::has(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    if let Some(below) = Below::kernel() {
+        the_disk_below_fills(&below);
+    }
+}

@@ -1,0 +1,252 @@
+//! The server is killed with SIGKILL under load, again and again on one image.
+//!
+//! ```text
+//!  threads of the load (tests/kill) ── on the mount ──► diary: what is begun, what has returned
+//!      │ SIGKILL of the server, once the diary is so long
+//!      ▼
+//!  mounted again ─► read as it is then ─► unmounted ─► e2fsck -fn ─► model (tests/kill) ─► next kill
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Mode;
+use throughline_device::LockMode;
+use throughline_testing::{Mounted, program};
+
+use crate::diary::{self, Diary};
+use crate::load::Load;
+use crate::model::{Promises, World, judge};
+use crate::oracle::image::{Scratch, Shape, shape, tools};
+use crate::oracle::seeds::{chosen, run_all, soak};
+use crate::place::Place;
+use crate::tree::{self, Tree};
+use crate::work;
+
+/// Chains of kills on one image each, in the fast test, and kills of each.
+const CHAINS: u64 = 2;
+const KILLS: u64 = 4;
+/// The same in the long one.
+const LONG_CHAINS: u64 = 10;
+const LONG_KILLS: u64 = 10;
+/// The longest a diary gets before its load is killed, in bytes. A line is some 20.
+const LONGEST_DIARY: u64 = 60_000;
+/// No measurement: for a load that never gets so far.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    kills: u64,
+    /// Promises that were checked.
+    promises: u64,
+    /// Contents of files that were checked.
+    files: u64,
+}
+
+/// The kinds of volumes, and how they are mounted.
+fn recipes() -> [(Shape, Promises, &'static str); 6] {
+    [
+        (shape("ext4", 4096, true, "-t ext4"), "commit=1"),
+        (shape("ext4 1k", 1024, true, "-t ext4 -O orphan_file"), ""),
+        (shape("ext3", 4096, false, "-t ext3"), "cache_size=8M"),
+        (shape("ext2", 4096, false, "-t ext2"), ""),
+        (
+            shape("ext3 1k, small journal", 1024, false, "-t ext3 -J size=1"),
+            "",
+        ),
+        (
+            shape("ext4, small journal", 4096, true, "-t ext4 -J size=4"),
+            "dirsync,cache_size=16M",
+        ),
+    ]
+    .map(|(shape, options)| {
+        let journal = !shape.mke2fs.contains("ext2");
+        let block_bytes = shape.block_bytes;
+        let promises = match journal {
+            true => Promises::Journal,
+            false => Promises::NoJournal { block_bytes },
+        };
+        (shape.mib(48), promises, options)
+    })
+}
+
+struct Chain<'a> {
+    seed: u64,
+    image: PathBuf,
+    scratch: &'a Path,
+    options: String,
+    random: fastrand::Rng,
+    promises: Promises,
+    /// The load tells of syncs that it does not do.
+    lies: bool,
+}
+
+/// Runs one. With `lies`, the load does not keep what it says it promised.
+fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, String> {
+    let recipes = recipes();
+    let (shape, promises, options) = &recipes[seed as usize % recipes.len()];
+    // What nobody syncs must not become durable by its age where syncs are left out.
+    let options = if lies { "commit=300" } else { *options };
+    let mut chain = Chain {
+        seed,
+        image: scratch.make(shape),
+        scratch: scratch.dir(),
+        // Files have owners that are not the mount's, and no access lists.
+        options: format!("allow_other,noacl,{options}"),
+        random: fastrand::Rng::with_seed(seed),
+        promises: *promises,
+        lies,
+    };
+    let mut counts = Counts::default();
+    let mut world = World::default();
+    for number in 0..kills {
+        let named = |what: String| format!("{}, kill {number}: {what}", shape.name);
+        world = chain.kill(number, &world, &mut counts).map_err(named)?;
+    }
+    Ok(counts)
+}
+
+impl Chain<'_> {
+    /// One load, its end, and what is left.
+    fn kill(&mut self, number: u64, world: &World, counts: &mut Counts) -> Result<World, String> {
+        let diary = self.scratch.join("diary");
+        self.load(&diary, number + 1)?;
+        counts.kills += 1;
+        let read = diary::read(&diary)?;
+        wait_for_the_dead(&self.image)?;
+        let tree = self.recover()?;
+        let judged = judge(world, &read.entries, &tree, self.promises)?;
+        counts.promises += judged.promises;
+        counts.files += judged.files;
+        Ok(World::of(&tree))
+    }
+
+    /// Mounts, and kills the server when the load has written so much of its diary.
+    fn load(&mut self, diary: &Path, run: u64) -> Result<(), String> {
+        let mut mounted = Mounted::start(&self.image, &self.options)?;
+        if run == 1 {
+            plant(mounted.root())?;
+        }
+        let least = if self.lies { LONGEST_DIARY / 2 } else { 100 };
+        let enough = self.random.u64(least..LONGEST_DIARY);
+        let place = Place::new(mounted.root());
+        let load = Load {
+            seed: self.seed,
+            run,
+            ops: u64::MAX,
+            lies: self.lies,
+        };
+        let writer = Diary::create(diary);
+        writer.opened();
+        let killed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let loaded = scope.spawn(|| {
+                let error = load.run(&place, &writer).expect_err("it has no end");
+                if !killed.load(Ordering::Acquire) {
+                    writer.failed(&error.to_string());
+                }
+            });
+            let written = || std::fs::metadata(diary).map_or(0, |metadata| metadata.len());
+            let until = Instant::now() + PATIENCE;
+            while written() < enough && !loaded.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let slow = written() < enough && !loaded.is_finished();
+            killed.store(!loaded.is_finished(), Ordering::Release);
+            mounted.kill();
+            let log = mounted.log();
+            loaded.join().expect("the load does not panic");
+            match slow {
+                true => Err(format!("{} bytes in {PATIENCE:?}: {log}", written())),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Mounted again, the volume is what it is; then it is sound.
+    fn recover(&self) -> Result<Tree, String> {
+        if self.promises != Promises::Journal {
+            let mut command = Command::new("e2fsck");
+            command.arg("-fy").arg(&self.image);
+            program::run(&mut command, work::PATIENCE);
+        }
+        let shown = tree::of_image(&self.image)?;
+        let mounted = Mounted::start(&self.image, &self.options)?;
+        let tree = tree::of_mount(mounted.root())?;
+        mounted.unmount();
+        work::e2fsck(&self.image)?;
+        match tree::differences(&shown, &tree) {
+            Some(text) => Err(format!("read-only before / mounted again: {text}")),
+            None => Ok(tree),
+        }
+    }
+}
+
+/// Makes the directories, for everybody.
+fn plant(root: &Path) -> Result<(), String> {
+    let told = |error: std::io::Error| format!("planting: {error}");
+    for dir in tree::DIRS {
+        let dir = root.join(&dir[1..]);
+        std::fs::create_dir(&dir).map_err(told)?;
+        rustix::fs::chmod(&dir, Mode::from_raw_mode(0o777)).map_err(|e| told(e.into()))?;
+    }
+    let root = std::fs::File::open(root).map_err(told)?;
+    root.sync_all().map_err(told)
+}
+
+/// What a dead process had submitted may still be on its way; its lock lasts as long. Who takes no lock must not look before.
+fn wait_for_the_dead(image: &Path) -> Result<(), String> {
+    let locked = throughline_device::OpenOptions::new()
+        .lock(LockMode::Shared)
+        .open(image);
+    locked.map(drop).map_err(|e| e.to_string())
+}
+
+#[test]
+fn killed_under_load() {
+    if !possible() {
+        return;
+    }
+    let (chains, kills) = match soak() {
+        true => (LONG_CHAINS, LONG_KILLS),
+        false => (CHAINS, KILLS),
+    };
+    let seeds = chosen().unwrap_or_else(|| (0..chains).collect());
+    let all = run_all(&seeds, |seed, scratch| {
+        run(seed, kills, false, scratch)
+            .map_err(|what| format!("THROUGHLINE_SEED={seed} (chain): {what}"))
+    });
+    let (mut killed, mut promises, mut files) = (0, 0, 0);
+    for counts in &all {
+        killed += counts.kills;
+        promises += counts.promises;
+        files += counts.files;
+    }
+    eprintln!("{killed} kills, {promises} promises, {files} contents of files");
+    if chosen().is_none() {
+        assert!(promises > 10 * killed && files > 5 * killed);
+    }
+}
+
+/// A judge that believes everything would be worth nothing.
+#[test]
+fn syncs_that_are_left_out_are_noticed() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let judged = run(0, 2, true, &scratch);
+    assert!(judged.is_err(), "{judged:?}");
+    let what = judged.expect_err("it is one");
+    assert!(
+        what.contains("promised") || what.contains("holds version") || what.contains("sectors"),
+        "not for what was left out: {what}"
+    );
+}
+
+fn possible() -> bool {
+    Mounted::possible() && tools() && work::root("making files as other users takes root")
+}

@@ -1,0 +1,25 @@
+//! The mount attacked: killed, filled, damaged, cut off, used by those who may not and by those who leave in the middle. What
+//! was promised holds, whoever is at fault hears of it, and nothing hangs.
+//!
+//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times.
+
+mod damage;
+#[path = "../kill/diary.rs"]
+mod diary;
+mod failures;
+mod full;
+mod kills;
+#[path = "../kill/load.rs"]
+mod load;
+#[path = "../kill/model.rs"]
+mod model;
+#[path = "../oracle/mod.rs"]
+mod oracle;
+mod place;
+mod promises;
+mod read_only;
+#[path = "../kill/tree.rs"]
+mod tree;
+mod work;
+
+throughline_testing::mount_server!();

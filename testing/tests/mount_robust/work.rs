@@ -1,0 +1,41 @@
+//! What several of the attacks need: conditions, waiting, tools.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use throughline_testing::program;
+
+/// No measurement: for what would take for ever.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether this is root; says what is skipped, and why, if not.
+pub(crate) fn root(why: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: {why}");
+    }
+    root
+}
+
+/// `e2fsck -fn` must find nothing.
+pub(crate) fn e2fsck(image: &Path) -> Result<(), String> {
+    let ran = program::run(Command::new("e2fsck").arg("-fn").arg(image), PATIENCE);
+    match ran.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "e2fsck -fn: {}\n{}{}",
+            ran.status, ran.stdout, ran.stderr
+        )),
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < until, "{what}: not in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
