@@ -79,6 +79,14 @@ impl Session {
     /// # Errors
     /// [`MountError::Serve`], [`MountError::Close`].
     pub fn run(self) -> Result<(), MountError> {
+        self.run_and(|| {})
+    }
+
+    /// The same; `ended` is called when the mount has gone, before the volume is closed, which may take its time.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_and(self, ended: impl FnOnce()) -> Result<(), MountError> {
         let connection = self
             .mount
             .as_fd()
@@ -90,6 +98,7 @@ impl Session {
             self.request_bytes,
             self.clone_fd,
         );
+        ended();
         self.server.end();
         drop(self.server);
         if served.is_ok() {

@@ -21,8 +21,13 @@ use crate::output::note;
 use crate::problem::Problem;
 use crate::text::quote;
 
-/// An image that nobody has mounted and somebody holds is being closed by a server that was just unmounted.
-const CLOSING_WAIT: Duration = Duration::from_secs(10);
+/// What a server calls itself while it closes its image: so the one who says who has an image says that too.
+const CLOSING_NAME: &str = "throughline-end";
+/// An image that nobody has mounted and somebody holds may be that of a server that was just unmounted, and has not called itself so
+/// yet.
+const UNMOUNTED_WAIT: Duration = Duration::from_secs(10);
+/// All that was written may have to go to the disk yet.
+const CLOSING_WAIT: Duration = Duration::from_secs(600);
 const CLOSING_LOOK: Duration = Duration::from_millis(50);
 
 /// Serves a mount until it is unmounted or a signal comes.
@@ -52,7 +57,10 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     // It is not joined: where nobody answers, it waits, and ends with the process.
     thread::spawn(move || announce(&answers, role, quiet));
     tracing::info!(image = %plan.image.display(), point = %dir.display(), "mounted");
-    let served = session.run();
+    let served = session.run_and(|| {
+        // Where it cannot, whoever mounts the image next waits less long for it.
+        let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
+    });
     tracing::info!(point = %dir.display(), "unmounted");
     served.map_err(|error| {
         tracing::error!(%error, "the image was not closed well");
@@ -72,11 +80,11 @@ fn open(plan: &Plan) -> Result<Volume, Trouble> {
             Problem::new("Is a directory").with_next("name an image file or a block device"),
         ));
     }
-    let until = Instant::now() + CLOSING_WAIT;
+    let since = Instant::now();
     let volume = loop {
         match plan.open.open(&plan.image) {
-            Err(Error::Caller(Reason::Busy(_)))
-                if !is_mounted(&plan.image) && Instant::now() < until =>
+            Err(Error::Caller(Reason::Busy(by)))
+                if since.elapsed() < closing_wait(&by) && !is_mounted(&plan.image) =>
             {
                 thread::sleep(CLOSING_LOOK);
             }
@@ -93,6 +101,15 @@ fn open(plan: &Plan) -> Result<Volume, Trouble> {
         ));
     }
     Ok(volume)
+}
+
+/// How long an image is waited for that somebody holds.
+fn closing_wait(by: &str) -> Duration {
+    if by.contains(CLOSING_NAME) {
+        CLOSING_WAIT
+    } else {
+        UNMOUNTED_WAIT
+    }
 }
 
 /// The image is the source of a mount that this process sees.

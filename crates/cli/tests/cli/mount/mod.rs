@@ -21,7 +21,7 @@ use throughline_testing::program;
 use crate::common::{Image, Ran, throughline, tools_are_missing};
 
 /// Nothing takes so long.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Why there is no mount to be had here; said on standard error.
