@@ -91,6 +91,7 @@ struct Cells {
     splits: [AtomicU64; SplitReason::ALL.len()],
     merges: AtomicU64,
     fua: AtomicU64,
+    done: AtomicU64,
     leased: AtomicBool,
 }
 
@@ -122,6 +123,19 @@ impl QueueCounters {
 
     pub(crate) fn fua(&self) {
         add(&self.0.fua, 1);
+    }
+
+    /// So many bios have come back.
+    pub(crate) fn done(&self, bios: usize) {
+        add(&self.0.done, bios as u64);
+    }
+
+    /// Bios that were submitted and have not come back.
+    pub(crate) fn in_flight(&self) -> u64 {
+        // In this order: what comes back between the two is not counted as more than was submitted.
+        let done = self.0.done.load(Ordering::Relaxed);
+        let submitted: u64 = read_all(&self.0.bios).iter().sum();
+        submitted.saturating_sub(done)
     }
 
     /// Whether a thread has the queue in use.

@@ -135,6 +135,11 @@ impl Disk {
         self.queues.counters()
     }
 
+    /// Bios that are on their way to the device or back at this moment.
+    pub fn in_flight(&self) -> u64 {
+        self.queues.in_flight()
+    }
+
     /// Cuts the device off: every I/O that begins from now on fails, whatever it is. Returns when those have ended that
     /// began before; what a [`Stream`](crate::Stream) has on its way is its owner's to wait for.
     pub fn cut(&self) {
@@ -336,6 +341,7 @@ impl Disk {
             scope.submit_range(0, op, offset, len);
             scope.reap(1, done);
         });
+        counters.done(done.len());
         let mut result = Ok(());
         for one in done.drain(..) {
             trace.complete(&one);

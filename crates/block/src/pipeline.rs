@@ -213,6 +213,7 @@ impl<'env> Output<'_, '_, 'env> {
 
     fn reap(&mut self, wait_for: usize) {
         self.scope.reap(wait_for, self.done);
+        self.counters.done(self.done.len());
         for done in self.done.drain(..) {
             self.trace.complete(&done);
             if let Err(source) = done.result {

@@ -127,6 +127,11 @@ impl Queues {
         counters
     }
 
+    /// Bios on their way, of all queues.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.counters.lock().iter().map(|one| one.in_flight()).sum()
+    }
+
     /// What all queues have counted so far.
     pub(crate) fn counters(&self) -> Counters {
         self.counters

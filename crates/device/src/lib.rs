@@ -40,6 +40,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(not(miri))]
+mod allocator;
 mod buffer;
 mod device;
 #[cfg(not(miri))]
@@ -57,6 +59,8 @@ mod pages;
 mod request;
 mod scope;
 
+#[cfg(not(miri))]
+pub use allocator::{give_memory_back, limit_allocator};
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]

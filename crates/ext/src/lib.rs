@@ -30,6 +30,7 @@ mod handle;
 mod ialloc;
 mod inline;
 mod inode;
+mod label;
 mod lock_order;
 mod log_info;
 mod many;
@@ -63,6 +64,7 @@ pub use flags::OpenFor;
 pub use fs::Fs;
 pub use handle::Handle;
 pub use inode::Inode;
+pub use label::MAX_LABEL_BYTES;
 pub use log_info::{JournalCounts, LogInfo};
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
 pub use open::Recovery;
@@ -78,9 +80,9 @@ pub use throughline_extfmt::inode::{FileType, InodeFlags};
 pub use throughline_extfmt::superblock::{OnError, State, Superblock};
 pub use throughline_extfmt::time::Timestamp;
 pub use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber};
-pub use throughline_journal::Abort;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub use throughline_journal::Planted;
+pub use throughline_journal::{Abort, Status as JournalStatus};
 pub use times::AccessTimes;
 pub use xattr::XattrMode;

@@ -33,6 +33,16 @@ impl Fs {
         self.journal.counts()
     }
 
+    /// How the journal, or what stands in for one, does at this moment.
+    pub fn journal_status(&self) -> throughline_journal::Status {
+        self.journal.status()
+    }
+
+    /// Inodes in memory.
+    pub fn resident_inodes(&self) -> usize {
+        self.inodes.len()
+    }
+
     /// What is known of the journal; `None` where the volume has none, or has it on another device.
     ///
     /// # Errors

@@ -15,7 +15,9 @@ mod sync;
 pub mod throttle;
 pub mod writeback;
 
-pub use cache::{Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache};
+pub use cache::{
+    Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts,
+};
 pub use error::{Error, Reason, Result};
 pub use mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 pub use raw::RawFile;

@@ -104,6 +104,10 @@ pub struct Status {
     pub dirty_bytes: u64,
     /// The newest durable transaction.
     pub committed: Tid,
+    /// The running transaction.
+    pub running: Tid,
+    /// How long the running transaction has had changes; `None` where it has none.
+    pub running_age: Option<Duration>,
     /// The journal on disk, where there is one.
     pub log: Option<LogUse>,
     /// Blocks that operations touched beyond their credits. Anything but 0 is a bug of the layer above, which a
@@ -388,6 +392,8 @@ impl Journal {
             resident_bytes: self.core.cache.resident_bytes(),
             dirty_bytes: self.dirty_bytes(),
             committed: self.committed(),
+            running: self.running(),
+            running_age: self.core.gate.since().map(|since| since.elapsed()),
             log: self.core.log.as_ref().map(Log::usage),
             credit_overruns: self.core.credit_overruns.load(Ordering::Relaxed),
         }

@@ -87,6 +87,7 @@ mod open;
 mod raw;
 mod recovery;
 mod source;
+mod status;
 mod time;
 mod volume;
 
@@ -104,8 +105,14 @@ pub use node::{Listed, NewNode, Node};
 pub use open::OpenOptions;
 pub use raw::RawFile;
 pub use recovery::RecoveryReport;
+pub use status::{
+    CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
+    WritebackStatus,
+};
 pub use throughline_block::{BioInfo, Event, Listener, Subscription};
-pub use throughline_device::{AlignedBuf, EngineChoice, Limits, Op};
+pub use throughline_device::{
+    AlignedBuf, EngineChoice, Limits, Op, give_memory_back, limit_allocator,
+};
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub use throughline_ext::Planted;

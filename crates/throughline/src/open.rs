@@ -1,6 +1,7 @@
 //! How an image, a plain file or a device is opened.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,6 +282,9 @@ impl OpenOptions {
         options.no_replay = self.no_replay;
         options.acl = self.acl;
         options.cache = self.cache_options();
+        if let Some(bytes) = self.cache_bytes {
+            options.metadata_cache_bytes = metadata_bytes(bytes);
+        }
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
             return Err(Error::Unsupported(format!("writing: {why}")));
@@ -391,4 +395,11 @@ impl OpenOptions {
         disk.set_bio_target_bytes(self.bio_target_bytes);
         Ok(Arc::new(disk))
     }
+}
+
+/// Memory for metadata beside a page cache of so many bytes: a fourth as much, and neither so little that each look at a
+/// directory reads it again, nor more than helps.
+fn metadata_bytes(cache_bytes: u64) -> usize {
+    const SENSIBLE: RangeInclusive<u64> = 12 << 20..=32 << 20;
+    (cache_bytes / 4).clamp(*SENSIBLE.start(), *SENSIBLE.end()) as usize
 }

@@ -21,6 +21,7 @@ use crate::info::{self, IoCounts, VolumeInfo};
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::mode::Mode;
 use crate::open::OpenOptions;
+use crate::status::VolumeStatus;
 
 /// An open ext2, ext3 or ext4 volume. Clones are handles on the same one; all threads may use it at once.
 ///
@@ -142,6 +143,24 @@ impl Volume {
     /// The page cache at this moment.
     pub fn cache_state(&self) -> CacheState {
         CacheState::of(self.cache())
+    }
+
+    /// How it does at this moment.
+    pub fn status(&self) -> VolumeStatus {
+        VolumeStatus::of(self)
+    }
+
+    /// The label, up to 16 bytes; empty if there is none.
+    pub fn label(&self) -> Vec<u8> {
+        self.fs().label()
+    }
+
+    /// Changes the label, durably.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`] for one of more than 16 bytes, or with a NUL byte; [`Reason::ReadOnly`]; the device's.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        Ok(self.fs().set_label(label)?)
     }
 
     /// Changes the memory for the page cache, in bytes; what is too much is given back as it becomes clean. `None`: a

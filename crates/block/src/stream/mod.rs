@@ -243,6 +243,7 @@ impl Output {
         self.unkicked = false; // to reap is to kick
         let mut completions = std::mem::take(&mut self.completions);
         self.lane.reap(wait_for, &mut completions);
+        self.counters.done(completions.len());
         for one in completions.drain(..) {
             self.trace.complete(&one);
             self.bytes_on_device -= one.len_bytes;

@@ -15,8 +15,9 @@ use crate::error::Result;
 
 /// Shards; neighbouring numbers lie in different ones.
 const SHARDS: usize = 64;
-/// Inodes of a shard from which on those that nobody holds are dropped (an object takes some 2 KiB).
-const SHARD_KEEP: usize = 128;
+/// Inodes of a shard from which on those that nobody holds are dropped. An object takes some 2 KiB, and as much again with
+/// cached bytes: all of them 16 MiB at the most.
+const SHARD_KEEP: usize = 64;
 
 /// See the head of this file.
 pub(crate) struct InodeTable {
@@ -79,7 +80,6 @@ impl InodeTable {
     }
 
     /// How many inodes are in memory.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards
             .iter()

@@ -28,6 +28,7 @@ mod folio;
 mod policy;
 mod promise;
 mod read;
+mod reads;
 mod reclaim;
 mod runs;
 mod space;
@@ -49,6 +50,7 @@ use throughline_block::Disk;
 use throughline_device::PagePool;
 
 use crate::cache::policy::Policy;
+use crate::cache::reads::ReadCounting;
 use crate::cache::table::Table;
 use crate::cache::waits::Waits;
 use crate::error::Error;
@@ -57,6 +59,7 @@ use crate::throttle::{DirtyLimits, Throttle};
 use crate::writeback::Writeback;
 
 pub use backing::{Backing, Holes};
+pub use reads::ReadCounts;
 pub use space::{AddressSpace, Frozen};
 pub use write::Accepted;
 
@@ -88,6 +91,7 @@ pub struct PageCache {
     pub(crate) throttle: Throttle,
     pub(crate) writeback: Writeback,
     pub(crate) readahead: Readahead,
+    pub(crate) reads: ReadCounting,
     table: Table,
     policy: Policy,
     waits: Waits,
@@ -111,6 +115,7 @@ impl PageCache {
             throttle,
             writeback,
             readahead,
+            reads: ReadCounting::default(),
             pool,
             table: Table::new(),
             policy: Policy::new(),
@@ -133,6 +138,11 @@ impl PageCache {
     /// Its flusher: what it has done, and when it writes.
     pub fn writeback(&self) -> &Writeback {
         &self.writeback
+    }
+
+    /// What buffered reads found so far.
+    pub fn read_counts(&self) -> ReadCounts {
+        self.reads.sum()
     }
 
     /// Writes back all that is dirty, of every file.

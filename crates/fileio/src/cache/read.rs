@@ -32,6 +32,7 @@ impl AddressSpace {
             });
             at += copied.flatten()?;
         }
+        self.cache.reads.hit(end.saturating_sub(offset));
         Some(end.saturating_sub(offset) as usize)
     }
 }
@@ -77,15 +78,22 @@ pub(crate) fn read(
         range: offset..end,
         memory: ReadMemory::new(bufs),
         at: offset,
+        missing: 0,
+    };
+    let count = |reader: &Reader<'_, '_, '_>| {
+        let reads = &host.space().cache.reads;
+        reads.read(reader.at.saturating_sub(offset), reader.missing);
     };
     while reader.at < end {
         if let Err(error) = reader.step() {
+            count(&reader);
             return match reader.at - offset {
                 0 => Err(error),
                 read => Ok(read as usize),
             };
         }
     }
+    count(&reader);
     Ok(end.saturating_sub(offset) as usize)
 }
 
@@ -108,6 +116,8 @@ struct Reader<'a, 'm, 'b> {
     memory: ReadMemory<'m, 'b>,
     /// The next file byte.
     at: u64,
+    /// Bytes that were not there.
+    missing: u64,
 }
 
 impl Reader<'_, '_, '_> {
@@ -116,6 +126,7 @@ impl Reader<'_, '_, '_> {
             Found::Missing(until) => until,
             other => return self.go_on(other),
         };
+        self.missing += missing.saturating_sub(self.at);
         let space = self.host.space();
         let (offset, len) = (self.range.start, self.range.end - self.range.start);
         let most = space

@@ -7,8 +7,10 @@
 //!                       ├──────────── thaw ─────────────────────────── Frozen ◄┤
 //!                       └──────────── time ─────────────────────────── Failed ◄┘
 //! ```
+//!
+//! Files come, move and go in any order, tens of thousands of them: each step costs the logarithm of their number.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +44,8 @@ pub(super) enum Place {
 pub(super) struct File {
     pub(super) host: Arc<dyn Backing>,
     pub(super) place: Place,
+    /// Its position in the line of its place.
+    position: u64,
     /// Where background work goes on.
     pub(super) cursor: u64,
     /// Where the last run ended.
@@ -68,15 +72,18 @@ pub(super) struct Failure {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Files {
-    files: HashMap<Key, File>,
+    files: BTreeMap<Key, File>,
     /// By the address of the file's space, which the file keeps alive.
     by_space: HashMap<usize, Key>,
     last_key: Key,
-    /// The file whose turn it is in front.
-    ready: VecDeque<Key>,
-    tails: Vec<Key>,
-    frozen: Vec<Key>,
-    failed: Vec<Key>,
+    last_position: u64,
+    /// By position; the file whose turn it is in front.
+    ready: BTreeMap<u64, Key>,
+    tails: BTreeMap<u64, Key>,
+    frozen: BTreeMap<u64, Key>,
+    failed: BTreeMap<u64, Key>,
+    /// The retries of those that have failed, the next first.
+    retries: BTreeSet<(Instant, Key)>,
 }
 
 fn address(host: &Arc<dyn Backing>) -> usize {
@@ -93,7 +100,7 @@ impl Files {
     }
 
     pub(super) fn any(&self) -> Option<&File> {
-        self.files.values().next()
+        self.files.first_key_value().map(|(_, file)| file)
     }
 
     pub(super) fn keys(&self) -> Vec<Key> {
@@ -110,6 +117,7 @@ impl Files {
         let file = File {
             host,
             place: Place::Ready,
+            position: self.next_position(),
             cursor: 0,
             last_end: 0,
             dirty_since: Instant::now(),
@@ -117,10 +125,15 @@ impl Files {
             jobs: Vec::new(),
             failure: None,
         };
+        self.ready.insert(file.position, self.last_key);
         self.files.insert(self.last_key, file);
         self.by_space.insert(address, self.last_key);
-        self.ready.push_back(self.last_key);
         self.last_key
+    }
+
+    fn next_position(&mut self) -> u64 {
+        self.last_position += 1;
+        self.last_position
     }
 
     /// Forgets the file where nothing is left to do for it. Answers its host, to be let go when all else is done.
@@ -132,24 +145,27 @@ impl Files {
             return None;
         }
         let file = self.files.remove(&key)?;
+        if let Some(failure) = &file.failure {
+            self.retries.remove(&(failure.retry_at, key));
+        }
         self.by_space.remove(&address(&file.host));
-        self.take_out(key, file.place);
+        self.take_out(file.place, file.position);
         Some(file.host)
     }
 
     /// Lets all files go.
     pub(super) fn clear(&mut self) -> Vec<Arc<dyn Backing>> {
-        let hosts = self.files.drain().map(|(_, file)| file.host).collect();
+        let files = std::mem::take(&mut self.files);
         *self = Files {
             last_key: self.last_key,
             ..Files::default()
         };
-        hosts
+        files.into_values().map(|file| file.host).collect()
     }
 
     /// The file whose turn it is.
     pub(super) fn front(&self) -> Option<Key> {
-        self.ready.front().copied()
+        self.ready.first_key_value().map(|(_, key)| *key)
     }
 
     /// How many files are in line.
@@ -159,11 +175,18 @@ impl Files {
 
     /// The next file's turn.
     pub(super) fn next_turn(&mut self) {
-        self.ready.rotate_left(usize::from(!self.ready.is_empty()));
+        if let Some((_, key)) = self.ready.pop_first() {
+            let position = self.next_position();
+            self.ready.insert(position, key);
+            if let Some(file) = self.files.get_mut(&key) {
+                file.position = position;
+            }
+        }
     }
 
     /// Moves a file.
     pub(super) fn put(&mut self, key: Key, place: Place) {
+        let position = self.next_position();
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
@@ -171,40 +194,42 @@ impl Files {
         if from == place {
             return;
         }
-        self.take_out(key, from);
-        match place {
-            Place::Ready => self.ready.push_back(key),
-            Place::Tail => self.tails.push(key),
-            Place::Frozen => self.frozen.push(key),
-            Place::Failed => self.failed.push(key),
-            Place::InFlight => {}
+        let old = std::mem::replace(&mut file.position, position);
+        self.take_out(from, old);
+        if let Some(line) = self.line(place) {
+            line.insert(position, key);
         }
     }
 
-    fn take_out(&mut self, key: Key, from: Place) {
-        match from {
-            // Mostly the one in front.
-            Place::Ready if self.ready.front() == Some(&key) => drop(self.ready.pop_front()),
-            Place::Ready => self.ready.retain(|other| *other != key),
-            Place::Tail => self.tails.retain(|other| *other != key),
-            Place::Frozen => self.frozen.retain(|other| *other != key),
-            Place::Failed => self.failed.retain(|other| *other != key),
-            Place::InFlight => {}
+    /// Those who wait in a place, by position.
+    fn line(&mut self, place: Place) -> Option<&mut BTreeMap<u64, Key>> {
+        match place {
+            Place::Ready => Some(&mut self.ready),
+            Place::Tail => Some(&mut self.tails),
+            Place::Frozen => Some(&mut self.frozen),
+            Place::Failed => Some(&mut self.failed),
+            Place::InFlight => None,
+        }
+    }
+
+    fn take_out(&mut self, from: Place, position: u64) {
+        if let Some(line) = self.line(from) {
+            line.remove(&position);
         }
     }
 
     /// Puts all files of a place in line again. Whether there was one.
     pub(super) fn all_ready(&mut self, from: Place) -> bool {
-        let keys = std::mem::take(match from {
-            Place::Tail => &mut self.tails,
-            Place::Frozen => &mut self.frozen,
-            Place::Failed => &mut self.failed,
-            Place::Ready | Place::InFlight => return false,
-        });
-        for key in &keys {
+        if from == Place::Ready {
+            return false;
+        }
+        let keys = self.line(from).map(std::mem::take).unwrap_or_default();
+        for key in keys.values() {
+            let position = self.next_position();
             if let Some(file) = self.files.get_mut(key) {
                 file.place = Place::Ready;
-                self.ready.push_back(*key);
+                file.position = position;
+                self.ready.insert(position, *key);
             }
         }
         !keys.is_empty()
@@ -221,6 +246,7 @@ impl Files {
                 failure.lasts = failure.retried;
             }
             none => {
+                self.retries.insert((now + RETRY.start, key));
                 *none = Some(Failure {
                     error,
                     retry_at: now + RETRY.start,
@@ -236,41 +262,52 @@ impl Files {
     /// The file is whole again.
     pub(super) fn recover(&mut self, key: Key) {
         if let Some(file) = self.files.get_mut(&key)
-            && file.failure.take().is_some()
+            && let Some(failure) = file.failure.take()
         {
+            self.retries.remove(&(failure.retry_at, key));
             self.put(key, Place::Ready);
         }
+    }
+
+    /// A file whose last write-back failed, if there is one: why.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        let (_, key) = self.failed.first_key_value()?;
+        Some(&self.files.get(key)?.failure.as_ref()?.error)
+    }
+
+    /// How many files wait for a retry.
+    pub(super) fn failed_count(&self) -> usize {
+        self.failed.len()
     }
 
     /// A write-back that failed, and so did its retry.
     pub(super) fn lasting_failure(&self) -> Option<&Failure> {
         let failures = self
             .failed
-            .iter()
+            .values()
             .filter_map(|key| self.files.get(key)?.failure.as_ref());
         failures.into_iter().find(|failure| failure.lasts)
     }
 
     /// When the next retry is due.
     pub(super) fn next_retry(&self) -> Option<Instant> {
-        self.failed
-            .iter()
-            .filter_map(|key| Some(self.files.get(key)?.failure.as_ref()?.retry_at))
-            .min()
+        self.retries.first().map(|(at, _)| *at)
     }
 
     /// The files whose retry is due. They stay where they are until they are whole; the next retry comes later each time.
     pub(super) fn retries(&mut self, now: Instant) -> Vec<Key> {
         let mut due = Vec::new();
-        for key in &self.failed {
-            if let Some(failure) = self.files.get_mut(key).and_then(|f| f.failure.as_mut())
-                && failure.retry_at <= now
-            {
-                failure.pause = (failure.pause * 2).min(RETRY.end);
-                failure.retry_at = now + failure.pause;
-                failure.retried = true;
-                due.push(*key);
-            }
+        while let Some(&(at, key)) = self.retries.first().filter(|(at, _)| *at <= now) {
+            self.retries.remove(&(at, key));
+            let file = self.files.get_mut(&key);
+            let Some(failure) = file.and_then(|file| file.failure.as_mut()) else {
+                continue;
+            };
+            failure.pause = (failure.pause * 2).min(RETRY.end);
+            failure.retry_at = now + failure.pause;
+            failure.retried = true;
+            self.retries.insert((failure.retry_at, key));
+            due.push(key);
         }
         due
     }

@@ -41,7 +41,7 @@ use throughline_block::Disk;
 use throughline_device::Op;
 
 use crate::cache::Backing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub use counts::WritebackCounts;
 pub(crate) use file_state::FileState;
@@ -71,6 +71,8 @@ struct Shared {
     age_ms: AtomicU64,
     /// See [`BEHIND_BYTES`].
     behind_bytes: AtomicU64,
+    /// Why the write-back of some file fails at present.
+    failing: Mutex<Option<Error>>,
     /// Files flushed by those who waited since the flusher looked which it can let go.
     unlooked: AtomicU64,
 }
@@ -85,6 +87,7 @@ impl Writeback {
                 counting: Counting::default(),
                 age_ms: AtomicU64::new(AGE.as_millis() as u64),
                 behind_bytes: AtomicU64::new(BEHIND_BYTES),
+                failing: Mutex::default(),
                 unlooked: AtomicU64::new(0),
             }),
             thread: Mutex::new(None),
@@ -180,6 +183,11 @@ impl Writeback {
     /// What it did so far.
     pub fn counts(&self) -> WritebackCounts {
         self.shared.counting.snapshot()
+    }
+
+    /// Why the write-back of some file fails at present: it is dirty still, and tried again. `None` where all goes well.
+    pub fn failing(&self) -> Option<Error> {
+        self.shared.failing.lock().clone()
     }
 
     /// How long something stays dirty before it is written without another reason. Looked at every 5 s, or more often for a

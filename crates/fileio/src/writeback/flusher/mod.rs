@@ -48,6 +48,8 @@ pub(super) struct Flusher {
     next_look: Instant,
     /// The throttle was told that nothing gets on.
     is_stuck: bool,
+    /// How many files had failed when that was told last.
+    failing: usize,
     is_stopping: bool,
 }
 
@@ -79,6 +81,7 @@ impl Flusher {
             tails_too: 0,
             next_look: Instant::now(),
             is_stuck: false,
+            failing: 0,
             is_stopping: false,
         }
     }
@@ -96,6 +99,7 @@ impl Flusher {
                 break;
             }
             let has_worked = !self.is_stopping && self.work();
+            self.tell_failing();
             if has_worked || !self.runs.is_empty() {
                 self.collect(!has_worked);
                 if std::mem::take(&mut is_drowsy) {
@@ -352,6 +356,15 @@ impl Flusher {
         }
     }
 
+    /// Whether the write-back of files fails, for whoever asks.
+    fn tell_failing(&mut self) {
+        let failing = self.files.failed_count();
+        if failing != self.failing {
+            self.failing = failing;
+            *self.shared.failing.lock() = self.files.failure().cloned();
+        }
+    }
+
     /// When there will be something to do without a message.
     fn alarm(&self) -> Option<Instant> {
         if self.files.is_empty() {
@@ -367,6 +380,7 @@ impl Flusher {
             file.host.space().cache().throttle().stuck(None);
         }
         let mut hosts = self.files.clear();
+        *self.shared.failing.lock() = None;
         let shared = Arc::clone(&self.shared);
         drop(self);
         while let Some(message) = shared.inbox.next() {
