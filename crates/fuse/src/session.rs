@@ -16,6 +16,8 @@ use crate::options::{Access, Choices, MountOptions, escape};
 use crate::server::Server;
 use crate::workers;
 
+/// Areas of the allocator that all threads share: each one that is not there keeps no free memory.
+const ARENAS: u8 = 2;
 /// Data of a request where the kernel is not set to more.
 const USUAL_REQUEST_BYTES: u32 = 1 << 20;
 /// Data of a request at most: each thread has that much memory.
@@ -58,6 +60,7 @@ impl Session {
         at: &Path,
         options: &MountOptions,
     ) -> Result<Session, MountError> {
+        throughline::limit_allocator(ARENAS);
         let request_bytes = request_bytes();
         let negotiation = Negotiation {
             capabilities: capabilities(options),

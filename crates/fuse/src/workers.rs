@@ -11,6 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use throughline_device::clone_fuse_connection;
@@ -20,6 +21,8 @@ use crate::server::Server;
 
 /// Threads at most.
 const MAX_THREADS: usize = 20;
+/// Memory is given back to the system this often at the most.
+const GIVE_EVERY: Duration = Duration::from_secs(5);
 /// Threads that may wait for requests; more end.
 const MAX_WAITING: usize = 8;
 
@@ -32,6 +35,8 @@ struct Workers<'a> {
     waiting: AtomicUsize,
     ended: AtomicBool,
     failure: Mutex<Option<io::Error>>,
+    /// When memory was last given back to the system.
+    memory_given: Mutex<Option<Instant>>,
 }
 
 /// Serves requests until the mount has gone.
@@ -53,6 +58,7 @@ pub(crate) fn run(
         waiting: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
         failure: Mutex::new(None),
+        memory_given: Mutex::new(None),
     };
     std::thread::scope(|scope| workers.work(scope));
     workers.failure.into_inner().map_or(Ok(()), Err)
@@ -84,6 +90,18 @@ impl Workers<'_> {
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.threads.fetch_sub(1, Ordering::Relaxed);
+        drop(scratch);
+        self.give_memory_back();
+    }
+
+    /// The work of a thread that ends is less than it was: what the allocator keeps of it goes back, not too often.
+    fn give_memory_back(&self) {
+        if let Some(mut last) = self.memory_given.try_lock()
+            && last.is_none_or(|last| last.elapsed() >= GIVE_EVERY)
+        {
+            throughline::give_memory_back();
+            *last = Some(Instant::now());
+        }
     }
 
     /// A request that panics is a bug of ours, and ends with an error of its own and no more.

@@ -43,13 +43,13 @@ impl Server {
             ioctl::SET_VERSION | ioctl::SET_VERSION_OF_EXT => {
                 set_version(&request.header, &node, word(argument)?)
             }
-            _ => Err(Errno::NOTTY.into()),
+            _ => self.volume_ioctl(request, &ask, argument),
         }
     }
 }
 
 /// What it was done with, behind the answer's own header.
-fn answer(value: &(impl IntoBytes + Immutable)) -> Answered {
+pub(super) fn answer(value: &(impl IntoBytes + Immutable)) -> Answered {
     let mut bytes = SmallVec::from_slice(IoctlOut::default().as_bytes());
     bytes.extend_from_slice(value.as_bytes());
     Ok(Answer::Bytes(bytes))

@@ -10,6 +10,7 @@ mod ioctls;
 mod names;
 mod space;
 mod status;
+mod volume_ioctls;
 mod xattrs;
 
 use std::io;

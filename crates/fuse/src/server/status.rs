@@ -148,6 +148,7 @@ impl Status {
             "device": device(volume),
             "cache": cache(volume),
             "journal": journal(volume),
+            "volume": serde_json::to_value(volume.status()).unwrap_or_default(),
             "choices": choices,
         })
     }

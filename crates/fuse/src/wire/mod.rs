@@ -49,6 +49,10 @@ pub(crate) mod ioctl {
     pub(crate) const SET_VERSION: u32 = 0x4008_7602;
     pub(crate) const GET_VERSION_OF_EXT: u32 = 0x8008_6603;
     pub(crate) const SET_VERSION_OF_EXT: u32 = 0x4008_6604;
+    pub(crate) const GET_LABEL: u32 = 0x8100_9431;
+    pub(crate) const SET_LABEL: u32 = 0x4100_9432;
+    pub(crate) const TRIM: u32 = 0xc018_5879;
+    pub(crate) const SHUTDOWN: u32 = 0x8004_587d;
 }
 
 /// Of FSYNC and FSYNCDIR: data only.

@@ -1,0 +1,98 @@
+//! IOCTL: what concerns the volume as a whole. Trimming it, its label, taking it down.
+//!
+//! Locally all but reading the label takes the right to administer the system; here that is root's, and the user's who
+//! mounted the volume.
+
+use std::os::unix::fs::FileExt;
+
+use rustix::io::Errno;
+use throughline::TakeDown;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::ioctls::answer;
+use super::{Answered, Refusal, Request, Server};
+use crate::wire::{IoctlIn, ioctl};
+
+/// Bytes of a label as `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL` have it, a NUL at its end.
+const LABEL_BYTES: usize = 256;
+
+/// `struct fstrim_range`, in bytes; afterwards `len` is how many were trimmed.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct TrimRange {
+    start: u64,
+    len: u64,
+    least: u64,
+}
+
+impl Server {
+    /// What is done on one of these requests; `ENOTTY` for any other.
+    pub(super) fn volume_ioctl(
+        &self,
+        request: &Request<'_>,
+        ask: &IoctlIn,
+        argument: &[u8],
+    ) -> Answered {
+        match ask.cmd {
+            ioctl::GET_LABEL => {
+                let mut text = [0; LABEL_BYTES];
+                let label = self.volume.label();
+                text.iter_mut()
+                    .zip(&label)
+                    .for_each(|(to, from)| *to = *from);
+                answer(&text)
+            }
+            ioctl::SET_LABEL => {
+                check_administers(request)?;
+                let end = argument
+                    .iter()
+                    .take(LABEL_BYTES)
+                    .position(|byte| *byte == 0);
+                let label = argument.get(..end.ok_or(Errno::INVAL)?);
+                self.volume.set_label(label.unwrap_or_default())?;
+                answer(&())
+            }
+            ioctl::TRIM => {
+                check_administers(request)?;
+                let (mut range, _) =
+                    TrimRange::read_from_prefix(argument).map_err(|_| Errno::INVAL)?;
+                let end = range.start.saturating_add(range.len);
+                range.len = self.volume.trim(range.start..end, range.least)?;
+                answer(&range)
+            }
+            ioctl::SHUTDOWN => {
+                check_administers(request)?;
+                let mode = take_down_mode(request.header.pid, ask.arg)?;
+                self.volume.take_down(mode)?;
+                answer(&())
+            }
+            _ => Err(Errno::NOTTY.into()),
+        }
+    }
+}
+
+fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
+    let (uid, own) = (request.header.uid, rustix::process::geteuid());
+    match uid == 0 || uid == own.as_raw() {
+        true => Ok(()),
+        false => Err(Errno::PERM.into()),
+    }
+}
+
+/// How the caller wants the volume taken down. The kernel takes the request for one that only answers, by its number, and
+/// does not pass the word on that it points to: it is read where the caller has it. Where that cannot be, nothing is lost.
+fn take_down_mode(pid: u32, address: u64) -> Result<TakeDown, Refusal> {
+    let mut word = [0; 4];
+    let read = std::fs::File::open(format!("/proc/{pid}/mem"))
+        .and_then(|memory| memory.read_exact_at(&mut word, address));
+    if let Err(error) = read {
+        tracing::warn!(%error, "how the volume is to be taken down cannot be read: with all that is dirty");
+        return Ok(TakeDown::Flush);
+    }
+    match u32::from_ne_bytes(word) {
+        0 => Ok(TakeDown::Flush),
+        1 => Ok(TakeDown::FlushLog),
+        2 => Ok(TakeDown::NoFlush),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
