@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -118,6 +119,8 @@ impl Mounted {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log)
+            // A signal to the test's group (Ctrl-C, `timeout`) is not for the server, which then takes its mount away itself.
+            .process_group(0)
             .spawn()
             .map_err(told)?;
         let mut mounted = Mounted {

@@ -37,7 +37,7 @@ fn has_io_uring(stage: &Stage) -> bool {
 #[test]
 fn streams() {
     for recipe in [EXT2_1K, EXT4] {
-        let Some(stage) = Stage::new(recipe, "1g", &["fio"]) else {
+        let Some(stage) = Stage::new(recipe, "2g", &["fio"]) else {
             return;
         };
         let size = amount(16, 256);
@@ -63,7 +63,7 @@ fn streams() {
 
 #[test]
 fn random_places() {
-    let Some(stage) = Stage::new(EXT3, "1g", &["fio"]) else {
+    let Some(stage) = Stage::new(EXT3, "2g", &["fio"]) else {
         return;
     };
     let size = amount(8, 128);

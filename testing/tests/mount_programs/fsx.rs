@@ -16,7 +16,7 @@ fn random_operations_on_one_file() {
         let mut command = Command::new("fsx");
         command
             .current_dir(stage.beside(""))
-            .args(["-N", &amount(2000, 500_000).to_string()])
+            .args(["-N", &amount(2000, 100_000).to_string()])
             .args(["-S", &(seed + 1).to_string()])
             .arg(stage.path("/fsx"));
         run(&mut command);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::plant;
-use crate::stage::{EXT2_1K, EXT4, Stage, amount, run};
+use crate::stage::{EXT2_1K, EXT4, Stage, amount, run, soak};
 
 /// git without anybody's settings, and without work that it leaves to the background.
 #[track_caller]
@@ -27,7 +27,7 @@ fn git(at: &Path, arguments: &str) -> String {
 }
 
 fn grown(recipe: &'static str) {
-    let Some(stage) = Stage::new(recipe, "512m", &["git"]) else {
+    let Some(stage) = Stage::new(recipe, if soak() { "4g" } else { "512m" }, &["git"]) else {
         return;
     };
     let origin = stage.path("/origin");
@@ -37,7 +37,7 @@ fn grown(recipe: &'static str) {
         plant::files(
             &origin.join(format!("part{commit}")),
             commit,
-            amount(25, 500),
+            amount(25, 300),
         );
         plant::files(&origin.join("changing"), 1000 + commit, 10);
         git(&origin, "add -A");

@@ -15,7 +15,7 @@ fn play(stage: &Stage, mode: &str, extra: &[&str]) {
             .current_dir(stage.root())
             .args(["fileio", "--file-num=4", "--threads=2", "--time=0"])
             .arg(format!("--file-total-size={}M", amount(16, 512)))
-            .arg(format!("--events={}", amount(800, 100_000)))
+            .arg(format!("--events={}", amount(800, 30_000)))
             .arg(format!("--file-test-mode={mode}"))
             .args(["--validate=on", "--file-fsync-freq=50"])
             .args(extra)
