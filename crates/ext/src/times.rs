@@ -125,6 +125,7 @@ impl Fs {
         let times = &self.times;
         if times.access == AccessTimes::Never
             || self.access != Access::Write
+            || self.life.closed.load(Ordering::Relaxed)
             || inode.flags.any(InodeFlags::NOATIME)
             || inode.is_dir() && !times.directories
         {
