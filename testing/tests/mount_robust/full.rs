@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use throughline_testing::sectors::filled;
 use throughline_testing::{DiskImage, Mount, Mounted, program};
 
-use crate::work::{PATIENCE, e2fsck, root};
+use crate::work::{PATIENCE, e2fsck, root, wait_until};
 
 const PIECE: usize = 256 << 10;
 
@@ -67,8 +67,13 @@ fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
     assert_eq!(preallocated, Err(Errno::NOSPC));
     kept(mounted.root(), &promised);
     drop(file);
-    // Removed, its room is there again: at once, or when the removal is durable, and nobody has to ask for that.
+    // Removed, its room is there again, as soon as the kernel says that it has forgotten the file, which it does in the
+    // background, and nobody has to sync for it.
     std::fs::remove_file(mounted.path("large")).expect("a removal");
+    wait_until("the room is there again", || {
+        let space = rustix::fs::statvfs(mounted.root()).expect("the volume's space");
+        space.f_bavail * space.f_frsize > (taken - 4) * PIECE as u64
+    });
     let (file, error, again) = fill(&mounted.path("second"), taken - 4);
     assert!(error.is_none(), "{error:?} after {again} of {taken} pieces");
     file.sync_all().expect("a sync");
@@ -105,7 +110,10 @@ fn without_inodes_or_room_for_names_creating_says_so() {
     let refused = std::fs::create_dir(mounted.path("dir")).expect_err("no inode for it");
     assert_eq!(errno(&refused), Some(Errno::NOSPC), "{refused}");
     std::fs::remove_file(name(0)).expect("a removal");
-    drop(File::create_new(name(0)).expect("there is an inode again"));
+    // As above.
+    wait_until("there is an inode again", || {
+        File::create_new(name(0)).is_ok()
+    });
     kept(mounted.root(), &promised);
     mounted.unmount();
     e2fsck(image.path()).expect("sound");

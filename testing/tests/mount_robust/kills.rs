@@ -94,8 +94,7 @@ fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, S
         seed,
         image: scratch.make(shape),
         scratch: scratch.dir(),
-        // Files have owners that are not the mount's, and no access lists.
-        options: format!("allow_other,noacl,{options}"),
+        options: format!("allow_other,{options}"),
         random: fastrand::Rng::with_seed(seed),
         promises: *promises,
         lies,

@@ -1,21 +1,26 @@
 //! The mount attacked: killed, filled, damaged, cut off, used by those who may not and by those who leave in the middle. What
 //! was promised holds, whoever is at fault hears of it, and nothing hangs.
 //!
-//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times.
+//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times, and measures memory and idling
+//! at full length.
 
 mod damage;
 #[path = "../kill/diary.rs"]
 mod diary;
 mod failures;
 mod full;
+mod idle;
 mod kills;
 #[path = "../kill/load.rs"]
 mod load;
+mod memory;
 #[path = "../kill/model.rs"]
 mod model;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+mod ordinary;
 mod place;
+mod proc;
 mod promises;
 mod read_only;
 #[path = "../kill/tree.rs"]

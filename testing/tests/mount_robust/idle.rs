@@ -1,0 +1,48 @@
+//! A mount that nobody uses costs nothing: no thread of its server wakes.
+
+use std::time::Duration;
+
+use throughline_testing::sectors::filled;
+use throughline_testing::{DiskImage, Mounted};
+
+use crate::oracle::seeds::soak;
+use crate::proc::{switches, ticks, woken};
+use crate::work::wait_until;
+
+/// What somebody else may ask of all mounts of a machine meanwhile, and what a last commit may take.
+const STRAY_SWITCHES: u64 = 20;
+const STRAY_TICKS: u64 = 3;
+
+#[test]
+fn an_idle_server_sleeps() {
+    let possible = Mounted::possible();
+    let Some(image) = possible
+        .then(|| DiskImage::make("-t ext4", "64m"))
+        .flatten()
+    else {
+        return;
+    };
+    let mounted = Mounted::new(image.path(), "commit=1");
+    for number in 0..50 {
+        let bytes = filled(64 << 10, number, 0, 1);
+        std::fs::write(mounted.path(&format!("file-{number}")), bytes).expect("a file");
+    }
+    assert!(std::fs::read_dir(mounted.root()).expect("the root").count() > 50);
+    // What was written goes out by its age; then there is nothing to do.
+    let pid = mounted.pid();
+    let mut last = switches(pid);
+    let quiet = Duration::from_millis(1500);
+    wait_until("the server comes to rest", || {
+        std::thread::sleep(quiet);
+        let before = std::mem::replace(&mut last, switches(pid));
+        last == before
+    });
+    let seconds = if soak() { 60 } else { 5 };
+    let before = (switches(pid), ticks(pid));
+    std::thread::sleep(Duration::from_secs(seconds));
+    let (woken, ran) = (woken(&before.0, &switches(pid)), ticks(pid) - before.1);
+    eprintln!("{woken} wake-ups and {ran} ticks in {seconds} s");
+    assert!(woken <= STRAY_SWITCHES, "{woken} wake-ups in {seconds} s");
+    assert!(ran <= STRAY_TICKS, "{ran} ticks in {seconds} s");
+    mounted.unmount();
+}
