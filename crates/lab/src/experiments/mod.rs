@@ -10,6 +10,7 @@ mod founding3;
 mod founding4;
 mod founding5;
 mod journal_cost;
+mod mount_choices;
 mod mount_metadata;
 mod mount_random;
 mod mount_stream;
@@ -48,6 +49,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     mount_metadata::EXPERIMENT,
     mount_untar::EXPERIMENT,
     mount_sysbench::EXPERIMENT,
+    mount_choices::EXPERIMENT,
 ];
 
 /// The experiment of this name.

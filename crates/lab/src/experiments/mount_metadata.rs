@@ -1,15 +1,12 @@
 //! `mount/metadata`: small files through a mount, by 1 thread and by 4 with folders of their own: made (create, write,
 //! close), looked at with cold caches and again, listed cold by `ls -lR`, removed.
 
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use super::Experiment;
 use crate::interleave::Sample;
-use crate::meter::Spent;
-use crate::mounts::place::Place;
-use crate::mounts::work::{NEW, drained, together};
+use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
+use crate::mounts::work::drained;
 use crate::mounts::{Bench, Contestant, Session, bars};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
@@ -20,8 +17,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const FILES_PER_FOLDER: u64 = 100;
-const FILE_BYTES: std::ops::RangeInclusive<usize> = 1024..=4096;
 const THREADS: [usize; 2] = [1, 4];
 
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
@@ -75,19 +70,19 @@ fn sample(session: &mut Session<'_>, folders: u64) -> Result<Sample> {
     let mut sample = Sample::new();
     for threads in THREADS {
         let top = format!("by{threads}");
-        let work = Work {
+        let tree = Tree {
             threads,
             folders,
             top: &top,
         };
-        let made = work.create(session)?;
+        let made = tree.create(session)?;
         let durable = made.wall + session.cold()?;
-        let cold = work.each_file(session, |folder, name| folder.stat(name).map(drop))?;
-        let again = work.each_file(session, |folder, name| folder.stat(name).map(drop))?;
+        let cold = tree.each_file(session, |folder, name| folder.stat(name).map(drop))?;
+        let again = tree.each_file(session, |folder, name| folder.stat(name).map(drop))?;
         session.cold()?;
         let path = session.root().path(&top);
         let listed = drained(Command::new("ls").args(["-lR", &path]))?;
-        let removed = work.each_file(session, |folder, name| folder.remove(name))?;
+        let removed = tree.each_file(session, |folder, name| folder.remove(name))?;
         let walls = [
             made.wall,
             durable,
@@ -96,70 +91,10 @@ fn sample(session: &mut Session<'_>, folders: u64) -> Result<Sample> {
             listed.wall,
             removed.wall,
         ];
-        let files = (folders * FILES_PER_FOLDER) as f64;
+        let files = tree.files() as f64;
         for (quantity, wall) in quantities(threads).into_iter().zip(walls) {
             sample.push((quantity, "files/s", files / wall.as_secs_f64()));
         }
     }
     Ok(sample)
-}
-
-/// The files of so many threads.
-struct Work<'a> {
-    threads: usize,
-    /// Of all threads.
-    folders: u64,
-    /// The folder that all others are in.
-    top: &'a str,
-}
-
-impl Work<'_> {
-    fn create(&self, session: &Session<'_>) -> Result<Spent> {
-        let source = &session.bench.source;
-        let top = session.root().make_dir(self.top)?;
-        together(self.threads, |thread| {
-            let mut random = fastrand::Rng::with_seed(thread as u64);
-            for number in self.folders_of(thread) {
-                let folder = Place::new(top.as_fd()).make_dir(&folder_name(number))?;
-                for file in 0..FILES_PER_FOLDER {
-                    let content = &source[..random.usize(FILE_BYTES)];
-                    let file = Place::new(folder.as_fd()).open(&file_name(file), NEW)?;
-                    file.write_all_at(content, 0)?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Calls `each` with every file, each thread with its own.
-    fn each_file(
-        &self,
-        session: &Session<'_>,
-        each: impl Fn(Place<'_>, &str) -> Result<()> + Sync,
-    ) -> Result<Spent> {
-        let top = session.root().dir(self.top)?;
-        together(self.threads, |thread| {
-            for number in self.folders_of(thread) {
-                let folder = Place::new(top.as_fd()).dir(&folder_name(number))?;
-                for file in 0..FILES_PER_FOLDER {
-                    each(Place::new(folder.as_fd()), &file_name(file))?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn folders_of(&self, thread: usize) -> std::ops::Range<u64> {
-        let each = self.folders / self.threads as u64;
-        let first = thread as u64 * each;
-        first..first + each
-    }
-}
-
-fn folder_name(number: u64) -> String {
-    format!("d{number:04}")
-}
-
-fn file_name(number: u64) -> String {
-    format!("file-{number:06}")
 }

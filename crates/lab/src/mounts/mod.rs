@@ -7,9 +7,9 @@
 
 pub(crate) mod place;
 pub(crate) mod server;
+pub(crate) mod tree;
 pub(crate) mod work;
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -168,12 +168,12 @@ impl<'a> Bench<'a> {
             bench: self,
             contestant,
             mounted: None,
-            peak_memory_kib: Cell::new(0),
+            peak_memory_kib: 0,
         };
         session.mount()?;
         let mut sample = work(&mut session)?;
         session.unmount()?;
-        let peak = session.peak_memory_kib.get();
+        let peak = session.peak_memory_kib;
         if peak > 0 {
             sample.push(("server's peak memory", "MiB", peak as f64 / 1024.0));
         }
@@ -203,7 +203,7 @@ pub(crate) struct Session<'a> {
     contestant: &'a Contestant,
     mounted: Option<Mounted>,
     /// Of the servers so far; 0 where there is none.
-    peak_memory_kib: Cell<u64>,
+    peak_memory_kib: u64,
 }
 
 impl Session<'_> {
@@ -238,8 +238,8 @@ impl Session<'_> {
             None => return Ok(Duration::ZERO),
             Some(Mounted::Kernel(mount)) => drop(mount),
             Some(Mounted::Server(server)) => {
-                let peak = server.peak_memory_kib().max(self.peak_memory_kib.get());
-                self.peak_memory_kib.set(peak);
+                let peak = server.peak_memory_kib();
+                self.peak_memory_kib = self.peak_memory_kib.max(peak);
                 server.unmount()?;
             }
         }

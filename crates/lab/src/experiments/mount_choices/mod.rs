@@ -1,0 +1,108 @@
+//! `mount/choices`: each of the kernel's FUSE features that a mount uses, or could use, switched the other way, on the work
+//! that it is for: what ARCHITECTURE.md says of them is read off these ratios.
+//!
+//! `direct_mmap` is not here: without it what is open past the kernel's cache cannot be mapped, that is no question of speed.
+
+mod work;
+
+use super::Experiment;
+use crate::mounts::{AGAIN, Bench, Contestant, OURS};
+use crate::outcome::Outcome;
+use crate::{Result, Settings};
+use work::{WORK, Work};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "mount/choices",
+    about: "our mount with each FUSE feature switched the other way, on the work that it is for",
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// What is switched, as `-o` takes it, and the names of the work that shows it.
+const CHOICES: &[(&str, &[&str])] = &[
+    ("without=clone_fd", &["create by 4", "write 4 files"]),
+    ("without=parallel_direct_writes", &["write one file by 4"]),
+    ("without=direct_writes", &["write", "create"]),
+    ("without=keep_cache", &["read again"]),
+    ("with=writeback_cache", &["write", "small writes", "create"]),
+    ("without=readdirplus", &["ls -lR"]),
+    ("without=parallel_dirops", &["look-ups by 4"]),
+    ("with=no_open", &["read small files"]),
+    ("without=no_opendir", &["ls -R"]),
+    ("without=atomic_o_trunc", &["rewrite"]),
+    ("without=entry_cache", &["stat again"]),
+    ("without=attr_cache", &["stat again"]),
+    ("without=cache_symlinks", &["readlink"]),
+    ("without=posix_acl", &["create", "ls -lR"]),
+    ("without=handle_killpriv", &["small writes", "create"]),
+    ("without=big_requests", &["write", "read"]),
+    ("without=give_back", &["read", "read small files"]),
+];
+
+fn run(settings: &Settings<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome::new(EXPERIMENT.name);
+    if !Contestant::all(&mut outcome)
+        .iter()
+        .any(|all| all.name == OURS)
+    {
+        return Ok(outcome);
+    }
+    let sizes = work::Sizes {
+        file_bytes: settings.scaled(512 * MIB, 32 * MIB) / (4 * MIB) * (4 * MIB),
+        folders: settings.scaled(60, 4) / 4 * 4,
+    };
+    let image_bytes = sizes.file_bytes * 3 / 2 + 384 * MIB;
+    let bench = Bench::new(settings, image_bytes, &["-N", "40000"])?;
+    for work in WORK {
+        measure(&bench, &mut outcome, work, &sizes)?;
+    }
+    Ok(outcome)
+}
+
+/// The default, the default again, and every choice that this work shows.
+fn measure(
+    bench: &Bench<'_>,
+    outcome: &mut Outcome,
+    work: &Work,
+    sizes: &work::Sizes,
+) -> Result<()> {
+    let shown = CHOICES.iter().filter(|(_, by)| by.contains(&work.name));
+    let options: Vec<&str> = shown.map(|(option, _)| *option).collect();
+    let plain = [OURS, AGAIN].map(|name| Contestant::ours(name, None));
+    let switched = options
+        .iter()
+        .map(|option| Contestant::ours(*option, Some(option)));
+    let contestants: Vec<_> = plain.into_iter().chain(switched).collect();
+    bench.compare(outcome, &contestants, 5, &|session| {
+        Ok(vec![(
+            work.name,
+            work.unit,
+            (work.measure)(session, sizes)?,
+        )])
+    })?;
+    for option in options.into_iter().chain([AGAIN]) {
+        let name = format!("{}: {option} / default", work.name);
+        outcome.ratio(&name, work.name, option, OURS);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_has_work_and_every_work_a_choice() {
+        let named: Vec<&str> = CHOICES
+            .iter()
+            .flat_map(|(_, by)| by.iter().copied())
+            .collect();
+        assert!(
+            named
+                .iter()
+                .all(|name| WORK.iter().any(|work| work.name == *name))
+        );
+        assert!(WORK.iter().all(|work| named.contains(&work.name)));
+    }
+}

@@ -1,0 +1,222 @@
+//! What is done on the mount, each measured as a rate.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::{OFlags, symlinkat};
+
+use crate::mounts::Session;
+use crate::mounts::place::Place;
+use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
+use crate::mounts::work::{NEW, drained, read_stream, together, write_stream};
+use crate::{Error, Result};
+
+/// How much is done.
+pub(super) struct Sizes {
+    pub(super) file_bytes: u64,
+    pub(super) folders: u64,
+}
+
+/// One kind of work.
+pub(super) struct Work {
+    pub(super) name: &'static str,
+    /// Of what it measures.
+    pub(super) unit: &'static str,
+    pub(super) measure: fn(&mut Session<'_>, &Sizes) -> Result<f64>,
+}
+
+/// All kinds.
+pub(super) const WORK: &[Work] = &[
+    work("write", "MB/s", |s, sizes| write_files(s, sizes, 1)),
+    work("write 4 files", "MB/s", |s, sizes| write_files(s, sizes, 4)),
+    work("write one file by 4", "MB/s", write_together),
+    work("small writes", "per s", small_writes),
+    work("read", "MB/s", |s, sizes| read(s, sizes, false)),
+    work("read again", "MB/s", |s, sizes| read(s, sizes, true)),
+    work("create", "files/s", |s, sizes| create(s, sizes, 1)),
+    work("create by 4", "files/s", |s, sizes| create(s, sizes, 4)),
+    work("rewrite", "files/s", rewrite),
+    work("read small files", "files/s", read_small),
+    work("look-ups by 4", "files/s", look_up),
+    work("stat again", "files/s", stat_again),
+    work("ls -R", "files/s", |s, sizes| list(s, sizes, "-R")),
+    work("ls -lR", "files/s", |s, sizes| list(s, sizes, "-lR")),
+    work("readlink", "per s", read_links),
+];
+
+const fn work(
+    name: &'static str,
+    unit: &'static str,
+    measure: fn(&mut Session<'_>, &Sizes) -> Result<f64>,
+) -> Work {
+    Work {
+        name,
+        unit,
+        measure,
+    }
+}
+
+const CALL_BYTES: usize = 1 << 20;
+const SMALL_BYTES: usize = 4096;
+/// Work that is over in a moment is done so often.
+const TURNS: u64 = 5;
+
+fn per_second(count: u64, wall: Duration) -> f64 {
+    count as f64 / wall.as_secs_f64().max(1e-9)
+}
+
+/// One stream for each thread, with fsync.
+fn write_files(session: &mut Session<'_>, sizes: &Sizes, threads: u64) -> Result<f64> {
+    let (root, source) = (session.root(), &session.bench.source);
+    let each_bytes = sizes.file_bytes / threads;
+    let spent = together(threads as usize, |thread| {
+        let file = root.open(&format!("file{thread}"), NEW)?;
+        write_stream(&file, source, each_bytes, CALL_BYTES)
+    })?;
+    Ok(spent.mb_per_s(sizes.file_bytes))
+}
+
+/// One file that is there, `O_DIRECT`, each thread in its own quarter.
+fn write_together(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    const THREADS: u64 = 4;
+    write_files(session, sizes, 1)?;
+    let (root, source) = (session.root(), &session.bench.source);
+    let file = root.open("file0", OFlags::WRONLY | OFlags::DIRECT)?;
+    let each_bytes = sizes.file_bytes / THREADS;
+    let spent = together(THREADS as usize, |thread| {
+        let base = thread as u64 * each_bytes;
+        let calls = source.chunks_exact(CALL_BYTES).cycle();
+        for (call, at) in calls.zip((base..base + each_bytes).step_by(CALL_BYTES)) {
+            file.write_all_at(call, at)?;
+        }
+        Ok(())
+    })?;
+    Ok(spent.mb_per_s(sizes.file_bytes))
+}
+
+/// 4 KiB after 4 KiB, of a file that is open for both.
+fn small_writes(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let bytes = sizes.file_bytes / 4;
+    let flags = OFlags::RDWR | OFlags::CREATE;
+    let file = session.root().open("file", flags)?;
+    let source = &session.bench.source;
+    let spent = together(1, |_| write_stream(&file, source, bytes, SMALL_BYTES))?;
+    Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
+}
+
+/// A file, cold, or once more, opened anew.
+fn read(session: &mut Session<'_>, sizes: &Sizes, again: bool) -> Result<f64> {
+    write_files(session, sizes, 1)?;
+    session.cold()?;
+    let root = session.root();
+    let read = |_| {
+        let file = root.open("file0", OFlags::RDONLY)?;
+        read_stream(&file, sizes.file_bytes, CALL_BYTES)
+    };
+    let mut spent = together(1, read)?;
+    if again {
+        spent = together(1, read)?;
+    }
+    Ok(spent.mb_per_s(sizes.file_bytes))
+}
+
+fn tree(sizes: &Sizes, threads: usize) -> Tree<'static> {
+    Tree {
+        threads,
+        folders: sizes.folders,
+        top: "tree",
+    }
+}
+
+fn create(session: &mut Session<'_>, sizes: &Sizes, threads: usize) -> Result<f64> {
+    let tree = tree(sizes, threads);
+    let spent = tree.create(session)?;
+    Ok(per_second(tree.files(), spent.wall))
+}
+
+/// What is there already, by `O_TRUNC`.
+fn rewrite(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let tree = tree(sizes, 1);
+    tree.create(session)?;
+    let source = &session.bench.source;
+    let spent = tree.each_file(session, |folder, name| {
+        let flags = OFlags::WRONLY | OFlags::TRUNC;
+        Ok(folder
+            .open(name, flags)?
+            .write_all_at(&source[..SMALL_BYTES], 0)?)
+    })?;
+    Ok(per_second(tree.files(), spent.wall))
+}
+
+/// Opened, read and closed, when it was read before.
+fn read_small(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let tree = tree(sizes, 1);
+    tree.create(session)?;
+    session.cold()?;
+    let read = |folder: Place<'_>, name: &str| {
+        let mut buffer = [0; SMALL_BYTES];
+        folder.open(name, OFlags::RDONLY)?.read_at(&mut buffer, 0)?;
+        Ok(())
+    };
+    tree.each_file(session, read)?;
+    let spent = tree.each_file(session, read)?;
+    Ok(per_second(tree.files(), spent.wall))
+}
+
+/// Every name of every folder for the first time, by four threads in the same folder.
+fn look_up(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    const THREADS: u64 = 4;
+    let tree = tree(sizes, 1);
+    tree.create(session)?;
+    session.cold()?;
+    let top = session.root().dir(tree.top)?;
+    let spent = together(THREADS as usize, |thread| {
+        for number in 0..tree.folders {
+            let folder = Place::new(top.as_fd()).dir(&Tree::folder_name(number))?;
+            for file in (thread as u64..FILES_PER_FOLDER).step_by(THREADS as usize) {
+                Place::new(folder.as_fd()).stat(&Tree::file_name(file))?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(per_second(tree.files(), spent.wall))
+}
+
+fn stat_again(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let tree = tree(sizes, 1);
+    tree.create(session)?;
+    let mut wall = Duration::ZERO;
+    for _ in 0..TURNS {
+        wall += tree
+            .each_file(session, |folder, name| folder.stat(name).map(drop))?
+            .wall;
+    }
+    Ok(per_second(tree.files() * TURNS, wall))
+}
+
+fn list(session: &mut Session<'_>, sizes: &Sizes, how: &str) -> Result<f64> {
+    let tree = tree(sizes, 1);
+    tree.create(session)?;
+    session.cold()?;
+    let path = session.root().path(tree.top);
+    let spent = drained(Command::new("ls").args([how, &path]))?;
+    Ok(per_second(tree.files(), spent.wall))
+}
+
+fn read_links(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let top = session.root().make_dir("links")?;
+    let links = sizes.folders * FILES_PER_FOLDER;
+    let failed = |e| Error::new(format!("symbolic link: {e}"));
+    for number in 0..links {
+        symlinkat("/a/target/of/some/length", &top, Tree::file_name(number)).map_err(failed)?;
+    }
+    let spent = together(1, |_| {
+        for number in (0..links).cycle().take((links * TURNS) as usize) {
+            rustix::fs::readlinkat(&top, Tree::file_name(number), Vec::new()).map_err(failed)?;
+        }
+        Ok(())
+    })?;
+    Ok(per_second(links * TURNS, spent.wall))
+}
