@@ -103,12 +103,16 @@ impl Files {
         self.files.first_key_value().map(|(_, file)| file)
     }
 
+    /// In the order in which they entered: the one that [`Files::forget_clean`] finds soonest, and most often that of their
+    /// blocks on the device.
     pub(super) fn keys(&self) -> Vec<Key> {
-        self.files.keys().copied().collect()
+        let mut keys: Vec<Key> = self.files.keys().copied().collect();
+        keys.sort_unstable();
+        keys
     }
 
-    /// The file's key; it enters where it is not known.
-    pub(super) fn enter(&mut self, host: Arc<dyn Backing>) -> Key {
+    /// The file's key; it enters, dirty since then, where it is not known.
+    pub(super) fn enter(&mut self, host: Arc<dyn Backing>, dirty_since: Instant) -> Key {
         let address = address(&host);
         if let Some(key) = self.by_space.get(&address) {
             return *key;
@@ -120,7 +124,7 @@ impl Files {
             position: self.next_position(),
             cursor: 0,
             last_end: 0,
-            dirty_since: Instant::now(),
+            dirty_since,
             runs: VecDeque::new(),
             jobs: Vec::new(),
             failure: None,
@@ -321,6 +325,8 @@ impl Files {
                 aged.push(*key);
             }
         }
+        // As in [`Files::keys`].
+        aged.sort_unstable();
         aged
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! The flusher sleeps only when it has looked for work *after* it said that it is asleep ([`Wish`]). So a wake-up is never
 //! missed, and costs a load while the flusher is awake.
+//!
+//! A file that became dirty is no reason to wake it: what is to be done is a matter of time or of memory. Such files wait in
+//! a list of their own for the flusher's next look, and it is told only where it would not look by itself: a program that
+//! makes thousands of small files does not make thousands of switches of threads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
 
 use super::reply::Reply;
 use super::wish::Wish;
@@ -17,8 +22,6 @@ use crate::error::Error;
 
 /// One thing that the flusher is told.
 pub(super) enum Message {
-    /// The file is dirty.
-    Dirtied(Arc<dyn Backing>),
     /// A stream has passed some of the file.
     Passed(Arc<dyn Backing>),
     /// Somebody wants some of the file written.
@@ -41,10 +44,17 @@ pub(super) enum Message {
     Stop,
 }
 
+/// A file that is dirty, since then.
+pub(super) type Dirtied = (Arc<dyn Backing>, Instant);
+
 /// See the module. Messages that carry nothing are in line once at most.
 pub(super) struct Inbox {
     to: Sender<Message>,
     from: Receiver<Message>,
+    /// Files that became dirty, and when, that the flusher has not looked at.
+    dirtied: Mutex<Vec<Dirtied>>,
+    /// There is no flusher, or it sleeps, or is about to, and nothing will wake it by itself.
+    unwatched: Wish,
     /// The flusher sleeps, or is about to.
     asleep: Wish,
     /// [`Message::Pressure`] is in line.
@@ -56,9 +66,13 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn new() -> Inbox {
         let (to, from) = unbounded();
+        let unwatched = Wish::default();
+        unwatched.make();
         Inbox {
             to,
             from,
+            dirtied: Mutex::default(),
+            unwatched,
             asleep: Wish::default(),
             pressed: AtomicBool::new(false),
             wants_thaw: Wish::default(),
@@ -68,6 +82,17 @@ impl Inbox {
     pub(super) fn send(&self, message: Message) {
         // It cannot fail: the other end is in here too.
         let _ = self.to.send(message);
+    }
+
+    /// A file is dirty. Whether the flusher must be told to look, by this caller.
+    pub(super) fn dirtied(&self, host: Arc<dyn Backing>) -> bool {
+        self.dirtied.lock().push((host, Instant::now()));
+        self.unwatched.grant()
+    }
+
+    /// There is no flusher any more that would look at what became dirty.
+    pub(super) fn say_unwatched(&self) {
+        self.unwatched.make();
     }
 
     /// Whether the flusher may be asleep; after the caller has made its work visible.
@@ -96,14 +121,23 @@ impl Inbox {
 
     // ---- the flusher's side
 
-    /// The flusher will sleep if it finds nothing now.
-    pub(super) fn say_asleep(&self) {
+    /// What became dirty since the last look.
+    pub(super) fn take_dirtied(&self) -> Vec<Dirtied> {
+        std::mem::take(&mut *self.dirtied.lock())
+    }
+
+    /// The flusher will sleep if it finds nothing now, with an alarm or for good.
+    pub(super) fn say_asleep(&self, for_good: bool) {
+        if for_good {
+            self.unwatched.make();
+        }
         self.asleep.make();
     }
 
     /// It has found something.
     pub(super) fn say_awake(&self) {
         self.asleep.drop_it();
+        self.unwatched.drop_it();
     }
 
     /// The flusher has found a frozen file, and looks once more.
@@ -121,7 +155,7 @@ impl Inbox {
             Some(until) => self.from.recv_deadline(until).ok(),
             None => self.from.recv().ok(),
         };
-        self.asleep.drop_it();
+        self.say_awake();
         message.inspect(|m| self.read(m))
     }
 

@@ -12,7 +12,7 @@
 //! Invariants:
 //! - A file is known to the flusher, and kept alive by it, while it is dirty or under write-back. One that was written by
 //!   whoever waited for it is let go at the flusher's next look.
-//! - The inbox holds at most a few messages a file, one for each thread that waits, and a few more: it does not grow with the
+//! - The inbox holds at most a few entries a file, one for each thread that waits, and a few more: it does not grow with the
 //!   work.
 //! - The flusher takes no lock of a file and waits for none: it waits for the device, for a mapper, and for messages. A file
 //!   that is frozen is passed over until it has thawed.
@@ -107,11 +107,11 @@ impl Writeback {
     /// Blocks of a file have become dirty: it is written in its turn, and kept alive until it is clean. To be called
     /// by every write, after they are dirty.
     pub(crate) fn dirtied(&self, host: &Arc<dyn Backing>) {
-        if host.space().flushing.enlist() {
-            self.send(Message::Dirtied(Arc::clone(host)));
-        } else if self.shared.inbox.is_asleep() && host.space().cache().throttle().over_background()
-        {
-            self.shared.inbox.wake();
+        let inbox = &self.shared.inbox;
+        if host.space().flushing.enlist() && inbox.dirtied(Arc::clone(host)) {
+            self.send(Message::Wake);
+        } else if inbox.is_asleep() && host.space().cache().throttle().over_background() {
+            inbox.wake();
         }
     }
 
@@ -217,6 +217,7 @@ impl Writeback {
             Ok(handle) => *thread = Some(handle),
             Err(source) => {
                 // The message stays for the next one who tries; those who wait have their answer.
+                self.shared.inbox.say_unwatched();
                 let error = throughline_block::Error::device(Op::Write, 0, 0, source);
                 self.shared.inbox.refuse_waiters(&error.into());
             }

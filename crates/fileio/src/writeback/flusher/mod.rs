@@ -17,7 +17,7 @@ use throughline_block::{Stream, Written};
 
 use super::Shared;
 use super::files::{Files, Key, Place};
-use super::inbox::Message;
+use super::inbox::{Inbox, Message};
 use super::jobs::{JobId, Jobs, Kind};
 use super::reply::Reply;
 use crate::cache::Backing;
@@ -51,6 +51,15 @@ pub(super) struct Flusher {
     /// How many files had failed when that was told last.
     failing: usize,
     is_stopping: bool,
+}
+
+/// A flusher that panics looks at nothing any more: the next file that becomes dirty has another one started.
+struct Unwatched<'a>(&'a Inbox);
+
+impl Drop for Unwatched<'_> {
+    fn drop(&mut self) {
+        self.0.say_unwatched();
+    }
 }
 
 /// What became of looking for something to write.
@@ -91,7 +100,9 @@ impl Flusher {
         let shared = Arc::clone(&self.shared);
         let inbox = &shared.inbox;
         let mut is_drowsy = false;
+        let _unwatched = Unwatched(inbox);
         loop {
+            self.welcome();
             while let Some(message) = inbox.next() {
                 self.hear(message);
             }
@@ -109,7 +120,7 @@ impl Flusher {
             }
             // Sleeps only if it finds nothing after it has said so.
             if !std::mem::replace(&mut is_drowsy, true) {
-                inbox.say_asleep();
+                inbox.say_asleep(self.alarm().is_none());
                 continue;
             }
             is_drowsy = false;
@@ -121,14 +132,18 @@ impl Flusher {
         self.end();
     }
 
+    /// Takes in what became dirty.
+    fn welcome(&mut self) {
+        for (host, since) in self.shared.inbox.take_dirtied() {
+            let key = self.files.enter(host, since);
+            // It may have been flushed before this was read.
+            self.forget_clean(key);
+        }
+    }
+
     fn hear(&mut self, message: Message) {
         let counting = &self.shared.counting;
         match message {
-            Message::Dirtied(host) => {
-                let key = self.files.enter(host);
-                // It may have been flushed before this was read.
-                self.forget_clean(key);
-            }
             Message::Passed(host) => {
                 counting.stream_passes.add(1);
                 if let Some(range) = host.space().flushing.take_passed() {
@@ -143,8 +158,9 @@ impl Flusher {
             Message::Failed(host, error) => {
                 if host.space().dirty_bytes() > 0 {
                     host.space().flushing.enlist();
-                    let key = self.files.enter(host);
-                    self.files.fail(key, error, Instant::now());
+                    let now = Instant::now();
+                    let key = self.files.enter(host, now);
+                    self.files.fail(key, error, now);
                 }
             }
             Message::Flush(host, range, reply) => {
@@ -153,6 +169,8 @@ impl Flusher {
             }
             Message::FlushAll(reply) => {
                 counting.flushes.add(1);
+                // What became dirty before it was sent.
+                self.welcome();
                 for key in self.files.keys() {
                     reply.part();
                     self.add_job(key, Kind::Urgent, 0..u64::MAX, Some(Arc::clone(&reply)));
@@ -192,7 +210,7 @@ impl Flusher {
         }
         // If it was not listed it is now; if it was, it is here already or the message is on its way.
         space.flushing.enlist();
-        let key = self.files.enter(host);
+        let key = self.files.enter(host, Instant::now());
         self.add_job(key, kind, range, reply);
     }
 
@@ -383,11 +401,11 @@ impl Flusher {
         *self.shared.failing.lock() = None;
         let shared = Arc::clone(&self.shared);
         drop(self);
+        shared.inbox.say_unwatched();
+        let dirtied = shared.inbox.take_dirtied();
+        hosts.extend(dirtied.into_iter().map(|(host, _)| host));
         while let Some(message) = shared.inbox.next() {
-            if let Message::Dirtied(host)
-            | Message::Passed(host)
-            | Message::Start(host)
-            | Message::Failed(host, _) = message
+            if let Message::Passed(host) | Message::Start(host) | Message::Failed(host, _) = message
             {
                 host.space().flushing.take_passed();
                 host.space().flushing.take_started();
