@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::RwLock;
 use throughline::{Advice, File, FileOptions, Node, Result};
 
+use crate::streak::Streak;
+
 const SHARDS: usize = 16;
 /// What of our cache is given back at once behind a reader whose bytes the kernel's cache has: a folio of the largest size.
 const GIVE_BACK_BYTES: u64 = 2 << 20;
@@ -27,6 +29,8 @@ pub(crate) struct OpenFile {
     direct: File,
     /// The kernel's cache has what is read through this handle, and ours gives it back.
     gives_back: bool,
+    /// Of its reads with `O_DIRECT`.
+    streak: Streak,
 }
 
 impl OpenFile {
@@ -44,6 +48,7 @@ impl OpenFile {
             buffered,
             direct,
             gives_back,
+            streak: Streak::default(),
         })
     }
 
@@ -71,9 +76,25 @@ impl OpenFile {
     /// # Errors
     /// As [`throughline::Handle::read_at`].
     pub(crate) fn read(&self, flags: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let read = self.with_flags(flags).read_at(offset, buf)?;
-        if self.gives_back && flags & O_DIRECT == 0 {
+        if flags & O_DIRECT != 0 {
+            return self.read_direct(offset, buf);
+        }
+        let read = self.buffered.read_at(offset, buf)?;
+        if self.gives_back {
             self.give_back(offset, offset + read as u64)?;
+        }
+        Ok(read)
+    }
+
+    fn read_direct(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let Some(behind) = self.streak.read(offset..end) else {
+            return self.direct.read_at(offset, buf);
+        };
+        let read = self.buffered.read_at(offset, buf)?;
+        if !behind.is_empty() {
+            let len = behind.end - behind.start;
+            self.buffered.advise(Advice::DontNeed, behind.start, len)?;
         }
         Ok(read)
     }

@@ -28,6 +28,7 @@ pub mod options;
 mod policy;
 mod server;
 mod session;
+mod streak;
 mod unmount;
 mod wire;
 mod workers;

@@ -7,7 +7,10 @@
 //! | --- | --- |
 //! | to write | ours: the write goes into it straight from the request |
 //! | to read, to read and write | the kernel's, written through |
-//! | with `O_DIRECT` | none: between the request's memory and the disk |
+//! | with `O_DIRECT` | none: between the request's memory and the disk; streams are read ahead ([`crate::streak`]) |
+//!
+//! What is opened with `O_DIRECT` to be read alone is no direct open of the protocol's: for those the kernel sends the pieces
+//! of a large call one after the other, for all others at once. But only for those do writes of one file run side by side.
 //!
 //! They agree: the kernel drops what it caches of a range that is written past it, before and after the write, and mappings
 //! are the kernel's.
@@ -29,9 +32,10 @@ pub(crate) struct Policy {
 impl Policy {
     pub(crate) fn of(flags: u32, choices: &Choices) -> Policy {
         let flags = OFlags::from_bits_retain(flags);
-        let writes_alone = flags & OFlags::RWMODE == OFlags::WRONLY && choices.direct_writes;
-        let mixed = flags & OFlags::RWMODE == OFlags::RDWR && choices.direct_mixed;
-        let past = writes_alone || mixed || flags.contains(OFlags::DIRECT);
+        let access = flags & OFlags::RWMODE;
+        let direct = flags.contains(OFlags::DIRECT);
+        let past = (access == OFlags::WRONLY && choices.direct_writes)
+            || (access == OFlags::RDWR && (choices.direct_mixed || direct));
         let mut answer = 0;
         if past {
             answer |= open_flags::DIRECT_IO;
@@ -44,7 +48,7 @@ impl Policy {
         }
         Policy {
             answer,
-            kernel_caches: !past,
+            kernel_caches: !past && !direct,
         }
     }
 }
@@ -62,5 +66,8 @@ mod tests {
         assert!(of(OFlags::RDWR).kernel_caches);
         assert!(!of(OFlags::RDWR | OFlags::DIRECT).kernel_caches);
         assert_eq!(of(OFlags::RDONLY).answer, open_flags::KEEP_CACHE);
+        let direct = OFlags::RDONLY | OFlags::DIRECT;
+        assert_eq!(of(direct).answer, open_flags::KEEP_CACHE);
+        assert!(!of(direct).kernel_caches);
     }
 }
