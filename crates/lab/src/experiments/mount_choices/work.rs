@@ -33,14 +33,22 @@ pub(super) const WORK: &[Work] = &[
     work("write 4 files", "MB/s", |s, sizes| write_files(s, sizes, 4)),
     work("write one file by 4", "MB/s", write_together),
     work("small writes", "per s", small_writes),
-    work("read", "MB/s", |s, sizes| read(s, sizes, false)),
-    work("read again", "MB/s", |s, sizes| read(s, sizes, true)),
+    work("small reads", "per s", small_reads),
+    work("read", "MB/s", |s, sizes| read(s, sizes, Reading::Cold)),
+    work("read again", "MB/s", |s, sizes| {
+        read(s, sizes, Reading::Again)
+    }),
+    work("read, appended to", "MB/s", |s, sizes| {
+        read(s, sizes, Reading::Appended)
+    }),
+    work("direct read", "MB/s", direct_read),
     work("create", "files/s", |s, sizes| create(s, sizes, 1)),
     work("create by 4", "files/s", |s, sizes| create(s, sizes, 4)),
     work("rewrite", "files/s", rewrite),
     work("read small files", "files/s", read_small),
     work("look-ups by 4", "files/s", look_up),
     work("stat again", "files/s", stat_again),
+    work("look for nothing", "per s", look_for_nothing),
     work("ls -R", "files/s", |s, sizes| list(s, sizes, "-R")),
     work("ls -lR", "files/s", |s, sizes| list(s, sizes, "-lR")),
     work("readlink", "per s", read_links),
@@ -106,8 +114,28 @@ fn small_writes(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
 }
 
-/// A file, cold, or once more, opened anew.
-fn read(session: &mut Session<'_>, sizes: &Sizes, again: bool) -> Result<f64> {
+/// 4 KiB after 4 KiB, of a cached file that is open for both.
+fn small_reads(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    write_files(session, sizes, 1)?;
+    let file = session.root().open("file0", OFlags::RDWR)?;
+    let bytes = sizes.file_bytes / 4;
+    read_stream(&file, bytes, CALL_BYTES)?;
+    let spent = together(1, |_| read_stream(&file, bytes, SMALL_BYTES))?;
+    Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
+}
+
+/// When a file is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// For the first time.
+    Cold,
+    /// Once more, opened anew.
+    Again,
+    /// Once more, when it has become longer.
+    Appended,
+}
+
+fn read(session: &mut Session<'_>, sizes: &Sizes, when: Reading) -> Result<f64> {
     write_files(session, sizes, 1)?;
     session.cold()?;
     let root = session.root();
@@ -116,9 +144,23 @@ fn read(session: &mut Session<'_>, sizes: &Sizes, again: bool) -> Result<f64> {
         read_stream(&file, sizes.file_bytes, CALL_BYTES)
     };
     let mut spent = together(1, read)?;
-    if again {
+    if when == Reading::Appended {
+        let file = root.open("file0", OFlags::WRONLY)?;
+        file.write_all_at(b"more", sizes.file_bytes)?;
+    }
+    if when != Reading::Cold {
         spent = together(1, read)?;
     }
+    Ok(spent.mb_per_s(sizes.file_bytes))
+}
+
+/// `O_DIRECT`, in calls that the kernel has to split.
+fn direct_read(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    write_files(session, sizes, 1)?;
+    session.cold()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECT;
+    let file = session.root().open("file0", flags)?;
+    let spent = together(1, |_| read_stream(&file, sizes.file_bytes, 4 * CALL_BYTES))?;
     Ok(spent.mb_per_s(sizes.file_bytes))
 }
 
@@ -194,6 +236,21 @@ fn stat_again(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
             .wall;
     }
     Ok(per_second(tree.files() * TURNS, wall))
+}
+
+/// Names that are not there, each several times.
+fn look_for_nothing(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let root = session.root();
+    let names = sizes.folders * FILES_PER_FOLDER;
+    let spent = together(1, |_| {
+        for number in (0..names).cycle().take((names * TURNS) as usize) {
+            if root.stat(&Tree::file_name(number)).is_ok() {
+                return Err(Error::new("what was never made is there"));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(per_second(names * TURNS, spent.wall))
 }
 
 fn list(session: &mut Session<'_>, sizes: &Sizes, how: &str) -> Result<f64> {
