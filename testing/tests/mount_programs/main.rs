@@ -4,6 +4,7 @@
 //! A program that is not installed is skipped, and the test says so. `THROUGHLINE_SOAK=1` runs the long versions.
 
 mod builds;
+mod copies;
 mod fio;
 mod fsx;
 mod git;
