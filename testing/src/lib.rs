@@ -2,19 +2,23 @@
 //! only.
 #![forbid(unsafe_code)]
 
+pub mod actor;
 mod disk_image;
 pub mod model;
 mod mount;
 mod mounted;
+pub mod pair;
 pub mod program;
 pub mod sectors;
 mod serve;
 mod simdevice;
 mod view;
 
+pub use actor::{Actor, Ids};
 pub use disk_image::DiskImage;
 pub use mount::Mount;
 pub use mounted::{Mounted, skip_reason};
+pub use pair::{Pair, Side};
 pub use serve::serve;
 pub use simdevice::{
     Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, Record,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use throughline_device::AlignedBuf;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::{InHeader, OutHeader, WRITE_DATA_AT};
+use crate::wire::{InHeader, NotifyInvalInode, OutHeader, WRITE_DATA_AT};
 
 /// A page; data of requests and replies are aligned to it.
 const PAGE_BYTES: usize = 4096;
@@ -63,6 +63,20 @@ impl Channel {
         self.send(unique, -errno.raw_os_error(), &[])
     }
 
+    /// Tells the kernel that what it keeps of an inode's attributes is old.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn attributes_are_old(&self, nodeid: u64) -> io::Result<()> {
+        let notice = NotifyInvalInode {
+            nodeid,
+            // Its data are as they were.
+            offset: -1,
+            len: 0,
+        };
+        self.send(0, NotifyInvalInode::CODE, &[notice.as_bytes()])
+    }
+
     fn send(&self, unique: u64, error: i32, data: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = data.iter().map(|part| part.len()).sum();
         let header = OutHeader {
@@ -74,7 +88,7 @@ impl Channel {
         parts.push(IoSlice::new(header.as_bytes()));
         parts.extend(data.iter().map(|part| IoSlice::new(part)));
         match rustix::io::writev(&self.fd, &parts) {
-            // The request was interrupted, or the mount has gone.
+            // The request was interrupted, the inode of a notice is not known, or the mount has gone.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(error) => Err(error.into()),
         }

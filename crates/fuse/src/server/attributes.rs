@@ -128,8 +128,11 @@ impl Server {
             node.open(&throughline::FileOptions::new())?
                 .set_len(set.size)?;
         }
-        let attributes = attributes(&set)?;
-        // Nothing to set, as of chown(-1, -1), is a change all the same.
+        let mut attributes = attributes(&set)?;
+        // Nothing to set, as of chown(-1, -1), is a change all the same, and a change of owner.
+        if !has(set_attr::SIZE) && attributes.is_empty() && !node.is_dir() {
+            attributes = attributes.drop_privileges();
+        }
         if !has(set_attr::SIZE) || !attributes.is_empty() {
             node.set_attributes(&attributes)?;
         }

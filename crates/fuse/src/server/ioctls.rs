@@ -30,14 +30,14 @@ impl Server {
             ioctl::GET_FLAGS => answer(&node.flags().bits()),
             ioctl::SET_FLAGS => {
                 node.set_flags(InodeFlags::from_bits_retain(word(argument)?))?;
-                answer(&())
+                changed()
             }
             ioctl::GET_XATTR => answer(&fs_xattr(&node)),
             ioctl::SET_XATTR => {
                 let (set, _) = FsXattr::read_from_prefix(argument).map_err(|_| Errno::INVAL)?;
                 node.set_flags(inode_flags(&node, set.xflags))?;
                 node.set_project(set.project)?;
-                answer(&())
+                changed()
             }
             ioctl::GET_VERSION | ioctl::GET_VERSION_OF_EXT => answer(&node.version()),
             ioctl::SET_VERSION | ioctl::SET_VERSION_OF_EXT => {
@@ -53,6 +53,12 @@ pub(super) fn answer(value: &(impl IntoBytes + Immutable)) -> Answered {
     let mut bytes = SmallVec::from_slice(IoctlOut::default().as_bytes());
     bytes.extend_from_slice(value.as_bytes());
     Ok(Answer::Bytes(bytes))
+}
+
+/// That something was set: the time of change is another now.
+fn changed() -> Answered {
+    let header = IoctlOut::default();
+    Ok(Answer::Changed(SmallVec::from_slice(header.as_bytes())))
 }
 
 /// The argument, where it is a number.
@@ -89,7 +95,7 @@ fn set_version(header: &InHeader, node: &Node, version: u32) -> Answered {
         Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
         done => {
             done?;
-            answer(&())
+            changed()
         }
     }
 }

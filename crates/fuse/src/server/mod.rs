@@ -88,6 +88,8 @@ impl From<Error> for Refusal {
 pub(super) enum Answer {
     /// Some bytes.
     Bytes(SmallVec<[u8; 256]>),
+    /// Some bytes; what the kernel keeps of the inode's attributes is old, and it does not know that from the request.
+    Changed(SmallVec<[u8; 256]>),
     /// So many bytes of the thread's memory.
     Data(usize),
     /// Nothing at all, not even that it was done.
@@ -194,6 +196,10 @@ impl Server {
         self.status.end(opcode, served(&header, &answered));
         match answered {
             Ok(Answer::Bytes(bytes)) => channel.reply(header.unique, &[&bytes]),
+            Ok(Answer::Changed(bytes)) => {
+                channel.attributes_are_old(header.nodeid)?;
+                channel.reply(header.unique, &[&bytes])
+            }
             Ok(Answer::Data(len)) => channel.reply(header.unique, &[&scratch.reply_data()[..len]]),
             Ok(Answer::Silence) => Ok(()),
             Err(refusal) => channel.refuse(header.unique, self.errno(&header, &refusal)),

@@ -40,6 +40,13 @@ replies! {
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     /// `struct fsxattr`, which comes from the kernel too.
     FsXattr { xflags: u32, extent_bytes: u32, extents: u32, project: u32, cow_extent_bytes: u32, padding: [u32; 2] }
+    /// A notice, with which nobody is answered: some of an inode, or its attributes alone, are not what the kernel keeps.
+    NotifyInvalInode { nodeid: u64, offset: i64, len: i64 }
     /// Before each name of READDIR; the name follows, padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
+}
+
+impl NotifyInvalInode {
+    /// What stands for the error in a notice's header.
+    pub(crate) const CODE: i32 = 2;
 }

@@ -1,0 +1,98 @@
+//! Calls on ranges of files: sizes, allocation, copies, durability.
+//!
+//! `truncate P SIZE`, `ftruncate FILE SIZE`, `fallocate FILE FLAGS|- AT LENGTH`, `copy FROM AT|- TO AT|- LENGTH`
+//! (`copy_file_range`; `-` is the file's own position), `sendfile TO FROM LENGTH`, `fsync FILE`, `fdatasync FILE`,
+//! `holes FILE` (where data and holes are), `blocks P` (of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` of it all).
+
+use std::fmt::Write;
+
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::{Answer, State, Words, done};
+
+impl State {
+    pub(super) fn ranges(&mut self, words: &Words) -> Option<Answer> {
+        Some(match words.text(0) {
+            "truncate" => truncate(words),
+            "ftruncate" => done(rustix::fs::ftruncate(
+                self.file(words.text(1)),
+                words.number(2),
+            )),
+            "fallocate" => {
+                let flags = match words.text(2) {
+                    "-" => FallocateFlags::empty(),
+                    _ => words.flags(2),
+                };
+                let file = self.file(words.text(1));
+                done(rustix::fs::fallocate(
+                    file,
+                    flags,
+                    words.number(3),
+                    words.number(4),
+                ))
+            }
+            "copy" => self.copy(words),
+            "sendfile" => {
+                let (to, from) = (self.file(words.text(1)), self.file(words.text(2)));
+                let length = usize::try_from(words.number(3)).expect("a length");
+                rustix::fs::sendfile(to, from, None, length).map(|n| n.to_string())
+            }
+            "fsync" => done(rustix::fs::fsync(self.file(words.text(1)))),
+            "fdatasync" => done(rustix::fs::fdatasync(self.file(words.text(1)))),
+            "advise" => done(rustix::fs::fadvise(
+                self.file(words.text(1)),
+                0,
+                None,
+                Advice::DontNeed,
+            )),
+            "holes" => self.holes(words),
+            "blocks" => rustix::fs::lstat(words.path(1)).map(|stat| stat.st_blocks.to_string()),
+            _ => return None,
+        })
+    }
+
+    fn copy(&self, words: &Words) -> Answer {
+        let place = |at: usize| (words.text(at) != "-").then(|| words.number(at));
+        let (mut from, mut to) = (place(2), place(4));
+        let length = usize::try_from(words.number(5)).expect("a length");
+        let copied = rustix::fs::copy_file_range(
+            self.file(words.text(1)),
+            from.as_mut(),
+            self.file(words.text(3)),
+            to.as_mut(),
+            length,
+        );
+        copied.map(|n| n.to_string())
+    }
+
+    /// The map of a file as `SEEK_DATA` and `SEEK_HOLE` tell it.
+    fn holes(&self, words: &Words) -> Answer {
+        let file = self.file(words.text(1));
+        let mut told = String::new();
+        let mut at = 0;
+        loop {
+            match rustix::fs::seek(file, SeekFrom::Data(at)) {
+                Ok(data) => {
+                    at = rustix::fs::seek(file, SeekFrom::Hole(data))?;
+                    write!(told, "[{data}..{at})").expect("a string takes it");
+                }
+                Err(Errno::NXIO) => return Ok(told),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+/// `truncate(2)` itself, not an open and `ftruncate`: rights and errors differ.
+fn truncate(words: &Words) -> Answer {
+    let size = i64::try_from(words.number(2)).expect("a size");
+    let cut = nix::unistd::truncate(words.path(1), size);
+    done(cut.map_err(|errno| Errno::from_raw_os_error(errno as i32)))
+}
+
+/// Opens a file to ask something of it.
+pub(super) fn look_at(words: &Words, at: usize) -> Result<std::os::fd::OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(words.path(at), flags, Mode::empty())
+}

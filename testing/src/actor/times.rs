@@ -1,0 +1,146 @@
+//! Times, which are never the same twice: told by relations.
+//!
+//! `times P` tells access, modification and change time: a second and nanoseconds where somebody has set that (it is long
+//! ago or far ahead), else `now`. `mark P` remembers the times of an inode under that name and waits for the clock to
+//! leave them behind; `since P` tells which have changed since then: `=` the same, `+` later, `-` earlier; and `marked
+//! P NAME` remembers those of `P` under another name, as for a file that changes its name. `born P` tells whether the birth
+//! lies between the last mark and now. `utimes P ATIME MTIME [FLAGS]` and `futimes FILE ATIME MTIME` set them: `now`,
+//! `omit` or seconds with nine digits of nanoseconds behind a point.
+
+use rustix::fs::{AtFlags, CWD, Stat, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::time::ClockId;
+
+use super::{Answer, State, Words, done};
+
+/// Times before that and after the other have been set by somebody.
+const LONG_AGO: i64 = 1_700_000_000;
+const FAR_AHEAD: i64 = 2_100_000_000;
+
+/// A moment in seconds and nanoseconds.
+type Instant = (i64, i64);
+
+/// The times of an inode at one moment.
+#[derive(Clone, Copy)]
+pub(super) struct Moment([Instant; 3]);
+
+impl Moment {
+    fn of(stat: &Stat) -> Self {
+        let nanos = |n: u64| i64::try_from(n).expect("nanoseconds");
+        Self([
+            (stat.st_atime, nanos(stat.st_atime_nsec)),
+            (stat.st_mtime, nanos(stat.st_mtime_nsec)),
+            (stat.st_ctime, nanos(stat.st_ctime_nsec)),
+        ])
+    }
+}
+
+impl State {
+    pub(super) fn times(&mut self, words: &Words) -> Option<Answer> {
+        let stamps = || Timestamps {
+            last_access: stamp(words.text(2)),
+            last_modification: stamp(words.text(3)),
+        };
+        Some(match words.text(0) {
+            "times" => rustix::fs::lstat(words.path(1)).map(|stat| {
+                let told = Moment::of(&stat).0.map(instant);
+                told.join(" ")
+            }),
+            "mark" => self.mark(words, 1),
+            "marked" => self.mark(words, 2),
+            "since" => self.since(words),
+            "born" => self.born(words),
+            "utimes" => {
+                let flags: AtFlags = words.flags(4);
+                done(rustix::fs::utimensat(CWD, words.path(1), &stamps(), flags))
+            }
+            "futimes" => done(rustix::fs::futimens(self.file(words.text(1)), &stamps())),
+            _ => return None,
+        })
+    }
+
+    fn mark(&mut self, words: &Words, name: usize) -> Answer {
+        let moment = Moment::of(&rustix::fs::lstat(words.path(1))?);
+        self.moments.insert(words.bytes(name).to_vec(), moment);
+        let begun = coarse();
+        // Somebody has set it.
+        let ahead = |time: Instant| time.0 > begun.0 + 60;
+        // The clock that file systems read stands still between two ticks of the kernel; two, for who rounds.
+        let mut ticks = 0;
+        let mut last = begun;
+        while ticks < 2 || !moment.0.iter().all(|time| ahead(*time) || *time < last) {
+            let now = coarse();
+            if now != last {
+                ticks += 1;
+                last = now;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(String::new())
+    }
+
+    fn moment(&self, words: &Words) -> Moment {
+        let name = words.bytes(1);
+        *self
+            .moments
+            .get(name)
+            .unwrap_or_else(|| panic!("{} is not marked", words.text(1)))
+    }
+
+    fn since(&self, words: &Words) -> Answer {
+        let before = self.moment(words);
+        let now = Moment::of(&rustix::fs::lstat(words.path(1))?);
+        let mut told = Vec::new();
+        for (at, name) in ["a", "m", "c"].iter().enumerate() {
+            let sign = match now.0[at].cmp(&before.0[at]) {
+                std::cmp::Ordering::Less => '-',
+                std::cmp::Ordering::Equal => '=',
+                std::cmp::Ordering::Greater => '+',
+            };
+            told.push(format!("{name}{sign}"));
+        }
+        Ok(told.join(" "))
+    }
+
+    /// Told of a file by the mark of another one's, made before it: `born P MARKED`.
+    fn born(&self, words: &Words) -> Answer {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let all = rustix::fs::statx(CWD, words.path(1), flags, StatxFlags::BTIME)?;
+        let birth = (all.stx_btime.tv_sec, i64::from(all.stx_btime.tv_nsec));
+        let before = self.moments[words.bytes(2)].0[2];
+        let now = rustix::time::clock_gettime(ClockId::Realtime);
+        let told = match birth {
+            birth if birth <= before => "before",
+            birth if birth <= (now.tv_sec, now.tv_nsec) => "since",
+            _ => "ahead",
+        };
+        Ok(told.to_owned())
+    }
+}
+
+/// The clock that file systems read.
+fn coarse() -> Instant {
+    let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+    (now.tv_sec, now.tv_nsec)
+}
+
+fn instant((seconds, nanos): Instant) -> String {
+    if (LONG_AGO..FAR_AHEAD).contains(&seconds) {
+        return "now".to_owned();
+    }
+    format!("{seconds}.{nanos:09}")
+}
+
+fn stamp(text: &str) -> Timespec {
+    let (tv_sec, tv_nsec) = match text {
+        "now" => (0, UTIME_NOW),
+        "omit" => (0, UTIME_OMIT),
+        _ => {
+            let (seconds, nanos) = text.split_once('.').expect("seconds and nanoseconds");
+            (
+                seconds.parse().expect("seconds"),
+                nanos.parse().expect("nanoseconds"),
+            )
+        }
+    };
+    Timespec { tv_sec, tv_nsec }
+}

@@ -1,0 +1,86 @@
+//! Both sides do the same, and what they answered is compared.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use throughline_testing::pair::{Pair, Recipe, Side};
+
+use crate::known::{KNOWN, Known};
+use crate::script::Case;
+
+/// What most cases are done on.
+pub(crate) const USUAL: Recipe = Recipe {
+    mke2fs: "-t ext4 -b 4096 -N 4000",
+    size: "192M",
+    options: "",
+};
+
+/// Does all cases of a topic on one pair, a directory each, and compares everything: each answer, the trees that are left,
+/// and what the kernel makes of our image.
+///
+/// # Panics
+/// With all that differs and is not known.
+pub(crate) fn judge(topic: &str, recipe: &Recipe, cases: &[Case]) {
+    let Some(pair) = Pair::make(recipe) else {
+        return;
+    };
+    let mut wrong = answers(&pair, cases);
+    wrong.extend(pair.differences());
+    assert!(
+        wrong.is_empty(),
+        "{topic}: {} differences\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    pair.finish(topic);
+}
+
+/// Does all cases and gives the differences in the answers: for trees that cannot be compared or unmounted afterwards.
+pub(crate) fn answers(pair: &Pair, cases: &[Case]) -> Vec<String> {
+    let chosen = std::env::var("THROUGHLINE_CASE").ok();
+    let mut wrong = Vec::new();
+    for case in cases {
+        if chosen.as_ref().is_some_and(|chosen| chosen != case.name) {
+            continue;
+        }
+        let dir = case.name.replace(' ', "-");
+        let [kernel, ours] = [Side::Kernel, Side::Ours].map(|side| {
+            let path = pair.root(side).join(&dir);
+            fs::create_dir(&path).expect("a directory for a case");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("chmod");
+            case.run(pair, side, &dir)
+        });
+        wrong.extend(differences(case, &kernel, &ours));
+    }
+    wrong
+}
+
+/// The steps that were answered differently and are not known to be, and the known ones that were not.
+fn differences(case: &Case, kernel: &[String], ours: &[String]) -> Vec<String> {
+    let known: Vec<&Known> = KNOWN
+        .iter()
+        .filter(|known| known.case == case.name)
+        .collect();
+    let mut seen = vec![false; known.len()];
+    let mut wrong = Vec::new();
+    let tell = std::env::var_os("THROUGHLINE_TELL").is_some();
+    for ((step, kernel), ours) in case.steps().zip(kernel).zip(ours) {
+        if tell {
+            eprintln!("{}: {step}\n    {kernel}", case.name);
+        }
+        if kernel == ours {
+            continue;
+        }
+        match known.iter().position(|known| known.is(step, kernel, ours)) {
+            Some(at) => seen[at] = true,
+            None => wrong.push(format!(
+                "{}: {step}\n  kernel: {kernel}\n  ours:   {ours}",
+                case.name
+            )),
+        }
+    }
+    for (known, _) in known.iter().zip(seen).filter(|(_, seen)| !seen) {
+        wrong.push(format!("known, but not seen ({}): {known:?}", known.why));
+    }
+    wrong
+}

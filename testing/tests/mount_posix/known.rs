@@ -1,0 +1,294 @@
+//! Answers in which our mount may differ from the kernel's ext4, each with its reason. A difference that is listed and not
+//! seen fails as one that is seen and not listed.
+
+/// One step that answers otherwise.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The case's name.
+    pub(crate) case: &'static str,
+    /// The step, as it is in the script.
+    pub(crate) step: &'static str,
+    /// What the kernel's ext4 answers.
+    pub(crate) kernel: &'static str,
+    /// What we answer.
+    pub(crate) ours: &'static str,
+    /// Why that is as it is.
+    pub(crate) why: &'static str,
+}
+
+impl Known {
+    pub(crate) fn is(&self, step: &str, kernel: &str, ours: &str) -> bool {
+        self.step == step && self.kernel == kernel && self.ours == ours
+    }
+}
+
+const REMOVED_SIZE: &str =
+    "ext4 cuts a directory that is removed to nothing; nobody reads it any more";
+const NOT_ALIGNED: &str =
+    "FUSE does not tell how the caller's memory lies; what is not aligned is done, and not refused";
+const FAR_SEEKS: &str =
+    "seeking is between the program and the kernel, which does not know our largest file";
+const DIRECTORY_END: &str =
+    "the kernel's FUSE takes the size for a directory's end; places come from reading";
+const FIFO_TIMES: &str = "what goes through a fifo stays in the kernel, and FUSE is not told of it";
+const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: no request comes";
+const ACCESS_FLAGS: &str = "the kernel's FUSE does not know these flags: opens, writes and changes are refused, questions are not";
+const SETGID: &str = "FUSE asks for setgid to go only where the group may execute; who is in the group it does not tell";
+const DOWN: &str =
+    "a volume that is down refuses every request that comes to us; the kernel has it in memory";
+const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
+
+pub(crate) const KNOWN: &[Known] = &[
+    Known {
+        case: "removal",
+        step: "stat .",
+        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
+        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
+        why: REMOVED_SIZE,
+    },
+    Known {
+        case: "stat",
+        step: "fstat b",
+        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
+        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
+        why: REMOVED_SIZE,
+    },
+    Known {
+        case: "removed directories that are in use",
+        step: "stat .",
+        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
+        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
+        why: REMOVED_SIZE,
+    },
+    Known {
+        case: "removed directories that are in use",
+        step: "alice: stat .",
+        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
+        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
+        why: REMOVED_SIZE,
+    },
+    Known {
+        case: "direct and not aligned",
+        step: "pwrite a 512 c*100",
+        kernel: "EINVAL",
+        ours: "ok 100",
+        why: NOT_ALIGNED,
+    },
+    Known {
+        case: "direct and not aligned",
+        step: "pwrite a 100 d*512",
+        kernel: "EINVAL",
+        ours: "ok 512",
+        why: NOT_ALIGNED,
+    },
+    Known {
+        case: "direct and not aligned",
+        step: "pread a 100 600",
+        kernel: "EINVAL",
+        ours: "ok 600 (d*512)(a*88)",
+        why: NOT_ALIGNED,
+    },
+    Known {
+        case: "direct and not aligned",
+        step: "pread a 0 100",
+        kernel: "EINVAL",
+        ours: "ok 100 (a*100)",
+        why: NOT_ALIGNED,
+    },
+    Known {
+        case: "sizes that files can have",
+        step: "seek a set 17592186040321",
+        kernel: "EINVAL",
+        ours: "ok 17592186040321",
+        why: FAR_SEEKS,
+    },
+    Known {
+        case: "sizes that files can have",
+        step: "seek a set 17592186044416",
+        kernel: "EINVAL",
+        ours: "ok 17592186044416",
+        why: FAR_SEEKS,
+    },
+    Known {
+        case: "sizes that files can have",
+        step: "seek a set 9223372036854775807",
+        kernel: "EINVAL",
+        ours: "ok 9223372036854775807",
+        why: FAR_SEEKS,
+    },
+    Known {
+        case: "sizes that files can have",
+        step: "pread d 17592186036224 8192",
+        kernel: "EINVAL",
+        ours: "ok 4096 (y*4096)",
+        why: "the kernel's direct read maps the block behind the last one that can be, and gives up",
+    },
+    Known {
+        case: "places",
+        step: "seek raw end 0",
+        kernel: "ok 9223372036854775807",
+        ours: "ok 4096",
+        why: DIRECTORY_END,
+    },
+    Known {
+        case: "places",
+        step: "seek raw cur 0",
+        kernel: "ok 9223372036854775807",
+        ours: "ok 4096",
+        why: DIRECTORY_END,
+    },
+    Known {
+        case: "times of access",
+        step: "times p",
+        kernel: "ok now now now",
+        ours: "ok 1.000000000 2.000000000 now",
+        why: FIFO_TIMES,
+    },
+    Known {
+        case: "allocation",
+        step: "blocks f",
+        kernel: "ok 328",
+        ours: "ok 320",
+        why: "we keep merged extents in the inode where the kernel has taken a block for them",
+    },
+    Known {
+        case: "holes punched",
+        step: "blocks f",
+        kernel: "ok 136",
+        ours: "ok 8",
+        why: "the kernel frees nothing beyond the end of a file",
+    },
+    Known {
+        case: "holes of mapped files",
+        step: "holes a",
+        kernel: "ok",
+        ours: "ok [65536..69632)",
+        why: "the kernel does not see data in a file without extents before it is written back; it is there",
+    },
+    Known {
+        case: "holes of mapped files",
+        step: "holes a",
+        kernel: "ok [65536..69632)",
+        ours: "ok [65536..69632)[524288..534528)",
+        why: "the kernel does not see data in a file without extents before it is written back; it is there",
+    },
+    Known {
+        case: "statx",
+        step: "statx f",
+        kernel: "ok all true attributes StatxAttributes(IMMUTABLE | NODUMP) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
+        ours: "ok all true attributes StatxAttributes(0x0) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
+        why: STATX,
+    },
+    Known {
+        case: "statx",
+        step: "statx f",
+        kernel: "ok all true attributes StatxAttributes(APPEND | NODUMP) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
+        ours: "ok all true attributes StatxAttributes(0x0) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
+        why: STATX,
+    },
+    Known {
+        case: "ranges taken out and put in",
+        step: "fallocate a COLLAPSE_RANGE 4k 4k",
+        kernel: "ok",
+        ours: "EOPNOTSUPP",
+        why: SHIFTED,
+    },
+    Known {
+        case: "ranges taken out and put in",
+        step: "fallocate a INSERT_RANGE 4k 8k",
+        kernel: "ok",
+        ours: "EOPNOTSUPP",
+        why: SHIFTED,
+    },
+    Known {
+        case: "removed directories that are in use",
+        step: "open t . RDWR,TMPFILE 644",
+        kernel: "EPERM",
+        ours: "ENOENT",
+        why: "in a directory that was removed nothing is made; ext4 has another errno for files without names than for others",
+    },
+    Known {
+        case: "immutable",
+        step: "access f w",
+        kernel: "EPERM",
+        ours: "ok",
+        why: ACCESS_FLAGS,
+    },
+    Known {
+        case: "immutable",
+        step: "alice: access f w",
+        kernel: "EPERM",
+        ours: "EACCES",
+        why: ACCESS_FLAGS,
+    },
+    Known {
+        case: "immutable",
+        step: "access d w",
+        kernel: "EPERM",
+        ours: "ok",
+        why: ACCESS_FLAGS,
+    },
+    Known {
+        case: "append only",
+        step: "setfl a 0x0",
+        kernel: "EPERM",
+        ours: "ok",
+        why: ACCESS_FLAGS,
+    },
+    Known {
+        case: "append only",
+        step: "getfl a",
+        kernel: "ok 2001",
+        ours: "ok 1",
+        why: ACCESS_FLAGS,
+    },
+    Known {
+        case: "times of access",
+        step: "times l",
+        kernel: "ok now 2.000000000 now",
+        ours: "ok 1.000000000 2.000000000 now",
+        why: "the kernel keeps symbolic links that it has read, and follows them without us",
+    },
+    Known {
+        case: "times of access",
+        step: "times f",
+        kernel: "ok now 2.000000000 now",
+        ours: "ok 1.000000000 2.000000000 now",
+        why: "the kernel knows where a file ends, and reads nothing there",
+    },
+    Known {
+        case: "stripped by writes",
+        step: "stat f",
+        kernel: "ok RegularFile 0767 links 1 owner 1001:2000 size 4",
+        ours: "ok RegularFile 2767 links 1 owner 1001:2000 size 4",
+        why: SETGID,
+    },
+    Known {
+        case: "stripped by truncation and allocation",
+        step: "stat f",
+        kernel: "ok RegularFile 0767 links 1 owner 1001:2000 size 4",
+        ours: "ok RegularFile 2767 links 1 owner 1001:2000 size 4",
+        why: SETGID,
+    },
+    Known {
+        case: "stripped by truncation and allocation",
+        step: "stat f",
+        kernel: "ok RegularFile 0767 links 1 owner 1001:2000 size 0",
+        ours: "ok RegularFile 2767 links 1 owner 1001:2000 size 0",
+        why: SETGID,
+    },
+    Known {
+        case: "shutdown at once",
+        step: "stat f",
+        kernel: "ok RegularFile 0644 links 1 owner 0:0 size 6",
+        ours: "EIO",
+        why: DOWN,
+    },
+    Known {
+        case: "shutdown at once",
+        step: "run xfs_io -x -c shutdown .",
+        kernel: "ok 0 ",
+        ours: "ok 1 XFS_IOC_GOINGDOWN: Input/output error",
+        why: DOWN,
+    },
+];

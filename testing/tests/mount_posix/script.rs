@@ -1,0 +1,110 @@
+//! What a case does: a line a step.
+//!
+//! `alice: unlink a` has alice's process do a call (see [`throughline_testing::actor`]); without a name before it, root's. A
+//! digit after a name is another process of the same user: `root2`. `& alice: flock f ex wait` begins a call that waits,
+//! `~ alice` waits until it waits for a lock, `= alice` for its answer. `end alice` ends the process in order, `kill alice`
+//! kills it. `#` begins a comment.
+
+use std::collections::BTreeMap;
+
+use throughline_testing::{Actor, Ids, Pair, Side};
+
+/// The program that does the calls.
+const ACTOR: &str = env!("CARGO_BIN_EXE_throughline-actor");
+
+/// Something that Linux programs do, to be done on both sides.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) script: &'static str,
+}
+
+pub(crate) const fn case(name: &'static str, script: &'static str) -> Case {
+    Case { name, script }
+}
+
+/// Who is known in scripts. Groups 2000 and 2001 are there to be shared.
+fn ids(name: &str) -> Ids {
+    let user = |uid, groups| Ids {
+        uid,
+        gid: uid,
+        groups,
+    };
+    match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "root" => Ids::ROOT,
+        "alice" => user(1001, &[]),
+        "bob" => user(1002, &[2000]),
+        "carol" => user(1003, &[2000, 2001]),
+        other => panic!("nobody is called {other}"),
+    }
+}
+
+impl Case {
+    /// The steps, without comments and empty lines.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &'static str> {
+        self.script
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    }
+
+    /// Does all of it on one side, in a directory: an answer for each step.
+    pub(crate) fn run(&self, pair: &Pair, side: Side, dir: &str) -> Vec<String> {
+        let mut people = People {
+            pair,
+            side,
+            dir,
+            actors: BTreeMap::new(),
+        };
+        self.steps().map(|step| people.step(step)).collect()
+    }
+}
+
+/// The processes of a case.
+struct People<'a> {
+    pair: &'a Pair,
+    side: Side,
+    dir: &'a str,
+    actors: BTreeMap<String, Actor>,
+}
+
+impl People<'_> {
+    fn step(&mut self, step: &str) -> String {
+        if let Some((verb @ ("&" | "~" | "=" | "end" | "kill"), rest)) = step.split_once(' ') {
+            let (name, line) = rest.split_once(": ").unwrap_or((rest, ""));
+            let actor = self.actor(name);
+            return match verb {
+                "&" => {
+                    actor.begin(line);
+                    "begun".to_owned()
+                }
+                "~" => {
+                    actor.until_it_waits();
+                    "waits".to_owned()
+                }
+                "=" => actor.finish(name),
+                "end" => {
+                    actor.end();
+                    self.actors.remove(name);
+                    "ended".to_owned()
+                }
+                _ => {
+                    actor.kill();
+                    self.actors.remove(name);
+                    "killed".to_owned()
+                }
+            };
+        }
+        let (name, line) = match step.split_once(": ") {
+            Some((name, line)) if !name.contains(' ') => (name, line),
+            _ => ("root", step),
+        };
+        self.actor(name).say(line)
+    }
+
+    fn actor(&mut self, name: &str) -> &mut Actor {
+        let (pair, side, dir) = (self.pair, self.side, self.dir);
+        self.actors
+            .entry(name.to_owned())
+            .or_insert_with(|| pair.actor(ACTOR, side, dir, ids(name)))
+    }
+}
