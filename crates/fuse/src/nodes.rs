@@ -8,8 +8,9 @@
 //!   it means the same until the request is done.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use throughline::{Error, Node, Reason, Result, Volume};
 
 /// The number of the root's inode on the disk, and the kernel's for it.
@@ -22,6 +23,15 @@ const SHARDS: usize = 16;
 pub(crate) struct Nodes {
     volume: Volume,
     shards: Box<[Mutex<HashMap<u64, Known>>]>,
+    nameless: Mutex<Nameless>,
+    one_went: Condvar,
+}
+
+/// Inodes without names that the table holds.
+#[derive(Default)]
+struct Nameless {
+    held: usize,
+    gone: u64,
 }
 
 #[derive(Default)]
@@ -42,6 +52,8 @@ impl Nodes {
         Nodes {
             volume,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            nameless: Mutex::default(),
+            one_went: Condvar::new(),
         }
     }
 
@@ -86,7 +98,31 @@ impl Nodes {
         }
         // Outside of the lock: what has no name is freed now, with I/O.
         drop(shard);
-        drop(gone);
+        if let Some(node) = gone.and_then(|known| known.nameless) {
+            drop(node);
+            let mut nameless = self.nameless.lock();
+            nameless.held = nameless.held.saturating_sub(1);
+            nameless.gone += 1;
+            self.one_went.notify_all();
+        }
+    }
+
+    /// How many inodes without names have gone.
+    pub(crate) fn gone(&self) -> u64 {
+        self.nameless.lock().gone
+    }
+
+    /// Waits, until `end` at most, for one more inode without a name to go than the `seen`; how many have gone then. `None`
+    /// where none is left that could, or none did. What lost its last name is freed when the kernel forgets it, a moment
+    /// behind the request that took the name: whoever finds the volume full meanwhile tries again.
+    pub(crate) fn await_room(&self, seen: u64, end: Instant) -> Option<u64> {
+        let mut nameless = self.nameless.lock();
+        while nameless.gone == seen {
+            if nameless.held == 0 || self.one_went.wait_until(&mut nameless, end).timed_out() {
+                return None;
+            }
+        }
+        Some(nameless.gone)
     }
 
     /// A name of `node` was taken away: if that was the last one, it stays as long as the kernel knows it.
@@ -96,11 +132,16 @@ impl Nodes {
         }
         let nodeid = nodeid_of(node.ino());
         let mut shard = self.shard(nodeid).lock();
-        let before = shard
-            .get_mut(&nodeid)
-            .and_then(|known| known.nameless.replace(Box::new(node)));
-        drop(shard);
-        drop(before);
+        match shard.get_mut(&nodeid) {
+            Some(known) if known.nameless.is_none() => {
+                known.nameless = Some(Box::new(node));
+                self.nameless.lock().held += 1;
+            }
+            _ => {
+                drop(shard);
+                drop(node);
+            }
+        }
         Ok(())
     }
 

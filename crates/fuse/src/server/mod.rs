@@ -15,11 +15,11 @@ mod xattrs;
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use throughline::{Error, Volume};
+use throughline::{Error, Reason, Volume};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::channel::{Channel, Scratch};
@@ -34,6 +34,9 @@ use status::{Served, Status};
 
 /// How long the kernel may keep what it was told: for good, as nobody else changes the image.
 const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
+
+/// How long a request that finds the volume full waits for what is just being freed.
+const ROOM_WAIT: Duration = Duration::from_millis(200);
 
 /// See the head of this file.
 pub(crate) struct Server {
@@ -190,7 +193,7 @@ impl Server {
         let opcode = Opcode::of(header.opcode);
         self.status.begin();
         let answered = match opcode {
-            Some(opcode) => self.answer(opcode, header, scratch),
+            Some(opcode) => self.answer_with_room(opcode, header, scratch),
             None => Err(Errno::NOSYS.into()),
         };
         self.status.end(opcode, served(&header, &answered));
@@ -216,6 +219,35 @@ impl Server {
                 errno::of(error)
             }
         }
+    }
+
+    /// As [`Server::answer`]; before it is refused for want of room, what is just being freed is waited for.
+    fn answer_with_room(
+        &self,
+        opcode: Opcode,
+        header: InHeader,
+        scratch: &mut Scratch,
+    ) -> Answered {
+        let full = |answered: &Answered| {
+            matches!(
+                answered,
+                Err(Refusal::Volume(Error::Caller(Reason::NoSpace)))
+            )
+        };
+        let mut answered = self.answer(opcode, header, scratch);
+        if !full(&answered) {
+            return answered;
+        }
+        let end = Instant::now() + ROOM_WAIT;
+        let mut seen = Some(self.nodes.gone());
+        while let Some(gone) = seen {
+            // The first time at once: something may have gone since.
+            answered = self.answer(opcode, header, scratch);
+            seen = full(&answered)
+                .then(|| self.nodes.await_room(gone, end))
+                .flatten();
+        }
+        answered
     }
 
     fn answer(&self, opcode: Opcode, header: InHeader, scratch: &mut Scratch) -> Answered {
