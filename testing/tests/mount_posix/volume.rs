@@ -46,6 +46,7 @@ const SHUTDOWN_CASES: &[Case] = &[
     case("shutdown after everything", AFTER_EVERYTHING),
 ];
 
+/// When an inode without names is free again is not asked: that comes behind the call, by FORGET.
 const NO_INODES: &str = "
     mkdir d 755
     each 0 400 creat d/f{i} 644
@@ -54,11 +55,7 @@ const NO_INODES: &str = "
     mknod d/p fifo 600
     open t d RDWR,TMPFILE 600
     link d/f1 d/again
-    unlink d/f0
-    creat d/f0 644
-    creat d/more 644
-    rename d/f1 d/f2
-    creat d/more 644
+    rename d/f1 d/other
     put d/f3 data
     content d/f3
     run rm -r d
