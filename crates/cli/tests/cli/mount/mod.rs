@@ -5,6 +5,7 @@ mod ended;
 mod helper;
 mod like_fuse2fs;
 mod refused;
+mod signals;
 mod started;
 mod user;
 mod watched;
