@@ -57,16 +57,17 @@ pub(super) fn set(
     list: &[u8],
     clear_setgid: bool,
 ) -> Result<()> {
-    let list = Acl::from_user(list).map_err(|refused| match refused {
+    let list = Acl::from_user(list);
+    if kind == Kind::Default && !inode.is_dir() && list != Err(Refused::Version) {
+        return match list {
+            Ok(None) => Ok(()),
+            _ => Err(Reason::Denied.into()),
+        };
+    }
+    let list = list.map_err(|refused| match refused {
         Refused::Version => Error::Unsupported("access rights of another version".into()),
         Refused::Malformed => Reason::Invalid("access rights that are not well formed").into(),
     })?;
-    if kind == Kind::Default && !inode.is_dir() {
-        return match list {
-            Some(_) => Err(Reason::Denied.into()),
-            None => Ok(()),
-        };
-    }
     let (mut stored, mut bits) = (list.as_ref().map(Acl::to_disk), None);
     if let (Kind::Access, Some(list)) = (kind, &list) {
         let (permissions, all) = list.permissions();

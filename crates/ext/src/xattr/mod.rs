@@ -85,16 +85,6 @@ impl<'n> Key<'n> {
         }
     }
 
-    /// Whether an inode of that kind can have it.
-    fn fits(&self, inode: &Inode) -> bool {
-        match self.index {
-            format::INDEX_USER => {
-                matches!(inode.kind, Some(FileType::Regular | FileType::Directory))
-            }
-            _ => true,
-        }
-    }
-
     /// Refuses lists of access rights of what has none.
     fn check_acl(&self, inode: &Inode) -> Result<()> {
         if self.acl().is_some() && inode.is_symlink() {
@@ -104,6 +94,11 @@ impl<'n> Key<'n> {
         }
         Ok(())
     }
+}
+
+/// Whether an inode of that kind can have attributes `user.`.
+fn may_have_user(inode: &Inode) -> bool {
+    matches!(inode.kind, Some(FileType::Regular | FileType::Directory))
 }
 
 /// Whether programs see attributes of that index.
@@ -145,7 +140,8 @@ impl Fs {
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let key = Key::of(self, name)?;
         key.check_acl(inode)?;
-        if !key.fits(inode) || self.surely_lacks(inode, &key)? {
+        let none = key.index == format::INDEX_USER && !may_have_user(inode);
+        if none || self.surely_lacks(inode, &key)? {
             return Err(Reason::NoAttribute.into());
         }
         let value = {
@@ -227,12 +223,13 @@ impl Fs {
 
     fn may_set<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<Key<'n>> {
         self.check_writable()?;
-        let key = Key::of(self, name)?;
-        key.check_acl(inode)?;
         let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        if !key.fits(inode) || inode.raw.read().flags().intersects(kept) {
+        let of_users = name.starts_with(b"user.") && !may_have_user(inode);
+        if of_users || inode.raw.read().flags().intersects(kept) {
             return Err(Reason::Permission.into());
         }
+        let key = Key::of(self, name)?;
+        key.check_acl(inode)?;
         if self.superblock.lock().is_rev0() {
             return Err(Error::Unsupported(
                 "attributes on a volume of revision 0".into(),
