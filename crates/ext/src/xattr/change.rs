@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::inode::Time;
-use throughline_extfmt::xattr::{self as format, Attribute, REFCOUNT_MAX, Value};
+use throughline_extfmt::xattr::{self as format, Attribute, Value};
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
-use crate::balloc::{GROUP_CREDITS, Run};
+use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::file::INODE_CREDITS;
 use crate::fs::Fs;
@@ -22,10 +22,10 @@ use crate::inode::Inode;
 use crate::map;
 
 use super::layout::{Layout, Shape, Spot};
-use super::release::{must_fit, release_block};
-use super::shared::Known;
+use super::place::{NewBlock, Place, put_block};
+use super::release::must_fit;
 use super::values::{self, COUNT_CREDITS, Pinned};
-use super::{Key, XattrMode, attributes_of_body, block, read_block};
+use super::{Key, XattrMode, attributes_of_body, block};
 
 /// Blocks that a change of the block may touch: the one that was and the one that is, with their bits.
 const BLOCK_CREDITS: u32 = 2 * (1 + GROUP_CREDITS);
@@ -212,33 +212,13 @@ impl There {
 /// A change that is ready to be entered: what is where afterwards, the values that it needs made.
 #[must_use]
 pub(crate) struct Prepared {
-    layout: Layout,
-    old_block: Option<FsBlock>,
+    pub(super) layout: Layout,
+    pub(super) old_block: Option<FsBlock>,
     value_blocks_before: i64,
     /// Index and name of what it sets or takes away.
-    edited: Vec<(u8, Vec<u8>)>,
+    pub(super) edited: Vec<(u8, Vec<u8>)>,
     gained: Vec<Pinned>,
     lost: Vec<(InodeNumber, Spot)>,
-}
-
-/// Where the block's list goes.
-enum Place {
-    /// Nowhere: there is none any more.
-    Dropped,
-    /// Where it was.
-    There(FsBlock),
-    /// Into a share of another block, which has so many users until now.
-    Shared(FsBlock, u32),
-    /// Into a new block; values that it names and the old one goes on to name.
-    New(Run, Vec<Arc<Inode>>),
-}
-
-/// The block's list as it will be, and where.
-struct NewBlock {
-    bytes: Vec<u8>,
-    place: Place,
-    /// The block that was, its users and its hash.
-    old: Option<(FsBlock, u32, u32)>,
 }
 
 impl Prepared {
@@ -396,118 +376,6 @@ impl Prepared {
             .filter(|(_, spot)| *spot == Spot::Body || !shared);
         lost.map(|(ino, _)| values::inode(fs, *ino)).collect()
     }
-
-    /// Builds the block's list, and finds a place for it.
-    fn new_block(&self, fs: &Fs, inode: &Inode, known: &Known) -> Result<NewBlock> {
-        let list = &self.layout.block;
-        let old = match self.old_block {
-            None => None,
-            Some(at) => {
-                let bytes = read_block(fs, at).map_err(|e| e.in_inode(inode.ino))?;
-                let header = format::header(&bytes)?;
-                Some((at, header.h_refcount.get(), header.h_hash.get()))
-            }
-        };
-        let mut bytes = vec![0; fs.geo.block_bytes as usize];
-        must_fit(format::write_block(&mut bytes, list), inode)?;
-        let place = self.place(fs, inode, (&bytes, old), known)?;
-        Ok(NewBlock { bytes, place, old })
-    }
-
-    fn place(
-        &self,
-        fs: &Fs,
-        inode: &Inode,
-        (bytes, old): (&[u8], Option<(FsBlock, u32, u32)>),
-        known: &Known,
-    ) -> Result<Place> {
-        let list = &self.layout.block;
-        if list.is_empty() {
-            return Ok(Place::Dropped);
-        }
-        if !list.iter().any(is_in_inode)
-            && let Some((at, users)) = find_equal(fs, bytes, known)
-            && old.is_none_or(|(old, ..)| old != at)
-        {
-            return Ok(Place::Shared(at, users));
-        }
-        let mut named = Vec::new();
-        match old {
-            Some((at, 0 | 1, _)) => return Ok(Place::There(at)),
-            Some(_) => {
-                for attribute in list {
-                    if let Value::Inode { inode: holder, .. } = attribute.value
-                        && !self.edited.iter().any(|(i, n)| attribute.is_named(*i, n))
-                    {
-                        named.push(values::inode(fs, holder)?);
-                    }
-                }
-            }
-            None => {}
-        }
-        Ok(Place::New(fs.claim(fs.goal_for(inode), 1)?, named))
-    }
-}
-
-/// A block with the same list that has room for one user more; how many it has.
-fn find_equal(fs: &Fs, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
-    let hash = format::header(bytes).ok()?.h_hash.get();
-    let at = known.block(hash)?;
-    let other = read_block(fs, at).ok()?;
-    let users = format::header(&other).ok()?.h_refcount.get();
-    let same = format::is_same_list(bytes, &other);
-    (same && users < REFCOUNT_MAX).then_some((at, users))
-}
-
-/// Puts the block's list where it goes, and gives the old block up.
-fn put_block(
-    fs: &Fs,
-    h: &mut Handle<'_>,
-    inode: &Inode,
-    NewBlock { bytes, place, old }: NewBlock,
-    known: &mut Known,
-) -> Result<()> {
-    let seed = fs.geo.csum_seed;
-    let hash = format::header(&bytes)?.h_hash.get();
-    if let (Place::There(at), Some((_, _, old_hash))) = (&place, old) {
-        known.forget_block(old_hash, *at);
-        known.add_block(hash, *at);
-        return h.modify(*at, |block| {
-            block.copy_from_slice(&bytes);
-            format::update_checksum(block, *at, seed);
-        });
-    }
-    if let Some((at, users, old_hash)) = old {
-        release_block(fs, h, inode, (at, users, old_hash), known)?;
-    }
-    let at = match place {
-        Place::Dropped | Place::There(_) => return Ok(()),
-        Place::Shared(at, users) => {
-            h.modify(at, |block| {
-                format::set_refcount(block, users.saturating_add(1));
-                format::update_checksum(block, at, seed);
-            })?;
-            at
-        }
-        Place::New(run, named) => {
-            fs.confirm(h, run)?;
-            h.create(run.start, |block| {
-                block.copy_from_slice(&bytes);
-                format::update_checksum(block, run.start, seed);
-            })?;
-            for value in named {
-                values::add_user(fs, h, &value)?;
-            }
-            known.add_block(hash, run.start);
-            run.start
-        }
-    };
-    if old.is_some() {
-        // It counted the one that went.
-        map::add_blocks(fs, inode, 1)?;
-    }
-    inode.raw.write().set_file_acl(&fs.geo, at);
-    Ok(())
 }
 
 /// The first attribute makes the volume one that has some.
@@ -521,6 +389,6 @@ fn note_feature(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
     })
 }
 
-fn is_in_inode(attribute: &Attribute) -> bool {
+pub(super) fn is_in_inode(attribute: &Attribute) -> bool {
     matches!(attribute.value, Value::Inode { .. })
 }

@@ -1,7 +1,7 @@
 //! Extended attributes: what they are called, reading, listing and setting them.
 //!
 //! They are in the inode behind its fields, in one block that inodes may share (counted), and, where a value is large, in
-//! inodes of their own (counted too, `ea_inode`). Where one goes: [`layout`]; how that is changed: [`change`]; values in
+//! inodes of their own (counted too, `ea_inode`). Where one goes: [`layout`]; how that is changed: [`change`], [`place`]; values in
 //! inodes: [`values`]; lists of access rights, which programs see in another form: [`acl`]; the end of an inode: [`release`].
 //!
 //! Invariants:
@@ -13,6 +13,7 @@
 pub(crate) mod acl;
 mod change;
 mod layout;
+mod place;
 mod release;
 mod shared;
 #[cfg(test)]

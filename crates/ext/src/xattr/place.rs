@@ -1,0 +1,152 @@
+//! The block of attributes in a change: in place, shared with others that have the same, or a new one.
+
+use std::sync::Arc;
+
+use throughline_extfmt::FsBlock;
+use throughline_extfmt::xattr::{self as format, REFCOUNT_MAX, Value};
+
+use crate::balloc::Run;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::handle::Handle;
+use crate::inode::Inode;
+use crate::map;
+
+use super::change::{Prepared, is_in_inode};
+use super::release::{must_fit, release_block};
+use super::shared::Known;
+use super::{read_block, values};
+
+/// Where the block's list goes.
+pub(super) enum Place {
+    /// Nowhere: there is none any more.
+    Dropped,
+    /// Where it was.
+    There(FsBlock),
+    /// Into a share of another block, which has so many users until now.
+    Shared(FsBlock, u32),
+    /// Into a new block; values that it names and the old one goes on to name.
+    New(Run, Vec<Arc<Inode>>),
+}
+
+/// The block's list as it will be, and where.
+pub(super) struct NewBlock {
+    bytes: Vec<u8>,
+    pub(super) place: Place,
+    /// The block that was, its users and its hash.
+    pub(super) old: Option<(FsBlock, u32, u32)>,
+}
+
+impl Prepared {
+    /// Builds the block's list, and finds a place for it.
+    pub(super) fn new_block(&self, fs: &Fs, inode: &Inode, known: &Known) -> Result<NewBlock> {
+        let list = &self.layout.block;
+        let old = match self.old_block {
+            None => None,
+            Some(at) => {
+                let bytes = read_block(fs, at).map_err(|e| e.in_inode(inode.ino))?;
+                let header = format::header(&bytes)?;
+                Some((at, header.h_refcount.get(), header.h_hash.get()))
+            }
+        };
+        let mut bytes = vec![0; fs.geo.block_bytes as usize];
+        must_fit(format::write_block(&mut bytes, list), inode)?;
+        let place = self.place(fs, inode, (&bytes, old), known)?;
+        Ok(NewBlock { bytes, place, old })
+    }
+
+    fn place(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        (bytes, old): (&[u8], Option<(FsBlock, u32, u32)>),
+        known: &Known,
+    ) -> Result<Place> {
+        let list = &self.layout.block;
+        if list.is_empty() {
+            return Ok(Place::Dropped);
+        }
+        if !list.iter().any(is_in_inode)
+            && let Some((at, users)) = find_equal(fs, bytes, known)
+            && old.is_none_or(|(old, ..)| old != at)
+        {
+            return Ok(Place::Shared(at, users));
+        }
+        let mut named = Vec::new();
+        match old {
+            Some((at, 0 | 1, _)) => return Ok(Place::There(at)),
+            Some(_) => {
+                for attribute in list {
+                    if let Value::Inode { inode: holder, .. } = attribute.value
+                        && !self.edited.iter().any(|(i, n)| attribute.is_named(*i, n))
+                    {
+                        named.push(values::inode(fs, holder)?);
+                    }
+                }
+            }
+            None => {}
+        }
+        Ok(Place::New(fs.claim(fs.goal_for(inode), 1)?, named))
+    }
+}
+
+/// A block with the same list that has room for one user more; how many it has.
+fn find_equal(fs: &Fs, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
+    let hash = format::header(bytes).ok()?.h_hash.get();
+    let at = known.block(hash)?;
+    let other = read_block(fs, at).ok()?;
+    let users = format::header(&other).ok()?.h_refcount.get();
+    let same = format::is_same_list(bytes, &other);
+    (same && users < REFCOUNT_MAX).then_some((at, users))
+}
+
+/// Puts the block's list where it goes, and gives the old block up.
+pub(super) fn put_block(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    NewBlock { bytes, place, old }: NewBlock,
+    known: &mut Known,
+) -> Result<()> {
+    let seed = fs.geo.csum_seed;
+    let hash = format::header(&bytes)?.h_hash.get();
+    if let (Place::There(at), Some((_, _, old_hash))) = (&place, old) {
+        known.forget_block(old_hash, *at);
+        known.add_block(hash, *at);
+        return h.modify(*at, |block| {
+            block.copy_from_slice(&bytes);
+            format::update_checksum(block, *at, seed);
+        });
+    }
+    if let Some((at, users, old_hash)) = old {
+        release_block(fs, h, inode, (at, users, old_hash), known)?;
+    }
+    let at = match place {
+        Place::Dropped | Place::There(_) => return Ok(()),
+        Place::Shared(at, users) => {
+            h.modify(at, |block| {
+                format::set_refcount(block, users.saturating_add(1));
+                format::update_checksum(block, at, seed);
+            })?;
+            at
+        }
+        Place::New(run, named) => {
+            fs.confirm(h, run)?;
+            h.create(run.start, |block| {
+                block.copy_from_slice(&bytes);
+                format::update_checksum(block, run.start, seed);
+            })?;
+            for value in named {
+                values::add_user(fs, h, &value)?;
+            }
+            known.add_block(hash, run.start);
+            run.start
+        }
+    };
+    if old.is_some() {
+        // It counted the one that went.
+        map::add_blocks(fs, inode, 1)?;
+    }
+    inode.raw.write().set_file_acl(&fs.geo, at);
+    Ok(())
+}
