@@ -76,7 +76,7 @@ impl Host {
             mode: meta.mode() & 0o7777,
             owner: (meta.uid(), meta.gid()),
             links: meta.nlink() as u32,
-            size: (kind == Kind::File).then(|| meta.len()),
+            size: (kind == Kind::File).then_some(meta.len()),
             device: (kind == Kind::Device).then(device),
             flags: flagged.then(|| self.flags(path).expect("its flags").bits()),
         }
@@ -188,8 +188,8 @@ impl Host {
 
     fn set_times(&self, path: &Path, accessed: When, modified: When) -> Done {
         let spec = |when| match when {
-            When::Omit => (0, UTIME_OMIT.into()),
-            When::Now => (0, UTIME_NOW.into()),
+            When::Omit => (0, UTIME_OMIT),
+            When::Now => (0, UTIME_NOW),
             When::At(seconds, nanoseconds) => (seconds, nanoseconds.into()),
         };
         let [last_access, last_modification] = [accessed, modified]
