@@ -15,7 +15,7 @@
 //! Invariants:
 //! - Nobody else changes the image while it is mounted, so the kernel may keep what it was told until it changes it itself.
 //! - Permissions are the kernel's to check (`default_permissions`); what it does not check is checked here.
-//! - An errno is made in [`mod@errno`] and nowhere else.
+//! - An errno is made in `errno.rs` and nowhere else.
 //! - Mounting, negotiating and unmounting are `fuser`'s; the loop of requests is ours.
 #![forbid(unsafe_code)]
 

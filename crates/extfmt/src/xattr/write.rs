@@ -81,7 +81,7 @@ pub fn write_ibody(area: &mut [u8], list: &[Attribute]) -> bool {
 
 /// Writes the whole list into a block, sorted as the format wants it; the reference count of
 /// the block is kept if it has a header already, else 1. `false`, and nothing changed, if it
-/// does not fit. The checksum is left to [`update_checksum`].
+/// does not fit. The checksum is left to [`update_checksum`](super::update_checksum).
 #[must_use]
 pub fn write_block(block: &mut [u8], list: &[Attribute]) -> bool {
     if !fits(list, block.len(), BLOCK) {
