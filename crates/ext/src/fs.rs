@@ -97,6 +97,8 @@ pub(crate) struct Life {
     pub(crate) kbytes_at_open: u64,
     /// Closing is done; dropping has nothing left to do.
     pub(crate) closed: AtomicBool,
+    /// It is being taken down: no change begins.
+    pub(crate) going: AtomicBool,
     /// It was taken down.
     pub(crate) down: AtomicBool,
 }
@@ -108,6 +110,7 @@ impl Fs {
     /// `ReadOnly` where the volume was opened so, `Unsupported` with the reason where it can only be read, and what the
     /// journal says.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
+        self.check_staying()?;
         self.check_writable()?;
         self.check_mmp()?;
         if !self.changed.load(Ordering::Relaxed) {
@@ -116,7 +119,7 @@ impl Fs {
         Handle::begin(&self.journal, credits).map_err(|error| {
             self.note_stop();
             // It may have been taken down since it was asked above.
-            self.check_up().err().unwrap_or(error)
+            self.check_staying().err().unwrap_or(error)
         })
     }
 

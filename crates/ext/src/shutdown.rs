@@ -1,8 +1,10 @@
 //! Taking a volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written and every call fails.
 //! What is on the disk is what a crash at that moment leaves, and is recovered as after one.
 //!
-//! In this order: no change begins any more; what the caller still wants on the disk goes there; the journal takes no more;
-//! the device is cut off, which nothing passes, whatever is still under way above; the threads end.
+//! In this order: no change begins any more; those under way end, and what the caller still wants on the disk goes there; the
+//! journal takes no more; the device is cut off, which nothing passes, whatever is still under way above; the threads end.
+//!
+//! A change that is under way meets no refusal before it is committed: half of one would be nothing to commit.
 
 use std::sync::atomic::Ordering;
 
@@ -33,12 +35,16 @@ impl Fs {
         if mode == TakeDown::Flush {
             self.sync()?;
         }
-        self.life.down.store(true, Ordering::Release);
+        if self.life.going.swap(true, Ordering::AcqRel) {
+            // Another thread is at it.
+            return Ok(());
+        }
         let committed = match mode {
             // What came between that and this would else be lost, though it was done.
             TakeDown::Flush | TakeDown::FlushLog => self.journal.commit(),
             TakeDown::NoFlush => Ok(()),
         };
+        self.life.down.store(true, Ordering::Release);
         self.journal.refuse_changes("the volume was taken down");
         self.disk.cut();
         self.cache.give_up(Error::Down.into());
@@ -51,6 +57,14 @@ impl Fs {
     /// Whether it was taken down.
     pub fn is_down(&self) -> bool {
         self.life.down.load(Ordering::Acquire)
+    }
+
+    /// Refuses a change where it is being taken down.
+    pub(crate) fn check_staying(&self) -> Result<()> {
+        match self.life.going.load(Ordering::Acquire) {
+            true => Err(Error::Down),
+            false => Ok(()),
+        }
     }
 
     /// Refuses where it was taken down.
