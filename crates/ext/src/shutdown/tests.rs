@@ -9,7 +9,7 @@ use throughline_testing::{Image as Medium, PowerDevice};
 
 use super::TakeDown;
 use crate::testing::{Image, power_on};
-use crate::{Error, Fs, NewInode, NewKind, OpenFile, Result};
+use crate::{Error, Fs, NewInode, NewKind, OpenFile, Reason, Result};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o644,
@@ -54,7 +54,13 @@ fn use_and_take_down(fs: &Arc<Fs>, mode: TakeDown) {
     let rounds = AtomicUsize::new(0);
     let work = |thread: usize| {
         for round in 0.. {
-            let done = make(fs, &format!("{thread}-{round}")).and_then(|file| {
+            // The same names again after a while: the volume must not fill, however long the others take.
+            let name = format!("{thread}-{}", round % 40);
+            let file = match make(fs, &name) {
+                Err(Error::Caller(Reason::Exists)) => open_again(fs, &name),
+                other => other,
+            };
+            let done = file.and_then(|file| {
                 write(&file, 0, &vec![thread as u8; 20_000])?;
                 if round % 3 == 0 {
                     file.sync(false)?;
