@@ -64,3 +64,22 @@ fn a_refused_mount_says_why() {
     let why = refused.expect_err("nothing to mount");
     assert!(why.contains("exit status"), "{why}");
 }
+
+/// A kernel that does not have the long form of the request: attributes arrive as they were sent.
+#[test]
+fn attributes_are_set_in_both_forms_of_the_request() {
+    for options in ["", "without=setxattr_ext"] {
+        let Some(image) = image() else { return };
+        let mounted = Mounted::new(image.path(), options);
+        let path = mounted.path("/file");
+        fs::write(&path, b"x").expect("a write");
+        let value = b"of some length, not a multiple of eight";
+        rustix::fs::setxattr(&path, "user.name", value, rustix::fs::XattrFlags::CREATE)
+            .expect("set");
+        let mut found = [0; 100];
+        let len = rustix::fs::getxattr(&path, "user.name", &mut found).expect("there");
+        assert_eq!(found[..len], value[..], "{options}");
+        mounted.unmount();
+        image.check(options);
+    }
+}

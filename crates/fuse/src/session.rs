@@ -6,6 +6,8 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
 use throughline::Volume;
@@ -62,15 +64,19 @@ impl Session {
     ) -> Result<Session, MountError> {
         throughline::limit_allocator(ARENAS);
         let request_bytes = request_bytes();
+        let agreed = Arc::default();
         let negotiation = Negotiation {
             capabilities: capabilities(options),
             request_bytes,
+            agreed: Arc::clone(&agreed),
         };
         let mount = fuser::Session::new(negotiation, at, &config(source, options))
             .map_err(MountError::Mount)?;
+        let agreed = InitFlags::from_bits_retain(agreed.load(Ordering::Acquire));
+        let long_setxattr = agreed.contains(InitFlags::FUSE_SETXATTR_EXT);
         Ok(Session {
             mount,
-            server: Server::new(volume.clone(), source, options),
+            server: Server::new(volume.clone(), source, options, long_setxattr),
             volume,
             request_bytes: request_bytes as usize,
             clone_fd: options.choices.clone_fd,
@@ -119,6 +125,8 @@ impl Session {
 struct Negotiation {
     capabilities: InitFlags,
     request_bytes: u32,
+    /// What came of it, as bits.
+    agreed: Arc<AtomicU64>,
 }
 
 impl fuser::Filesystem for Negotiation {
@@ -128,6 +136,7 @@ impl fuser::Filesystem for Negotiation {
             tracing::debug!(capability = refused.0, "the kernel does not have it");
         }
         // What the kernel has cannot be refused, and the sizes are in their range.
+        self.agreed.store(wanted.bits(), Ordering::Release);
         let _ = config.add_capabilities(wanted);
         let _ = config.set_max_write(self.request_bytes);
         let _ = config.set_max_readahead(self.request_bytes);
@@ -137,10 +146,8 @@ impl fuser::Filesystem for Negotiation {
 }
 
 fn capabilities(options: &MountOptions) -> InitFlags {
-    let mut wanted = InitFlags::FUSE_HAS_IOCTL_DIR
-        | InitFlags::FUSE_SETXATTR_EXT
-        | InitFlags::FUSE_MAX_PAGES
-        | chosen(&options.choices);
+    let mut wanted =
+        InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
     if options.acl {
         wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
     }
@@ -161,6 +168,7 @@ fn chosen(choices: &Choices) -> InitFlags {
         (choices.readdirplus, InitFlags::FUSE_DO_READDIRPLUS),
         (choices.readdirplus_auto, InitFlags::FUSE_READDIRPLUS_AUTO),
         (choices.parallel_dirops, InitFlags::FUSE_PARALLEL_DIROPS),
+        (choices.setxattr_ext, InitFlags::FUSE_SETXATTR_EXT),
         (choices.handle_killpriv, InitFlags::FUSE_HANDLE_KILLPRIV_V2),
     ]
     .into_iter()

@@ -65,6 +65,7 @@ choices! {
     readdirplus: true, "directories are listed with their files' attributes";
     readdirplus_auto: true, "that is done only where the attributes are wanted";
     parallel_dirops: true, "look-ups and listings of one directory run side by side";
+    setxattr_ext: true, "setting an ACL takes the setgid bit away in the same request";
     handle_killpriv: true, "set-user-ID bits go with a write's own request";
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Server {
     /// All blocks, where `df` is to count the volume's own as space.
     minix_blocks: Option<u64>,
     acl: bool,
+    /// `FUSE_SETXATTR_EXT` was agreed on.
+    long_setxattr: bool,
     user_xattr: bool,
 }
 
@@ -151,7 +153,12 @@ fn served(header: &InHeader, answered: &Answered) -> Served {
 }
 
 impl Server {
-    pub(crate) fn new(volume: Volume, source: &Path, options: &MountOptions) -> Server {
+    pub(crate) fn new(
+        volume: Volume,
+        source: &Path,
+        options: &MountOptions,
+        long_setxattr: bool,
+    ) -> Server {
         let me = rustix::process::getuid().as_raw();
         Server {
             nodes: Nodes::new(volume.clone()),
@@ -167,6 +174,7 @@ impl Server {
                 only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
             },
             acl: options.acl,
+            long_setxattr,
             user_xattr: options.user_xattr,
         }
     }

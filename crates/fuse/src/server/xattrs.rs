@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use throughline::XattrMode;
 
 use super::{Answer, Answered, Refusal, Request, Server};
-use crate::wire::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrIn};
+use crate::wire::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrIn, SetxattrShortIn};
 
 impl Server {
     pub(super) fn setxattr(&self, request: &Request<'_>) -> Answered {
-        let (set, rest) = request.argument::<SetxattrIn>()?;
+        let (set, rest) = self.setxattr_argument(request)?;
         let (name, rest) = Request::name(rest)?;
         let value = rest.get(..set.size as usize).ok_or(Errno::INVAL)?;
         self.check_name(name)?;
@@ -29,6 +29,24 @@ impl Server {
         };
         node.set_xattr(name, value, mode)?;
         Answer::done()
+    }
+
+    /// The argument as the kernel that mounted it sends it.
+    fn setxattr_argument<'a>(
+        &self,
+        request: &Request<'a>,
+    ) -> Result<(SetxattrIn, &'a [u8]), Refusal> {
+        if self.long_setxattr {
+            return request.argument();
+        }
+        let (SetxattrShortIn { size, flags }, rest) = request.argument()?;
+        let set = SetxattrIn {
+            size,
+            flags,
+            setxattr_flags: 0,
+            padding: 0,
+        };
+        Ok((set, rest))
     }
 
     pub(super) fn getxattr(&self, request: &Request<'_>) -> Answered {

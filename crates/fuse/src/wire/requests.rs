@@ -38,6 +38,8 @@ requests! {
     GetxattrIn { size: u32, padding: u32 }
     FsyncIn { fh: u64, flags: u32, padding: u32 }
     /// The name follows, then the value.
+    /// As it is without `FUSE_SETXATTR_EXT`: Linux before 5.13.
+    SetxattrShortIn { size: u32, flags: u32 }
     SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
