@@ -1,7 +1,7 @@
 //! Which cache serves an open file: the kernel's, or ours behind a direct open.
 //!
-//! Measured (`throughline lab run mount/choices`): a stream of writes through the kernel's cache is copied twice and moves
-//! in pieces; small reads that are cached cost a request without it. So:
+//! A stream of writes through the kernel's cache is copied twice and moves in pieces; small reads that are cached cost a
+//! request without it (`throughline lab run mount/choices` measures both). So:
 //!
 //! | opened | cache |
 //! | --- | --- |

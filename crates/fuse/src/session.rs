@@ -162,7 +162,6 @@ fn chosen(choices: &Choices) -> InitFlags {
         (choices.writeback_cache, InitFlags::FUSE_WRITEBACK_CACHE),
         (choices.cache_symlinks, InitFlags::FUSE_CACHE_SYMLINKS),
         (choices.no_opendir, InitFlags::FUSE_NO_OPENDIR_SUPPORT),
-        (choices.async_read, InitFlags::FUSE_ASYNC_READ),
         (choices.async_dio, InitFlags::FUSE_ASYNC_DIO),
         (choices.atomic_o_trunc, InitFlags::FUSE_ATOMIC_O_TRUNC),
         (choices.readdirplus, InitFlags::FUSE_DO_READDIRPLUS),

@@ -106,9 +106,7 @@ impl Files {
     /// In the order in which they entered: the one that [`Files::forget_clean`] finds soonest, and most often that of their
     /// blocks on the device.
     pub(super) fn keys(&self) -> Vec<Key> {
-        let mut keys: Vec<Key> = self.files.keys().copied().collect();
-        keys.sort_unstable();
-        keys
+        self.files.keys().copied().collect()
     }
 
     /// The file's key; it enters, dirty since then, where it is not known.
@@ -325,8 +323,6 @@ impl Files {
                 aged.push(*key);
             }
         }
-        // As in [`Files::keys`].
-        aged.sort_unstable();
         aged
     }
 }

@@ -302,7 +302,9 @@ impl Server {
             Opcode::Rename2 => self.rename2(request),
             Opcode::Tmpfile => self.tmpfile(request),
             Opcode::Opendir => self.opendir(request),
-            Opcode::Releasedir => Answer::done(),
+            // Nothing is to be done at a close; said so once, it is not asked again.
+            Opcode::Flush if self.choices.no_flush => Err(Errno::NOSYS.into()),
+            Opcode::Flush | Opcode::Releasedir => Answer::done(),
             Opcode::Fsyncdir => self.fsyncdir(request),
             Opcode::Setxattr => self.setxattr(request),
             Opcode::Getxattr => self.getxattr(request),

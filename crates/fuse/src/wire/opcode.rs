@@ -25,6 +25,7 @@ pub(crate) enum Opcode {
     Getxattr,
     Listxattr,
     Removexattr,
+    Flush,
     Readdir,
     Opendir,
     Releasedir,
@@ -68,6 +69,7 @@ impl Opcode {
             22 => Opcode::Getxattr,
             23 => Opcode::Listxattr,
             24 => Opcode::Removexattr,
+            25 => Opcode::Flush,
             27 => Opcode::Opendir,
             28 => Opcode::Readdir,
             29 => Opcode::Releasedir,
@@ -96,6 +98,7 @@ impl Opcode {
                 | Opcode::Read
                 | Opcode::Write
                 | Opcode::Fsync
+                | Opcode::Flush
                 | Opcode::Release
                 | Opcode::Readdir
                 | Opcode::Releasedir

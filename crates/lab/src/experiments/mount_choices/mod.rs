@@ -34,7 +34,6 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("without=no_opendir", &["ls -R"]),
     ("without=no_flush", &["create", "read small files"]),
     ("without=clone_fd", &["create by 4", "write 4 files"]),
-    ("without=async_read", &["read"]),
     ("without=async_dio", &["direct read"]),
     ("without=atomic_o_trunc", &["rewrite"]),
     ("without=readdirplus", &["ls -lR"]),
