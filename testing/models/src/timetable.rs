@@ -1,0 +1,142 @@
+//! [`Timetable`]: the law of a model, kept up to date. It reads no clock and moves no bytes.
+//!
+//! ```text
+//!  slot free ─► command stage ─► latency ─► data stage ─► end: the slot is free again
+//! ```
+//!
+//! Invariant: the data stage is never idle while a transfer is ready for it, and time that a transfer was late for is not
+//! made up by any other.
+
+use std::collections::VecDeque;
+
+use throughline_device::Op;
+
+use crate::model::{Law, Model};
+
+/// What is asked of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What for.
+    pub op: Op,
+    /// The first byte.
+    pub offset_bytes: u64,
+    /// How many bytes.
+    pub len_bytes: u64,
+}
+
+/// Slots and the command stage: of a device, or of one queue of it.
+#[derive(Clone, Debug)]
+pub struct CommandStage {
+    /// When the requests end that are on the device, the earliest first; no more of them than there are slots.
+    ends_ns: VecDeque<u64>,
+    slots: usize,
+    free_at_ns: u64,
+}
+
+impl CommandStage {
+    /// Idle, as deep as the model.
+    pub fn new(model: &Model) -> CommandStage {
+        let slots = model.limits.queue_depth.max(1) as usize;
+        CommandStage {
+            ends_ns: VecDeque::with_capacity(slots),
+            slots,
+            free_at_ns: 0,
+        }
+    }
+
+    /// When a transfer that comes at `now_ns` has a slot and its command is done; a slot is taken.
+    fn pass(&mut self, now_ns: u64, command_ns: u64) -> u64 {
+        let mut begin_ns = now_ns.max(self.free_at_ns);
+        if self.ends_ns.len() == self.slots
+            && let Some(slot_at_ns) = self.ends_ns.pop_front()
+        {
+            begin_ns = begin_ns.max(slot_at_ns);
+        }
+        self.free_at_ns = begin_ns.saturating_add(command_ns);
+        self.free_at_ns
+    }
+}
+
+/// The data stage of a device, and its law.
+#[derive(Clone, Debug)]
+pub struct Timetable {
+    law: Law,
+    max_transfer_bytes: u64,
+    data_free_at_ns: u64,
+    /// Where the last transfer ended.
+    head_bytes: u64,
+}
+
+impl Timetable {
+    /// An idle device of this model, its head at the first byte.
+    pub fn new(model: &Model) -> Timetable {
+        Timetable {
+            law: model.law,
+            max_transfer_bytes: u64::from(model.limits.max_transfer_bytes).max(1),
+            data_free_at_ns: 0,
+            head_bytes: 0,
+        }
+    }
+
+    /// Another speed for what comes from now on; at least a byte each second.
+    pub fn set_bytes_per_s(&mut self, bytes_per_s: u64) {
+        self.law.bytes_per_s = bytes_per_s.max(1);
+    }
+
+    /// When the device is done with `work` that comes at `now_ns`. Works come in the order of their times.
+    ///
+    /// Work longer than one transfer becomes several, each of which takes a slot and passes the command stage.
+    pub fn admit(&mut self, now_ns: u64, commands: &mut CommandStage, work: Work) -> u64 {
+        match work.op {
+            Op::Read | Op::Write => self.transfers(now_ns, commands, work),
+            // Behind the data that is there already.
+            Op::Flush => {
+                let ready_ns = commands.pass(now_ns, self.law.command_ns);
+                let end_ns = self.data_free_at_ns.max(ready_ns) + self.law.flush_ns;
+                self.ends(commands, end_ns)
+            }
+            Op::Discard | Op::WriteZeroes => {
+                let ready_ns = commands.pass(now_ns, self.law.command_ns);
+                let end_ns = self.data_free_at_ns.max(ready_ns);
+                self.ends(commands, end_ns)
+            }
+        }
+    }
+
+    fn transfers(&mut self, now_ns: u64, commands: &mut CommandStage, work: Work) -> u64 {
+        let (mut at, end) = (
+            work.offset_bytes,
+            work.offset_bytes.saturating_add(work.len_bytes),
+        );
+        let mut end_ns = now_ns;
+        while at < end {
+            let len = self.max_transfer_bytes.min(end - at);
+            end_ns = self.transfer(now_ns, commands, at, len);
+            at += len;
+        }
+        end_ns
+    }
+
+    fn transfer(&mut self, now_ns: u64, commands: &mut CommandStage, at: u64, len: u64) -> u64 {
+        let ready_ns = commands.pass(now_ns, self.law.command_ns) + self.law.latency_ns;
+        let seek_ns = match at == self.head_bytes {
+            true => 0,
+            false => self.law.seek_ns,
+        };
+        let begin_ns = self.data_free_at_ns.max(ready_ns);
+        let end_ns = begin_ns + seek_ns + self.transfer_ns(len);
+        self.head_bytes = at + len;
+        self.ends(commands, end_ns)
+    }
+
+    fn ends(&mut self, commands: &mut CommandStage, end_ns: u64) -> u64 {
+        self.data_free_at_ns = self.data_free_at_ns.max(end_ns);
+        commands.ends_ns.push_back(end_ns);
+        end_ns
+    }
+
+    fn transfer_ns(&self, len_bytes: u64) -> u64 {
+        let ns = u128::from(len_bytes) * 1_000_000_000 / u128::from(self.law.bytes_per_s.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX / 4)
+    }
+}
