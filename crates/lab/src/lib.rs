@@ -16,6 +16,7 @@ mod meter;
 mod mounts;
 mod outcome;
 mod probe;
+pub mod record;
 mod stats;
 mod streams;
 

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine a run was made on.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model name.
     pub cpu: String,
@@ -17,7 +17,7 @@ pub struct Machine {
     /// The kernel's release.
     pub kernel: String,
     /// This program's version.
-    pub version: &'static str,
+    pub version: String,
     /// Whether the program was built with optimisation; figures of a debug build mean nothing.
     pub optimised: bool,
 }
@@ -50,7 +50,7 @@ impl Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib,
             kernel: uname.release().to_string_lossy().into_owned(),
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             optimised: !cfg!(debug_assertions),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::stats::{Ratio, Summary};
@@ -21,7 +21,7 @@ pub struct Series {
 }
 
 /// A limit that the project set itself, and whether this run reached it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// What is compared.
     pub name: String,

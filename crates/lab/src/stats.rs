@@ -4,7 +4,7 @@
 //! variant belongs to sample `i` of every other. Ratios keep that pairing: the bootstrap draws rounds, not
 //! single samples, and what disturbed a whole round cancels out.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Resamples drawn for an interval: enough for a stable second digit of its ends.
 const BOOTSTRAP_DRAWS: usize = 2000;
@@ -73,7 +73,7 @@ impl Summary {
 }
 
 /// A ratio of two variants with its 95 % interval.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Ratio {
     /// Mean of the first over mean of the second.
     pub value: f64,

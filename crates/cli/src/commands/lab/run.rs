@@ -1,42 +1,19 @@
-//! `lab`: the experiments themselves are `throughline-lab`'s.
+//! `lab run`: an experiment, its variants interleaved.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use throughline_lab::{EXPERIMENTS, Settings, find};
+use clap::Args;
+use throughline_lab::{Settings, find};
 
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
 
-/// Arguments of `lab`.
-#[derive(Args, Debug)]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    command: LabCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum LabCommand {
-    /// Run an experiment, its variants interleaved, and show the figures
-    Run(RunArgs),
-    /// List the experiments
-    List,
-    /// Run one variant alone, where an experiment has a profiler watch it
-    #[command(hide = true)]
-    Alone {
-        /// The experiment
-        name: String,
-        /// What it says to itself
-        arguments: Vec<String>,
-    },
-}
-
 /// Arguments of `lab run`.
 #[derive(Args, Debug)]
-struct RunArgs {
+pub(super) struct RunArgs {
     /// Its name, as 'lab list' shows it
     name: String,
     /// Write the figures to this file as JSON too (- for standard output, then without the table)
@@ -53,29 +30,8 @@ struct RunArgs {
     scale: u64,
 }
 
-/// Runs or lists experiments.
-pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> {
-    match &args.command {
-        LabCommand::Run(run) => run_one(run, context),
-        LabCommand::List => {
-            let width = EXPERIMENTS
-                .iter()
-                .map(|experiment| experiment.name.len())
-                .max()
-                .unwrap_or(0);
-            for experiment in EXPERIMENTS {
-                context
-                    .out
-                    .line(format!("{:<width$}  {}", experiment.name, experiment.about))?;
-            }
-            Ok(())
-        }
-        LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
-            .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
-    }
-}
-
-fn run_one(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
+/// Runs it and shows, or writes, what it found.
+pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     let experiment = find(&args.name).map_err(|error| Failure::Usage(error.to_string()))?;
     let progress = Progress::rounds(context.globals.quiet);
     // An experiment has mounts and large files to take away.

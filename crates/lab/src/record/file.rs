@@ -1,0 +1,182 @@
+//! Reading and writing a [`Record`]'s file.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Head, Line, Record, SCHEMA};
+use crate::{Error, Result};
+
+/// The longest line that is read: a trace of a million events.
+const MAX_LINE_BYTES: u64 = 256 << 20;
+
+/// Writes a file while the run goes on: each line is with the kernel when [`Writer::line`] returns, so that a run which is
+/// killed leaves what it had.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+}
+
+impl Writer {
+    /// Makes the file, or empties it, and writes its head.
+    ///
+    /// # Errors
+    /// What the system says, with the file's name.
+    pub fn create(path: &Path, head: &Head) -> Result<Writer> {
+        let file = File::create(path).map_err(|e| of_file(path, "cannot write", &e))?;
+        let mut writer = Writer {
+            file,
+            path: path.to_owned(),
+        };
+        writer.put(head)?;
+        Ok(writer)
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    /// What the system says, with the file's name.
+    pub fn line(&mut self, line: &Line) -> Result<()> {
+        self.put(line)
+    }
+
+    fn put(&mut self, value: &impl serde::Serialize) -> Result<()> {
+        let mut text = serde_json::to_vec(value).map_err(|e| Error::new(e.to_string()))?;
+        text.push(b'\n');
+        self.file
+            .write_all(&text)
+            .map_err(|e| of_file(&self.path, "cannot write", &e))
+    }
+}
+
+impl Record {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// For a file that cannot be read, is no record, or is of a newer version; the message names file and line.
+    pub fn read(path: &Path) -> Result<Record> {
+        let file = File::open(path).map_err(|e| of_file(path, "cannot read", &e))?;
+        Record::from_lines(BufReader::new(file))
+            .map_err(|error| Error::new(format!("{}: {error}", path.display())))
+    }
+
+    /// Reads lines from anywhere.
+    ///
+    /// # Errors
+    /// As [`Record::read`], without the file's name.
+    pub fn from_lines(mut from: impl BufRead) -> Result<Record> {
+        let mut number = 0usize;
+        let mut next = || -> Result<Option<(usize, Vec<u8>)>> {
+            let mut text = Vec::new();
+            std::io::Read::take(&mut from, MAX_LINE_BYTES).read_until(b'\n', &mut text)?;
+            number += 1;
+            Ok((!text.is_empty()).then_some((number, text)))
+        };
+        let no_record = || Error::new("this is no result of 'lab run': it does not begin with one");
+        let (_, head) = next()?.ok_or_else(no_record)?;
+        let head: Head = serde_json::from_slice(&head).map_err(|_| no_record())?;
+        if head.schema > SCHEMA {
+            return Err(Error::new(format!(
+                "written by a newer version (form {}, this program reads up to {SCHEMA})",
+                head.schema
+            )));
+        }
+        let mut lines = Vec::new();
+        while let Some((number, text)) = next()? {
+            match serde_json::from_slice(&text) {
+                Ok(line) => lines.push(line),
+                // What a run that was killed was just writing.
+                Err(_) if text.last() != Some(&b'\n') => break,
+                Err(error) => return Err(Error::new(format!("line {number}: {error}"))),
+            }
+        }
+        Ok(Record { head, lines })
+    }
+
+    /// Writes a file in one go.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut writer = Writer::create(path, &self.head)?;
+        self.lines.iter().try_for_each(|line| writer.line(line))
+    }
+}
+
+fn of_file(path: &Path, what: &str, error: &std::io::Error) -> Error {
+    Error::new(format!("{what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Better, Sample};
+    use super::*;
+    use crate::machine::Machine;
+
+    fn record() -> Record {
+        let sample = |series: &str, round, value| {
+            Line::Sample(Sample {
+                series: series.into(),
+                quantity: "throughput".into(),
+                unit: "MB/s".into(),
+                better: Better::Higher,
+                round,
+                value,
+                at_s: None,
+            })
+        };
+        Record {
+            head: Head {
+                schema: SCHEMA,
+                name: "a test".into(),
+                started: "2026-01-02T03:04:05Z".into(),
+                machine: Machine::here(),
+                settings: [("scale".to_owned(), 10.into())].into(),
+            },
+            lines: vec![
+                sample("a", 0, 1.0),
+                sample("a", 2, 3.0),
+                sample("b", 1, 5.0),
+                sample("a", 1, 2.0),
+                sample("b", 3, 6.0),
+                Line::End {
+                    why: "rounds".into(),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("run.jsonl");
+        record().write(&path).expect("written");
+        let read = Record::read(&path).expect("read");
+        assert!(read.is_whole());
+        assert_eq!(read.columns(), record().columns());
+        assert_eq!(read.head.settings["scale"], 10);
+        let columns = read.columns();
+        assert_eq!(columns[0].values(), [2.0, 3.0], "no warm-up, by round");
+        assert_eq!(columns[0].paired(&columns[1]), (vec![2.0], vec![5.0]));
+    }
+
+    #[test]
+    fn a_torn_last_line_is_left_out_and_others_are_errors() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("run.jsonl");
+        record().write(&path).expect("written");
+        let text = std::fs::read_to_string(&path).expect("read");
+        let torn = Record::from_lines(&text.as_bytes()[..text.len() - 5]).expect("read");
+        assert_eq!(torn.lines.len(), record().lines.len() - 1);
+        assert!(!torn.is_whole());
+        let broken = text.replacen("\"kind\":\"sample\"", "\"kind\":", 1);
+        let error = Record::from_lines(broken.as_bytes()).expect_err("broken");
+        assert!(error.to_string().contains("line 2"), "{error}");
+        let newer = text.replacen("\"schema\":1", "\"schema\":2", 1);
+        assert!(Record::from_lines(newer.as_bytes()).is_err());
+        assert!(Record::from_lines(&b"hello"[..]).is_err());
+        let strange = text.replacen("\"kind\":\"end\"", "\"kind\":\"later\"", 1);
+        assert!(Record::from_lines(strange.as_bytes()).is_ok());
+    }
+}
