@@ -17,8 +17,9 @@ mod mounts;
 mod outcome;
 mod probe;
 pub mod record;
-mod stats;
+pub mod stats;
 mod streams;
+mod wake_up;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub use interleave::{Sample, Variant, interleave};
 pub use machine::Machine;
 pub use meter::{Meter, Spent};
 pub use outcome::{Bar, Outcome, Series};
-pub use stats::{Ratio, Summary};
+pub use stats::{Judgement, Question, Ratio, Sequential, Summary, Verdict, judge, judge_separate};
 
 /// Why an experiment could not be run.
 #[derive(Debug)]

@@ -5,6 +5,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
+use crate::wake_up::wake_up_us;
+
 /// The machine a run was made on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
@@ -20,7 +22,17 @@ pub struct Machine {
     pub version: String,
     /// Whether the program was built with optimisation; figures of a debug build mean nothing.
     pub optimised: bool,
+    /// Microseconds that it takes to wake a thread on another processor; 0 where that could not be measured. A request that
+    /// another thread answers, as of FUSE, costs two.
+    #[serde(default)]
+    pub wake_up_us: f64,
+    /// How long an idle processor of this virtual machine looks for work before it sleeps, in nanoseconds: 0 makes every
+    /// wake-up dear. `None` where the kernel does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_halt_poll_ns: Option<u64>,
 }
+
+const GUEST_HALT_POLL_NS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 
 impl Machine {
     /// This machine, as the kernel tells it.
@@ -52,6 +64,10 @@ impl Machine {
             kernel: uname.release().to_string_lossy().into_owned(),
             version: env!("CARGO_PKG_VERSION").into(),
             optimised: !cfg!(debug_assertions),
+            wake_up_us: wake_up_us(),
+            guest_halt_poll_ns: fs::read_to_string(GUEST_HALT_POLL_NS)
+                .ok()
+                .and_then(|text| text.trim().parse().ok()),
         }
     }
 }
@@ -63,6 +79,12 @@ impl fmt::Display for Machine {
             "{} × {}, {} MiB, Linux {}, throughline {}",
             self.cpus, self.cpu, self.memory_mib, self.kernel, self.version
         )?;
+        if self.wake_up_us > 0.0 {
+            write!(f, ", wake-up {:.1} µs", self.wake_up_us)?;
+        }
+        if let Some(ns) = self.guest_halt_poll_ns {
+            write!(f, ", guest_halt_poll_ns {ns}")?;
+        }
         if self.optimised {
             Ok(())
         } else {

@@ -1,0 +1,87 @@
+//! Samples that lie far from the others: shown, never dropped.
+
+use serde::Serialize;
+
+use super::sorted;
+
+/// Fewer have no quartiles worth the name.
+const FEWEST: usize = 8;
+/// From the nearer quartile, in distances between the quartiles: J. Tukey, Exploratory Data Analysis (1977), 2D.
+const OUTSIDE: f64 = 1.5;
+/// The same, for what he calls far out.
+const FAR_OUT: f64 = 3.0;
+
+/// A sample that lies outside.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Outlier {
+    /// Which one, from 0.
+    pub index: usize,
+    /// Its value.
+    pub value: f64,
+    /// It is not only outside, but far out.
+    pub far: bool,
+}
+
+/// The samples outside of Tukey's fences, in their order; none of fewer than eight.
+pub fn outliers(samples: &[f64]) -> Vec<Outlier> {
+    let Some((low, high)) = quartiles(samples) else {
+        return Vec::new();
+    };
+    let spread = high - low;
+    let beyond = |value: f64, by: f64| value < low - by * spread || value > high + by * spread;
+    let outside = |(index, value): (usize, &f64)| {
+        beyond(*value, OUTSIDE).then(|| Outlier {
+            index,
+            value: *value,
+            far: beyond(*value, FAR_OUT),
+        })
+    };
+    samples.iter().enumerate().filter_map(outside).collect()
+}
+
+/// The values that a quarter, and three quarters, lie below, between the two nearest samples; of finite ones.
+fn quartiles(samples: &[f64]) -> Option<(f64, f64)> {
+    let finite: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
+    if finite.len() < FEWEST {
+        return None;
+    }
+    let sorted = sorted(&finite);
+    let at = |share: f64| {
+        let place = (sorted.len() - 1) as f64 * share;
+        let (below, above) = (
+            sorted[place.floor() as usize],
+            sorted[place.ceil() as usize],
+        );
+        below + (above - below) * place.fract()
+    };
+    Some((at(0.25), at(0.75)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_far_away_is_named_and_what_does_not_is_not() {
+        let mut samples: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i % 5)).collect();
+        assert_eq!(outliers(&samples), []);
+        samples[3] = 108.0;
+        samples[7] = 50.0;
+        let found = outliers(&samples);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].index, found[0].far), (3, false));
+        assert_eq!(
+            (found[1].index, found[1].value, found[1].far),
+            (7, 50.0, true)
+        );
+    }
+
+    #[test]
+    fn few_or_strange_samples_are_no_trouble() {
+        assert_eq!(outliers(&[1.0, 1.0, 1.0, 900.0]), []);
+        assert_eq!(outliers(&[f64::NAN; 20]), []);
+        let mut samples = vec![5.0; 12];
+        samples[11] = f64::INFINITY;
+        assert_eq!(outliers(&samples).len(), 1);
+    }
+}

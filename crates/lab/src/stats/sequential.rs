@@ -1,0 +1,187 @@
+//! [`Sequential`]: judging while pairs come in, and stopping when the answer is certain.
+//!
+//! Who looks after every pair, and stops at the first answer that he likes, finds a difference in most runs of which
+//! nothing differs. So there are few looks, fixed before the first pair, and each has its share of the error probability:
+//! after n of at most N pairs, n / N of it is spent (K. Lan, D. DeMets, Biometrika 70 (1983); the spending function of
+//! K. Kim, D. DeMets, Biometrika 74 (1987), with ρ = 1). The shares add up to the whole, so that the chance of any false
+//! answer at any look is no larger, whatever the looks have to do with each other. The intervals hold together in the same
+//! way, and may be read at any look (C. Jennison, B. Turnbull, Journal of the Royal Statistical Society B 51 (1989)).
+
+use super::judge::judge_pairs;
+use super::verdict::{Judgement, Question, Verdict};
+
+/// From look to look, pairs grow by this factor: more looks would each have less to spend.
+const GROWTH: f64 = 1.25;
+
+/// When is looked, and with what error probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Look {
+    pairs: usize,
+    alpha: f64,
+}
+
+/// A question that is asked while samples come in.
+///
+/// ```text
+/// while sequential.wants_more() {
+///     sequential.push(measure(base)?, measure(new)?);
+/// }
+/// println!("{}", sequential.judgement());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sequential {
+    question: Question,
+    max_pairs: usize,
+    looks: Vec<Look>,
+    base: Vec<f64>,
+    new: Vec<f64>,
+    decided: Option<Judgement>,
+}
+
+impl Sequential {
+    /// Asks a question of `max_pairs` pairs at the most. Fewer than [`Question::fewest_pairs`] can only end with
+    /// [`Verdict::NotEnough`].
+    pub fn new(question: Question, max_pairs: usize) -> Sequential {
+        Sequential {
+            question,
+            max_pairs,
+            looks: looks(question.alpha(), max_pairs),
+            base: Vec::new(),
+            new: Vec::new(),
+            decided: None,
+        }
+    }
+
+    /// Takes in a pair, taken one beside the other. A pair that comes after the end is not judged.
+    pub fn push(&mut self, base: f64, new: f64) {
+        if !self.wants_more() {
+            return;
+        }
+        self.base.push(base);
+        self.new.push(new);
+        let look = self.looks.iter().find(|look| look.pairs == self.base.len());
+        if let Some(look) = look {
+            let judgement = judge_pairs(&self.base, &self.new, &self.question, look.alpha);
+            if judgement.verdict != Verdict::NotEnough {
+                self.decided = Some(judgement);
+            }
+        }
+    }
+
+    /// Neither is the answer certain, nor are all pairs there.
+    pub fn wants_more(&self) -> bool {
+        self.decided.is_none() && self.base.len() < self.max_pairs
+    }
+
+    /// The answer, once it is certain.
+    pub fn decided(&self) -> Option<Verdict> {
+        self.decided.as_ref().map(|judgement| judgement.verdict)
+    }
+
+    /// Pairs that came in.
+    pub fn pairs(&self) -> usize {
+        self.base.len()
+    }
+
+    /// The most pairs that will be asked for.
+    pub fn max_pairs(&self) -> usize {
+        self.max_pairs
+    }
+
+    /// What is known now. Before the answer is certain its verdict is [`Verdict::NotEnough`], and its interval, of all pairs
+    /// until now, is as wide as that of the look to come.
+    pub fn judgement(&self) -> Judgement {
+        if let Some(judgement) = &self.decided {
+            return judgement.clone();
+        }
+        let to_come = self.looks.iter().find(|look| look.pairs >= self.base.len());
+        let alpha = to_come.map_or(self.question.alpha(), |look| look.alpha);
+        Judgement {
+            verdict: Verdict::NotEnough,
+            ..judge_pairs(&self.base, &self.new, &self.question, alpha)
+        }
+    }
+}
+
+/// The looks at `max` pairs at the most; the first where all differences having one sign is unlikely enough.
+fn looks(alpha: f64, max: usize) -> Vec<Look> {
+    let spent = |pairs: usize| alpha * pairs as f64 / max as f64;
+    let telling = |pairs: &usize| (1.0 - *pairs as f64).exp2() <= spent(*pairs);
+    let mut next = (1..=max).find(telling);
+    let mut looks = Vec::new();
+    let mut before = 0.0;
+    while let Some(pairs) = next {
+        looks.push(Look {
+            pairs,
+            alpha: spent(pairs) - before,
+        });
+        before = spent(pairs);
+        // A step that would leave less than half a step to the end goes there.
+        let step = |pairs: usize| (pairs as f64 * GROWTH).ceil() as usize;
+        next = (pairs < max).then(|| match step(pairs) {
+            then if then + (step(then) - then) / 2 >= max => max,
+            then => then,
+        });
+    }
+    looks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_looks_spend_what_there_is_and_no_more() {
+        for (alpha, max) in [
+            (0.005, 40),
+            (0.01, 8),
+            (0.05, 1000),
+            (0.005, 100_000),
+            (0.01, 60),
+        ] {
+            let looks = looks(alpha, max);
+            let spent: f64 = looks.iter().map(|look| look.alpha).sum();
+            assert!((spent - alpha).abs() < 1e-12, "{alpha} {max}: {spent}");
+            assert_eq!(looks.last().map(|look| look.pairs), Some(max));
+            assert!(looks.windows(2).all(|two| two[0].pairs < two[1].pairs));
+            // Each can decide: all signs alike is within its share.
+            let can = |look: &Look| (1.0 - look.pairs as f64).exp2() <= look.alpha * (1.0 + 1e-9);
+            assert!(looks.iter().all(can), "{looks:?}");
+        }
+        assert_eq!(looks(0.005, 8), [], "too few ever to answer");
+        assert_eq!(looks(0.005, 0), []);
+    }
+
+    #[test]
+    fn it_stops_at_the_first_look_that_is_certain_and_takes_no_more() {
+        let mut sequential = Sequential::new(Question::default(), 40);
+        let mut pushed = 0;
+        while sequential.wants_more() {
+            sequential.push(100.0, 90.0);
+            pushed += 1;
+            if sequential.wants_more() {
+                assert_eq!(sequential.judgement().verdict, Verdict::NotEnough);
+            }
+        }
+        assert_eq!(sequential.decided(), Some(Verdict::Slower));
+        assert!(pushed < 15, "{pushed}");
+        sequential.push(1.0, 1000.0);
+        assert_eq!(sequential.pairs(), pushed);
+        assert!((sequential.judgement().change_percent + 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn it_ends_where_nothing_can_be_known() {
+        for (pairs, value) in [(5, 1.0), (40, f64::NAN)] {
+            let mut sequential = Sequential::new(Question::default(), pairs);
+            while sequential.wants_more() {
+                sequential.push(2.0, value);
+            }
+            assert_eq!(sequential.pairs(), pairs);
+            assert_eq!(sequential.decided(), None);
+            assert_eq!(sequential.judgement().verdict, Verdict::NotEnough);
+        }
+        assert!(!Sequential::new(Question::default(), 0).wants_more());
+        assert_eq!(Sequential::new(Question::default(), 0).judgement().pairs, 0);
+    }
+}

@@ -1,0 +1,366 @@
+//! What the statistics promise, on synthetic samples: how often they cry wolf, and what they find.
+
+use super::*;
+use crate::record::Better;
+
+/// Seeded noise.
+pub(super) struct Noise(fastrand::Rng);
+
+impl Noise {
+    pub(super) fn new(seed: u64) -> Noise {
+        Noise(fastrand::Rng::with_seed(seed))
+    }
+
+    /// A normal variable, by Box and Muller.
+    pub(super) fn normal(&mut self, mean: f64, deviation: f64) -> f64 {
+        let (u, v) = (1.0 - self.0.f64(), self.0.f64());
+        mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+}
+
+/// One sample of a machine in one of several moods; `round` of a run.
+type Mood = fn(&mut Noise, usize) -> f64;
+
+const MOODS: [(&str, Mood); 7] = [
+    ("cv 1.2 %", |noise, _| noise.normal(100.0, 1.2)),
+    ("cv 5 %", |noise, _| noise.normal(100.0, 5.0)),
+    ("lognormal", |noise, _| 100.0 * noise.normal(0.0, 0.3).exp()),
+    ("every tenth is an outlier", |noise, _| {
+        let stalls = noise.0.u32(..10) == 0;
+        noise.normal(if stalls { 60.0 } else { 100.0 }, 1.2)
+    }),
+    ("whole numbers", |noise, _| noise.normal(100.0, 0.6).round()),
+    (
+        "two levels",
+        |noise, _| if noise.0.bool() { 100.0 } else { 103.0 },
+    ),
+    ("Cauchy", |noise, _| {
+        100.0 * (noise.normal(0.0, 0.01) / noise.normal(0.0, 1.0)).exp()
+    }),
+];
+
+fn run(noise: &mut Noise, mood: Mood, rounds: usize) -> Vec<f64> {
+    (0..rounds).map(|round| mood(noise, round)).collect()
+}
+
+fn alarm(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Faster | Verdict::Slower)
+}
+
+fn sequential(mut pair: impl FnMut() -> (f64, f64), question: Question, max: usize) -> Sequential {
+    let mut sequential = Sequential::new(question, max);
+    while sequential.wants_more() {
+        let (base, new) = pair();
+        sequential.push(base, new);
+    }
+    sequential
+}
+
+/// Among all ways in which twelve pairs could have been the other way round, which are equally likely where nothing differs, no
+/// more than the promised share are alarms. Every one is counted: this is the bound itself, and no estimate of it.
+#[test]
+fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
+    const PAIRS: usize = 12;
+    let mut noise = Noise::new(1);
+    for (name, mood) in MOODS {
+        for confidence in [0.99, Question::DEFAULT_CONFIDENCE, 0.9] {
+            let question = Question {
+                confidence,
+                ..Question::default()
+            };
+            let base = run(&mut noise, mood, PAIRS);
+            let new = run(&mut noise, mood, PAIRS);
+            let (mut alarms, mut looked) = (0, 0);
+            for swaps in 0..1u32 << PAIRS {
+                let swapped = |i: usize| swaps >> i & 1 == 1;
+                let pick = |i: usize| {
+                    if swapped(i) {
+                        (new[i], base[i])
+                    } else {
+                        (base[i], new[i])
+                    }
+                };
+                let (a, b): (Vec<f64>, Vec<f64>) = (0..PAIRS).map(pick).unzip();
+                alarms += u32::from(alarm(judge(&a, &b, &question).verdict));
+                let mut pairs = (0..PAIRS).map(pick);
+                let looks = sequential(|| pairs.next().expect("a pair"), question, PAIRS);
+                looked += u32::from(looks.decided().is_some_and(alarm));
+            }
+            let allowed = f64::from(1u32 << PAIRS) * (1.0 - confidence) + 1e-6;
+            assert!(
+                f64::from(alarms) <= allowed,
+                "{name} {confidence}: {alarms}"
+            );
+            assert!(
+                f64::from(looked) <= allowed,
+                "{name} {confidence}: {looked} with looks"
+            );
+        }
+    }
+}
+
+/// The same of separate sets: every way to deal twelve samples out into five and seven.
+#[test]
+fn the_bound_on_false_alarms_holds_over_every_deal() {
+    let mut noise = Noise::new(2);
+    for (name, mood) in MOODS {
+        for confidence in [0.99, 0.9] {
+            let question = Question {
+                confidence,
+                ..Question::default()
+            };
+            let samples = run(&mut noise, mood, 12);
+            let (mut alarms, mut deals) = (0, 0);
+            for dealt in (0..1u32 << 12).filter(|dealt| dealt.count_ones() == 5) {
+                let of = |to: u32| -> Vec<f64> {
+                    (0..12)
+                        .filter(|i| dealt >> i & 1 == to)
+                        .map(|i| samples[i as usize])
+                        .collect()
+                };
+                alarms += u32::from(alarm(judge(&of(1), &of(0), &question).verdict));
+                deals += 1;
+            }
+            let allowed = f64::from(deals) * (1.0 - confidence) + 1e-6;
+            assert!(
+                f64::from(alarms) <= allowed,
+                "{name} {confidence}: {alarms} of {deals}"
+            );
+        }
+    }
+}
+
+/// Runs of which nothing differs, in every mood: at most one alarm in a hundred at the default confidence.
+#[test]
+fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
+    const RUNS: usize = 1000;
+    let mut noise = Noise::new(3);
+    for (name, mood) in MOODS {
+        let question = Question::default();
+        let (mut once, mut looked, mut apart) = (0, 0, 0);
+        for _ in 0..RUNS {
+            let (a, b) = (run(&mut noise, mood, 40), run(&mut noise, mood, 40));
+            once += usize::from(alarm(judge(&a, &b, &question).verdict));
+            apart += usize::from(alarm(judge_separate(&a[..15], &b, &question).verdict));
+            let pair = || (mood(&mut noise, 0), mood(&mut noise, 0));
+            looked += usize::from(sequential(pair, question, 40).decided().is_some_and(alarm));
+        }
+        println!("{name}: alarms in {RUNS} equal runs: {once}, with looks {looked}, apart {apart}");
+        assert!(once * 100 <= RUNS, "{name}: {once}");
+        assert!(looked * 100 <= RUNS, "{name}: {looked} with looks");
+        assert!(apart * 100 <= RUNS, "{name}: {apart} apart");
+    }
+}
+
+/// What the project promises of report 5's noise.
+#[test]
+fn planted_slowdowns_are_found() {
+    const RUNS: usize = 500;
+    let mut noise = Noise::new(4);
+    for (planted, at_least) in [(1.0, 0.0), (2.0, 0.9), (4.5, 0.99), (10.0, 0.99)] {
+        let (mut found, mut wrong, mut pairs) = (0, 0, 0);
+        for _ in 0..RUNS {
+            let pair = || {
+                (
+                    noise.normal(100.0, 1.2),
+                    (1.0 - planted / 100.0) * noise.normal(100.0, 1.2),
+                )
+            };
+            let looks = sequential(pair, Question::default(), 40);
+            pairs += looks.pairs();
+            match looks.decided() {
+                Some(Verdict::Slower) => found += 1,
+                Some(Verdict::Faster) => wrong += 1,
+                // 'None larger than 1 %' is true of 1 %, but hardly ever to be said.
+                Some(Verdict::NoDifference) if planted > 1.0 => wrong += 1,
+                Some(Verdict::NoDifference) => {
+                    assert!(looks.judgement().smallest_seen_percent <= 1.0)
+                }
+                _ => assert_eq!(looks.judgement().verdict, Verdict::NotEnough),
+            }
+        }
+        let mean = pairs as f64 / RUNS as f64;
+        println!("-{planted} %: found in {found} of {RUNS} runs, {mean:.1} pairs on average");
+        assert!(
+            found as f64 >= at_least * RUNS as f64,
+            "{planted} %: {found}"
+        );
+        assert!(wrong * 100 <= RUNS, "{planted} %: {wrong} wrong");
+    }
+}
+
+/// A percent that ten or twenty pairs could not have seen is not called none.
+#[test]
+fn a_percent_is_not_called_none_by_a_run_that_could_not_see_it() {
+    let mut noise = Noise::new(5);
+    for pairs in [5, 10, 20, 40, 200] {
+        let mut none = 0;
+        for _ in 0..300 {
+            let base: Vec<f64> = (0..pairs).map(|_| noise.normal(100.0, 1.2)).collect();
+            let new: Vec<f64> = (0..pairs).map(|_| noise.normal(99.0, 1.2)).collect();
+            let found = judge(&base, &new, &Question::default());
+            if found.verdict == Verdict::NoDifference {
+                none += 1;
+                assert!(found.smallest_seen_percent <= 1.0, "{found}");
+            }
+        }
+        assert!(none <= 3, "{pairs} pairs: {none} of 300");
+    }
+}
+
+/// It is also said when it is so.
+#[test]
+fn a_long_equal_run_shows_that_nothing_differs() {
+    let mut noise = Noise::new(6);
+    let mut none = 0;
+    for _ in 0..100 {
+        let pair = || (noise.normal(100.0, 1.2), noise.normal(100.0, 1.2));
+        let looks = sequential(pair, Question::default(), 200);
+        none += usize::from(looks.decided() == Some(Verdict::NoDifference));
+    }
+    assert!(none >= 98, "{none}");
+}
+
+/// The figure means what it says: a difference of that size is found in about four runs of five.
+#[test]
+fn the_smallest_difference_that_is_seen_is_seen() {
+    let mut noise = Noise::new(7);
+    let equal: Vec<f64> = (0..100)
+        .map(|_| {
+            let base: Vec<f64> = (0..30).map(|_| noise.normal(100.0, 1.2)).collect();
+            let new: Vec<f64> = (0..30).map(|_| noise.normal(100.0, 1.2)).collect();
+            judge(&base, &new, &Question::default()).smallest_seen_percent
+        })
+        .collect();
+    let typical = mean(&equal) / 100.0;
+    let found = (0..500)
+        .filter(|_| {
+            let base: Vec<f64> = (0..30).map(|_| noise.normal(100.0, 1.2)).collect();
+            let new: Vec<f64> = (0..30)
+                .map(|_| (1.0 + typical) * noise.normal(100.0, 1.2))
+                .collect();
+            judge(&base, &new, &Question::default()).verdict == Verdict::Faster
+        })
+        .count();
+    assert!((350..=450).contains(&found), "{found} of 500 at {typical}");
+}
+
+#[test]
+fn few_pairs_are_never_certain() {
+    for pairs in 0..Question::default().fewest_pairs() {
+        let (base, new) = (vec![100.0; pairs], vec![50.0; pairs]);
+        let found = judge(&base, &new, &Question::default());
+        assert_eq!(found.verdict, Verdict::NotEnough, "{pairs}");
+        assert!(found.smallest_seen_percent.is_infinite());
+        assert!(found.to_string().contains("too few"), "{found}");
+    }
+    let enough = Question::default().fewest_pairs();
+    let found = judge(
+        &vec![100.0; enough],
+        &vec![50.0; enough],
+        &Question::default(),
+    );
+    assert_eq!(found.verdict, Verdict::Slower);
+    // Three pairs that differ: an interval that knows how little that is.
+    let found = judge(
+        &[100.0, 101.0, 99.0],
+        &[90.0, 93.0, 88.0],
+        &Question::default(),
+    );
+    assert!(found.low < 0.85 && found.high > 0.95, "{found:?}");
+}
+
+#[test]
+fn a_drift_that_both_share_cancels_out() {
+    let mut noise = Noise::new(8);
+    let drift = |round: i32| 100.0 + 5.0 * f64::from(round);
+    let base: Vec<f64> = (0..40).map(|i| noise.normal(drift(i), 1.2)).collect();
+    let new: Vec<f64> = (0..40)
+        .map(|i| 0.955 * noise.normal(drift(i), 1.2))
+        .collect();
+    assert_eq!(
+        judge(&base, &new, &Question::default()).verdict,
+        Verdict::Slower
+    );
+    let apart = judge_separate(&base, &new, &Question::default());
+    assert_eq!(apart.verdict, Verdict::NotEnough);
+    assert!(!apart.paired && apart.to_string().contains("40 and 40 samples"));
+}
+
+#[test]
+fn strange_values_are_no_trouble() {
+    let question = Question::default();
+    let same = vec![1024.0; 20];
+    let found = judge(&same, &same, &question);
+    assert_eq!((found.verdict, found.ratio), (Verdict::NoDifference, 1.0));
+    assert_eq!(found.smallest_seen_percent, 0.0);
+    // Counts: 1024 bios against 8.
+    let found = judge(&same, &[8.0; 20], &Question::new(Better::Lower));
+    assert_eq!(found.verdict, Verdict::Faster);
+    let zero = vec![0.0; 20];
+    assert_eq!(
+        judge(&zero, &zero, &question).verdict,
+        Verdict::NoDifference
+    );
+    let from_zero = judge(&zero, &same, &question);
+    assert_eq!(from_zero.verdict, Verdict::Faster);
+    assert!(from_zero.to_string().contains("from 0"), "{from_zero}");
+    assert_eq!(judge(&same, &zero, &question).change_percent, -100.0);
+    let negative: Vec<f64> = (0..20).map(|i| -100.0 - f64::from(i % 3)).collect();
+    let less: Vec<f64> = negative.iter().map(|v| v - 50.0).collect();
+    assert_eq!(judge(&negative, &less, &question).verdict, Verdict::Slower);
+    let mut holes = same.clone();
+    holes[3] = f64::NAN;
+    holes[5] = f64::INFINITY;
+    let found = judge(&holes, &same, &question);
+    assert_eq!((found.pairs, found.left_out), (18, 2));
+    assert!(
+        found.to_string().contains("2 samples are no numbers"),
+        "{found}"
+    );
+    let found = judge_separate(&holes, &same[..9], &question);
+    assert_eq!(
+        (found.base_samples, found.new_samples, found.left_out),
+        (18, 9, 2)
+    );
+    for extreme in [f64::MIN_POSITIVE, f64::MAX, -f64::MAX] {
+        let found = judge(&[extreme; 20], &same, &question);
+        assert!(!found.to_string().is_empty());
+        judge(&same, &[extreme; 20], &question);
+    }
+    assert!(judge(&[], &[], &question).ratio.is_nan());
+    assert!(
+        judge_separate(&[1.0], &[], &question)
+            .to_string()
+            .contains("too few")
+    );
+    for confidence in [f64::NAN, 0.0, 1.0, 7.0] {
+        let odd = Question {
+            confidence,
+            ..question
+        };
+        assert_eq!(
+            judge(&same, &same, &odd).confidence,
+            Question::DEFAULT_CONFIDENCE
+        );
+    }
+}
+
+#[test]
+fn a_judgement_reads_as_a_sentence_and_as_json() {
+    let base: Vec<f64> = (0..40).map(|i| 135.0 + f64::from(i % 7) / 2.0).collect();
+    let new: Vec<f64> = base.iter().rev().map(|v| v * 0.955).collect();
+    let found = judge(&base, &new, &Question::default());
+    let text = found.to_string();
+    assert!(text.starts_with("Slower: -4."), "{text}");
+    assert!(
+        text.contains("99.5 % sure") && text.contains("40 pairs could have seen"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&found).expect("JSON");
+    assert_eq!(json["verdict"], "slower");
+    assert_eq!(json["pairs"], 40);
+    let few = serde_json::to_value(judge(&[1.0], &[2.0], &Question::default())).expect("JSON");
+    assert_eq!(few["verdict"], "not-enough");
+    assert!(few["smallest_seen_percent"].is_null());
+}

@@ -1,0 +1,90 @@
+//! How long it takes to wake a thread on another processor: what every request that is answered by another thread waits
+//! for, twice. A virtual machine whose processor sleeps as soon as it is idle pays an interrupt through its host each time.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Round trips at the most.
+const ROUNDS: usize = 200;
+/// Time for them; what was measured until then counts.
+const ENOUGH: Duration = Duration::from_millis(8);
+
+/// Half of the median time that a byte takes to another thread and back, through two pipes, in microseconds; the threads on
+/// two processors where there are two. Measured once in a process; 0 where it cannot be.
+pub(crate) fn wake_up_us() -> f64 {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    *MEASURED.get_or_init(|| measure().unwrap_or(0.0))
+}
+
+fn measure() -> io::Result<f64> {
+    let (there, sent) = io::pipe()?;
+    let (back, answered) = io::pipe()?;
+    let (here, other) = two_processors()?;
+    // Threads of its own, so that the caller stays where it may run. Whoever fails closes its pipes, which ends the other.
+    let name = || thread::Builder::new().name("wake-up".into());
+    let echo = name().spawn(move || echo(&other, there, answered))?;
+    let timed = name().spawn(move || timed(&here, sent, back));
+    let trips = timed.map(thread::JoinHandle::join);
+    let ended = echo.join();
+    match (trips?, ended) {
+        (Ok(Ok(mut trips)), Ok(Ok(()))) if !trips.is_empty() => {
+            trips.sort();
+            Ok(trips[trips.len() / 2].as_secs_f64() * 1e6 / 2.0)
+        }
+        _ => Err(io::Error::other("the threads did not answer each other")),
+    }
+}
+
+/// The first two processors that this thread may run on, or the one twice.
+fn two_processors() -> io::Result<(CpuSet, CpuSet)> {
+    let allowed = sched_getaffinity(None)?;
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let only = |cpu: Option<usize>| {
+        let mut set = CpuSet::new();
+        set.set(cpu?);
+        Some(set)
+    };
+    match (only(usable.next()), only(usable.next())) {
+        (Some(one), Some(other)) => Ok((one, other)),
+        _ => Ok((allowed, allowed)),
+    }
+}
+
+fn echo(on: &CpuSet, mut from: PipeReader, mut to: PipeWriter) -> io::Result<()> {
+    sched_setaffinity(None, on)?;
+    let mut byte = [0];
+    while from.read(&mut byte)? > 0 {
+        to.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+fn timed(on: &CpuSet, mut to: PipeWriter, mut from: PipeReader) -> io::Result<Vec<Duration>> {
+    sched_setaffinity(None, on)?;
+    let mut byte = [0];
+    let began = Instant::now();
+    let mut trips = Vec::with_capacity(ROUNDS);
+    while trips.len() < ROUNDS && began.elapsed() < ENOUGH {
+        let left = Instant::now();
+        to.write_all(&byte)?;
+        from.read_exact(&mut byte)?;
+        trips.push(left.elapsed());
+    }
+    Ok(trips)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_measured_once() {
+        let first = wake_up_us();
+        assert!(first.is_finite() && first >= 0.0);
+        assert_eq!(wake_up_us(), first);
+    }
+}
