@@ -44,7 +44,9 @@ impl Progress {
     /// Counts rounds of an experiment.
     pub(crate) fn rounds(quiet: bool) -> Progress {
         let progress = Progress::bytes(Some(0), quiet);
-        if let Ok(style) = ProgressStyle::with_template("round {pos} of {len} {bar:30} {elapsed}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{pos} of {len} {bar:30} {elapsed}, {eta} left")
+        {
             progress.bar.set_style(style);
         }
         progress

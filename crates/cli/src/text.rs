@@ -66,9 +66,9 @@ pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
     Cow::Owned(text.into_bytes())
 }
 
-/// Reads a size, `4k` for one; [`throughline_fuse::options::parse_size`] says which.
+/// Reads a size, `4k` for one; [`throughline::parse_size`] says which.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    throughline_fuse::options::parse_size(text)
+    throughline::parse_size(text)
         .map_err(|reason| format!("invalid size {}: {reason}", quote(text)))
 }
 

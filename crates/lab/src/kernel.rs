@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,6 +27,8 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
 pub fn run_with(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String> {
     let output = Command::new(program)
         .args(arguments)
+        // Ctrl-C is for the lab, which takes away what it made: it must not end the umount that does so.
+        .process_group(0)
         .envs(variables.iter().copied())
         .env("PATH", search_path())
         .output()
@@ -88,6 +91,11 @@ pub struct LoopCounts {
 impl LoopMount {
     /// Mounts the file system of this type that is on `image`.
     pub fn new(image: &Path, fs_type: &str) -> Result<LoopMount> {
+        LoopMount::with_options(image, fs_type, None)
+    }
+
+    /// As [`LoopMount::new`], with these options of `mount`.
+    pub fn with_options(image: &Path, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
         let device = run(
             "losetup",
             &[
@@ -99,18 +107,21 @@ impl LoopMount {
         )?
         .trim()
         .to_owned();
-        let mounted = LoopMount::on_device(&device, fs_type);
+        let mounted = LoopMount::on_device(&device, fs_type, options);
         // With a user left this marks the loop device to vanish with the last one; without, it detaches at once.
         let detached = run("losetup", &["--detach", &device]);
         let mounted = mounted?;
         detached.map(|_| mounted)
     }
 
-    fn on_device(device: &str, fs_type: &str) -> Result<LoopMount> {
+    fn on_device(device: &str, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
         let point = tempfile::tempdir()
             .map_err(|e| Error::new(format!("cannot make a mount point: {e}")))?;
         let point_path = point.path().to_string_lossy().into_owned();
-        run("mount", &["-t", fs_type, device, &point_path])?;
+        let mut arguments = vec!["-t", fs_type];
+        arguments.extend(options.iter().flat_map(|options| ["-o", options]));
+        arguments.extend([device, &point_path]);
+        run("mount", &arguments)?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = fs::open(point.path(), flags, Mode::empty())
             .map_err(|e| Error::new(format!("the root of {device}: {e}")));

@@ -20,9 +20,10 @@ pub mod record;
 pub mod stats;
 mod streams;
 mod wake_up;
+pub mod workload;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use throughline_device::EngineChoice;
 
@@ -86,14 +87,14 @@ impl Settings<'_> {
 
     /// A new folder in [`Settings::dir`] that vanishes with the value.
     pub(crate) fn scratch(&self) -> Result<tempfile::TempDir> {
-        tempfile::Builder::new()
-            .prefix("throughline-lab-")
-            .tempdir_in(&self.dir)
-            .map_err(|e| {
-                Error::new(format!(
-                    "cannot make a folder in {}: {e}",
-                    self.dir.display()
-                ))
-            })
+        scratch_in(&self.dir)
     }
+}
+
+/// A new folder in `dir` that vanishes with the value.
+pub(crate) fn scratch_in(dir: &Path) -> Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix("throughline-lab-")
+        .tempdir_in(dir)
+        .map_err(|e| Error::new(format!("cannot make a folder in {}: {e}", dir.display())))
 }

@@ -147,17 +147,27 @@ impl Outcome {
     }
 }
 
+/// A line of the table: what was measured, in the form of report 5.
+pub(crate) fn row(
+    f: &mut fmt::Formatter<'_>,
+    variant: &str,
+    quantity: &str,
+    unit: &str,
+    s: &Summary,
+) -> fmt::Result {
+    writeln!(
+        f,
+        "  {variant:<28} {quantity:<22} {:>12.3} {unit:<8} n={:<3} median={:.3} range=[{:.3},{:.3}] stdev={:.3} cv={:.2}%",
+        s.mean, s.count, s.median, s.min, s.max, s.stdev, s.cv_percent
+    )
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  ({})", self.experiment, self.machine)?;
         for (variant, quantities) in &self.variants {
             for (quantity, series) in quantities {
-                let s = &series.summary;
-                writeln!(
-                    f,
-                    "  {variant:<28} {quantity:<22} {:>12.3} {:<8} n={:<3} median={:.3} range=[{:.3},{:.3}] stdev={:.3} cv={:.2}%",
-                    s.mean, series.unit, s.count, s.median, s.min, s.max, s.stdev, s.cv_percent
-                )?;
+                row(f, variant, quantity, series.unit, &series.summary)?;
             }
         }
         for (name, ratio) in &self.ratios {

@@ -86,6 +86,7 @@ mod node;
 mod open;
 mod raw;
 mod recovery;
+mod size;
 mod source;
 mod status;
 mod time;
@@ -105,6 +106,7 @@ pub use node::{Listed, NewNode, Node};
 pub use open::OpenOptions;
 pub use raw::RawFile;
 pub use recovery::RecoveryReport;
+pub use size::parse_size;
 pub use status::{
     CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
     WritebackStatus,

@@ -9,6 +9,7 @@ mod damage;
 mod generated;
 mod habits;
 mod interrupted;
+mod lab;
 mod mount;
 mod recovered;
 mod shown;

@@ -18,12 +18,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throughline::OnError;
+use throughline::{OnError, parse_size};
 use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
 pub use list::escape;
-pub use size::{MAX_COMMIT_SECONDS, parse_size};
+pub use size::MAX_COMMIT_SECONDS;
 pub use table::{Group, Known, known};
 
 /// How a volume is mounted. As made by [`MountOptions::default`]: read and write, for its owner alone, the kernel checking

@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
             scratch,
             mke2fs: mke2fs.iter().map(|argument| (*argument).into()).collect(),
         };
-        write_out(&bench.image(), image_bytes, &bench.source)?;
+        write_out(&bench.image(), image_bytes, &bench.source, &|| Ok(()))?;
         Ok(bench)
     }
 

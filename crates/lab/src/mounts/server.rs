@@ -6,12 +6,13 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
-use tempfile::TempDir;
 
 use crate::kernel::{run, search_path};
 use crate::{Error, Result};
@@ -19,13 +20,16 @@ use crate::{Error, Result};
 /// For a server to answer its first request, and to end: far more than a healthy one needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// So much of what a server complained about is told.
+const MAX_LOG_BYTES: usize = 16 << 10;
+
 /// A mounted file system with its server.
 pub(crate) struct Server {
     /// Given up to unmount.
     root: Option<OwnedFd>,
     child: Child,
-    /// Where its standard error goes.
-    log: TempDir,
+    /// Where its standard error goes: a file without a name.
+    log: File,
 }
 
 /// Why nothing can be mounted by FUSE here; `None`: it can.
@@ -64,13 +68,15 @@ impl Server {
     /// Has `command` serve `image`; its folders are made in `scratch`.
     fn start(mut command: Command, image: &Path, scratch: &Path) -> Result<Server> {
         let point = tempfile::tempdir_in(scratch)?;
-        let log = tempfile::tempdir_in(scratch)?;
+        let log = tempfile::tempfile()?;
         command.arg(image).arg(point.path());
         let child = command
             .env("PATH", search_path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(log.path().join("stderr"))?)
+            .stderr(log.try_clone()?)
+            // Ctrl-C is for the lab, which unmounts and has the server end.
+            .process_group(0)
             .spawn()
             .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
         let mut server = Server {
@@ -145,7 +151,9 @@ impl Server {
     }
 
     fn ended(&self, status: ExitStatus) -> Error {
-        let log = std::fs::read_to_string(self.log.path().join("stderr")).unwrap_or_default();
+        let mut log = vec![0; MAX_LOG_BYTES];
+        let len = self.log.read_at(&mut log, 0).unwrap_or(0);
+        let log = String::from_utf8_lossy(&log[..len]);
         Error::new(format!("the server ended, {status}: {}", log.trim()))
     }
 }

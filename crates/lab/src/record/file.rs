@@ -25,6 +25,14 @@ impl Writer {
     /// What the system says, with the file's name.
     pub fn create(path: &Path, head: &Head) -> Result<Writer> {
         let file = File::create(path).map_err(|e| of_file(path, "cannot write", &e))?;
+        Writer::to(file, path, head)
+    }
+
+    /// As [`Writer::create`], to a file that is open; `path` is what messages call it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn to(file: File, path: &Path, head: &Head) -> Result<Writer> {
         let mut writer = Writer {
             file,
             path: path.to_owned(),

@@ -9,6 +9,7 @@
 
 mod file;
 mod of_outcome;
+mod table;
 
 use std::collections::BTreeMap;
 

@@ -25,8 +25,14 @@ pub(crate) fn as_error(error: throughline::Error) -> Error {
     Error::new(error.to_string())
 }
 
-/// Makes a file of `len_bytes` with blocks of its own, filled from `source`, past the host's cache where it can.
-pub(crate) fn write_out(path: &Path, len_bytes: u64, source: &[u8]) -> Result<()> {
+/// Makes a file of `len_bytes` with blocks of its own, filled from `source`, past the host's cache where it can; `check`,
+/// asked between calls, may end it.
+pub(crate) fn write_out(
+    path: &Path,
+    len_bytes: u64,
+    source: &[u8],
+    check: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let open = |flags: rustix::fs::OFlags| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);
@@ -35,6 +41,7 @@ pub(crate) fn write_out(path: &Path, len_bytes: u64, source: &[u8]) -> Result<()
     let file = open(rustix::fs::OFlags::DIRECT).or_else(|_| open(rustix::fs::OFlags::empty()))?;
     let mut at = 0;
     while at < len_bytes {
+        check()?;
         let len = (len_bytes - at).min(source.len() as u64);
         file.write_all_at(&source[..len as usize], at)?;
         at += len;

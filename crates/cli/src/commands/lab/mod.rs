@@ -1,5 +1,6 @@
 //! `lab`: one file a subcommand; the work itself is `throughline-lab`'s.
 
+mod import;
 mod list;
 mod run;
 
@@ -17,8 +18,24 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Run an experiment, its variants interleaved, and show the figures
+    /// Run an experiment or a workload of your own, all variants or targets interleaved, and keep the figures
+    ///
+    /// A workload file says what is done: pattern, block size, threads, queue depth, size, sync policy (--example prints
+    /// one with every key). A target says to whom: our engine on an image (image:PATH, image:PATH:/file; image: makes one),
+    /// on a file or block device (raw:PATH), on memory (memory:), on a device model (model:NAME); by system calls a directory
+    /// of any mounted file system (dir:PATH), a file or block device (file:PATH); as root a file system made for the run, on
+    /// a loop device (make:ext4, make:xfs, make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS); our FUSE mount of a new image
+    /// (mount:), fuse2fs (fuse2fs:). What is made is taken away, however the run ends.
+    ///
+    /// Each sample goes to the result file as soon as it is known; Ctrl-C ends the run with what it has.
+    ///
+    /// Exit codes: 0: it ran; 1: it failed; 2: a wrong command line or workload file; 130: interrupted.
     Run(run::RunArgs),
+    /// Make a workload file from a fio job file, or from a sysbench command line
+    ///
+    /// Taken over: rw, bs, size, iodepth, numjobs, direct, fsync, rwmixread, offset, runtime and what goes with them. What is
+    /// left out, or is done otherwise here, is said, and written at the head of the file.
+    Import(import::ImportArgs),
     /// List the experiments
     List,
     /// Run one variant alone, where an experiment has a profiler watch it
@@ -35,6 +52,7 @@ enum LabCommand {
 pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.command {
         LabCommand::Run(args) => run::run(args, context),
+        LabCommand::Import(args) => import::run(args, context),
         LabCommand::List => list::run(context),
         LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
             .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),

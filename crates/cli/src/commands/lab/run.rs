@@ -1,38 +1,112 @@
-//! `lab run`: an experiment, its variants interleaved.
+//! `lab run`: an experiment or a person's workload, its variants or targets interleaved, and the record of it.
 
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use throughline_lab::{Settings, find};
+use jiff::Timestamp;
+use rustix::stdio::stdout;
+use throughline_lab::record::{Head, Record, Writer};
+use throughline_lab::workload::{self, Asked, EXAMPLE, Entry, Plan, TargetSpec, Workload};
+use throughline_lab::{Question, Settings, find};
 
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
 
+/// With --until-certain, if nothing else is said.
+const MOST_ROUNDS: u32 = 1000;
+
 /// Arguments of `lab run`.
 #[derive(Args, Debug)]
 pub(super) struct RunArgs {
-    /// Its name, as 'lab list' shows it
-    name: String,
-    /// Write the figures to this file as JSON too (- for standard output, then without the table)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// An experiment, as 'lab list' shows it, or a workload file (--example prints one)
+    #[arg(value_name = "NAME|FILE.toml", required_unless_present = "example")]
+    name: Option<PathBuf>,
+    /// Print a workload file with every key and what it means, and run nothing
+    #[arg(long, conflicts_with = "name")]
+    example: bool,
+    /// Measure this, instead of the workload file's list; said several times, all are measured interleaved, and held
+    /// against the first
+    #[arg(long, value_name = "SPEC", value_parser = parse_target)]
+    target: Vec<TargetSpec>,
+    /// Where the result goes, as JSON lines, while it runs; - for standard output, then without the table
+    /// [default: NAME-DATE-TIME.jsonl in the current directory]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// The directory for images and files: on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Samples of each variant, instead of the experiment's own number
+    /// Samples of each variant or target, instead of the experiment's or file's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Work for each sample, in percent of the experiment's full size
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     scale: u64,
+    /// End as soon as it is certain how each target compares with the first, after --rounds at the latest (1000, if it is
+    /// not said); the confidence holds over all looks
+    #[arg(long)]
+    until_certain: bool,
+    /// The quantity by which targets are compared, as the table calls it
+    #[arg(long, value_name = "NAME", default_value = "throughput")]
+    quantity: String,
+    /// A difference no larger than this is none, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = parse_threshold)]
+    threshold: f64,
+    /// How sure all answers together must be, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = parse_confidence)]
+    confidence: f64,
+    /// Let a workload write over what is there: a block device, a plain file, a named file of an image
+    #[arg(long)]
+    overwrite: bool,
 }
 
-/// Runs it and shows, or writes, what it found.
+fn parse_target(text: &str) -> Result<TargetSpec, String> {
+    TargetSpec::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_threshold(text: &str) -> Result<f64, String> {
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "write a percentage from 0 to 100".into())
+}
+
+fn parse_confidence(text: &str) -> Result<f64, String> {
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|percent| *percent > 50.0 && *percent < 100.0);
+    percent.ok_or_else(|| "write a percentage above 50 and below 100".into())
+}
+
+/// Runs it, shows what it found, and writes it down.
 pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
-    let experiment = find(&args.name).map_err(|error| Failure::Usage(error.to_string()))?;
+    let name = match &args.name {
+        Some(name) => name,
+        None => return context.out.bytes(EXAMPLE.as_bytes()),
+    };
+    let is_file = name
+        .extension()
+        .is_some_and(|extension| extension == "toml");
+    match is_file {
+        true => run_workload(name, args, context),
+        false => run_experiment(&name.to_string_lossy(), args, context),
+    }
+}
+
+fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
+    let experiment = find(name).map_err(|error| {
+        Failure::Usage(format!("{error}; a workload's file is named FILE.toml"))
+    })?;
+    if !args.target.is_empty() || args.overwrite || args.until_certain {
+        return Err(Failure::Usage(
+            "an experiment has its own targets: --target, --overwrite, --until-certain are for workload files"
+                .into(),
+        ));
+    }
     let progress = Progress::rounds(context.globals.quiet);
     // An experiment has mounts and large files to take away.
     let cannot = || "cannot watch for Ctrl-C";
@@ -48,26 +122,161 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> 
             context.interrupt().check().map_err(interrupted)
         },
     };
+    let started = Timestamp::now();
     let outcome = (experiment.run)(&settings);
     progress.clear();
     context.interrupt().check()?;
     let outcome = outcome.map_err(|error| {
         Problem::new(error.to_string()).met(format!("cannot run {}", experiment.name))
     })?;
-    let Some(path) = &args.json else {
-        return context.out.line(outcome.to_string().trim_end());
+    let settings = [
+        ("scale, percent".to_owned(), args.scale.into()),
+        (
+            "directory".to_owned(),
+            args.dir.display().to_string().into(),
+        ),
+        ("engine".to_owned(), settings.engine.to_string().into()),
+    ];
+    let record = Record::of(&outcome, &second(started).to_string(), settings.into());
+    let place = OutPlace::of(args, experiment.name, started);
+    let cannot = |error| cannot_write(&error);
+    let mut writer = place.create(&record.head).map_err(cannot)?;
+    record
+        .lines
+        .iter()
+        .try_for_each(|line| writer.line(line))
+        .map_err(cannot)?;
+    place.show(outcome.to_string(), context)
+}
+
+fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
+    let workload = read_workload(path, args)?;
+    let progress = Progress::rounds(context.globals.quiet);
+    // There may be mounts and large files to take away.
+    let cannot = || "cannot watch for Ctrl-C";
+    context.interrupt().arm().doing(cannot)?;
+    let interrupt = context.interrupt().clone();
+    let started = Timestamp::now();
+    let place = OutPlace::of(args, &workload.name, started);
+    let asked = Asked {
+        quantity: args.quantity.clone(),
+        threshold_percent: args.threshold,
+        confidence: args.confidence / 100.0,
+        until_certain: args.until_certain,
     };
-    let value = serde_json::to_value(&outcome)
-        .map_err(std::io::Error::from)
-        .doing(|| "cannot show the figures")?;
-    if path.as_os_str() == "-" {
-        return context.out.json(&value);
+    let plan = Plan {
+        workload: &workload,
+        asked: &asked,
+        dir: &args.dir,
+        overwrite: args.overwrite,
+        engine: context.globals.engine.into(),
+        started: &second(started).to_string(),
+        interrupted: &|| interrupt.check().is_err(),
+        progress: &|done, of| {
+            progress.round(done, of);
+            Ok(())
+        },
+    };
+    let mut writer = None;
+    let ran = workload::run(&plan, &mut |entry| {
+        match (entry, &mut writer) {
+            (Entry::Head(head), _) => writer = Some(place.create(head)?),
+            (Entry::Line(line), Some(writer)) => writer.line(line)?,
+            (Entry::Line(_), None) => {}
+        }
+        Ok(())
+    });
+    progress.clear();
+    let record = match ran {
+        Ok(record) => record,
+        Err(error) => {
+            context.interrupt().check()?;
+            return Err(Problem::new(error.to_string()).met(format!("cannot run {}", quote(path))));
+        }
+    };
+    place.show(record.to_string(), context)?;
+    context.interrupt().check()
+}
+
+fn read_workload(path: &Path, args: &RunArgs) -> Result<Workload, Failure> {
+    if args.scale != 100 {
+        return Err(Failure::Usage(
+            "--scale is for experiments: a workload file says its size".into(),
+        ));
     }
-    context.out.line(outcome.to_string().trim_end())?;
-    let cannot = || format!("cannot write {}", quote(path));
-    let mut file = std::fs::File::create(path).doing(cannot)?;
-    serde_json::to_writer_pretty(&mut file, &value)
-        .map_err(std::io::Error::from)
-        .doing(cannot)?;
-    writeln!(file).doing(cannot)
+    let text = std::fs::read_to_string(path).doing(|| format!("cannot read {}", quote(path)))?;
+    let mut workload = Workload::parse(&text)
+        .map_err(|error| Failure::Usage(format!("{}: {error}", quote(path))))?;
+    if workload.name == workload::UNNAMED {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        workload.rename(&stem);
+    }
+    if !args.target.is_empty() {
+        workload.targets = args.target.clone();
+    }
+    match args.rounds {
+        Some(rounds) => workload.rounds = rounds.into(),
+        None if args.until_certain => workload.rounds = MOST_ROUNDS,
+        None => {}
+    }
+    if args.until_certain && workload.targets.len() < 2 {
+        return Err(Failure::Usage(
+            "--until-certain compares targets: name two or more".into(),
+        ));
+    }
+    Ok(workload)
+}
+
+fn cannot_write(error: &throughline_lab::Error) -> Failure {
+    Failure::plain(error.to_string())
+}
+
+/// To the second: more would say nothing.
+fn second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// Where the record goes.
+struct OutPlace {
+    /// `None` is standard output.
+    path: Option<PathBuf>,
+}
+
+impl OutPlace {
+    fn of(args: &RunArgs, name: &str, started: Timestamp) -> OutPlace {
+        let path = match &args.out {
+            Some(path) if path.as_os_str() == "-" => None,
+            Some(path) => Some(path.clone()),
+            None => {
+                let name = name.replace('/', "-");
+                let time = started.strftime("%Y%m%d-%H%M%S");
+                Some(format!("{name}-{time}.jsonl").into())
+            }
+        };
+        OutPlace { path }
+    }
+
+    fn create(&self, head: &Head) -> throughline_lab::Result<Writer> {
+        match &self.path {
+            Some(path) => Writer::create(path, head),
+            None => {
+                let copy = rustix::io::dup(stdout()).map_err(std::io::Error::from)?;
+                Writer::to(File::from(copy), Path::new("standard output"), head)
+            }
+        }
+    }
+
+    /// Shows the table, and says where the record is.
+    fn show(&self, table: String, context: &mut Context) -> Result<(), Failure> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        context.out.line(table.trim_end())?;
+        if !context.globals.quiet {
+            context
+                .complaints
+                .note(&format!("the result is in {}", quote(path)));
+        }
+        Ok(())
+    }
 }

@@ -108,7 +108,7 @@ impl Bench<'_> {
     /// A file of the host's that is written out.
     fn written_out(&self, name: &str, len_bytes: u64) -> Result<PathBuf> {
         let path = self.dir.join(name);
-        targets::write_out(&path, len_bytes, &self.source)?;
+        targets::write_out(&path, len_bytes, &self.source, &|| Ok(()))?;
         Ok(path)
     }
 

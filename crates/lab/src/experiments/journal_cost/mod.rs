@@ -82,7 +82,7 @@ impl Images {
 impl Bench<'_> {
     fn written_out(&self, name: &str) -> Result<PathBuf> {
         let path = self.dir.join(name);
-        targets::write_out(&path, self.image_bytes, &self.source)?;
+        targets::write_out(&path, self.image_bytes, &self.source, &|| Ok(()))?;
         Ok(path)
     }
 

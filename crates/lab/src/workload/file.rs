@@ -1,0 +1,404 @@
+//! A [`Workload`] as a TOML file, read and written.
+//!
+//! A file says only what it wants otherwise; [`EXAMPLE`] shows every key with what holds where it is not given.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Deserialize;
+use throughline::parse_size;
+
+use super::{
+    BLOCK_BYTES, Direction, Layout, MAX_BUFFERS_BYTES, MAX_END_BYTES, MAX_ROUNDS, MAX_WORKERS,
+    SyncPolicy, TargetSpec, UNNAMED, Workload,
+};
+use crate::{Error, Result};
+
+/// A file with every key and what it is for.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// The kernel's direct I/O wants offsets and lengths in multiples of the device's block, 512 at least.
+const DIRECT_BYTES: u64 = 512;
+/// A round of a year has other problems.
+const MAX_RUNTIME: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Form {
+    pattern: Pattern,
+    block: Size,
+    size: Size,
+    name: Option<String>,
+    read_share: Option<u8>,
+    offset: Option<Size>,
+    threads: Option<u32>,
+    queue_depth: Option<u32>,
+    files: Option<Files>,
+    cache: Option<Cache>,
+    sync: Option<Sync>,
+    layout: Option<LayoutWord>,
+    runtime: Option<Time>,
+    time_based: Option<bool>,
+    cold: Option<bool>,
+    seed: Option<u64>,
+    warm_up: Option<u32>,
+    rounds: Option<u32>,
+    targets: Option<Vec<Target>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Pattern {
+    SequentialRead,
+    SequentialWrite,
+    SequentialMixed,
+    RandomRead,
+    RandomWrite,
+    RandomMixed,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Files {
+    One,
+    PerThread,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Cache {
+    Buffered,
+    Direct,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum LayoutWord {
+    Written,
+    Empty,
+}
+
+/// A number, or a text that holds one and a unit.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number or a text with a number and its unit")]
+enum Number {
+    Whole(u64),
+    Broken(f64),
+    Text(String),
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "Number")]
+struct Size(u64);
+
+impl TryFrom<Number> for Size {
+    type Error = String;
+
+    fn try_from(number: Number) -> std::result::Result<Size, String> {
+        match number {
+            Number::Whole(bytes) => Ok(Size(bytes)),
+            Number::Broken(_) => Err("write whole bytes, or a size such as \"4k\"".into()),
+            Number::Text(text) => parse_size(&text).map(Size),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "Number")]
+struct Time(Duration);
+
+impl TryFrom<Number> for Time {
+    type Error = String;
+
+    fn try_from(number: Number) -> std::result::Result<Time, String> {
+        let seconds = match number {
+            Number::Whole(seconds) => seconds as f64,
+            Number::Broken(seconds) => seconds,
+            Number::Text(text) => {
+                seconds(&text).ok_or("write a time such as \"500ms\", \"10s\", \"2m\"")?
+            }
+        };
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(time) if !time.is_zero() && time <= MAX_RUNTIME => Ok(Time(time)),
+            _ => Err("a time is longer than 0 and at most a year".into()),
+        }
+    }
+}
+
+/// `10s`, `500ms`, `2m`, `1h`, `1d`; a plain number is in seconds.
+pub(super) fn seconds(text: &str) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return None,
+    };
+    let number: f64 = digits.parse().ok()?;
+    Some(number * unit)
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Sync(SyncPolicy);
+
+impl TryFrom<String> for Sync {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> std::result::Result<Sync, Self::Error> {
+        const ALLOWED: &str = "write \"none\", \"end\", \"dsync\", or \"every N\", N at least 1";
+        let mut words = text.split_whitespace();
+        let policy = match (words.next(), words.next(), words.next()) {
+            (Some("none"), None, _) => SyncPolicy::Never,
+            (Some("end"), None, _) => SyncPolicy::End,
+            (Some("dsync"), None, _) => SyncPolicy::Dsync,
+            (Some("every"), Some(writes), None) => match writes.parse() {
+                Ok(writes) if writes > 0 => SyncPolicy::Every(writes),
+                _ => return Err(ALLOWED),
+            },
+            _ => return Err(ALLOWED),
+        };
+        Ok(Sync(policy))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Target(TargetSpec);
+
+impl TryFrom<String> for Target {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Target> {
+        TargetSpec::parse(&text).map(Target)
+    }
+}
+
+/// As [`Workload::parse`].
+pub(super) fn parse(text: &str) -> Result<Workload> {
+    let form: Form =
+        toml::from_str(text).map_err(|error| Error::new(error.to_string().trim_end()))?;
+    let direction = match form.pattern {
+        Pattern::SequentialRead | Pattern::RandomRead => Direction::Read,
+        Pattern::SequentialWrite | Pattern::RandomWrite => Direction::Write,
+        Pattern::SequentialMixed | Pattern::RandomMixed => {
+            Direction::Mixed(form.read_share.unwrap_or(50))
+        }
+    };
+    let random = matches!(
+        form.pattern,
+        Pattern::RandomRead | Pattern::RandomWrite | Pattern::RandomMixed
+    );
+    let workload = Workload {
+        name: form.name.unwrap_or_else(|| UNNAMED.into()),
+        direction,
+        random,
+        block_bytes: form.block.0,
+        size_bytes: form.size.0,
+        offset_bytes: form.offset.map_or(0, |offset| offset.0),
+        threads: form.threads.unwrap_or(1),
+        queue_depth: form.queue_depth.unwrap_or(1),
+        file_per_thread: matches!(form.files, Some(Files::PerThread)),
+        direct: matches!(form.cache, Some(Cache::Direct)),
+        sync: form.sync.map_or(SyncPolicy::End, |sync| sync.0),
+        layout: match form.layout {
+            Some(LayoutWord::Empty) => Layout::Empty,
+            _ => Layout::Written,
+        },
+        runtime: form.runtime.map(|time| time.0),
+        time_based: form.time_based.unwrap_or(false),
+        cold: form.cold.unwrap_or(true),
+        seed: form.seed.unwrap_or(1),
+        warm_up: form.warm_up.unwrap_or(1),
+        rounds: form.rounds.unwrap_or(10),
+        targets: form
+            .targets
+            .into_iter()
+            .flatten()
+            .map(|target| target.0)
+            .collect(),
+    };
+    let no_mix = form.read_share.is_some() && !matches!(direction, Direction::Mixed(_));
+    let fault = match no_mix {
+        true => Some(("read-share", "only a mixed pattern has one".to_owned())),
+        false => fault(&workload),
+    };
+    match fault {
+        Some((key, why)) => Err(Error::new(format!("{}{key}: {why}", line_of(text, key)))),
+        None => Ok(workload),
+    }
+}
+
+/// `line 3: `, where the key is; nothing where it is not given.
+fn line_of(text: &str, key: &str) -> String {
+    let is_it = |line: &str| {
+        let rest = line.trim_start().strip_prefix(key);
+        rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    let number = text.lines().position(is_it);
+    number.map_or_else(String::new, |number| format!("line {}: ", number + 1))
+}
+
+/// The first key that is out of its range, and what is allowed.
+fn fault(w: &Workload) -> Option<(&'static str, String)> {
+    let workers = u64::from(w.threads) * u64::from(w.queue_depth);
+    let end = w.offset_bytes.checked_add(w.size_bytes);
+    let mixed_percent = match w.direction {
+        Direction::Mixed(percent) => percent,
+        _ => 0,
+    };
+    let whole = |bytes: u64| !w.direct || bytes.is_multiple_of(DIRECT_BYTES);
+    let whole_text = || format!("direct I/O needs a multiple of {DIRECT_BYTES}");
+    let rules: [(bool, &'static str, String); 15] = [
+        (
+            w.name == plain_name(&w.name),
+            "name",
+            "up to 100 letters, digits, '-', '_' and '.', a letter or digit first".into(),
+        ),
+        (
+            mixed_percent <= 100,
+            "read-share",
+            "0 to 100 percent".into(),
+        ),
+        (
+            BLOCK_BYTES.contains(&w.block_bytes),
+            "block",
+            "1 byte to 256M".into(),
+        ),
+        (whole(w.block_bytes), "block", whole_text()),
+        (whole(w.offset_bytes), "offset", whole_text()),
+        (
+            w.threads > 0 && w.threads <= MAX_WORKERS,
+            "threads",
+            format!("1 to {MAX_WORKERS}"),
+        ),
+        (
+            w.queue_depth > 0 && workers <= u64::from(MAX_WORKERS),
+            "queue-depth",
+            format!("at least 1, and with the threads at most {MAX_WORKERS} at once"),
+        ),
+        (
+            workers.saturating_mul(w.block_bytes) <= MAX_BUFFERS_BYTES,
+            "block",
+            "the buffers of all that is under way would take more than 2G".into(),
+        ),
+        (
+            end.is_some_and(|end| end <= MAX_END_BYTES),
+            "size",
+            "offset and size together reach beyond 1024P".into(),
+        ),
+        (
+            w.block_bytes > 0
+                && w.threads > 0
+                && w.size_bytes / u64::from(w.threads) >= w.block_bytes,
+            "size",
+            "a block for each thread at least".into(),
+        ),
+        (
+            w.runtime.is_some() || !w.time_based,
+            "time-based",
+            "needs a runtime".into(),
+        ),
+        (
+            w.layout == Layout::Written || w.direction == Direction::Write,
+            "layout",
+            "an empty file cannot be read: \"written\"".into(),
+        ),
+        (
+            w.direction.writes() || matches!(w.sync, SyncPolicy::End | SyncPolicy::Never),
+            "sync",
+            "nothing is written: \"none\"".into(),
+        ),
+        (
+            w.rounds > 0 && w.rounds <= MAX_ROUNDS,
+            "rounds",
+            format!("1 to {MAX_ROUNDS}"),
+        ),
+        (
+            w.warm_up <= MAX_ROUNDS,
+            "warm-up",
+            format!("0 to {MAX_ROUNDS}"),
+        ),
+    ];
+    let broken = rules.into_iter().find(|(holds, ..)| !holds);
+    broken.map(|(_, key, why)| (key, why))
+}
+
+/// A name as a workload may have it: what may not be in one becomes `-`.
+pub(super) fn plain_name(name: &str) -> String {
+    const MAX_CHARS: usize = 100;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let fitting = name.chars().map(|c| if fits(c) { c } else { '-' });
+    let name: String = fitting.take(MAX_CHARS).collect();
+    match name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        true => name,
+        false => UNNAMED.into(),
+    }
+}
+
+/// As [`Workload::to_toml`].
+pub(super) fn to_toml(w: &Workload) -> String {
+    let mut out = String::new();
+    let text = |value: &str| toml::Value::from(value).to_string();
+    let mut put = |key: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{key} = {value}");
+    };
+    put("name", text(&w.name));
+    put("pattern", text(&w.to_string()));
+    if let Direction::Mixed(percent) = w.direction {
+        put("read-share", percent.to_string());
+    }
+    put("block", size(w.block_bytes));
+    put("size", size(w.size_bytes));
+    let mut unless = |usual: bool, key: &str, value: String| {
+        if !usual {
+            put(key, value);
+        }
+    };
+    unless(w.offset_bytes == 0, "offset", size(w.offset_bytes));
+    unless(w.threads == 1, "threads", w.threads.to_string());
+    unless(w.queue_depth == 1, "queue-depth", w.queue_depth.to_string());
+    unless(!w.file_per_thread, "files", text("per-thread"));
+    unless(!w.direct, "cache", text("direct"));
+    unless(w.sync == SyncPolicy::End, "sync", text(&w.sync.to_string()));
+    unless(w.layout == Layout::Written, "layout", text("empty"));
+    if let Some(runtime) = w.runtime {
+        unless(
+            false,
+            "runtime",
+            text(&format!("{}s", runtime.as_secs_f64())),
+        );
+    }
+    unless(!w.time_based, "time-based", "true".into());
+    unless(w.cold, "cold", "false".into());
+    unless(w.seed == 1, "seed", w.seed.to_string());
+    unless(w.warm_up == 1, "warm-up", w.warm_up.to_string());
+    unless(w.rounds == 10, "rounds", w.rounds.to_string());
+    let targets: Vec<String> = w.targets.iter().map(|t| text(&t.to_string())).collect();
+    unless(
+        targets.is_empty(),
+        "targets",
+        format!("[{}]", targets.join(", ")),
+    );
+    out
+}
+
+/// In the largest unit that divides it.
+fn size(bytes: u64) -> String {
+    let units = [("G", 30), ("M", 20), ("k", 10)];
+    let unit = units
+        .iter()
+        .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    match unit {
+        Some((unit, shift)) => format!("\"{}{unit}\"", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,447 @@
+//! fio's job files: `rw`, `bs`, `size`, `iodepth`, `numjobs`, `direct`, `fsync`, `rwmixread`, `offset`, `runtime` and what goes
+//! with them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Imported;
+use crate::workload::file::{plain_name, seconds};
+use crate::workload::{Direction, Layout, SyncPolicy, TargetSpec, Workload};
+use crate::{Error, Result};
+
+/// What a key was set to, and where. A key alone is `1`.
+#[derive(Clone, Debug)]
+struct Said {
+    value: String,
+    line: usize,
+}
+
+/// The keys of a job, those of `[global]` before it included.
+type Keys = BTreeMap<String, Said>;
+
+/// Says nothing about the work.
+const NO_MATTER: &[&str] = &[
+    "group_reporting",
+    "unlink",
+    "thread",
+    "description",
+    "name",
+    "norandommap",
+    "randrepeat",
+    "disable_lat",
+    "disable_clat",
+    "disable_slat",
+    "exitall",
+];
+
+/// Reads a job file: each of its jobs.
+///
+/// # Errors
+/// A line that is none, no job, a job that cannot be said here; with line and key.
+pub fn fio(text: &str) -> Result<Vec<Imported>> {
+    let jobs = jobs(text)?;
+    let several = jobs.len();
+    let import = |(name, keys): (String, Keys)| {
+        let mut job = Job {
+            keys,
+            left_out: Vec::new(),
+        };
+        if several > 1 {
+            job.left_out
+                .push(format!("the {} other jobs of the file: fio has them run at once, or one by one after stonewall", several - 1));
+        }
+        job.import(&name)
+            .map_err(|error| Error::new(format!("job '{name}': {error}")))
+    };
+    jobs.into_iter().map(import).collect()
+}
+
+/// The jobs, with the keys that hold for each.
+fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
+    let mut global = Keys::new();
+    let mut jobs: Vec<(String, Keys)> = Vec::new();
+    let mut section: Option<bool> = None;
+    for (line, number) in text.lines().zip(1..) {
+        let wrong = |why: &str| Error::new(format!("line {number}: {why}"));
+        // As fio has it: a comment may begin anywhere.
+        let line = line.split([';', '#']).next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            let name = rest
+                .strip_suffix(']')
+                .ok_or_else(|| wrong("a section without its ']'"))?;
+            let is_global = name.eq_ignore_ascii_case("global");
+            if !is_global {
+                jobs.push((name.to_owned(), global.clone()));
+            }
+            section = Some(is_global);
+            continue;
+        }
+        if line.split_whitespace().next() == Some("include") {
+            return Err(wrong(
+                "'include' is not followed: put that file's lines here",
+            ));
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, "1"));
+        let (key, value) = (key.trim(), value.trim());
+        let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if key.is_empty() || !key.chars().all(is_key) {
+            return Err(wrong("neither [section] nor key=value"));
+        }
+        if value.contains("${") {
+            return Err(wrong(
+                "variables of the environment are not filled in: write the value",
+            ));
+        }
+        let said = Said {
+            value: value.trim_matches('"').to_owned(),
+            line: number,
+        };
+        let keys = match (section, jobs.last_mut()) {
+            (Some(true), _) => &mut global,
+            (Some(false), Some((_, keys))) => keys,
+            _ => return Err(wrong("a key before the first [section]")),
+        };
+        keys.insert(usual_name(key).to_owned(), said);
+    }
+    match jobs.is_empty() {
+        true => Err(Error::new(
+            "no job: a fio file has a [section] for each, beside [global]",
+        )),
+        false => Ok(jobs),
+    }
+}
+
+/// fio has two names for some keys.
+fn usual_name(key: &str) -> &str {
+    match key {
+        "readwrite" => "rw",
+        "blocksize" => "bs",
+        "timeout" => "runtime",
+        "write_iolog" => key,
+        "fileoffset" => "offset",
+        "io_size" => key,
+        _ => key,
+    }
+}
+
+/// A job of which the keys are taken one by one.
+struct Job {
+    keys: Keys,
+    left_out: Vec<String>,
+}
+
+impl Job {
+    fn import(mut self, name: &str) -> Result<Imported> {
+        let (direction, random) = self.pattern()?;
+        let block_bytes = self.block(direction)?;
+        let size_bytes = self.bytes("size")?.ok_or_else(|| {
+            Error::new("no size: fio would take the length of a file that is there; say size=")
+        })?;
+        let threads = self.number("numjobs")?.unwrap_or(1);
+        let (targets, shared) = self.targets()?;
+        let layout = self.layout(direction, shared);
+        let mut workload = Workload {
+            name: plain_name(name),
+            direction,
+            random,
+            block_bytes,
+            // Each job of fio's has so many bytes.
+            size_bytes: size_bytes.saturating_mul(if shared { 1 } else { threads.max(1) }),
+            offset_bytes: self.bytes("offset")?.unwrap_or(0),
+            threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            queue_depth: self.queue_depth()?,
+            file_per_thread: !shared && threads > 1,
+            direct: self.direct()?,
+            sync: self.sync(direction)?,
+            layout,
+            runtime: self.runtime()?,
+            time_based: self.yes("time_based")?.unwrap_or(false),
+            cold: self.yes("invalidate")?.unwrap_or(true),
+            seed: self.number("randseed")?.unwrap_or(1),
+            warm_up: 1,
+            rounds: 10,
+            targets,
+        };
+        if workload.time_based && workload.runtime.is_none() {
+            workload.time_based = false;
+            self.left_out
+                .push("time_based: it says nothing without a runtime".into());
+        }
+        if shared && threads > 1 {
+            self.left_out.push(format!(
+                "numjobs={threads} on one file: fio has each job do all of it, here the threads share a pass"
+            ));
+        }
+        if random && !self.keys.contains_key("norandommap") {
+            self.left_out.push(
+                "fio's random map (every block once): here blocks are drawn with repeats".into(),
+            );
+        }
+        self.rest();
+        // The rules for a workload are in one place: where a file is read.
+        let workload = Workload::parse(&workload.to_toml())
+            .map_err(|error| Error::new(format!("it makes no workload: {error}")))?;
+        Ok(Imported {
+            workload,
+            left_out: self.left_out,
+        })
+    }
+
+    /// What was not taken.
+    fn rest(&mut self) {
+        let mut rest: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
+        rest.sort_by_key(|(_, said)| said.line);
+        for (key, said) in rest {
+            if !NO_MATTER.contains(&key.as_str()) {
+                self.left_out
+                    .push(format!("line {}: {key}={}", said.line, said.value));
+            }
+        }
+    }
+
+    fn pattern(&mut self) -> Result<(Direction, bool)> {
+        let said = self.keys.remove("rw");
+        let (value, line) = said.map_or(("read".into(), 0), |said| (said.value, said.line));
+        let (word, sequence) = value.split_once(':').unwrap_or((&value, ""));
+        if !sequence.is_empty() {
+            self.left_out
+                .push(format!("line {line}: the ':{sequence}' of rw={value}"));
+        }
+        let read_share = self.read_share()?;
+        Ok(match word {
+            "read" => (Direction::Read, false),
+            "write" => (Direction::Write, false),
+            "rw" | "readwrite" => (Direction::Mixed(read_share), false),
+            "randread" => (Direction::Read, true),
+            "randwrite" => (Direction::Write, true),
+            "randrw" => (Direction::Mixed(read_share), true),
+            _ => {
+                return Err(Error::new(format!(
+                    "line {line}: rw={value} is not done here; there are read, write, rw, randread, randwrite, randrw"
+                )));
+            }
+        })
+    }
+
+    fn read_share(&mut self) -> Result<u8> {
+        let (read, write) = (self.number("rwmixread")?, self.number("rwmixwrite")?);
+        let percent = read.or(write.map(|percent| 100u64.saturating_sub(percent)));
+        match u8::try_from(percent.unwrap_or(50)) {
+            Ok(percent) if percent <= 100 => Ok(percent),
+            _ => Err(Error::new("rwmixread is in percent: 0 to 100")),
+        }
+    }
+
+    /// `bs=8k`, or `bs=4k,64k`: of reads and of writes.
+    fn block(&mut self, direction: Direction) -> Result<u64> {
+        let Some(said) = self.keys.remove("bs") else {
+            return self.block_range();
+        };
+        let sizes: Vec<&str> = said.value.split(',').collect();
+        let reads = sizes.first().copied().unwrap_or_default();
+        let writes = sizes.get(1).copied().filter(|size| !size.is_empty());
+        let writes = writes.unwrap_or(reads);
+        let text = match direction {
+            Direction::Read => reads,
+            Direction::Write => writes,
+            Direction::Mixed(_) if reads == writes => reads,
+            Direction::Mixed(_) => {
+                return Err(Error::new(format!(
+                    "line {}: bs={}: reads and writes have one block size here",
+                    said.line, said.value
+                )));
+            }
+        };
+        bytes(text).ok_or_else(|| said.wrong("bs", "write bytes with a unit: 4k, 1m"))
+    }
+
+    /// `bsrange=4k-16k`.
+    fn block_range(&mut self) -> Result<u64> {
+        let Some(said) = self.keys.remove("bsrange") else {
+            return Ok(4096);
+        };
+        let (least, most) = said.value.split_once('-').unwrap_or((&said.value, ""));
+        if least != most {
+            self.left_out.push(format!(
+                "line {}: bsrange={}: all blocks are of {least} here",
+                said.line, said.value
+            ));
+        }
+        bytes(least).ok_or_else(|| said.wrong("bsrange", "write sizes with a unit: 4k-16k"))
+    }
+
+    fn queue_depth(&mut self) -> Result<u32> {
+        let depth = self.number("iodepth")?.unwrap_or(1);
+        let engine = self.keys.remove("ioengine");
+        let name = engine.as_ref().map_or("psync", |said| &said.value);
+        let line = engine.as_ref().map_or(0, |said| said.line);
+        match name {
+            "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
+                if depth > 1 {
+                    self.left_out.push(format!(
+                        "iodepth={depth}: with ioengine={name} fio has one operation under way at a time"
+                    ));
+                }
+                Ok(1)
+            }
+            "libaio" | "io_uring" | "posixaio" => {
+                self.left_out.push(format!(
+                    "line {line}: ioengine={name}: operations are calls of threads here, {depth} at once"
+                ));
+                Ok(u32::try_from(depth).unwrap_or(u32::MAX))
+            }
+            _ => {
+                self.left_out.push(format!(
+                    "line {line}: ioengine={name}: read and write calls instead"
+                ));
+                Ok(u32::try_from(depth).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    fn direct(&mut self) -> Result<bool> {
+        let (direct, buffered) = (self.yes("direct")?, self.yes("buffered")?);
+        Ok(direct.or(buffered.map(|yes| !yes)).unwrap_or(false))
+    }
+
+    fn sync(&mut self, direction: Direction) -> Result<SyncPolicy> {
+        let (all, data) = (self.number("fsync")?, self.number("fdatasync")?);
+        let at_end =
+            self.yes("end_fsync")?.unwrap_or(false) | self.yes("fsync_on_close")?.unwrap_or(false);
+        let each = self
+            .keys
+            .remove("sync")
+            .filter(|said| !matches!(said.value.as_str(), "0" | "none"));
+        if !direction.writes() {
+            return Ok(SyncPolicy::End);
+        }
+        if let Some(said) = each {
+            if said.value != "dsync" {
+                self.left_out.push(format!(
+                    "line {}: sync={}: O_DSYNC is taken for it",
+                    said.line, said.value
+                ));
+            }
+            return Ok(SyncPolicy::Dsync);
+        }
+        if data.is_some_and(|writes| writes > 0) {
+            self.left_out
+                .push("fdatasync: fsync is taken for it".into());
+        }
+        Ok(match all.filter(|writes| *writes > 0).or(data) {
+            Some(writes) if writes > 0 => SyncPolicy::Every(writes),
+            _ if at_end => SyncPolicy::End,
+            _ => SyncPolicy::Never,
+        })
+    }
+
+    /// fio's writes go to a file that it makes, and where it is there over it with `overwrite`.
+    fn layout(&mut self, direction: Direction, device: bool) -> Layout {
+        let overwrite = self
+            .keys
+            .remove("overwrite")
+            .is_some_and(|said| said.value != "0");
+        let allocated = self
+            .keys
+            .remove("fallocate")
+            .is_none_or(|said| said.value != "none");
+        if direction != Direction::Write || overwrite || device {
+            return Layout::Written;
+        }
+        if allocated {
+            self.left_out.push(
+                "fallocate, which fio does unless it is 'none': here each round begins with an empty file".into(),
+            );
+        }
+        Layout::Empty
+    }
+
+    /// Where it works, and whether that is one file for all.
+    fn targets(&mut self) -> Result<(Vec<TargetSpec>, bool)> {
+        let folder = self
+            .keys
+            .remove("directory")
+            .map_or(String::new(), |said| said.value);
+        let Some(said) = self.keys.remove("filename") else {
+            let folder = if folder.is_empty() { "." } else { &folder };
+            return Ok((vec![TargetSpec::parse(&format!("dir:{folder}"))?], false));
+        };
+        let (name, more) = said.value.split_once(':').unwrap_or((&said.value, ""));
+        if !more.is_empty() {
+            self.left_out.push(format!(
+                "line {}: the further files of filename: {more}",
+                said.line
+            ));
+        }
+        let path = std::path::Path::new(&folder).join(name);
+        let spec = TargetSpec::parse(&format!("file:{}", path.display()))?;
+        Ok((vec![spec], true))
+    }
+
+    fn runtime(&mut self) -> Result<Option<Duration>> {
+        let Some(said) = self.keys.remove("runtime") else {
+            return Ok(None);
+        };
+        let time = seconds(&said.value).map(Duration::try_from_secs_f64);
+        match time {
+            Some(Ok(time)) if time.is_zero() => Ok(None),
+            Some(Ok(time)) => Ok(Some(time)),
+            _ => Err(said.wrong("runtime", "write seconds, or a time such as 500ms, 2m")),
+        }
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<u64>> {
+        let Some(said) = self.keys.remove(key) else {
+            return Ok(None);
+        };
+        let number = said.value.parse();
+        number
+            .map(Some)
+            .map_err(|_| said.wrong(key, "write a whole number"))
+    }
+
+    fn yes(&mut self, key: &str) -> Result<Option<bool>> {
+        Ok(self.number(key)?.map(|number| number != 0))
+    }
+
+    fn bytes(&mut self, key: &str) -> Result<Option<u64>> {
+        let Some(said) = self.keys.remove(key) else {
+            return Ok(None);
+        };
+        let why = match said.value.ends_with('%') {
+            true => "percent are of a length that only the run knows: write bytes",
+            false => "write bytes with a unit: 64m, 1g",
+        };
+        bytes(&said.value)
+            .map(Some)
+            .ok_or_else(|| said.wrong(key, why))
+    }
+}
+
+impl Said {
+    fn wrong(&self, key: &str, why: &str) -> Error {
+        Error::new(format!("line {}: {key}={}: {why}", self.line, self.value))
+    }
+}
+
+/// A size as fio reads it: `k` and `kb` are 1024; `kib`, the other way round than elsewhere, is 1000.
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let (unit, base) = match unit.strip_suffix("ib") {
+        Some(letter) if !letter.is_empty() => (letter, 1000_u64),
+        _ => (unit.strip_suffix('b').unwrap_or(unit), 1024),
+    };
+    let power = ["", "k", "m", "g", "t", "p"]
+        .iter()
+        .position(|known| *known == unit)?;
+    number.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! `sysbench fileio` command lines, of version 1.0 and, where they differ, 0.4's names.
+
+use std::time::Duration;
+
+use super::Imported;
+use crate::workload::{Direction, Layout, SyncPolicy, TargetSpec, Workload, file::seconds};
+use crate::{Error, Result};
+
+/// What the command line says, with sysbench's own values where it says nothing.
+struct Line {
+    mode: Option<String>,
+    block_bytes: u64,
+    total_bytes: u64,
+    threads: u32,
+    files: u64,
+    time: String,
+    events: u64,
+    fsync_every: u64,
+    fsync_end: bool,
+    fsync_all: bool,
+    read_write_ratio: f64,
+    flags: String,
+    seed: u64,
+    left_out: Vec<String>,
+}
+
+/// Reads one, with or without the word `sysbench` in front.
+///
+/// # Errors
+/// An option that is none, a value that cannot be, no test mode.
+pub fn sysbench(command: &str) -> Result<Imported> {
+    let mut line = Line {
+        mode: None,
+        block_bytes: 16384,
+        total_bytes: 2 << 30,
+        threads: 1,
+        files: 128,
+        time: "10".into(),
+        events: 0,
+        fsync_every: 100,
+        fsync_end: true,
+        fsync_all: false,
+        read_write_ratio: 1.5,
+        flags: String::new(),
+        seed: 1,
+        left_out: Vec::new(),
+    };
+    for word in command.split_whitespace() {
+        match word.strip_prefix("--") {
+            Some(option) => line.option(option)?,
+            None if matches!(word, "sysbench" | "fileio" | "run" | "prepare" | "cleanup") => {}
+            None if word.ends_with("/sysbench") => {}
+            None => {
+                return Err(Error::new(format!(
+                    "'{word}' is no word of 'sysbench fileio'"
+                )));
+            }
+        }
+    }
+    line.import()
+}
+
+impl Line {
+    fn option(&mut self, option: &str) -> Result<()> {
+        let (key, value) = option.split_once('=').unwrap_or((option, "on"));
+        let wrong = |why: &str| Error::new(format!("--{option}: {why}"));
+        let size = || throughline::parse_size(value).map_err(|why| wrong(&why));
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| wrong("write a whole number"))
+        };
+        let on = || match value {
+            "on" | "1" => Ok(true),
+            "off" | "0" => Ok(false),
+            _ => Err(wrong("write on or off")),
+        };
+        match key {
+            "test" if value == "fileio" => {}
+            "file-test-mode" => self.mode = Some(value.to_owned()),
+            "file-block-size" => self.block_bytes = size()?,
+            "file-total-size" => self.total_bytes = size()?,
+            "threads" | "num-threads" => {
+                self.threads = u32::try_from(number()?).unwrap_or(u32::MAX)
+            }
+            "file-num" => self.files = number()?,
+            "time" | "max-time" => self.time = value.to_owned(),
+            "events" | "max-requests" => self.events = number()?,
+            "file-fsync-freq" => self.fsync_every = number()?,
+            "file-fsync-end" => self.fsync_end = on()?,
+            "file-fsync-all" => self.fsync_all = on()?,
+            "file-rw-ratio" => {
+                let ratio = value
+                    .parse()
+                    .ok()
+                    .filter(|ratio: &f64| ratio.is_finite() && *ratio >= 0.0);
+                self.read_write_ratio =
+                    ratio.ok_or_else(|| wrong("write reads for each write, such as 1.5"))?;
+            }
+            "file-extra-flags" => self.flags = value.to_owned(),
+            "rand-seed" => self.seed = number()?,
+            _ => self.left_out.push(format!("--{option}")),
+        }
+        Ok(())
+    }
+
+    fn import(mut self) -> Result<Imported> {
+        let mode = self.mode.take().unwrap_or_default();
+        // Reads of all, in percent.
+        let share = (100.0 * self.read_write_ratio / (self.read_write_ratio + 1.0)).round();
+        let (direction, random) = match mode.as_str() {
+            "seqrd" => (Direction::Read, false),
+            "seqwr" | "seqrewr" => (Direction::Write, false),
+            "rndrd" => (Direction::Read, true),
+            "rndwr" => (Direction::Write, true),
+            "rndrw" => (Direction::Mixed(share.clamp(0.0, 100.0) as u8), true),
+            _ => {
+                return Err(Error::new(
+                    "--file-test-mode is to be seqwr, seqrewr, seqrd, rndrd, rndwr or rndrw",
+                ));
+            }
+        };
+        let flags: Vec<String> = self
+            .flags
+            .split(',')
+            .filter(|flag| !flag.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let has = |flag: &str| flags.iter().any(|one| one == flag);
+        let (direct, dsync) = (has("direct"), has("dsync") || has("sync"));
+        let sync = self.sync(direction, dsync, has("sync"));
+        if self.files > 1 {
+            self.left_out.push(format!(
+                "--file-num={}: one file as long as all of them",
+                self.files
+            ));
+        }
+        if self.events > 0 {
+            self.left_out.push(format!(
+                "--events={}: a round is a pass, or as long as its runtime",
+                self.events
+            ));
+        }
+        let time = seconds(&self.time).and_then(|time| Duration::try_from_secs_f64(time).ok());
+        let time =
+            time.ok_or_else(|| Error::new(format!("--time={}: write seconds", self.time)))?;
+        let runtime = Some(time).filter(|time| !time.is_zero());
+        let workload = Workload {
+            name: format!("sysbench-{mode}"),
+            direction,
+            random,
+            block_bytes: self.block_bytes,
+            size_bytes: self.total_bytes,
+            offset_bytes: 0,
+            threads: self.threads,
+            queue_depth: 1,
+            file_per_thread: false,
+            direct,
+            sync,
+            layout: if mode == "seqwr" {
+                Layout::Empty
+            } else {
+                Layout::Written
+            },
+            runtime,
+            time_based: runtime.is_some() && mode != "seqwr",
+            cold: true,
+            seed: self.seed,
+            warm_up: 1,
+            rounds: 10,
+            targets: vec![TargetSpec::parse("dir:.")?],
+        };
+        // The rules for a workload are in one place: where a file is read.
+        let workload = Workload::parse(&workload.to_toml())
+            .map_err(|error| Error::new(format!("it makes no workload: {error}")))?;
+        Ok(Imported {
+            workload,
+            left_out: self.left_out,
+        })
+    }
+
+    fn sync(&mut self, direction: Direction, dsync: bool, all: bool) -> SyncPolicy {
+        if !direction.writes() {
+            return SyncPolicy::End;
+        }
+        if dsync {
+            if all {
+                self.left_out
+                    .push("--file-extra-flags=sync: O_DSYNC is taken for it".into());
+            }
+            return SyncPolicy::Dsync;
+        }
+        match (self.fsync_all, self.fsync_every, self.fsync_end) {
+            (true, ..) => SyncPolicy::Every(1),
+            (false, 0, true) => SyncPolicy::End,
+            (false, 0, false) => SyncPolicy::Never,
+            (false, writes, _) => SyncPolicy::Every(writes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_5s_command_line() {
+        let imported = sysbench(
+            "sysbench --test=fileio --num-threads=1 --file-num=1 --file-block-size=32768 --file-total-size=4G \
+             --file-test-mode=seqwr --file-io-mode=sync --file-extra-flags= --file-fsync-freq=0 --file-fsync-end=off run",
+        )
+        .expect("it is one");
+        let w = &imported.workload;
+        assert_eq!(
+            (w.direction, w.random, w.layout),
+            (Direction::Write, false, Layout::Empty)
+        );
+        assert_eq!((w.block_bytes, w.size_bytes), (32768, 4 << 30));
+        assert_eq!((w.sync, w.threads), (SyncPolicy::Never, 1));
+        assert_eq!(imported.left_out, ["--file-io-mode=sync"]);
+    }
+
+    #[test]
+    fn sysbenchs_own_values_hold_where_nothing_is_said() {
+        let w = sysbench("fileio --file-test-mode=rndrw --threads=4 --file-extra-flags=direct run")
+            .expect("it is one")
+            .workload;
+        assert_eq!(
+            (w.direction, w.sync),
+            (Direction::Mixed(60), SyncPolicy::Every(100))
+        );
+        assert_eq!((w.block_bytes, w.threads, w.direct), (16384, 4, true));
+        assert_eq!(
+            (w.runtime, w.time_based),
+            (Some(Duration::from_secs(10)), true)
+        );
+    }
+
+    #[test]
+    fn what_is_none_is_explained() {
+        for (command, said) in [
+            ("sysbench fileio run", "--file-test-mode"),
+            ("sysbench oltp run", "'oltp'"),
+            (
+                "--file-test-mode=seqrd --file-block-size=4q",
+                "--file-block-size=4q",
+            ),
+            ("--file-test-mode=seqrd --threads=many", "whole number"),
+            ("--file-test-mode=seqrd --threads=0", "threads"),
+            (
+                "--file-test-mode=rndrw --file-rw-ratio=nan",
+                "--file-rw-ratio",
+            ),
+            ("--file-test-mode=seqrd --time=later", "--time"),
+        ] {
+            let error = sysbench(command).expect_err(command).to_string();
+            assert!(error.contains(said), "{command}: {error}");
+        }
+    }
+}

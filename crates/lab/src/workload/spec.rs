@@ -1,0 +1,258 @@
+//! [`TargetSpec`]: who is measured, in one word: `make:xfs?mount=noatime`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::{Error, Result};
+
+/// What every way to write a target is, for messages.
+const KINDS: &str = "image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, file:PATH, make:FS, mount:, fuse2fs:";
+
+/// A target as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetSpec {
+    /// The whole text.
+    text: String,
+    /// What it is called in tables, if that was said.
+    name: Option<String>,
+    /// What it is.
+    pub kind: TargetKind,
+}
+
+/// The kinds of target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetKind {
+    /// Our engine on a file of an image.
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// The file in it; `None` makes one for the run.
+        file: Option<String>,
+    },
+    /// Our engine on a new image, made with these arguments of `mke2fs`.
+    NewImage {
+        /// Arguments of `mke2fs`.
+        mkfs: Vec<String>,
+    },
+    /// Our engine on a plain file or block device.
+    Raw(PathBuf),
+    /// Our engine on memory.
+    Memory,
+    /// Our engine on a device model of this name.
+    Model(String),
+    /// System calls on a new file in this directory.
+    Dir(PathBuf),
+    /// System calls on a plain file or block device.
+    File(PathBuf),
+    /// System calls on a file system of the kernel's, made for the run.
+    Make {
+        /// Its type, such as `ext4`.
+        fs_type: String,
+        /// Arguments of `mkfs`.
+        mkfs: Vec<String>,
+        /// Options of `mount`.
+        mount: Option<String>,
+    },
+    /// System calls on our own mount of a new image.
+    Mount {
+        /// Arguments of `mke2fs`.
+        mkfs: Vec<String>,
+        /// Its `-o`.
+        mount: Option<String>,
+    },
+    /// System calls on e2fsprogs' mount of a new image.
+    Fuse2fs {
+        /// Arguments of `mke2fs`.
+        mkfs: Vec<String>,
+    },
+}
+
+impl TargetSpec {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what there is.
+    pub fn parse(text: &str) -> Result<TargetSpec> {
+        let wrong = |why: String| Error::new(format!("target '{text}': {why}"));
+        let (word, rest) = text
+            .split_once(':')
+            .ok_or_else(|| wrong(format!("write KIND:WHAT; there are {KINDS}")))?;
+        let (what, words) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = Options::parse(words).map_err(wrong)?;
+        let name = options.name.take();
+        let kind = kind(word, what, &mut options).map_err(wrong)?;
+        options.all_used(word).map_err(wrong)?;
+        let text = text.to_owned();
+        Ok(TargetSpec { text, name, kind })
+    }
+
+    /// What it is called in tables.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.text)
+    }
+}
+
+impl fmt::Display for TargetSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What stands behind the `?`.
+#[derive(Default)]
+struct Options {
+    name: Option<String>,
+    mkfs: Option<String>,
+    mount: Option<String>,
+}
+
+impl Options {
+    fn parse(words: &str) -> std::result::Result<Options, String> {
+        let mut options = Options::default();
+        for word in words.split('&').filter(|word| !word.is_empty()) {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("'{word}' is no key=value"))?;
+            let place = match key {
+                "name" => &mut options.name,
+                "mkfs" => &mut options.mkfs,
+                "mount" => &mut options.mount,
+                _ => return Err(format!("no option '{key}'; there are name, mkfs, mount")),
+            };
+            if value.is_empty() || place.replace(value.to_owned()).is_some() {
+                return Err(format!("'{key}' is to be said once, with a value"));
+            }
+        }
+        Ok(options)
+    }
+
+    fn mkfs(&mut self) -> Vec<String> {
+        let words = self.mkfs.take().unwrap_or_default();
+        words.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn all_used(&self, kind: &str) -> std::result::Result<(), String> {
+        let left = [("mkfs", &self.mkfs), ("mount", &self.mount)];
+        match left.iter().find(|(_, value)| value.is_some()) {
+            Some((key, _)) => Err(format!("'{key}' says nothing to what '{kind}:' is")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<TargetKind, String> {
+    let path = || match what {
+        "" => Err(format!("'{word}:' needs a path behind it")),
+        _ => Ok(PathBuf::from(what)),
+    };
+    let nothing = || match what {
+        "" => Ok(()),
+        _ => Err(format!("nothing may stand between '{word}:' and '?'")),
+    };
+    Ok(match word {
+        "image" if what.is_empty() => TargetKind::NewImage {
+            mkfs: options.mkfs(),
+        },
+        "image" => match what.split_once(":/") {
+            Some((image, file)) if !image.is_empty() && !file.is_empty() => TargetKind::Image {
+                path: image.into(),
+                file: Some(format!("/{file}")),
+            },
+            Some(_) => return Err("write image:PATH:/file".into()),
+            None => TargetKind::Image {
+                path: path()?,
+                file: None,
+            },
+        },
+        "raw" => TargetKind::Raw(path()?),
+        "memory" => nothing().map(|()| TargetKind::Memory)?,
+        "model" if what.is_empty() => return Err("'model:' needs a name behind it".into()),
+        "model" => TargetKind::Model(what.to_owned()),
+        "dir" => TargetKind::Dir(path()?),
+        "file" => TargetKind::File(path()?),
+        "make" => TargetKind::Make {
+            fs_type: fs_type(what)?,
+            mkfs: options.mkfs(),
+            mount: options.mount.take(),
+        },
+        "mount" => nothing().map(|()| TargetKind::Mount {
+            mkfs: options.mkfs(),
+            mount: options.mount.take(),
+        })?,
+        "fuse2fs" => nothing().map(|()| TargetKind::Fuse2fs {
+            mkfs: options.mkfs(),
+        })?,
+        _ => return Err(format!("no kind '{word}'; there are {KINDS}")),
+    })
+}
+
+/// It becomes the name of a program: `mkfs.` and this.
+fn fs_type(what: &str) -> std::result::Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !what.is_empty() && what.chars().all(fits) {
+        true => Ok(what.to_owned()),
+        false => Err("write a file system's type behind 'make:': ext4, xfs, btrfs".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> TargetKind {
+        TargetSpec::parse(text).expect(text).kind
+    }
+
+    #[test]
+    fn every_kind_is_read() {
+        assert_eq!(kind("memory:"), TargetKind::Memory);
+        assert_eq!(kind("raw:/dev/x"), TargetKind::Raw("/dev/x".into()));
+        assert_eq!(kind("dir:."), TargetKind::Dir(".".into()));
+        assert_eq!(kind("file:a:b"), TargetKind::File("a:b".into()));
+        assert_eq!(kind("model:sata"), TargetKind::Model("sata".into()));
+        assert_eq!(kind("image:"), TargetKind::NewImage { mkfs: vec![] });
+        let image = |file: Option<&str>| TargetKind::Image {
+            path: "a.img".into(),
+            file: file.map(str::to_owned),
+        };
+        assert_eq!(kind("image:a.img"), image(None));
+        assert_eq!(kind("image:a.img:/b/c"), image(Some("/b/c")));
+        assert_eq!(kind("fuse2fs:"), TargetKind::Fuse2fs { mkfs: vec![] });
+        let made = TargetSpec::parse(
+            "make:ext4?name=no journal&mkfs=-O ^has_journal&mount=noatime,data=writeback",
+        )
+        .expect("it is one");
+        assert_eq!(made.label(), "no journal");
+        assert_eq!(
+            made.kind,
+            TargetKind::Make {
+                fs_type: "ext4".into(),
+                mkfs: vec!["-O".into(), "^has_journal".into()],
+                mount: Some("noatime,data=writeback".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_none_is_explained() {
+        for (text, said) in [
+            ("", "KIND:WHAT"),
+            ("/dev/sda", "KIND:WHAT"),
+            ("disk:/x", "no kind 'disk'"),
+            ("raw:", "needs a path"),
+            ("image:a:/", "image:PATH:/file"),
+            ("memory:64M", "nothing may stand"),
+            ("memory:?mkfs=-q", "says nothing"),
+            ("make:", "type"),
+            ("make:../../bin/sh", "type"),
+            ("make:ext4?mkfs", "no key=value"),
+            ("make:ext4?mkfs=", "once, with a value"),
+            ("make:ext4?mount=a&mount=b", "once, with a value"),
+            ("make:ext4?size=1", "no option 'size'"),
+            ("model:", "needs a name"),
+        ] {
+            let error = TargetSpec::parse(text).expect_err(text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

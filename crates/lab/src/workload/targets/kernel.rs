@@ -1,0 +1,302 @@
+//! System calls on the kernel's files as the target: `pread`, `pwrite`, `fsync` on a file of a mounted file system, a plain
+//! file or a block device.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, openat};
+use serde_json::Value;
+
+use super::{Access, Needs, Target, file_name, too_short};
+use crate::mounts::place::Place;
+use crate::{Error, Result};
+
+use super::super::{SyncPolicy, Workload};
+
+/// A file of the kernel's.
+pub(super) struct KernelFile {
+    file: File,
+    direct: bool,
+    resizable: bool,
+}
+
+impl KernelFile {
+    fn failed(&self, what: &str, error: &io::Error) -> Error {
+        let invalid = error.kind() == io::ErrorKind::InvalidInput;
+        let next = match invalid && self.direct {
+            true => {
+                ": direct I/O wants block and offset in multiples of the device's block, often 4k"
+            }
+            false => "",
+        };
+        Error::new(format!("cannot {what}: {error}{next}"))
+    }
+}
+
+impl Access for KernelFile {
+    fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let read = self.file.read_exact_at(buf, at);
+        read.map_err(|e| self.failed("read", &e))
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all_at(bytes, at);
+        written.map_err(|e| self.failed("write", &e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| self.failed("sync", &e))
+    }
+
+    fn empty(&self) -> Result<()> {
+        match self.resizable {
+            true => self.file.set_len(0).map_err(|e| self.failed("empty", &e)),
+            false => Ok(()),
+        }
+    }
+
+    fn settle(&self, forget: bool) -> Result<()> {
+        self.sync()?;
+        if forget {
+            // Advice: a file system that has no such cache need not take it.
+            let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+        }
+        Ok(())
+    }
+}
+
+/// As the workload wants files opened.
+pub(super) fn flags(workload: &Workload) -> OFlags {
+    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    flags.set(OFlags::DIRECT, workload.direct);
+    flags.set(OFlags::DSYNC, workload.sync == SyncPolicy::Dsync);
+    flags
+}
+
+/// Opens `name` in `place`.
+pub(super) fn open_in(place: Place<'_>, name: &str, flags: OFlags) -> Result<Arc<dyn Access>> {
+    let direct = flags.contains(OFlags::DIRECT);
+    let file = place.open(name, flags | OFlags::CREATE).map_err(|error| {
+        let next = match direct {
+            true => " (a file system without direct I/O says so here: use cache = \"buffered\")",
+            false => "",
+        };
+        Error::new(format!("{error}{next}"))
+    })?;
+    Ok(Arc::new(KernelFile {
+        file,
+        direct,
+        resizable: true,
+    }))
+}
+
+/// New files in a directory.
+pub(super) struct Dir {
+    root: File,
+    flags: OFlags,
+    /// Names to be removed.
+    made: Mutex<Vec<String>>,
+}
+
+impl Dir {
+    pub(super) fn open(path: &Path, needs: &Needs<'_>) -> Result<Dir> {
+        let flags_dir = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let root = openat(CWD, path, flags_dir, Mode::empty()).map_err(|e| {
+            Error::new(format!("cannot open the directory {}: {e}", path.display()))
+        })?;
+        let free = rustix::fs::fstatvfs(&root).map_err(io::Error::from)?;
+        let w = needs.workload;
+        let wanted = w.file_bytes().saturating_mul(u64::from(w.files()));
+        if wanted > free.f_bavail.saturating_mul(free.f_frsize) {
+            return Err(Error::new(format!(
+                "it has no room for {} MiB: make size smaller",
+                wanted >> 20
+            )));
+        }
+        Ok(Dir {
+            root: root.into(),
+            flags: flags(w),
+            made: Mutex::default(),
+        })
+    }
+}
+
+impl Target for Dir {
+    fn open(&self, number: u32) -> Result<Arc<dyn Access>> {
+        let name = file_name(number);
+        let access = open_in(Place::new(self.root.as_fd()), &name, self.flags)?;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if !made.contains(&name) {
+            made.push(name);
+        }
+        Ok(access)
+    }
+
+    fn has_many(&self) -> bool {
+        true
+    }
+
+    fn facts(&self) -> BTreeMap<String, Value> {
+        mounted(&self.root)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let made = self.made.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for name in made.drain(..) {
+            // Whoever removed it before us did our work.
+            let _ = Place::new(self.root.as_fd()).remove(&name);
+        }
+    }
+}
+
+/// What `/proc/self/mountinfo` says of the file system that `file` is on: type, source, options.
+fn mounted(file: &File) -> BTreeMap<String, Value> {
+    let Ok(stat) = rustix::fs::fstat(file) else {
+        return BTreeMap::new();
+    };
+    let device = format!(
+        "{}:{}",
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev)
+    );
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let of_ours = |line: &&str| line.split_whitespace().nth(2) == Some(&device);
+    // The fields behind the dash: type, source, options of the file system.
+    let fields = table
+        .lines()
+        .find(of_ours)
+        .and_then(|line| line.split_once(" - "));
+    let Some((before, behind)) = fields else {
+        return BTreeMap::new();
+    };
+    let mut words = behind.split_whitespace();
+    let options = before.split_whitespace().nth(5).unwrap_or_default();
+    let mut facts = BTreeMap::new();
+    for name in ["file system", "source", "file system's options"] {
+        facts.insert(name.to_owned(), words.next().unwrap_or_default().into());
+    }
+    facts.insert("mount options".to_owned(), options.into());
+    facts
+}
+
+/// One plain file or block device.
+pub(super) struct OneFile {
+    path: PathBuf,
+    flags: OFlags,
+    as_it_is: bool,
+    resizable: bool,
+    made: bool,
+    /// Keeps others away: its lock, and of a device the exclusive claim.
+    held: File,
+}
+
+impl OneFile {
+    pub(super) fn open(path: &Path, needs: &Needs<'_>) -> Result<OneFile> {
+        let of_path = |e: rustix::io::Errno| Error::new(format!("{}: {e}", path.display()));
+        let metadata = std::fs::metadata(path).ok();
+        let device = metadata
+            .as_ref()
+            .is_some_and(|m| m.file_type().is_block_device());
+        if metadata.as_ref().is_some_and(|m| !m.is_file() && !device) {
+            return Err(Error::new(format!(
+                "{} is neither a plain file nor a block device",
+                path.display()
+            )));
+        }
+        let as_it_is = metadata.is_some() && needs.existing(&path.display().to_string())?;
+        let mut held_flags = OFlags::CLOEXEC
+            | if as_it_is {
+                OFlags::RDONLY
+            } else {
+                OFlags::RDWR
+            };
+        held_flags.set(OFlags::CREATE, metadata.is_none());
+        // Of a device: EBUSY while it is mounted, part of a RAID, and so on.
+        held_flags.set(OFlags::EXCL, metadata.is_none() || (device && !as_it_is));
+        let held =
+            openat(CWD, path, held_flags, Mode::from_raw_mode(0o644)).map_err(|e| match e {
+                rustix::io::Errno::BUSY => Error::new(format!(
+                    "{} is in use (mounted, or part of another device): it is not overwritten",
+                    path.display()
+                )),
+                e => of_path(e),
+            })?;
+        let mut flags = flags(needs.workload);
+        if as_it_is {
+            flags = (flags - OFlags::RDWR) | OFlags::RDONLY;
+        }
+        let one = OneFile {
+            path: path.to_owned(),
+            flags,
+            as_it_is,
+            resizable: !device,
+            made: metadata.is_none(),
+            held: held.into(),
+        };
+        let how = match as_it_is {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        rustix::fs::flock(&one.held, how)
+            .map_err(|_| Error::new(format!("{} is locked by another", path.display())))?;
+        let len = io::Seek::seek(&mut &one.held, io::SeekFrom::End(0))?;
+        let end = needs.workload.file_end();
+        if len < end && (as_it_is || device) {
+            return Err(too_short(len, end));
+        }
+        Ok(one)
+    }
+}
+
+impl Target for OneFile {
+    fn open(&self, _number: u32) -> Result<Arc<dyn Access>> {
+        let file = openat(CWD, &self.path, self.flags, Mode::empty())
+            .map_err(|e| Error::new(format!("{}: {e}", self.path.display())))?;
+        Ok(Arc::new(KernelFile {
+            file: file.into(),
+            direct: self.flags.contains(OFlags::DIRECT),
+            resizable: self.resizable,
+        }))
+    }
+
+    fn has_many(&self) -> bool {
+        false
+    }
+
+    fn as_it_is(&self) -> bool {
+        self.as_it_is
+    }
+
+    fn facts(&self) -> BTreeMap<String, Value> {
+        match self.resizable {
+            true => mounted(&self.held),
+            false => {
+                BTreeMap::from([("device".to_owned(), self.path.display().to_string().into())])
+            }
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for OneFile {
+    fn drop(&mut self) {
+        if self.made {
+            // Whoever removed it before us did our work.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Targets as the workload uses them: files that are opened, read, written, synced, whoever serves them.
+//!
+//! Invariants:
+//! - Opening a target is all that makes anything; dropping it takes away what was made, also when opening failed half-way.
+//! - What was there before is written only where [`Needs::overwrite`] allows it.
+
+mod kernel;
+mod made;
+mod ours;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use throughline_device::{AlignedBuf, EngineChoice};
+
+use super::{Layout, TargetKind, TargetSpec, Workload};
+use crate::streams::writers;
+use crate::{Error, Result};
+
+/// An open file.
+pub(super) trait Access: Send + Sync {
+    /// Fills `buf` from byte `at` on; an error where the file ends before.
+    fn read(&self, at: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes all of `bytes` at byte `at`.
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()>;
+
+    /// `fsync`.
+    fn sync(&self) -> Result<()>;
+
+    /// Takes all bytes out of it; a device stays as it is.
+    fn empty(&self) -> Result<()>;
+
+    /// Has what is dirty written, and with `forget` drops what the caches hold of it.
+    fn settle(&self, forget: bool) -> Result<()>;
+}
+
+/// Whoever is measured.
+pub(super) trait Target {
+    /// Opens its file of this number, as the workload wants it opened; makes it where there is none.
+    fn open(&self, number: u32) -> Result<Arc<dyn Access>>;
+
+    /// Whether it can have several files.
+    fn has_many(&self) -> bool;
+
+    /// Whether its bytes were there before and are to be left alone.
+    fn as_it_is(&self) -> bool {
+        false
+    }
+
+    /// What a reader of the figures must know of it.
+    fn facts(&self) -> BTreeMap<String, Value>;
+
+    /// Takes it down, with what only then turns out to be wrong.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// What targets are opened for.
+pub(super) struct Needs<'a> {
+    pub(super) workload: &'a Workload,
+    /// Where files are made.
+    pub(super) dir: &'a Path,
+    /// What is there may be written over.
+    pub(super) overwrite: bool,
+    pub(super) engine: EngineChoice,
+    pub(super) interrupted: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Needs<'_> {
+    /// Refuses to write over what is there, unless that was said. Whether it is to be read as it is.
+    fn existing(&self, what: &str) -> Result<bool> {
+        if !self.workload.direction.writes() {
+            return Ok(!self.overwrite);
+        }
+        match self.overwrite {
+            true => Ok(false),
+            false => Err(Error::new(format!(
+                "{what} is there already, and the workload would overwrite it; --overwrite allows that"
+            ))),
+        }
+    }
+
+    /// An error when the person wants to end.
+    fn check(&self) -> Result<()> {
+        match (self.interrupted)() {
+            true => Err(Error::new("interrupted")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Opens a target and lays out its files.
+pub(super) fn open(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
+    let met = |error: Error| Error::new(format!("target '{}': {error}", spec.label()));
+    needs.check()?;
+    let target = opened(spec, needs).map_err(met)?;
+    if needs.workload.layout == Layout::Written && !target.as_it_is() {
+        lay_out(&*target, needs).map_err(met)?;
+    }
+    Ok(target)
+}
+
+fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
+    Ok(match &spec.kind {
+        TargetKind::Image { path, file } => {
+            Box::new(ours::Image::open(path, file.as_deref(), needs)?)
+        }
+        TargetKind::NewImage { mkfs } => Box::new(ours::Image::make(mkfs, needs)?),
+        TargetKind::Raw(path) => Box::new(ours::Raw::open(path, needs)?),
+        TargetKind::Memory => Box::new(ours::Raw::memory(needs)?),
+        TargetKind::Model(name) => Box::new(ours::Raw::model(name, needs)?),
+        TargetKind::Dir(path) => Box::new(kernel::Dir::open(path, needs)?),
+        TargetKind::File(path) => Box::new(kernel::OneFile::open(path, needs)?),
+        TargetKind::Make {
+            fs_type,
+            mkfs,
+            mount,
+        } => Box::new(made::Made::on_loop(fs_type, mkfs, mount.as_deref(), needs)?),
+        TargetKind::Mount { mkfs, mount } => {
+            Box::new(made::Made::ours(mkfs, mount.as_deref(), needs)?)
+        }
+        TargetKind::Fuse2fs { mkfs } => Box::new(made::Made::fuse2fs(mkfs, needs)?),
+    })
+}
+
+/// Writes every file of the workload out, in whole calls as long as buffers are elsewhere in the lab.
+fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
+    const CALL_BYTES: u64 = 1 << 20;
+    let source: AlignedBuf = writers::source();
+    let (files, bytes) = match target.has_many() {
+        true => (needs.workload.files(), needs.workload.file_bytes()),
+        false => (1, needs.workload.file_end()),
+    };
+    for number in 0..files {
+        let access = target.open(number)?;
+        // What is before the offset is nobody's business.
+        let mut at = needs.workload.offset_bytes;
+        while at < bytes {
+            needs.check()?;
+            let from = (at % (source.len() as u64 - CALL_BYTES)) / 4096 * 4096;
+            let len = CALL_BYTES.min(bytes - at);
+            access.write(at, &source[from as usize..][..len as usize])?;
+            at += len;
+        }
+        access.settle(false)?;
+    }
+    Ok(())
+}
+
+/// A target that is not to be lengthened ends before the workload does.
+fn too_short(len: u64, end: u64) -> Error {
+    Error::new(format!(
+        "it has {len} bytes, and the workload reaches to byte {end}: make size or offset smaller"
+    ))
+}
+
+/// A name for a file that is made among others.
+fn file_name(number: u32) -> String {
+    format!("throughline-lab-{}-{number}", std::process::id())
+}

@@ -1,0 +1,95 @@
+//! Each target held against the first while the run goes on, and whether the answers are certain.
+//!
+//! Where the run may stop early the questions are asked sequentially, so that the chance of a false answer is no larger for
+//! all the looking; else once, at the end. The confidence holds for all targets together: each question has its share.
+
+use crate::record::Better;
+use crate::stats::{Judgement, Question, Sequential, judge};
+
+/// What is asked of each target but the first.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Of which quantity, such as `throughput`.
+    pub quantity: String,
+    /// A difference no larger than this is none, in percent.
+    pub threshold_percent: f64,
+    /// How sure all answers together must be: above 0.5, below 1.
+    pub confidence: f64,
+    /// The run ends as soon as all answers are certain.
+    pub until_certain: bool,
+}
+
+impl Default for Asked {
+    /// The throughput, at the end.
+    fn default() -> Asked {
+        Asked {
+            quantity: "throughput".into(),
+            threshold_percent: Question::DEFAULT_THRESHOLD_PERCENT,
+            confidence: Question::DEFAULT_CONFIDENCE,
+            until_certain: false,
+        }
+    }
+}
+
+/// The samples of the quantity so far.
+pub(super) struct Verdicts<'a> {
+    asked: &'a Asked,
+    question: Question,
+    max_rounds: usize,
+    /// Of each target, a value for each round.
+    values: Vec<Vec<f64>>,
+    /// Of each target but the first, where the run may stop early.
+    sequential: Vec<Sequential>,
+}
+
+impl<'a> Verdicts<'a> {
+    pub(super) fn new(asked: &'a Asked, targets: usize, max_rounds: usize) -> Verdicts<'a> {
+        let others = targets.saturating_sub(1);
+        Verdicts {
+            asked,
+            question: Question {
+                better: Better::Higher,
+                threshold_percent: asked.threshold_percent,
+                confidence: 1.0 - (1.0 - asked.confidence) / others.max(1) as f64,
+            },
+            max_rounds,
+            values: vec![Vec::new(); targets],
+            sequential: Vec::new(),
+        }
+    }
+
+    /// The quantity's name.
+    pub(super) fn quantity(&self) -> &str {
+        &self.asked.quantity
+    }
+
+    /// Takes in a round: a value of each target. Whether more rounds could still change an answer.
+    pub(super) fn push(&mut self, better: Better, round: &[f64]) -> bool {
+        let first = self.values.iter().all(Vec::is_empty);
+        self.question.better = better;
+        if first && self.asked.until_certain {
+            let others = round.len().saturating_sub(1);
+            self.sequential = vec![Sequential::new(self.question, self.max_rounds); others];
+        }
+        for (values, value) in self.values.iter_mut().zip(round) {
+            values.push(*value);
+        }
+        let others = round.iter().skip(1);
+        for (sequential, value) in self.sequential.iter_mut().zip(others) {
+            sequential.push(round[0], *value);
+        }
+        self.sequential.is_empty() || self.sequential.iter().any(Sequential::wants_more)
+    }
+
+    /// The answers so far, one for each target but the first.
+    pub(super) fn judgements(&self) -> Vec<Judgement> {
+        if !self.sequential.is_empty() {
+            return self.sequential.iter().map(Sequential::judgement).collect();
+        }
+        let mut values = self.values.iter();
+        let Some(base) = values.next() else {
+            return Vec::new();
+        };
+        values.map(|new| judge(base, new, &self.question)).collect()
+    }
+}

@@ -1,0 +1,280 @@
+//! One round of a workload on one target: its threads, their operations, and how long each took.
+//!
+//! Queue depth is made of threads: each operation under way is a call of its own thread, for every target alike.
+//!
+//! Invariants:
+//! - Buffers are made once for all rounds and targets ([`Crew`]): how memory lies makes a difference of its own.
+//! - The offsets of a round depend on seed, round and worker alone, so all targets are asked for the same ones (with a
+//!   queue depth above 1, which worker takes which turn is up to the scheduler).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use hdrhistogram::Histogram;
+use throughline_device::AlignedBuf;
+
+use super::targets::{Access, Target};
+use super::{Direction, Layout, SyncPolicy, Workload};
+use crate::meter::Spent;
+use crate::mounts::work::together;
+use crate::{Error, Result};
+
+/// Two digits of a latency are kept, from a nanosecond to an hour.
+const DIGITS: u8 = 2;
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// How long operations took, in nanoseconds.
+#[derive(Clone)]
+pub(super) struct Times {
+    pub(super) reads: Histogram<u64>,
+    pub(super) writes: Histogram<u64>,
+    pub(super) syncs: Histogram<u64>,
+}
+
+impl Times {
+    fn new() -> Result<Times> {
+        let empty = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+            .map_err(|e| Error::new(format!("cannot keep latencies: {e}")))?;
+        Ok(Times {
+            reads: empty.clone(),
+            writes: empty.clone(),
+            syncs: empty,
+        })
+    }
+
+    fn clear(&mut self) {
+        for times in [&mut self.reads, &mut self.writes, &mut self.syncs] {
+            times.reset();
+        }
+    }
+
+    fn add(&mut self, other: &Times) -> Result<()> {
+        let both = [
+            (&mut self.reads, &other.reads),
+            (&mut self.writes, &other.writes),
+            (&mut self.syncs, &other.syncs),
+        ];
+        both.into_iter()
+            .try_for_each(|(all, one)| all.add(one))
+            .map_err(|e| Error::new(format!("cannot add up latencies: {e}")))
+    }
+}
+
+/// What a round came to.
+pub(super) struct Measured {
+    pub(super) spent: Spent,
+    /// Reads and writes that were done.
+    pub(super) operations: u64,
+    pub(super) times: Times,
+}
+
+/// One worker's own things.
+struct Lane {
+    buffer: AlignedBuf,
+    times: Times,
+}
+
+/// The workers of a run, with their buffers.
+pub(super) struct Crew<'a> {
+    workload: &'a Workload,
+    lanes: Vec<Mutex<Lane>>,
+}
+
+/// What the workers of one thread share.
+struct Share {
+    access: Arc<dyn Access>,
+    /// Where its blocks begin.
+    base: u64,
+    blocks: u64,
+    /// Operations of one pass.
+    operations: u64,
+    /// The next one's number.
+    next: CachePadded<AtomicU64>,
+    written: AtomicU64,
+    /// Workers that are still at it: the last one syncs.
+    working: AtomicU32,
+}
+
+/// One round, as all workers see it.
+struct Round<'r> {
+    workload: &'r Workload,
+    shares: Vec<Share>,
+    seed: u64,
+    /// One of them failed.
+    failed: AtomicBool,
+    interrupted: &'r (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn new(workload: &'a Workload) -> Result<Crew<'a>> {
+        let mut random = fastrand::Rng::with_seed(workload.seed);
+        let lane = |_| {
+            let mut buffer = AlignedBuf::zeroed(workload.block_bytes as usize, 4096);
+            random.fill(&mut buffer);
+            let times = Times::new()?;
+            Ok(Mutex::new(Lane { buffer, times }))
+        };
+        Ok(Crew {
+            workload,
+            lanes: (0..workload.workers()).map(lane).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Does round number `round` on `target`; `None` where it was interrupted.
+    pub(super) fn round(
+        &self,
+        target: &dyn Target,
+        round: u32,
+        interrupted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Measured>> {
+        let work = Round {
+            workload: self.workload,
+            shares: shares(self.workload, target)?,
+            seed: mixed(self.workload.seed, u64::from(round)),
+            failed: AtomicBool::new(false),
+            interrupted,
+        };
+        for share in &work.shares {
+            if self.workload.layout == Layout::Empty {
+                share.access.empty()?;
+            }
+            share.access.settle(self.workload.cold)?;
+        }
+        let spent = together(self.lanes.len(), |worker| {
+            // Nobody else has it.
+            let mut lane = self.lanes[worker]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            lane.times.clear();
+            let done = work.worker(worker, &mut lane);
+            work.failed.fetch_or(done.is_err(), Ordering::Relaxed);
+            done
+        })?;
+        if interrupted() {
+            return Ok(None);
+        }
+        // What is dirty still is not to be in the next target's way.
+        work.shares
+            .iter()
+            .try_for_each(|share| share.access.settle(false))?;
+        let mut times = Times::new()?;
+        for lane in &self.lanes {
+            times.add(&lane.lock().unwrap_or_else(PoisonError::into_inner).times)?;
+        }
+        Ok(Some(Measured {
+            spent,
+            operations: times.reads.len() + times.writes.len(),
+            times,
+        }))
+    }
+}
+
+/// The files, or the parts of the one file, that the threads work on.
+fn shares(workload: &Workload, target: &dyn Target) -> Result<Vec<Share>> {
+    let part = workload.part_bytes();
+    let per_file = workload.file_per_thread && target.has_many();
+    let one = |thread: u32| {
+        let access = target.open(if per_file { thread } else { 0 })?;
+        let own_part = !per_file && (!workload.random || workload.file_per_thread);
+        let base = if own_part {
+            u64::from(thread) * part
+        } else {
+            0
+        };
+        let bytes = match workload.random && !workload.file_per_thread {
+            true => workload.size_bytes,
+            false => part,
+        };
+        Ok(Share {
+            access,
+            base: workload.offset_bytes + base,
+            blocks: bytes / workload.block_bytes,
+            operations: part / workload.block_bytes,
+            next: CachePadded::default(),
+            written: AtomicU64::new(0),
+            working: AtomicU32::new(workload.queue_depth),
+        })
+    };
+    (0..workload.threads).map(one).collect()
+}
+
+impl Round<'_> {
+    fn worker(&self, worker: usize, lane: &mut Lane) -> Result<()> {
+        let share = &self.shares[worker / self.workload.queue_depth as usize];
+        let mut random = fastrand::Rng::with_seed(mixed(self.seed, worker as u64));
+        let deadline = self
+            .workload
+            .runtime
+            .map(|runtime| Instant::now() + runtime);
+        loop {
+            if self.failed.load(Ordering::Relaxed) || (self.interrupted)() {
+                return Ok(());
+            }
+            let number = share.next.fetch_add(1, Ordering::Relaxed);
+            let begun = Instant::now();
+            let over = !self.workload.time_based && number >= share.operations;
+            if over || deadline.is_some_and(|deadline| begun >= deadline) {
+                break;
+            }
+            let block = match self.workload.random {
+                true => random.u64(..share.blocks),
+                false => number % share.blocks,
+            };
+            let at = share.base + block * self.workload.block_bytes;
+            self.operation(share, at, begun, &mut random, lane)?;
+        }
+        let last = share.working.fetch_sub(1, Ordering::AcqRel) == 1;
+        let wrote = share.written.load(Ordering::Relaxed) > 0;
+        if last && wrote && self.workload.sync == SyncPolicy::End {
+            return sync(share, lane);
+        }
+        Ok(())
+    }
+
+    /// One read or write, and the sync that is due behind it.
+    fn operation(
+        &self,
+        share: &Share,
+        at: u64,
+        begun: Instant,
+        random: &mut fastrand::Rng,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        let reads = match self.workload.direction {
+            Direction::Read => true,
+            Direction::Write => false,
+            Direction::Mixed(percent) => random.u8(..100) < percent,
+        };
+        if reads {
+            share.access.read(at, &mut lane.buffer)?;
+            note(&mut lane.times.reads, begun);
+            return Ok(());
+        }
+        share.access.write(at, &lane.buffer)?;
+        note(&mut lane.times.writes, begun);
+        let written = share.written.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.workload.sync {
+            SyncPolicy::Every(writes) if written.is_multiple_of(writes) => sync(share, lane),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn sync(share: &Share, lane: &mut Lane) -> Result<()> {
+    let begun = Instant::now();
+    share.access.sync()?;
+    note(&mut lane.times.syncs, begun);
+    Ok(())
+}
+
+fn note(times: &mut Histogram<u64>, begun: Instant) {
+    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    times.saturating_record(ns.max(1));
+}
+
+/// Two numbers as one seed; neighbours become strangers.
+fn mixed(seed: u64, number: u64) -> u64 {
+    fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..)
+}
