@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, cp --stats)
+    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, cp --stats, lab compare, lab gate)
     #[arg(long)]
     pub(crate) json: bool,
     /// What to do.
@@ -134,6 +134,7 @@ impl Command {
             Command::Tune(args) => args.json.json,
             Command::Replay(args) => args.json.json,
             Command::Status(args) => args.json.json,
+            Command::Lab(args) => args.json(),
             _ => false,
         }
     }

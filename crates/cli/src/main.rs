@@ -1,8 +1,8 @@
 //! The `throughline` command: ext2, ext3 and ext4 images without root and without mounting.
 //!
 //! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
-//! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`
-//! and `mount` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
+//! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`,
+//! `mount` and `lab gate` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
 //! of our output went away.
 #![forbid(unsafe_code)]
 
@@ -108,15 +108,31 @@ fn command_line() -> ExitCode {
     }
 }
 
-/// Prints what clap says: help and versions too come this way. `mount` has the exit codes of mount(8).
+/// Prints what clap says: help and versions too come this way. `mount` has the exit codes of mount(8), and `lab gate` those of a
+/// gate.
 fn misread(error: &clap::Error) -> ExitCode {
     // As everywhere, where nobody reads it, nobody is told.
     let _ = error.print();
-    let mut words = std::env::args().skip(1);
-    let mounts = words.find(|word| !word.starts_with('-')).as_deref() == Some("mount");
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
-        _ if mounts => mount::EXIT_USAGE.into(),
+        _ if called(&["mount"]) => mount::EXIT_USAGE.into(),
+        _ if called(&["lab", "gate"]) => commands::lab::gate::EXIT_USAGE.into(),
         code => u8::try_from(code).unwrap_or(u8::MAX).into(),
     }
+}
+
+/// Of a command line that could not be read: it is this command's, by its words before which there are but options, each with
+/// one value at the most.
+fn called(command: &[&str]) -> bool {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");
+    let before = |at: usize| (0..at).all(|i| option(&words[i]) || (i > 0 && option(&words[i - 1])));
+    (0..words.len()).any(|at| {
+        before(at)
+            && words[at..].len() >= command.len()
+            && words[at..]
+                .iter()
+                .zip(command)
+                .all(|(word, name)| word == name)
+    })
 }

@@ -7,6 +7,7 @@
 
 mod callgrind;
 mod command;
+pub mod compare;
 mod experiments;
 mod hollow;
 mod interleave;

@@ -4,6 +4,7 @@
 
 mod changes;
 mod common;
+mod compared;
 mod copy;
 mod damage;
 mod generated;

@@ -16,6 +16,9 @@ use crate::record::Better;
 
 /// How often the smallest difference that could have been seen would have been.
 const POWER: f64 = 0.8;
+/// Of separate sets neither may be smaller: two samples that lie below all of many others are unlikely to do so by chance, but
+/// all that they tell is what two moments were like.
+const FEWEST_APART: usize = 5;
 
 /// Judges `new` against `base`, of which sample i of one was taken beside sample i of the other. Sets of different lengths
 /// are no pairs, and are judged as [`judge_separate`] does.
@@ -38,7 +41,8 @@ pub fn judge_separate(base: &[f64], new: &[f64], question: &Question) -> Judgeme
     let alpha = question.alpha();
     let scale = Scale::of(&base, &new);
     let (under, over) = (scale.applied(&base), scale.applied(&new));
-    let cut = rank_sum_cut(base.len(), new.len(), alpha);
+    let enough = base.len().min(new.len()) >= FEWEST_APART;
+    let cut = rank_sum_cut(base.len(), new.len(), alpha).filter(|_| enough);
     let shift = match (base.is_empty() || new.is_empty(), cut) {
         (true, _) => None,
         (false, Some(_)) => Some(shift::of_sets(&over, &under, cut)),

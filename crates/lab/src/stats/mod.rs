@@ -28,6 +28,7 @@ pub use outliers::{Outlier, outliers};
 pub use ratio::Ratio;
 pub use sequential::Sequential;
 pub use summary::Summary;
+pub(crate) use verdict::trimmed;
 pub use verdict::{Judgement, Question, Verdict};
 pub use warmup::warm_up;
 

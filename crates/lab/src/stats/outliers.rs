@@ -24,9 +24,11 @@ pub struct Outlier {
 
 /// The samples outside of Tukey's fences, in their order; none of fewer than eight.
 pub fn outliers(samples: &[f64]) -> Vec<Outlier> {
-    let Some((low, high)) = quartiles(samples) else {
+    let finite: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
+    if finite.len() < FEWEST {
         return Vec::new();
-    };
+    }
+    let (low, high) = quartiles(&finite);
     let spread = high - low;
     let beyond = |value: f64, by: f64| value < low - by * spread || value > high + by * spread;
     let outside = |(index, value): (usize, &f64)| {
@@ -39,13 +41,9 @@ pub fn outliers(samples: &[f64]) -> Vec<Outlier> {
     samples.iter().enumerate().filter_map(outside).collect()
 }
 
-/// The values that a quarter, and three quarters, lie below, between the two nearest samples; of finite ones.
-fn quartiles(samples: &[f64]) -> Option<(f64, f64)> {
-    let finite: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
-    if finite.len() < FEWEST {
-        return None;
-    }
-    let sorted = sorted(&finite);
+/// The values that a quarter, and three quarters, lie below, between the two nearest samples, of which there is one at least.
+pub(super) fn quartiles(samples: &[f64]) -> (f64, f64) {
+    let sorted = sorted(samples);
     let at = |share: f64| {
         let place = (sorted.len() - 1) as f64 * share;
         let (below, above) = (
@@ -54,7 +52,7 @@ fn quartiles(samples: &[f64]) -> Option<(f64, f64)> {
         );
         below + (above - below) * place.fract()
     };
-    Some((at(0.25), at(0.75)))
+    (at(0.25), at(0.75))
 }
 
 #[cfg(test)]

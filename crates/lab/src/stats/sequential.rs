@@ -83,6 +83,16 @@ impl Sequential {
         self.base.len()
     }
 
+    /// The samples of `base` that came in.
+    pub fn base_samples(&self) -> &[f64] {
+        &self.base
+    }
+
+    /// The samples of `new` that came in.
+    pub fn new_samples(&self) -> &[f64] {
+        &self.new
+    }
+
     /// The most pairs that will be asked for.
     pub fn max_pairs(&self) -> usize {
         self.max_pairs

@@ -1,5 +1,8 @@
 //! What the statistics promise, on synthetic samples: how often they cry wolf, and what they find.
 
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
 use super::*;
 use crate::record::Better;
 
@@ -261,6 +264,15 @@ fn few_pairs_are_never_certain() {
         &Question::default(),
     );
     assert_eq!(found.verdict, Verdict::Slower);
+    let many = vec![100.0; 500];
+    assert_eq!(
+        judge(&many, &[50.0; 4], &Question::default()).verdict,
+        Verdict::NotEnough
+    );
+    assert_eq!(
+        judge(&many, &[50.0; 5], &Question::default()).verdict,
+        Verdict::Slower
+    );
     // Three pairs that differ: an interval that knows how little that is.
     let found = judge(
         &[100.0, 101.0, 99.0],
@@ -364,3 +376,69 @@ fn a_judgement_reads_as_a_sentence_and_as_json() {
     assert_eq!(few["verdict"], "not-enough");
     assert!(few["smallest_seen_percent"].is_null());
 }
+
+/// Once on real I/O, reads of a file that the kernel's cache holds:
+/// `THROUGHLINE_SOAK=1 cargo test -p throughline-lab --lib on_real_io -- --nocapture`.
+#[test]
+fn on_real_io_equal_ways_raise_no_alarm_and_a_planted_loss_is_found() {
+    const RUNS: usize = 100;
+    if std::env::var_os("THROUGHLINE_SOAK").is_none() {
+        eprintln!("skipped: THROUGHLINE_SOAK is not set");
+        return;
+    }
+    let file = tempfile::tempfile().expect("a file");
+    let mut buffer = vec![7; 64 << 10];
+    for block in 0..BLOCKS {
+        file.write_all_at(&buffer, block * buffer.len() as u64)
+            .expect("written");
+    }
+    let mut way = |percent_more: f64| -> f64 {
+        let began = Instant::now();
+        for block in 0..(BLOCKS as f64 * (1.0 + percent_more / 100.0)).round() as u64 {
+            file.read_exact_at(&mut buffer, block % BLOCKS * (64 << 10))
+                .expect("read");
+        }
+        BLOCKS as f64 / began.elapsed().as_secs_f64()
+    };
+    for (planted, least, most) in [
+        (0.0, 0, 1),
+        (1.0, 0, RUNS),
+        (2.0, 0, RUNS),
+        (4.5, 99, RUNS),
+        (10.0, 99, RUNS),
+    ] {
+        let (mut found, mut pairs, mut seen, mut spread) = (0, 0, 0.0, 0.0);
+        for run in 0..RUNS {
+            let mut turn = run % 2 == 0;
+            let looks = sequential(
+                || {
+                    turn = !turn;
+                    if turn {
+                        let base = way(0.0);
+                        (base, way(planted))
+                    } else {
+                        let new = way(planted);
+                        (way(0.0), new)
+                    }
+                },
+                Question::default(),
+                40,
+            );
+            found += usize::from(looks.decided().is_some_and(alarm));
+            pairs += looks.pairs();
+            seen += looks.judgement().smallest_seen_percent / RUNS as f64;
+            spread += Summary::of(looks.base_samples()).cv_percent / RUNS as f64;
+        }
+        println!(
+            "planted {planted} %: {found} of {RUNS} runs say so, after {} pairs on average; cv {spread:.2} %, could see {seen:.2} %",
+            pairs / RUNS
+        );
+        // What the noise of this machine hides is not the judge's fault.
+        if planted == 0.0 || seen <= planted / 2.0 {
+            assert!((least..=most).contains(&found), "{planted} %: {found}");
+        }
+    }
+}
+
+/// Blocks of 64 KiB that one sample reads.
+const BLOCKS: u64 = 256;

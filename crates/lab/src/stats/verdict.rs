@@ -191,7 +191,7 @@ impl fmt::Display for Judgement {
 }
 
 /// With so many decimals at the most, and no zeros at the end.
-fn trimmed(value: f64, decimals: usize) -> String {
+pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),

@@ -1,38 +1,50 @@
 //! Which samples at the start of a run still belong to its warming up.
 //!
-//! The cut is where K. White's rule puts it (“An effective truncation heuristic for bias reduction in simulation output”,
-//! Simulation 69 (1997), known as MSER): where the standard error of the mean of what is left would be smallest, and no later than
-//! half of the run. That rule always cuts somewhere, and off noise too; so the cut counts only where those before it differ
-//! from those behind it by more than noise does at its worst place.
+//! A change point in the first half of the run: the cut where the mean of what is before it differs most, in standard errors,
+//! from the mean of what is behind it (by the spread of the second half), if that is more than noise does at the worst of all cuts (D. Hawkins, “Testing a
+//! Sequence of Observations for a Shift in Location”, Journal of the American Statistical Association 72 (1977)). A single
+//! wild sample is no warming up: samples are first brought in to a distance from the quartiles of the run's second half at
+//! which many of them still tell.
 
+use super::outliers::quartiles;
 use super::{mean, stdev};
 
 /// Fewer have no course that could be seen.
-const FEWEST: usize = 10;
+const FEWEST: usize = 16;
+/// Distances between the quartiles, from the nearer one, beyond which a sample counts as if it lay there.
+const REACH: f64 = 8.0;
 /// Difference of the two means, in its standard errors, that the best of all cuts through mere noise hardly reaches.
 const CLEAR: f64 = 4.5;
 
-/// How many samples at the start belong to warming up; 0 where none do, or where nothing can be seen.
+/// How many samples at the start belong to warming up; 0 where none do, or where nothing can be seen: of fewer than 16.
 pub fn warm_up(samples: &[f64]) -> usize {
     let count = samples.len();
     if count < FEWEST || !samples.iter().all(|sample| sample.is_finite()) {
         return 0;
     }
-    let error = |cut: usize| {
-        let left = (count - cut) as f64;
-        stdev(&samples[cut..]).powi(2) / left
+    let samples = brought_in(samples);
+    let spread = stdev(&samples[count / 2..]);
+    let clearness = |cut: &usize| {
+        let (head, rest) = samples.split_at(*cut);
+        let error = (1.0 / head.len() as f64 + 1.0 / rest.len() as f64).sqrt() * spread;
+        match (mean(head) - mean(rest)).abs() {
+            0.0 => 0.0,
+            difference => difference / error,
+        }
     };
-    let best = (0..=count / 2).min_by(|a, b| error(*a).total_cmp(&error(*b)));
-    let cut = best.unwrap_or(0);
-    if cut == 0 {
-        return 0;
+    let best = (1..=count / 2).max_by(|a, b| clearness(a).total_cmp(&clearness(b)));
+    best.filter(|cut| clearness(cut) > CLEAR).unwrap_or(0)
+}
+
+/// The samples, none further out than [`REACH`]. Where most are equal there is no measure for that, and they stay.
+fn brought_in(samples: &[f64]) -> Vec<f64> {
+    let (low, high) = quartiles(&samples[samples.len() / 2..]);
+    let reach = REACH * (high - low);
+    if reach == 0.0 {
+        return samples.to_vec();
     }
-    let (head, rest) = samples.split_at(cut);
-    let error = stdev(rest) * (1.0 / head.len() as f64 + 1.0 / rest.len() as f64).sqrt();
-    match (mean(head) - mean(rest)).abs() > CLEAR * error {
-        true => cut,
-        false => 0,
-    }
+    let inside = |sample: &f64| sample.clamp(low - reach, high + reach);
+    samples.iter().map(inside).collect()
 }
 
 #[cfg(test)]
@@ -49,6 +61,14 @@ mod tests {
                 .collect();
             assert_eq!(warm_up(&samples), cold);
         }
+        // An outlier later on does not hide it, and is none itself, wherever it is.
+        for wild in [8, 15, 30] {
+            let mut samples: Vec<f64> = (0..40).map(|_| noise.normal(100.0, 1.2)).collect();
+            samples[wild] = 40.0;
+            assert_eq!(warm_up(&samples), 0, "{wild}");
+            samples[..3].fill(80.0);
+            assert_eq!(warm_up(&samples), 3, "{wild}");
+        }
         // One that fades, by half each time.
         let fading = |round: i32| 100.0 - 40.0 * 0.5f64.powi(round);
         let samples: Vec<f64> = (0..40)
@@ -62,8 +82,9 @@ mod tests {
         let mut noise = Noise::new(12);
         let runs = 500;
         let found = (0..runs)
-            .filter(|_| {
-                let samples: Vec<f64> = (0..40).map(|_| noise.normal(100.0, 1.2)).collect();
+            .filter(|run| {
+                let count = if run % 2 == 0 { 16 } else { 40 };
+                let samples: Vec<f64> = (0..count).map(|_| noise.normal(100.0, 1.2)).collect();
                 warm_up(&samples) > 0
             })
             .count();

@@ -1,5 +1,7 @@
 //! `lab`: one file a subcommand; the work itself is `throughline-lab`'s.
 
+mod compare;
+pub(crate) mod gate;
 mod import;
 mod list;
 mod run;
@@ -38,6 +40,29 @@ enum LabCommand {
     Import(import::ImportArgs),
     /// List the experiments
     List,
+    /// Compare two runs, or two series of one, and say what differs and how sure that is
+    ///
+    /// BASE and NEW are files that 'lab run' wrote. Series of one name are compared with each other, and of each all
+    /// quantities that both have; --series and --quantity choose. With --base-series and --new-series the two may have
+    /// different names, or be in one file, which is the stronger comparison: there, samples of one round were taken one
+    /// after the other, and what disturbed both cancels out.
+    ///
+    /// A verdict is 'faster', 'slower', 'no difference' larger than --threshold, or 'not enough evidence'. It goes by ranks
+    /// and not by means, so that it is wrong no more often than --confidence allows, whatever the noise; the confidence
+    /// holds for all lines of the table together. Nothing is dropped: what looks like warming up (see --skip) or lies
+    /// far out is named.
+    ///
+    /// Exit codes: 0: compared, whatever came out; 1: it could not be done; 2: a wrong command line.
+    Compare(compare::CompareArgs),
+    /// Tell by the exit code whether a run is worse than another: for CI
+    ///
+    /// Compares as 'lab compare' does, and holds what is worse against limits: --max-regression of every quantity, --limit of
+    /// single ones. Below its limit a quantity passes, above it fails, each only where the samples are sure; where the
+    /// interval of the regression reaches over the limit, they are not.
+    ///
+    /// Exit codes: 0: nothing is worse than its limit allows; 1: something is; 2: not enough evidence: take more samples, or
+    /// allow more; 64: a wrong command line; 65: the runs cannot be read or compared.
+    Gate(gate::GateArgs),
     /// Run one variant alone, where an experiment has a profiler watch it
     #[command(hide = true)]
     Alone {
@@ -48,12 +73,25 @@ enum LabCommand {
     },
 }
 
+impl LabArgs {
+    /// `--json` was given behind the subcommand's name.
+    pub(crate) fn json(&self) -> bool {
+        match &self.command {
+            LabCommand::Compare(args) => args.json.json,
+            LabCommand::Gate(args) => args.json.json,
+            _ => false,
+        }
+    }
+}
+
 /// Does what `lab` was asked for.
 pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.command {
         LabCommand::Run(args) => run::run(args, context),
         LabCommand::Import(args) => import::run(args, context),
         LabCommand::List => list::run(context),
+        LabCommand::Compare(args) => compare::run(args, context),
+        LabCommand::Gate(args) => gate::run(args, context),
         LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
             .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
     }

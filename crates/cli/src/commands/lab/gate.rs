@@ -1,0 +1,90 @@
+//! `lab gate`: a comparison for a machine to act upon, by its exit code.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use throughline_lab::Question;
+use throughline_lab::compare::{Gate, Limits, Outcome};
+
+use super::compare::{ChoiceArgs, compared, parse_percent, shown};
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::problem::{Failure, Problem};
+
+/// Exit code: worse than is allowed.
+const EXIT_REGRESSION: u8 = 1;
+/// Exit code: the samples do not say.
+const EXIT_NOT_ENOUGH: u8 = 2;
+/// Exit code: a wrong command line; sysexits.h's EX_USAGE, because 2 says something else here.
+pub(crate) const EXIT_USAGE: u8 = 64;
+/// Exit code: the runs could not be read or compared; sysexits.h's EX_DATAERR.
+const EXIT_DATA: u8 = 65;
+
+/// Arguments of `lab gate`.
+#[derive(Args, Debug)]
+pub(super) struct GateArgs {
+    /// The run to compare with
+    #[arg(value_name = "BASE")]
+    base: PathBuf,
+    /// The run that must not be worse; without it, --base-series and --new-series name two series of BASE
+    #[arg(value_name = "NEW")]
+    new: Option<PathBuf>,
+    /// How much worse every quantity may be that has no limit of its own, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, required_unless_present = "limit")]
+    max_regression: Option<f64>,
+    /// How much worse one quantity may be, in percent: throughput=2; may be given several times. Without --max-regression,
+    /// only these are looked at
+    #[arg(long, value_name = "QUANTITY=PERCENT", value_parser = parse_limit)]
+    limit: Vec<(String, f64)>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    pub(super) json: JsonFlag,
+}
+
+/// Compares and answers by the exit code.
+pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
+    let outcome = answer(args, context).inspect_err(|_| context.exit_bits = EXIT_DATA)?;
+    context.exit_bits = match outcome {
+        Outcome::Fine => return Ok(()),
+        Outcome::Regression => EXIT_REGRESSION,
+        Outcome::NotEnough => EXIT_NOT_ENOUGH,
+    };
+    Err(Failure::Said)
+}
+
+fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {
+    let limits = Limits {
+        max_regression_percent: args.max_regression,
+        by_quantity: args.limit.iter().cloned().collect(),
+    };
+    let mut choice = args.choice.choice(Question::DEFAULT_THRESHOLD_PERCENT);
+    if choice.quantities.is_empty() {
+        choice.quantities = limits.quantities();
+    }
+    let comparison = compared(&args.base, args.new.as_deref(), &choice)?;
+    let gate = Gate::of(&comparison, &limits).map_err(|error| {
+        Problem::new(error.to_string()).met("cannot hold the run against its limits")
+    })?;
+    if context.json {
+        let value = json!({
+            "gate": shown(serde_json::to_value(&gate))?,
+            "comparison": shown(serde_json::to_value(&comparison))?,
+        });
+        context.out.json(&value)?;
+    } else {
+        context.out.line(format!("{comparison}\n{gate}"))?;
+    }
+    context.out.flush()?;
+    Ok(gate.outcome)
+}
+
+fn parse_limit(text: &str) -> Result<(String, f64), String> {
+    match text.rsplit_once('=') {
+        Some((quantity, percent)) if !quantity.is_empty() => {
+            Ok((quantity.to_owned(), parse_percent(percent)?))
+        }
+        _ => Err("write QUANTITY=PERCENT, such as throughput=2".into()),
+    }
+}

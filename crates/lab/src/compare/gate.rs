@@ -1,0 +1,168 @@
+//! [`Gate`]: whether a run is no worse than another by more than is allowed, for a machine to act upon.
+//!
+//! Three answers, because two would lie: the interval of the regression lies beyond the limit (it is worse), within (it is
+//! fine), or around it (who knows: more samples are needed).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Comparison, Row, listed};
+use crate::stats::trimmed;
+use crate::{Error, Result};
+
+/// How much worse is allowed.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Of every quantity that has no limit of its own, in percent; `None`: such quantities are not looked at.
+    pub max_regression_percent: Option<f64>,
+    /// Of single quantities, in percent.
+    pub by_quantity: BTreeMap<String, f64>,
+}
+
+impl Limits {
+    /// The limit of a quantity, in percent.
+    pub fn of(&self, quantity: &str) -> Option<f64> {
+        self.by_quantity
+            .get(quantity)
+            .copied()
+            .or(self.max_regression_percent)
+    }
+
+    /// The quantities that have a limit, where not all have; for [`Choice::quantities`](super::Choice::quantities).
+    pub fn quantities(&self) -> Vec<String> {
+        match self.max_regression_percent {
+            Some(_) => Vec::new(),
+            None => self.by_quantity.keys().cloned().collect(),
+        }
+    }
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// No worse than the limit allows.
+    Fine,
+    /// It may be worse or not: the samples do not say.
+    NotEnough,
+    /// Worse than the limit allows.
+    Regression,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Fine => "fine",
+            Outcome::NotEnough => "not enough evidence",
+            Outcome::Regression => "regression",
+        })
+    }
+}
+
+/// One row's answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gated {
+    /// What was measured.
+    pub quantity: String,
+    /// Whose.
+    pub series: String,
+    /// The limit in percent.
+    pub limit_percent: f64,
+    /// How much worse it likely is, in percent; better is below 0.
+    pub worse_percent: f64,
+    /// How much worse it is at least.
+    pub worse_low_percent: f64,
+    /// How much worse it is at the most.
+    pub worse_high_percent: f64,
+    /// The answer.
+    pub outcome: Outcome,
+}
+
+/// All answers. Its `Display` is a line for each, and one for the whole.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gate {
+    /// The worst of all answers.
+    pub outcome: Outcome,
+    /// How sure all answers together are.
+    pub confidence: f64,
+    /// Row by row, as the comparison has them.
+    pub rows: Vec<Gated>,
+}
+
+impl Gate {
+    /// Holds a comparison against limits.
+    ///
+    /// # Errors
+    /// Where a limit's quantity is not compared, or no quantity has a limit.
+    pub fn of(comparison: &Comparison, limits: &Limits) -> Result<Gate> {
+        let there: Vec<&str> = comparison
+            .rows
+            .iter()
+            .map(|row| row.quantity.as_str())
+            .collect();
+        let unknown = limits
+            .by_quantity
+            .keys()
+            .find(|name| !there.contains(&name.as_str()));
+        if let Some(name) = unknown {
+            let there = listed(&there);
+            return Err(Error::new(format!(
+                "the limit of '{name}' is of nothing that is compared: there are {there}"
+            )));
+        }
+        let limited = |row: &Row| Some(gated(row, limits.of(&row.quantity)?));
+        let rows: Vec<Gated> = comparison.rows.iter().filter_map(limited).collect();
+        let worst = rows.iter().map(|row| row.outcome).max();
+        Ok(Gate {
+            outcome: worst.ok_or_else(|| Error::new("no quantity has a limit"))?,
+            confidence: comparison.confidence,
+            rows,
+        })
+    }
+}
+
+fn gated(row: &Row, limit_percent: f64) -> Gated {
+    let (worse_percent, low, high) = row.worse_percent();
+    // So few samples have an interval to show, and none to decide by.
+    let decides = row.judgement.smallest_seen_percent.is_finite();
+    let outcome = if !decides {
+        Outcome::NotEnough
+    } else if low > limit_percent {
+        Outcome::Regression
+    } else if high <= limit_percent {
+        Outcome::Fine
+    } else {
+        Outcome::NotEnough
+    };
+    Gated {
+        quantity: row.quantity.clone(),
+        series: row.new.series.clone(),
+        limit_percent,
+        worse_percent,
+        worse_low_percent: low,
+        worse_high_percent: high,
+        outcome,
+    }
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for row in &self.rows {
+            writeln!(
+                f,
+                "{} of {}: {}: worse by {:.2} % ({:.2} to {:.2} %), limit {} %",
+                row.quantity,
+                row.series,
+                row.outcome,
+                row.worse_percent,
+                row.worse_low_percent,
+                row.worse_high_percent,
+                row.limit_percent
+            )?;
+        }
+        let sure = trimmed(100.0 * self.confidence, 4);
+        write!(f, "{} ({sure} % sure)", self.outcome)
+    }
+}

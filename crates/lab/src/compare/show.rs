@@ -1,0 +1,105 @@
+//! The table of a [`Comparison`], in report 5's form.
+
+use std::fmt;
+
+use super::{Comparison, Row, Side};
+use crate::record::Better;
+use crate::stats::{Outlier, trimmed};
+
+/// Outliers of one side that are written out.
+const SHOWN: usize = 8;
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = |name: &str, source: &super::Source| {
+            format!(
+                "{name}: {} ({}, {}; {})",
+                source.name, source.head.name, source.head.started, source.head.machine
+            )
+        };
+        match &self.new {
+            Some(new) => {
+                writeln!(f, "{}", source("base", &self.base))?;
+                writeln!(f, "{}", source("new", new))?;
+                writeln!(
+                    f,
+                    "note: separate runs, not pairs: what else changed between them is in the difference, and not in its interval"
+                )?;
+            }
+            None => writeln!(f, "{}", source("run", &self.base))?,
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
+        if self.rows.len() > 1 {
+            writeln!(
+                f,
+                "note: {} comparisons, {} % sure of all together",
+                self.rows.len(),
+                trimmed(100.0 * self.confidence, 4)
+            )?;
+        }
+        self.rows.iter().try_for_each(|row| self.show(row, f))
+    }
+}
+
+impl Comparison {
+    fn show(&self, row: &Row, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let better = match row.judgement.better {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+        };
+        let unit = match row.unit.as_str() {
+            "" => String::new(),
+            unit => format!(" ({unit})"),
+        };
+        writeln!(f, "\n{}{unit}, {better} is better", row.quantity)?;
+        let label = |place: &str, side: &Side| match self.new {
+            Some(_) => format!("{place} {}", side.series),
+            None => side.series.clone(),
+        };
+        let names = [label("base", &row.base), label("new", &row.new)];
+        let width = names
+            .iter()
+            .map(|name| name.chars().count())
+            .max()
+            .unwrap_or(0);
+        for (name, side) in names.iter().zip([&row.base, &row.new]) {
+            writeln!(f, "  {name:<width$} : {}", side.summary)?;
+        }
+        for (name, side) in names.iter().zip([&row.base, &row.new]) {
+            aside(name, side, f)?;
+        }
+        let found = &row.judgement;
+        let ratio = match found.has_interval() {
+            true => format!("{:.4} [{:.4}, {:.4}]", found.ratio, found.low, found.high),
+            false => format!("{:.4}", found.ratio),
+        };
+        writeln!(f, "  ratio {ratio}")?;
+        writeln!(f, "  {found}")
+    }
+}
+
+/// What a reader must know of one side's samples.
+fn aside(name: &str, side: &Side, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if side.warm_up_samples > 0 {
+        writeln!(
+            f,
+            "  {name}: the first {} of {} samples look like warming up (counted in)",
+            side.warm_up_samples, side.summary.count
+        )?;
+    }
+    if !side.outliers.is_empty() {
+        let one = |outlier: &Outlier| {
+            let far = if outlier.far { " far" } else { "" };
+            format!("{:.3} (sample {}{far})", outlier.value, outlier.index + 1)
+        };
+        let mut shown: Vec<String> = side.outliers.iter().take(SHOWN).map(one).collect();
+        if side.outliers.len() > SHOWN {
+            shown.push("…".into());
+        }
+        let (count, shown) = (side.outliers.len(), shown.join(", "));
+        writeln!(f, "  {name}: {count} outside (counted in): {shown}")?;
+    }
+    Ok(())
+}
