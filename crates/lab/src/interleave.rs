@@ -31,6 +31,11 @@ impl<'a> Variant<'a> {
 }
 
 /// Runs every variant once unmeasured (warm-up), then `rounds` times, and puts the samples into `outcome`.
+///
+/// Where `progress` ends it and there are samples, they are kept, and the outcome says that it was interrupted.
+///
+/// # Errors
+/// What measuring meets; what `progress` says before there is anything to keep.
 pub fn interleave(
     outcome: &mut Outcome,
     variants: &mut [Variant<'_>],
@@ -39,9 +44,15 @@ pub fn interleave(
 ) -> Result<()> {
     type Collected = BTreeMap<&'static str, (&'static str, Vec<f64>)>;
     let mut collected: Vec<Collected> = variants.iter().map(|_| BTreeMap::new()).collect();
-    for round in 0..=rounds {
+    'rounds: for round in 0..=rounds {
         for step in 0..variants.len() {
-            progress(round, rounds)?;
+            if let Err(ended) = progress(round, rounds) {
+                if round < 2 && outcome.variants.is_empty() {
+                    return Err(ended);
+                }
+                outcome.interrupted = true;
+                break 'rounds;
+            }
             let which = (step + round) % variants.len();
             let sample = (variants[which].measure)()?;
             if round == 0 {
@@ -62,4 +73,43 @@ pub fn interleave(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::Error;
+
+    /// What an interruption before sample number `at`, from 0, leaves of two variants in 3 rounds and the warm-up.
+    fn interrupted_at(at: usize) -> Result<Outcome> {
+        let mut outcome = Outcome::new("a test");
+        let asked = Cell::new(0);
+        let variant = |name: &str| Variant::new(name, || Ok(vec![("speed", "MB/s", 1.0)]));
+        let progress = |_, _| match asked.replace(asked.get() + 1) < at {
+            true => Ok(()),
+            false => Err(Error::new("interrupted")),
+        };
+        interleave(
+            &mut outcome,
+            &mut [variant("a"), variant("b")],
+            3,
+            &progress,
+        )?;
+        Ok(outcome)
+    }
+
+    #[test]
+    fn what_was_measured_before_an_interruption_is_kept() {
+        for nothing_yet in 0..4 {
+            assert!(interrupted_at(nothing_yet).is_err(), "{nothing_yet}");
+        }
+        let some = interrupted_at(5).expect("one round and a sample");
+        assert!(some.interrupted);
+        let counts = ["a", "b"].map(|name| some.samples(name, "speed").len());
+        assert_eq!(counts, [2, 1]);
+        let whole = interrupted_at(8).expect("all rounds");
+        assert!(!whole.interrupted && whole.samples("b", "speed").len() == 3);
+    }
 }

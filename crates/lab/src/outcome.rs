@@ -52,6 +52,8 @@ pub struct Outcome {
     pub bars: Vec<Bar>,
     /// What a reader must know: what was left out and why.
     pub notes: Vec<String>,
+    /// The person ended it: these are the samples until then.
+    pub interrupted: bool,
 }
 
 impl Outcome {
@@ -65,6 +67,7 @@ impl Outcome {
             counters: BTreeMap::new(),
             bars: Vec::new(),
             notes: Vec::new(),
+            interrupted: false,
         }
     }
 

@@ -47,9 +47,11 @@ impl Record {
         lines.extend(outcome.bars.iter().cloned().map(Line::Bar));
         let note = |text: &String| Line::Note { text: text.clone() };
         lines.extend(outcome.notes.iter().map(note));
-        lines.push(Line::End {
-            why: "rounds".into(),
-        });
+        let why = match outcome.interrupted {
+            true => "interrupted",
+            false => "rounds",
+        };
+        lines.push(Line::End { why: why.into() });
         Record {
             head: Head {
                 schema: SCHEMA,

@@ -130,10 +130,7 @@ fn head(plan: &Plan<'_>, open: &[(String, Box<dyn Target>)]) -> Head {
     let settings = BTreeMap::from([
         ("workload".to_owned(), plan.workload.to_toml().into()),
         ("targets".to_owned(), Value::Object(facts)),
-        (
-            "directory".to_owned(),
-            plan.dir.display().to_string().into(),
-        ),
+        ("dir".to_owned(), plan.dir.display().to_string().into()),
         ("engine".to_owned(), plan.engine.to_string().into()),
         ("queue depth".to_owned(), depth.into()),
     ]);

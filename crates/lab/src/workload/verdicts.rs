@@ -93,3 +93,45 @@ impl<'a> Verdicts<'a> {
         values.map(|new| judge(base, new, &self.question)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Verdict;
+
+    /// Pairs of a spread of about 1 %, the second one so many percent better; when it ended, and the answer.
+    fn ended(asked: &Asked, percent: f64, rounds: usize) -> (usize, Verdict) {
+        let mut random = fastrand::Rng::with_seed(6);
+        let mut noise = || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let mut verdicts = Verdicts::new(asked, 2, rounds);
+        let mut taken = 0;
+        while taken < rounds {
+            taken += 1;
+            let (base, new) = (100.0 + noise(), (100.0 + noise()) * (1.0 + percent / 100.0));
+            if !verdicts.push(Better::Higher, &[base, new]) {
+                break;
+            }
+        }
+        (taken, verdicts.judgements()[0].verdict)
+    }
+
+    #[test]
+    fn a_large_difference_ends_it_early_and_only_if_that_was_asked() {
+        let mut asked = Asked::default();
+        assert_eq!(ended(&asked, 10.0, 60), (60, Verdict::Faster));
+        asked.until_certain = true;
+        let (taken, verdict) = ended(&asked, -10.0, 60);
+        assert!(
+            taken < 60 && verdict == Verdict::Slower,
+            "{taken} {verdict:?}"
+        );
+    }
+
+    #[test]
+    fn targets_share_the_error_probability() {
+        let asked = Asked::default();
+        let verdicts = Verdicts::new(&asked, 5, 10);
+        assert!((verdicts.question.confidence - 0.998_75).abs() < 1e-9);
+        assert!(verdicts.judgements().len() == 4);
+    }
+}

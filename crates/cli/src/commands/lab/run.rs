@@ -125,16 +125,18 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     let started = Timestamp::now();
     let outcome = (experiment.run)(&settings);
     progress.clear();
-    context.interrupt().check()?;
-    let outcome = outcome.map_err(|error| {
-        Problem::new(error.to_string()).met(format!("cannot run {}", experiment.name))
-    })?;
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            context.interrupt().check()?;
+            let cannot = format!("cannot run {}", experiment.name);
+            return Err(Problem::new(error.to_string()).met(cannot));
+        }
+    };
     let settings = [
-        ("scale, percent".to_owned(), args.scale.into()),
-        (
-            "directory".to_owned(),
-            args.dir.display().to_string().into(),
-        ),
+        ("scale".to_owned(), args.scale.into()),
+        ("rounds".to_owned(), args.rounds.into()),
+        ("dir".to_owned(), args.dir.display().to_string().into()),
         ("engine".to_owned(), settings.engine.to_string().into()),
     ];
     let record = Record::of(&outcome, &second(started).to_string(), settings.into());
@@ -146,7 +148,8 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
         .iter()
         .try_for_each(|line| writer.line(line))
         .map_err(cannot)?;
-    place.show(outcome.to_string(), context)
+    place.show(outcome.to_string(), context)?;
+    context.interrupt().check()
 }
 
 fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {

@@ -1,17 +1,15 @@
 //! `lab run` over workload files: every kind of target, what is left behind, what is written down. Figures are not judged.
 
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+mod devices;
+mod ended;
 
-use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+
 use throughline_lab::record::{Line, Record};
 
-use crate::common::{Image, fails, is_root, ok, run, throughline, tool, tools_are_missing};
+use crate::common::{Image, fails, is_root, ok, run, tool, tools_are_missing};
 use crate::copy::str;
-
-/// Far more than anything here needs on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+use ended::assert_no_traces;
 
 /// A folder with a workload file in it.
 struct Bench {
@@ -248,107 +246,6 @@ fn file_systems_made_for_the_run() {
     let record = bench.run(&arguments);
     assert_measured(&record, &names);
     assert_no_traces(bench.dir.path());
-}
-
-/// No loop device and no mount of anything below `dir`.
-#[track_caller]
-fn assert_no_traces(dir: &Path) {
-    let begun = Instant::now();
-    loop {
-        let loops = tool("losetup")
-            .args(["--list", "--noheadings", "--output", "BACK-FILE"])
-            .output()
-            .unwrap();
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let of_ours = |text: &str| text.lines().any(|line| line.contains(str(dir)));
-        let made = std::fs::read_dir(dir.join("made")).unwrap().count();
-        if !of_ours(&String::from_utf8_lossy(&loops.stdout)) && !of_ours(&mounts) && made == 0 {
-            return;
-        }
-        // The kernel takes them down behind the last close.
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "{loops:?} {mounts} {made} left in {dir:?}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends a run that has begun to measure with this signal; its exit code.
-fn ended_by(bench: &Bench, targets: &[&str], signal: Signal) -> Option<i32> {
-    let targets: Vec<&str> = targets
-        .iter()
-        .flat_map(|target| ["--target", target])
-        .collect();
-    let mut child = throughline()
-        .args(bench.arguments(&targets))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let begun = Instant::now();
-    let out = bench.path("out.jsonl");
-    let counted = |text: String| text.contains("\"round\":1,");
-    let measured = || std::fs::read_to_string(&out).is_ok_and(counted);
-    while !measured() && begun.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    kill_process(Pid::from_child(&child), signal).unwrap();
-    let status = child.wait().unwrap();
-    assert!(measured(), "ended {status:?} before anything was measured");
-    status.code()
-}
-
-#[test]
-fn an_interrupted_run_keeps_what_it_has_and_leaves_nothing() {
-    for signal in [Signal::INT, Signal::TERM] {
-        let bench = Bench::new("pattern = \"random-write\"");
-        let text = std::fs::read_to_string(bench.path("work.toml")).unwrap();
-        std::fs::write(
-            bench.path("work.toml"),
-            text.replace("rounds = 2", "rounds = 100000"),
-        )
-        .unwrap();
-        let raw = format!("raw:{}", str(&bench.path("made/raw")));
-        let dir = format!("dir:{}", str(&bench.path("made")));
-        assert_eq!(
-            ended_by(&bench, &["memory:", &raw, &dir], signal),
-            Some(130)
-        );
-        bench.assert_nothing_left();
-        let record = Record::read(&bench.path("out.jsonl")).unwrap();
-        let last = record.lines.last();
-        assert!(
-            matches!(last, Some(Line::End { why }) if why == "interrupted"),
-            "{last:?}"
-        );
-        assert!(!record.columns().is_empty());
-    }
-}
-
-#[test]
-fn a_killed_run_leaves_no_mount_no_loop_device_no_image() {
-    if tools_are_missing() {
-        return;
-    }
-    if !is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: loop devices need root, and mounts /dev/fuse");
-        return;
-    }
-    let bench = Bench::new("pattern = \"random-write\"");
-    let text = std::fs::read_to_string(bench.path("work.toml")).unwrap();
-    std::fs::write(
-        bench.path("work.toml"),
-        text.replace("rounds = 2", "rounds = 100000"),
-    )
-    .unwrap();
-    assert_eq!(
-        ended_by(&bench, &["make:ext4", "image:", "mount:"], Signal::KILL),
-        None
-    );
-    assert_no_traces(bench.dir.path());
-    let record = Record::read(&bench.path("out.jsonl")).unwrap();
-    assert!(!record.is_whole() && !record.columns().is_empty());
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Block devices and device models as targets.
+
+use std::path::Path;
+
+use throughline_lab::record::{Line, Record};
+
+use super::{Bench, assert_measured};
+use crate::common::{Image, fails, is_root, run, tool, tools_are_missing};
+use crate::copy::str;
+
+/// A loop device, detached with the value, and what is mounted from it before.
+struct LoopDevice {
+    device: String,
+    mounted: Option<std::path::PathBuf>,
+}
+
+impl LoopDevice {
+    fn new(image: &Path) -> LoopDevice {
+        let output = tool("losetup")
+            .args(["--find", "--show", str(image)])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        LoopDevice {
+            device,
+            mounted: None,
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Some(point) = &self.mounted {
+            let _ = tool("umount").arg("--lazy").arg(point).status();
+        }
+        let _ = tool("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+#[test]
+fn block_devices_are_overwritten_when_asked_and_never_while_mounted() {
+    if tools_are_missing() {
+        return;
+    }
+    if !is_root() || !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: loop devices need root");
+        return;
+    }
+    let image = Image::ext4();
+    let mut device = LoopDevice::new(&image.path());
+    let targets = ["raw", "file"].map(|kind| format!("{kind}:{}", device.device));
+    let (writes, reads) = (
+        Bench::new("pattern = \"random-write\"\ncache = \"direct\"\noffset = \"32M\""),
+        Bench::new("pattern = \"random-read\""),
+    );
+    for target in &targets {
+        fails(writes.arguments(&["--target", target]), 1, "--overwrite");
+        assert_measured(&reads.run(&["--target", target]), &[target]);
+        let written = writes.run(&["--overwrite", "--target", target]);
+        assert_measured(&written, &[target]);
+    }
+    let point = image.beside("mounted");
+    std::fs::create_dir(&point).unwrap();
+    let mounted = tool("mount").arg(&device.device).arg(&point).status();
+    assert!(mounted.unwrap().success());
+    device.mounted = Some(point);
+    for target in &targets {
+        let refused = writes.arguments(&["--overwrite", "--target", target]);
+        let ran = run(&refused);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("mounted") || ran.stderr.contains("in use"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn models_are_targets_and_verdicts_are_written_down() {
+    let bench = Bench::new("pattern = \"sequential-write\"\ncache = \"direct\"");
+    let model = "model:sata-disk";
+    let record = bench.run(&["--target", "memory:", "--target", model]);
+    assert_measured(&record, &["memory:", model]);
+    let verdicts = |record: &Record| {
+        let is_one =
+            |line: &&Line| matches!(line, Line::Note { text } if text.starts_with("throughput of"));
+        record.lines.iter().filter(is_one).count()
+    };
+    assert_eq!(verdicts(&record), 1);
+    // Memory and a disk that never was: certain long before 200 rounds, or all of them on a strange machine.
+    let stopped = bench.run(&[
+        "--target",
+        "memory:",
+        "--target",
+        model,
+        "--until-certain",
+        "--rounds",
+        "200",
+    ]);
+    assert_eq!(verdicts(&stopped), 1);
+    let last = stopped.lines.last();
+    assert!(
+        matches!(last, Some(Line::End { why }) if why == "certain" || why == "rounds"),
+        "{last:?}"
+    );
+    fails(
+        bench.arguments(&[
+            "--target",
+            "memory:",
+            "--target",
+            model,
+            "--quantity",
+            "taste",
+        ]),
+        1,
+        "there are cpu; cpu of the machine; operations",
+    );
+    fails(
+        bench.arguments(&["--target", "memory:", "--until-certain"]),
+        2,
+        "two or more",
+    );
+}
