@@ -444,3 +444,49 @@ fn the_gate_never_mistakes_a_wrong_call_or_file_for_an_answer() {
     let ran = run(["lab", "gate", &base, &old, "--max-regression=5"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
+
+#[test]
+fn two_targets_are_measured_until_it_is_certain() {
+    let runs = Runs::new();
+    let work = runs.path("work.toml");
+    let text =
+        "pattern = \"sequential-read\"\nblock = \"4K\"\nsize = \"64K\"\nlayout = \"written\"\n";
+    std::fs::write(&work, text).unwrap();
+    // No read takes so much longer than the same again.
+    let wide = ["--threshold=1e12", "--dir", &runs.path(".")];
+    let args = [
+        "lab",
+        "compare",
+        "--workload",
+        &work,
+        "memory:",
+        "memory:?name=again",
+    ];
+    let ran = run([&args[..], &wide, &["--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let record = Record::from_lines(&ran.stdout[..]).unwrap();
+    let Some(Line::End { why }) = record.lines.last() else {
+        panic!("no end: {}", ran.text());
+    };
+    assert_eq!(why, "certain");
+    let series: Vec<String> = record
+        .columns()
+        .into_iter()
+        .map(|column| column.series)
+        .collect();
+    assert!(
+        series.contains(&"memory:".into()) && series.contains(&"again".into()),
+        "{series:?}"
+    );
+    fails(
+        ["lab", "compare", "--workload", &work, "memory:"],
+        2,
+        "<NEW>",
+    );
+    fails(
+        ["lab", "compare", "--workload", &work, "memory:", "nothing"],
+        2,
+        "KIND:WHAT",
+    );
+    fails(["lab", "compare", "memory:", "memory:"], 1, "--workload");
+}

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use throughline_lab::compare::{Choice, Comparison};
 use throughline_lab::record::Record;
+use throughline_lab::workload::TargetSpec;
 use throughline_lab::{Error, Question};
 
+use super::run::{self, Live};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
@@ -53,12 +55,19 @@ impl ChoiceArgs {
 /// Arguments of `lab compare`.
 #[derive(Args, Debug)]
 pub(super) struct CompareArgs {
-    /// The run to compare with
+    /// The run to compare with; with --workload, a target as 'lab run' takes it
     #[arg(value_name = "BASE")]
     base: PathBuf,
-    /// The run that is compared with it; without it, --base-series and --new-series name two series of BASE
+    /// The run, or target, that is compared with it; without it, --base-series and --new-series name two series of BASE
     #[arg(value_name = "NEW")]
     new: Option<PathBuf>,
+    /// Compare two targets, not two files: run this workload on both, interleaved, until the answer is certain, 1000 rounds at
+    /// the most. The run is kept as a file, as 'lab run' keeps it; with --json it goes to standard output instead
+    #[arg(long, value_name = "FILE.toml", requires = "new", conflicts_with_all = ["series", "base_series", "new_series", "skip"])]
+    workload: Option<PathBuf>,
+    /// With --workload: the directory for images and files, on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".", requires = "workload")]
+    dir: PathBuf,
     #[command(flatten)]
     choice: ChoiceArgs,
     /// A difference no larger than this is none, in percent
@@ -70,6 +79,9 @@ pub(super) struct CompareArgs {
 
 /// Compares and shows the table.
 pub(super) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failure> {
+    if let (Some(workload), Some(new)) = (&args.workload, &args.new) {
+        return live(workload, new, args, context);
+    }
     let comparison = compared(
         &args.base,
         args.new.as_deref(),
@@ -79,6 +91,38 @@ pub(super) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failu
         return context.out.json(&shown(serde_json::to_value(&comparison))?);
     }
     context.out.line(comparison.to_string().trim_end())
+}
+
+/// Measures and compares.
+fn live(
+    workload: &Path,
+    new: &Path,
+    args: &CompareArgs,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    let target = |path: &Path| {
+        TargetSpec::parse(&path.to_string_lossy())
+            .map_err(|error| Failure::Usage(error.to_string()))
+    };
+    let quantity = match &args.choice.quantity[..] {
+        [] => None,
+        [one] => Some(one.as_str()),
+        _ => {
+            return Err(Failure::Usage(
+                "with --workload, one --quantity decides when the answer is certain".into(),
+            ));
+        }
+    };
+    let live = Live {
+        workload,
+        targets: [target(&args.base)?, target(new)?],
+        out: context.json.then_some(Path::new("-")),
+        dir: &args.dir,
+        quantity,
+        threshold: args.threshold,
+        confidence: args.choice.confidence,
+    };
+    run::compare(live, context)
 }
 
 /// Reads and compares.
@@ -107,7 +151,7 @@ pub(super) fn compared(
 fn read(path: &Path) -> Result<Record, Failure> {
     Record::read(path).map_err(|error| {
         Problem::new(error.to_string())
-            .with_next("name a file that 'throughline lab run' wrote")
+            .with_next("name a file that 'throughline lab run' wrote; for targets, say with --workload what is to be run on them")
             .met(format!("cannot take {} for a run", quote(path)))
     })
 }

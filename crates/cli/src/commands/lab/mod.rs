@@ -42,7 +42,7 @@ enum LabCommand {
     List,
     /// Compare two runs, or two series of one, and say what differs and how sure that is
     ///
-    /// BASE and NEW are files that 'lab run' wrote. Series of one name are compared with each other, and of each all
+    /// BASE and NEW are files that 'lab run' wrote, or, with --workload, two targets, which are measured now. Series of one name are compared with each other, and of each all
     /// quantities that both have; --series and --quantity choose. With --base-series and --new-series the two may have
     /// different names, or be in one file, which is the stronger comparison: there, samples of one round were taken one
     /// after the other, and what disturbed both cancels out.

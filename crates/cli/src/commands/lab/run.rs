@@ -62,6 +62,43 @@ pub(super) struct RunArgs {
     overwrite: bool,
 }
 
+/// Two targets that are to be compared by a workload, until that is certain.
+pub(super) struct Live<'a> {
+    /// The workload file.
+    pub(super) workload: &'a Path,
+    /// The one to compare with, and the one that is compared.
+    pub(super) targets: [TargetSpec; 2],
+    /// As the options of `lab run`.
+    pub(super) out: Option<&'a Path>,
+    /// The same.
+    pub(super) dir: &'a Path,
+    /// The same.
+    pub(super) quantity: Option<&'a str>,
+    /// The same.
+    pub(super) threshold: f64,
+    /// The same.
+    pub(super) confidence: f64,
+}
+
+/// Runs the workload on both, interleaved, and shows the verdict.
+pub(super) fn compare(live: Live<'_>, context: &mut Context) -> Result<(), Failure> {
+    let args = RunArgs {
+        name: Some(live.workload.to_owned()),
+        example: false,
+        target: live.targets.into(),
+        out: live.out.map(Path::to_owned),
+        dir: live.dir.to_owned(),
+        rounds: None,
+        scale: 100,
+        until_certain: true,
+        quantity: live.quantity.unwrap_or("throughput").to_owned(),
+        threshold: live.threshold,
+        confidence: live.confidence,
+        overwrite: false,
+    };
+    run_workload(live.workload, &args, context)
+}
+
 fn parse_target(text: &str) -> Result<TargetSpec, String> {
     TargetSpec::parse(text).map_err(|error| error.to_string())
 }
