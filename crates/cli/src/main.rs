@@ -108,8 +108,8 @@ fn command_line() -> ExitCode {
     }
 }
 
-/// Prints what clap says: help and versions too come this way. `mount` has the exit codes of mount(8), and `lab gate` those of a
-/// gate.
+/// Prints what clap says: help and versions too come this way. `mount` has the exit codes of mount(8), `lab gate` those of a
+/// gate, and `lab step` those of `git bisect run`, which would take 2 for an answer.
 fn misread(error: &clap::Error) -> ExitCode {
     // As everywhere, where nobody reads it, nobody is told.
     let _ = error.print();
@@ -117,6 +117,7 @@ fn misread(error: &clap::Error) -> ExitCode {
         0 => ExitCode::SUCCESS,
         _ if called(&["mount"]) => mount::EXIT_USAGE.into(),
         _ if called(&["lab", "gate"]) => commands::lab::gate::EXIT_USAGE.into(),
+        _ if called(&["lab", "step"]) => commands::lab::step::EXIT_ABORT.into(),
         code => u8::try_from(code).unwrap_or(u8::MAX).into(),
     }
 }

@@ -52,6 +52,15 @@ impl Progress {
         progress
     }
 
+    /// Says in words what is done, and for how long now.
+    pub(crate) fn words(quiet: bool) -> Progress {
+        let progress = Progress::bytes(None, quiet);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+            progress.bar.set_style(style);
+        }
+        progress
+    }
+
     /// So many rounds are done.
     pub(crate) fn round(&self, done: usize, of: usize) {
         self.bar.set_length(of as u64);

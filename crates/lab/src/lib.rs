@@ -5,6 +5,7 @@
 //! nothing here is asserted, a bar is reported as met or not.
 #![forbid(unsafe_code)]
 
+pub mod bisect;
 mod callgrind;
 mod command;
 pub mod compare;

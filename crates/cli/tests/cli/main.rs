@@ -2,6 +2,7 @@
 //! is judged by `e2fsck` and `debugfs`, never by ourselves alone.
 #![forbid(unsafe_code)]
 
+mod bisect;
 mod changes;
 mod common;
 mod compared;

@@ -1,10 +1,13 @@
 //! `lab`: one file a subcommand; the work itself is `throughline-lab`'s.
 
+mod bisect;
+mod candidate;
 mod compare;
 pub(crate) mod gate;
 mod import;
 mod list;
 mod run;
+pub(crate) mod step;
 
 use clap::{Args, Subcommand};
 
@@ -63,6 +66,36 @@ enum LabCommand {
     /// Exit codes: 0: nothing is worse than its limit allows; 1: something is; 2: not enough evidence: take more samples, or
     /// allow more; 64: a wrong command line; 65: the runs cannot be read or compared.
     Gate(gate::GateArgs),
+    /// Find the commit that made it slower
+    ///
+    /// Measures the bad end of a range of commits beside the good one, halves the range, and measures each commit beside the
+    /// good end, in pairs of runs, until it is certain on which side it lies. The commit that is left is measured beside its
+    /// parent. Worktrees are made for that, and removed; the checkout is not touched. What cannot be built or measured is
+    /// passed over. Where it is interrupted, or killed, the same command goes on.
+    ///
+    /// The commands run by sh -c at the top of a worktree, without a terminal, with THROUGHLINE_REV (the commit),
+    /// THROUGHLINE_ROLE (good, bad or candidate), THROUGHLINE_TREE (the worktree), THROUGHLINE_REPOSITORY (its git
+    /// directory), THROUGHLINE_STATE (a folder; what they print is in its logs) and THROUGHLINE_PAIR (the number of the pair of
+    /// runs; 0: of a build, and of a first run that is not counted).
+    ///
+    /// Exit codes: 0: one commit was found; 1: it could not be done; 2: a wrong command line, the bad end being the better one
+    /// among them; 3: one of several, those between them could not be built or measured; 4: no difference between the ends
+    /// larger than the threshold, or none that could be seen; 5: the commit that the halving ends at shows no change beside its
+    /// parent; 130: interrupted.
+    ///
+    /// Example: throughline lab bisect --good v1.0 --bad main --build 'make -j8' --measure './bench --seconds 10 | tail -n 1'
+    Bisect(Box<bisect::BisectArgs>),
+    /// Tell good from bad for 'git bisect run', by measuring
+    ///
+    /// Builds the commit that is checked out, in place, and measures it in pairs of runs beside the good end, which is built
+    /// once, in a worktree that stays for the next commit ('--end' removes it). The commands are run as by 'lab bisect', which
+    /// does the whole by itself and is surer: here the confidence holds for each commit, not for all of them together.
+    ///
+    /// Exit codes, as 'git bisect run' understands them: 0: good; 1: bad; 125: skip, since it could not be built, measured or
+    /// sorted; 128: it could not be done, a wrong command line among it; 130: interrupted. The last two end 'git bisect run'.
+    ///
+    /// Example: git bisect start v2.0 v1.0 && git bisect run throughline lab step --good v1.0 --bad v2.0 --build make --measure ./bench
+    Step(Box<step::StepArgs>),
     /// Run one variant alone, where an experiment has a profiler watch it
     #[command(hide = true)]
     Alone {
@@ -79,6 +112,7 @@ impl LabArgs {
         match &self.command {
             LabCommand::Compare(args) => args.json.json,
             LabCommand::Gate(args) => args.json.json,
+            LabCommand::Bisect(args) => args.json.json,
             _ => false,
         }
     }
@@ -92,6 +126,8 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
         LabCommand::List => list::run(context),
         LabCommand::Compare(args) => compare::run(args, context),
         LabCommand::Gate(args) => gate::run(args, context),
+        LabCommand::Bisect(args) => bisect::run(args, context),
+        LabCommand::Step(args) => step::run(args, context),
         LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
             .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
     }

@@ -1,0 +1,142 @@
+//! `lab bisect`: which commit made it slower.
+
+use clap::Args;
+use throughline_lab::bisect::{Bisection, Found, Outcome, Plan};
+
+use super::candidate::{CandidateArgs, Shown, failed, now};
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::problem::{Doing, Failure};
+use crate::text::quote;
+
+/// The commit was not told from others that could not be built or measured.
+const EXIT_SEVERAL: u8 = 3;
+/// There is no difference between the ends, or none that could be seen.
+const EXIT_NO_DIFFERENCE: u8 = 4;
+/// The halving ended at a commit that beside its parent shows no change.
+const EXIT_UNCONFIRMED: u8 = 5;
+
+/// Arguments of `lab bisect`.
+#[derive(Args, Debug)]
+pub(super) struct BisectArgs {
+    /// The good end: a commit that the bad one comes from
+    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"])]
+    good: Option<String>,
+    /// The bad end
+    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"])]
+    bad: Option<String>,
+    /// Builds a commit: run by sh -c in a worktree of it
+    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"])]
+    build: Option<String>,
+    /// Measures one, there: prints a number above 0 as the last line of its standard output
+    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"])]
+    measure: Option<String>,
+    #[command(flatten)]
+    candidate: CandidateArgs,
+    /// Follow only the first parent of merges: find the merge by which it came
+    #[arg(long)]
+    first_parent: bool,
+    /// Go on with the one bisection of this repository that is unfinished; no other option but -C, --state and the timeouts
+    /// is needed
+    #[arg(long, conflicts_with_all = ["good", "bad", "restart", "abandon"])]
+    resume: bool,
+    /// Forget what an earlier run of the same command measured
+    #[arg(long)]
+    restart: bool,
+    /// Remove an unfinished bisection with its worktrees: the one of this command, or the only one of this repository
+    #[arg(long, conflicts_with = "restart")]
+    abandon: bool,
+    #[command(flatten)]
+    pub(super) json: JsonFlag,
+}
+
+/// Does it.
+pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failure> {
+    let (plan, folder) = plan(args)?;
+    let cannot = "cannot bisect";
+    let limits = args.candidate.limits();
+    let bisection = Bisection::open(plan, limits, folder.as_deref(), args.restart, &now())
+        .map_err(|error| failed(&error, cannot))?;
+    if args.abandon {
+        return bisection
+            .abandon()
+            .map_err(|error| failed(&error, "cannot remove the bisection"));
+    }
+    if !context.globals.quiet {
+        say_what_is_known(&bisection, context);
+    }
+    let shown = Shown::begin(context)?;
+    let outcome = bisection.run(&shown, &now);
+    shown.end();
+    if context.interrupt().check().is_err() && outcome.is_err() {
+        context
+            .complaints
+            .note("the same command, or --resume, goes on; --abandon removes it");
+        return Err(Failure::Interrupted);
+    }
+    let outcome = outcome.map_err(|error| failed(&error, cannot))?;
+    show(&outcome, context)
+}
+
+fn say_what_is_known(bisection: &Bisection, context: &Context) {
+    let (pairs, folder) = (bisection.pairs_before(), quote(bisection.folder()));
+    let began = bisection.began();
+    if bisection.has_ended() {
+        context.complaints.note(&format!(
+            "this was measured before (begun {began}, {folder}); --restart measures anew"
+        ));
+    } else if pairs > 0 {
+        context.complaints.note(&format!(
+            "goes on with what was begun {began}: {pairs} pairs are measured ({folder})"
+        ));
+    } else {
+        context
+            .complaints
+            .note(&format!("logs and state are in {folder}"));
+    }
+}
+
+/// What is to be done, and where, if that is not by default.
+fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure> {
+    let wrong = |error: throughline_lab::Error| Failure::Usage(error.to_string());
+    let state = args.candidate.state.as_deref();
+    let (Some(good), Some(bad), Some(build), Some(measure)) =
+        (&args.good, &args.bad, &args.build, &args.measure)
+    else {
+        let (plan, folder) = Bisection::unfinished(&args.candidate.dir, state).map_err(wrong)?;
+        return Ok((plan, Some(folder)));
+    };
+    let request = args.candidate.request(
+        good,
+        Some(bad),
+        (build, measure),
+        (args.first_parent, false),
+    );
+    let plan = request.plan().map_err(wrong)?;
+    Ok((plan, args.candidate.state.clone()))
+}
+
+/// Prints it, and ends with its code.
+fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
+    if context.json {
+        let value = serde_json::to_value(outcome)
+            .map_err(std::io::Error::from)
+            .doing(|| "cannot show the answer")?;
+        context.out.json(&value)?;
+    } else {
+        context.out.line(outcome.to_string().trim_end())?;
+    }
+    context.exit_bits = match &outcome.found {
+        Found::Commit { .. } => return Ok(()),
+        Found::Several { .. } => EXIT_SEVERAL,
+        Found::Unconfirmed { .. } => EXIT_UNCONFIRMED,
+        Found::NoDifference(_) | Found::NotEnough(_) | Found::TooVague(_) => EXIT_NO_DIFFERENCE,
+        Found::Better(_) => {
+            return Err(Failure::Usage(
+                "the bad end is better than the good one: swap them, or turn --better around"
+                    .into(),
+            ));
+        }
+    };
+    Err(Failure::Said)
+}

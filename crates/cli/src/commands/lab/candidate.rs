@@ -1,0 +1,232 @@
+//! What `lab bisect` and `lab step` share: how commits are built and measured, and what is seen of it on the way.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueEnum};
+use throughline_lab::bisect::{Limits, Outlook, Request, Tell, Watch};
+use throughline_lab::record;
+
+use crate::context::Context;
+use crate::interrupt::Interrupt;
+use crate::output::note;
+use crate::problem::{Failure, Problem};
+use crate::progress::Progress;
+use crate::time::rfc3339;
+
+/// How many pairs a commit takes, about, for a guess at the time left.
+const PAIRS_GUESS: f64 = 20.0;
+
+/// Arguments of both.
+#[derive(Args, Debug)]
+pub(super) struct CandidateArgs {
+    /// A folder in the git repository
+    #[arg(short = 'C', value_name = "DIR", default_value = ".")]
+    pub(super) dir: PathBuf,
+    /// Which way the number is good
+    #[arg(long, value_name = "WAY", default_value = "higher")]
+    better: Way,
+    /// A change no larger than this is none
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = threshold)]
+    threshold: f64,
+    /// How sure the answer must be
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = confidence)]
+    confidence: f64,
+    /// The most pairs of runs, one of the good end and one of the commit, to sort a commit by
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_pairs: u32,
+    /// A build that takes longer counts as one that fails
+    #[arg(long, value_name = "SECONDS", default_value_t = 7200, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S))]
+    build_timeout: u64,
+    /// A run of the measurement that takes longer counts as one that fails
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S))]
+    measure_timeout: u64,
+    /// A folder for worktrees, logs and all that was measured; instead of one below $XDG_STATE_HOME/throughline/bisect, by
+    /// default ~/.local/state/throughline/bisect
+    #[arg(long, value_name = "DIR")]
+    pub(super) state: Option<PathBuf>,
+}
+
+/// A month: nobody waits longer for one run.
+const MAX_LIMIT_S: u64 = 31 * 24 * 3600;
+
+/// Which way a number is good.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Way {
+    /// More is better, as of throughput
+    Higher,
+    /// Less is better, as of time
+    Lower,
+}
+
+impl From<Way> for record::Better {
+    fn from(way: Way) -> record::Better {
+        match way {
+            Way::Higher => record::Better::Higher,
+            Way::Lower => record::Better::Lower,
+        }
+    }
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.trim_end_matches('%')
+        .trim_end()
+        .parse()
+        .map_err(|_| format!("'{text}' is no number"))
+}
+
+fn threshold(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        percent if (0.0..=90.0).contains(&percent) => Ok(percent),
+        _ => Err("a threshold is 0 to 90 percent".to_owned()),
+    }
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        percent if (60.0..=99.9999).contains(&percent) => Ok(percent),
+        _ => Err("a confidence is 60 to 99.9999 percent".to_owned()),
+    }
+}
+
+impl CandidateArgs {
+    /// How long commands may take.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            build: Duration::from_secs(self.build_timeout),
+            measure: Duration::from_secs(self.measure_timeout),
+        }
+    }
+
+    /// What is asked of these commits.
+    pub(super) fn request(
+        &self,
+        good: &str,
+        bad: Option<&str>,
+        (build, measure): (&str, &str),
+        (first_parent, in_checkout): (bool, bool),
+    ) -> Request {
+        Request {
+            dir: self.dir.clone(),
+            good: good.to_owned(),
+            bad: bad.map(str::to_owned),
+            build: build.to_owned(),
+            measure: measure.to_owned(),
+            better: self.better.into(),
+            threshold_percent: self.threshold,
+            confidence: self.confidence / 100.0,
+            max_pairs: self.max_pairs as usize,
+            first_parent,
+            in_checkout,
+        }
+    }
+}
+
+/// Now, in RFC 3339.
+pub(super) fn now() -> String {
+    rfc3339(SystemTime::now()).unwrap_or_default()
+}
+
+/// A failure of the lab.
+pub(super) fn failed(error: &throughline_lab::Error, doing: &str) -> Failure {
+    Problem::new(error.to_string()).met(doing)
+}
+
+/// Shows on standard error what is done: a line that moves on a terminal, and one that stays for each commit.
+pub(super) struct Shown {
+    progress: Progress,
+    interrupt: Interrupt,
+    quiet: bool,
+    /// The step that was begun last.
+    step: Cell<usize>,
+}
+
+impl Shown {
+    /// For this command; Ctrl-C is noted from now on.
+    pub(super) fn begin(context: &Context) -> Result<Shown, Failure> {
+        use crate::problem::Doing;
+        context
+            .interrupt()
+            .arm()
+            .doing(|| "cannot watch for Ctrl-C")?;
+        let quiet = context.globals.quiet;
+        Ok(Shown {
+            progress: Progress::words(quiet),
+            interrupt: context.interrupt().clone(),
+            quiet,
+            step: Cell::new(0),
+        })
+    }
+
+    /// Takes the line that moves off the screen.
+    pub(super) fn end(&self) {
+        self.progress.clear();
+    }
+
+    /// A line that stays.
+    fn line(&self, text: &str) {
+        if !self.quiet {
+            self.progress.suspend(|| note(text));
+        }
+    }
+}
+
+/// `about 4 min left`, if anything is known of it.
+fn left(outlook: &Outlook, pairs: usize) -> String {
+    let more = outlook.steps.saturating_sub(outlook.step) as f64;
+    let here = (PAIRS_GUESS - pairs as f64).max(1.0);
+    let seconds = more * (outlook.build_s + PAIRS_GUESS * outlook.pair_s) + here * outlook.pair_s;
+    if outlook.pair_s <= 0.0 {
+        return String::new();
+    }
+    let text = match seconds.ceil() as u64 {
+        s @ ..=90 => format!("{s} s"),
+        s @ 91..=5400 => format!("{} min", s.div_ceil(60)),
+        s => format!("{} h {:02} min", s / 3600, s % 3600 / 60),
+    };
+    format!(", about {text} left")
+}
+
+impl Watch for Shown {
+    fn tell(&self, outlook: &Outlook, what: Tell<'_>) {
+        self.step.set(outlook.step);
+        let step = format!("step {} of about {}", outlook.step, outlook.steps);
+        match what {
+            Tell::Note(text) => self.line(text),
+            Tell::Building(commit) => self
+                .progress
+                .name(&format!("{step}: building {}", commit.short)),
+            Tell::Measuring {
+                commit,
+                pairs,
+                most,
+            } => self.progress.name(&format!(
+                "{step}: measuring {}, {pairs} pairs of at most {most}{}",
+                commit.short,
+                left(outlook, pairs)
+            )),
+            Tell::Step(done) => {
+                let level = done
+                    .level
+                    .map(|level| format!(" {level}"))
+                    .unwrap_or_default();
+                let why = done
+                    .why
+                    .as_ref()
+                    .map(|why| format!(": {why}"))
+                    .unwrap_or_default();
+                self.line(&format!(
+                    "{step}: {} {}{level}{why}",
+                    done.commit.short,
+                    done.mark.name()
+                ));
+            }
+        }
+    }
+
+    fn check(&self) -> throughline_lab::Result<()> {
+        let interrupted = |_| throughline_lab::Error::new("interrupted");
+        self.interrupt.check().map_err(interrupted)
+    }
+}

@@ -1,0 +1,71 @@
+//! `lab step`: sorts the commit that is checked out, with the exit codes that `git bisect run` understands.
+
+use clap::Args;
+use throughline_lab::bisect::{Sorted, end_steps, sort_checkout};
+
+use super::candidate::{CandidateArgs, Shown, failed, now};
+use crate::context::Context;
+use crate::problem::Failure;
+
+/// `git bisect run` takes this for a bad commit.
+const EXIT_BAD: u8 = 1;
+/// `git bisect run` passes over the commit.
+const EXIT_SKIP: u8 = 125;
+/// `git bisect run` ends: 1 to 127 would be an answer.
+pub(crate) const EXIT_ABORT: u8 = 128;
+
+/// Arguments of `lab step`.
+#[derive(Args, Debug)]
+pub(super) struct StepArgs {
+    /// The good end, by a name that stays the same during the bisection
+    #[arg(long, value_name = "REV")]
+    good: String,
+    /// The bad end: a commit is then bad from half of the change between the two on, instead of from the threshold on
+    #[arg(long, value_name = "REV")]
+    bad: Option<String>,
+    /// Builds a commit: run by sh -c at the top of the checkout; for the ends, of a worktree
+    #[arg(long, value_name = "CMD")]
+    build: String,
+    /// Measures one, there: prints a number above 0 as the last line of its standard output
+    #[arg(long, value_name = "CMD")]
+    measure: String,
+    #[command(flatten)]
+    candidate: CandidateArgs,
+    /// Remove the worktrees of the ends, and all that was measured, after 'git bisect run'
+    #[arg(long)]
+    end: bool,
+}
+
+/// Does it.
+pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
+    context.exit_bits = EXIT_ABORT;
+    let cannot = "cannot sort the commit";
+    let commands = (args.build.as_str(), args.measure.as_str());
+    let candidate = &args.candidate;
+    let request = candidate.request(&args.good, args.bad.as_deref(), commands, (false, true));
+    let plan = request.plan().map_err(|error| failed(&error, cannot))?;
+    let state = candidate.state.as_deref();
+    if args.end {
+        return end_steps(&candidate.dir, &plan, state, &now())
+            .map_err(|error| failed(&error, "cannot remove the worktrees"));
+    }
+    let shown = Shown::begin(context)?;
+    let sorted = sort_checkout(
+        &candidate.dir,
+        &plan,
+        candidate.limits(),
+        state,
+        &shown,
+        &now(),
+    );
+    shown.end();
+    if sorted.is_err() {
+        context.interrupt().check()?;
+    }
+    context.exit_bits = match sorted.map_err(|error| failed(&error, cannot))? {
+        Sorted::Good => return Ok(()),
+        Sorted::Bad => EXIT_BAD,
+        Sorted::Skip => EXIT_SKIP,
+    };
+    Err(Failure::Said)
+}

@@ -1,0 +1,162 @@
+//! Bisections that are interrupted or killed, and go on.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::found::assert_found;
+use super::repository::{Repository, git_is_missing, line, ran};
+
+/// Longer than any of it takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Waits until something holds.
+#[track_caller]
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < until, "waited {LIMIT:?} until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// No process of this number runs, or will soon.
+#[track_caller]
+pub(super) fn assert_gone(pid: &str) {
+    let stat = format!("/proc/{pid}/stat");
+    wait_until(&format!("process {pid} is gone"), || {
+        // One that nobody has waited for yet is gone, too.
+        std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
+    });
+}
+
+fn pairs(state: &Path) -> usize {
+    let events = std::fs::read_to_string(state.join("events.jsonl")).unwrap_or_default();
+    events
+        .lines()
+        .filter(|line| line.contains(r#""kind":"pair""#))
+        .count()
+}
+
+/// A bisection under way, which has measured so many pairs.
+fn begun(repository: &Repository, state: &Path, at_least: usize) -> Child {
+    let child = repository
+        .bisect(9, &["--state", state.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("pairs are measured", || pairs(state) >= at_least);
+    child
+}
+
+#[test]
+fn what_was_killed_goes_on_to_the_same_answer() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(64, 40));
+    let state = repository.path().with_file_name("kept");
+    let mut seen = 0;
+    for more in [5, 40, 50] {
+        let mut child = begun(&repository, &state, seen + more);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        seen = pairs(&state);
+    }
+    // A line that was just being written.
+    use std::io::Write;
+    let mut log = std::fs::OpenOptions::new()
+        .append(true)
+        .open(state.join("events.jsonl"))
+        .unwrap();
+    log.write_all(br#"{"kind":"pair","base":"#).unwrap();
+    let resumed = ran(repository
+        .lab("bisect")
+        .args(["--json", "--resume", "--state"])
+        .arg(&state));
+    assert_found(&repository, &resumed, 40);
+    assert!(
+        resumed.stderr.contains("goes on with what was begun"),
+        "{}",
+        resumed.stderr
+    );
+    let in_one_go = ran(&mut repository.bisect(9, &[]));
+    assert_found(&repository, &in_one_go, 40);
+    // The figures go by the number of the pair, of which none was lost, and none counted twice.
+    let (resumed, in_one_go) = (resumed.json(), in_one_go.json());
+    assert_eq!(resumed["steps"], in_one_go["steps"]);
+    assert_eq!(resumed["trial"], in_one_go["trial"]);
+}
+
+#[test]
+fn ctrl_c_ends_the_command_at_work_and_keeps_the_rest() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(16, 5));
+    let state = repository.path().with_file_name("kept");
+    let child = begun(&repository, &state, 3);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("--resume"), "{said}");
+    assert!(
+        !super::repository::is_empty(&state.join("trees")),
+        "what is built is kept"
+    );
+    let gone = ran(&mut repository.bisect(9, &["--abandon", "--state", state.to_str().unwrap()]));
+    assert_eq!(gone.code, Some(0), "{}", gone.stderr);
+    assert!(!state.exists());
+    repository.assert_untouched();
+}
+
+#[test]
+fn a_command_that_outlives_a_kill_is_ended_by_the_next_run() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(4, 2));
+    let (state, pid) = (
+        repository.path().with_file_name("kept"),
+        repository.path().with_file_name("pid"),
+    );
+    let measure = format!("echo $$ > '{}'; sleep 1000", pid.display());
+    let mut command = repository.lab("bisect");
+    command
+        .args([
+            "--good",
+            &repository.ids[0],
+            "--bad",
+            "main",
+            "--build",
+            "true",
+        ])
+        .args(["--measure", &measure, "--state"])
+        .arg(&state);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it measures", || {
+        std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let busy = ran(command.stderr(Stdio::piped()));
+    assert_eq!(busy.code, Some(1));
+    assert!(
+        busy.stderr
+            .contains(&format!("process {} is at work", child.id())),
+        "{}",
+        busy.stderr
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let sleeper = std::fs::read_to_string(&pid).unwrap();
+    let gone = ran(repository
+        .lab("bisect")
+        .args(["--abandon", "--state"])
+        .arg(&state));
+    assert_eq!(gone.code, Some(0), "{}", gone.stderr);
+    assert_gone(sleeper.trim());
+    repository.assert_untouched();
+}

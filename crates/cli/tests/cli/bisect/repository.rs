@@ -1,0 +1,232 @@
+//! A repository with a planted slowdown, whose commits are "measured" by a sum: no clock is looked at, and the same commit,
+//! pair and seed give the same figure, here and everywhere.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::common::{Ran, throughline};
+
+/// The spread of report 5's measurements.
+const CV: f64 = 0.012;
+
+/// Prints the speed that the commit's file says, with noise by commit, pair and seed (a sum of twelve uniform numbers, which
+/// is nearly normal), and a drift that both runs of a pair share.
+const MEASURE: &str = r#"
+function next_number() { x = (x * 16807) % 2147483647; return x / 2147483647 }
+BEGIN {
+    x = 1 + seed * 7919 + ENVIRON["THROUGHLINE_PAIR"] * 104729
+    rev = ENVIRON["THROUGHLINE_REV"]
+    for (i = 1; i <= 16; i++) x = (x * 31 + index("0123456789abcdef", substr(rev, i, 1))) % 2147483629 + 1
+    for (i = 0; i < 8; i++) next_number()
+    for (i = 0; i < 12; i++) sum += next_number()
+    getline speed < "speed"
+    drift = 1 + 0.05 * sin(ENVIRON["THROUGHLINE_PAIR"] / 7)
+    print "measured:"
+    printf "%.6f\n", speed * drift * (1 + cv * (sum - 6))
+}
+"#;
+
+/// A commit to be made.
+#[derive(Clone, Default)]
+pub(crate) struct Planned {
+    /// Its speed.
+    pub(crate) speed: f64,
+    /// It does not build.
+    pub(crate) broken: bool,
+    /// Its parents, by their place; the one before it where there is none.
+    pub(crate) parents: Vec<usize>,
+}
+
+/// A repository in a folder that vanishes.
+pub(crate) struct Repository {
+    dir: tempfile::TempDir,
+    /// The commits' names, in their order.
+    pub(crate) ids: Vec<String>,
+}
+
+/// A straight line of so many commits, each a hair off the others, and from `culprit` on 4.5 % slower.
+pub(crate) fn line(count: usize, culprit: usize) -> Vec<Planned> {
+    (0..count)
+        .map(|place| Planned {
+            // Up to 0.15 % to either side.
+            speed: (1.0 + 0.0015 * ((place * 37 % 19) as f64 / 9.0 - 1.0))
+                * if place >= culprit {
+                    130.0 * 0.955
+                } else {
+                    130.0
+                },
+            ..Planned::default()
+        })
+        .collect()
+}
+
+/// Whether git is there; says so when it is not.
+pub(crate) fn git_is_missing() -> bool {
+    let missing = Command::new("git").arg("--version").output().is_err();
+    if missing {
+        eprintln!("skipped: git is missing (Debian package git)");
+    }
+    missing
+}
+
+impl Repository {
+    pub(crate) fn of(commits: &[Planned]) -> Repository {
+        let repository = Repository {
+            dir: tempfile::tempdir().unwrap(),
+            ids: Vec::new(),
+        };
+        std::fs::create_dir(repository.path()).unwrap();
+        repository.git(&["init", "-q", "-b", "main"]);
+        std::fs::write(repository.script(), MEASURE).unwrap();
+        let mut child = repository
+            .command(&["fast-import", "--quiet", "--export-marks=../marks"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(stream(commits).as_bytes()).unwrap();
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
+        repository.git(&["reset", "-q", "--hard"]);
+        let marks = std::fs::read_to_string(repository.dir.path().join("marks")).unwrap();
+        let mut ids: Vec<(usize, String)> = marks
+            .lines()
+            .map(|line| line.trim_start_matches(':').split_once(' ').unwrap())
+            .map(|(place, id)| (place.parse().unwrap(), id.to_owned()))
+            .collect();
+        ids.sort();
+        let ids = ids.into_iter().map(|(_, id)| id).collect();
+        Repository { ids, ..repository }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("repo")
+    }
+
+    fn script(&self) -> PathBuf {
+        self.dir.path().join("measure.awk")
+    }
+
+    /// Where the bisections' state is.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        command
+            .current_dir(self.path())
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .args(arguments);
+        command
+    }
+
+    #[track_caller]
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "git {arguments:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
+    }
+
+    /// The command that measures, with the noise of this seed.
+    pub(crate) fn measure(&self, seed: u64) -> String {
+        let script = self.script();
+        format!("awk -v seed={seed} -v cv={CV} -f '{}'", script.display())
+    }
+
+    /// `throughline lab WHAT` on this repository.
+    pub(crate) fn lab(&self, what: &str) -> Command {
+        let mut command = throughline();
+        command
+            .args(["lab", what, "-C"])
+            .arg(self.path())
+            .env("XDG_STATE_HOME", self.state())
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1");
+        command
+    }
+
+    /// `lab bisect` from the first commit to the last.
+    pub(crate) fn bisect(&self, seed: u64, more: &[&str]) -> Command {
+        let mut command = self.lab("bisect");
+        command
+            .args(["--good", &self.ids[0], "--bad", "main", "--json"])
+            .args(["--build", "test ! -e broken", "--measure"])
+            .arg(self.measure(seed))
+            .args(more);
+        command
+    }
+
+    /// Nothing is left of a bisection but its logs, and nothing of the checkout was touched.
+    #[track_caller]
+    pub(crate) fn assert_untouched(&self) {
+        let worktrees = self.git(&["worktree", "list", "--porcelain"]);
+        let count = worktrees
+            .lines()
+            .filter(|line| line.starts_with("worktree "))
+            .count();
+        assert_eq!(count, 1, "{worktrees}");
+        assert!(!self.path().join(".git/worktrees").exists());
+        assert_eq!(self.git(&["status", "--porcelain"]), "");
+        assert_eq!(self.git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+        let states = std::fs::read_dir(self.state().join("throughline/bisect"));
+        for state in states.into_iter().flatten().flatten() {
+            let trees = state.path().join("trees");
+            assert!(is_empty(&trees), "{}", trees.display());
+        }
+    }
+
+    /// The place of a commit in the order of history.
+    pub(crate) fn place(&self, id: &serde_json::Value) -> usize {
+        let place = self.ids.iter().position(|known| known == id);
+        place.unwrap_or_else(|| panic!("{id} is no commit"))
+    }
+}
+
+pub(crate) fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Runs a command to its end.
+pub(crate) fn ran(command: &mut Command) -> Ran {
+    command.output().unwrap().into()
+}
+
+/// The commits as `git fast-import` reads them.
+fn stream(commits: &[Planned]) -> String {
+    let mut text = String::new();
+    for (place, commit) in commits.iter().enumerate() {
+        let message = format!("change number {place}");
+        write!(
+            text,
+            "commit refs/heads/main\nmark :{}\nauthor A <a@example.org> {when} +0000\ncommitter A <a@example.org> {when} +0000\ndata {}\n{message}\n",
+            place + 1,
+            message.len(),
+            when = 1_700_000_000 + place * 60,
+        )
+        .unwrap();
+        let parents = match commit.parents.as_slice() {
+            [] if place > 0 => vec![place - 1],
+            given => given.to_vec(),
+        };
+        for (number, parent) in parents.iter().enumerate() {
+            let word = if number == 0 { "from" } else { "merge" };
+            writeln!(text, "{word} :{}", parent + 1).unwrap();
+        }
+        let speed = format!("{:.4}\n", commit.speed);
+        write!(text, "M 644 inline speed\ndata {}\n{speed}\n", speed.len()).unwrap();
+        match commit.broken {
+            true => text.push_str("M 644 inline broken\ndata 4\nyes\n\n"),
+            false if place > 0 => text.push_str("D broken\n"),
+            false => {}
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,115 @@
+//! `lab step`, under `git bisect run` and by itself.
+
+use std::process::Command;
+
+use super::repository::{Repository, git_is_missing, line, ran};
+use crate::common::{Ran, fails};
+
+/// `lab step` of what is checked out.
+fn step(repository: &Repository, more: &[&str]) -> Command {
+    let mut command = repository.lab("step");
+    command
+        .args(["--good", &repository.ids[0], "--build", "test ! -e broken"])
+        .arg("--measure")
+        .arg(repository.measure(2))
+        .args(more);
+    command
+}
+
+#[test]
+fn its_exit_codes_are_those_of_git_bisect_run() {
+    if git_is_missing() {
+        return;
+    }
+    let mut commits = line(8, 4);
+    commits[6].broken = true;
+    let repository = Repository::of(&commits);
+    let ends = ["--bad", "main"];
+    for (place, code) in [(0, 0), (3, 0), (4, 1), (7, 1), (6, 125)] {
+        repository.git(&["checkout", "-q", &repository.ids[place]]);
+        for more in [&ends[..], &[]] {
+            let ran = ran(&mut step(&repository, more));
+            assert_eq!(ran.code, Some(code), "{place} {more:?}: {}", ran.stderr);
+        }
+    }
+    // Right on the edge: the runs take no side.
+    repository.git(&["checkout", "-q", &repository.ids[4]]);
+    let unsure = ran(&mut step(
+        &repository,
+        &["--threshold", "4.5", "--max-pairs", "14"],
+    ));
+    assert_eq!(unsure.code, Some(125), "{}", unsure.stderr);
+    repository.git(&["checkout", "-q", "main"]);
+    for more in [&ends[..], &[], &["--threshold", "4.5", "--max-pairs", "14"]] {
+        let ended = ran(step(&repository, more).arg("--end"));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+    repository.assert_untouched();
+}
+
+#[test]
+fn git_bisect_run_finds_the_commit_by_it() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(16, 11));
+    let bad = repository.ids[15].clone();
+    let step = |more: &str| {
+        format!(
+            "'{}' lab step --good {} --bad {bad} --build true --measure \"{}\" {more}",
+            env!("CARGO_BIN_EXE_throughline"),
+            repository.ids[0],
+            repository.measure(3)
+        )
+    };
+    repository.git(&["bisect", "start", &bad, &repository.ids[0]]);
+    let run = |line: &str| -> Ran {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", line])
+            .current_dir(repository.path())
+            .env("XDG_STATE_HOME", repository.state());
+        ran(&mut command)
+    };
+    std::fs::write(repository.path().with_file_name("step"), step("")).unwrap();
+    let ran = run("git bisect run sh ../step");
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    let found = format!("{} is the first bad commit", repository.ids[11]);
+    assert!(ran.text().contains(&found), "{}{}", ran.text(), ran.stderr);
+    repository.git(&["bisect", "reset"]);
+    assert_eq!(run(&step("--end")).code, Some(0));
+    repository.assert_untouched();
+}
+
+#[test]
+fn what_is_no_answer_ends_git_bisect_run() {
+    fails(["lab", "step", "--good", "x"], 128, "required");
+    fails(["lab", "step", "--oops"], 128, "unexpected argument");
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(4, 2));
+    let mut command = repository.lab("step");
+    command.args(["--good", "nothing", "--build", "true", "--measure", "true"]);
+    let unknown = ran(&mut command);
+    assert_eq!(unknown.code, Some(128), "{}", unknown.stderr);
+    assert!(
+        unknown.stderr.contains("names no commit"),
+        "{}",
+        unknown.stderr
+    );
+    // The good end cannot be built: that says nothing of the commit.
+    repository.git(&["checkout", "-q", &repository.ids[2]]);
+    let mut command = repository.lab("step");
+    command.args([
+        "--good",
+        &repository.ids[0],
+        "--build",
+        "false",
+        "--measure",
+        "true",
+    ]);
+    let failed = ran(&mut command);
+    assert_eq!(failed.code, Some(128), "{}", failed.stderr);
+    assert!(failed.stderr.contains("the good end"), "{}", failed.stderr);
+}

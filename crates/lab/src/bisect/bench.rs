@@ -1,0 +1,255 @@
+//! [`Bench`]: builds commits and measures them in pairs, or takes what an earlier run of the same bisection measured.
+//!
+//! Invariants:
+//! - Nothing is built before a figure is needed that the log does not have.
+//! - A pair is two runs, one right after the other; which comes first changes from pair to pair. Each of the two ran once
+//!   before, unmeasured, since its build or since this program was started.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use super::command::{Ended, STATE_VARIABLE, Shell, shown};
+use super::git::{Commit, Git};
+use super::state::{Event, State};
+use super::trees::Trees;
+use super::{Limits, Outlook, Plan, Tell, Watch};
+use crate::Result;
+
+/// Why a commit cannot be measured: its build, or its measurement, with the end of what was printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// Which commit.
+    pub(super) id: String,
+    /// Why.
+    pub(super) why: String,
+}
+
+/// What comes of work on a commit: `Err` ends everything, a [`Fault`] is the commit's own.
+pub(super) type Tried<T> = Result<std::result::Result<T, Fault>>;
+
+/// Builds and measures.
+pub(super) struct Bench<'a> {
+    /// What was asked.
+    pub(super) plan: &'a Plan,
+    /// How long commands may take.
+    pub(super) limits: Limits,
+    /// The repository.
+    pub(super) git: &'a Git,
+    /// The worktrees.
+    pub(super) trees: &'a Trees,
+    /// What is known.
+    pub(super) state: &'a mut State,
+    /// Who is told.
+    pub(super) watch: &'a dyn Watch,
+    /// Where the whole stands, for who is told.
+    pub(super) outlook: Outlook,
+    /// Those that ran since their build, or since this program was started.
+    pub(super) warm: BTreeSet<String>,
+    /// What git said of commits.
+    pub(super) commits: BTreeMap<String, Commit>,
+}
+
+impl Bench<'_> {
+    /// The figures of pair number `index` (from 0): of `base`, and of `new`.
+    pub(super) fn pair(&mut self, base: &str, new: &str, index: usize) -> Tried<(f64, f64)> {
+        if let Some(pair) = self.state.pairs(new, base).get(index) {
+            return Ok(Ok(*pair));
+        }
+        for id in [base, new] {
+            if let Err(fault) = self.prepare(id)? {
+                return Ok(Err(fault));
+            }
+        }
+        let number = self.state.pairs_in_all() + 1;
+        let began = Instant::now();
+        let mut order = [base, new];
+        if index % 2 == 1 {
+            order.reverse();
+        }
+        let mut values = [0.0; 2];
+        for (value, id) in values.iter_mut().zip(order) {
+            match self.measure_or_again(id, number)? {
+                Ok(found) => *value = found,
+                Err(fault) => return Ok(Err(fault)),
+            }
+        }
+        if index % 2 == 1 {
+            values.reverse();
+        }
+        let [base_value, new_value] = values;
+        self.state.note(Event::Pair {
+            base: base.to_owned(),
+            new: new.to_owned(),
+            base_value,
+            new_value,
+            took_s: began.elapsed().as_secs_f64(),
+        })?;
+        Ok(Ok((base_value, new_value)))
+    }
+
+    /// Has a commit built, and run once.
+    fn prepare(&mut self, id: &str) -> Tried<()> {
+        if let Some(why) = self.state.failure(id) {
+            let why = why.to_owned();
+            return Ok(Err(Fault {
+                id: id.to_owned(),
+                why,
+            }));
+        }
+        if self.warm.contains(id) {
+            return Ok(Ok(()));
+        }
+        if !self.trees.is_built(id)
+            && let Err(fault) = self.build(id)?
+        {
+            return Ok(Err(fault));
+        }
+        let ran = self.measure_or_again(id, 0)?;
+        if ran.is_ok() {
+            self.warm.insert(id.to_owned());
+        }
+        Ok(ran.map(drop))
+    }
+
+    /// Builds a commit in a fresh worktree.
+    pub(super) fn build(&mut self, id: &str) -> Tried<()> {
+        let commit = self.commit(id)?;
+        self.watch.tell(&self.outlook, Tell::Building(&commit));
+        self.trees.make(self.git, id)?;
+        let began = Instant::now();
+        let limit = self.limits.build;
+        let failed = match self.shell("build", &commit, limit, 0)? {
+            Ended::Well(_) => None,
+            Ended::Badly(how) => Some(format!("the build {how}")),
+        };
+        match &failed {
+            None => self.trees.built(id)?,
+            Some(_) => self.trees.remove(self.git, id)?,
+        }
+        self.state.note(Event::Build {
+            id: id.to_owned(),
+            failed: failed.clone(),
+            took_s: began.elapsed().as_secs_f64(),
+        })?;
+        let fault = |why| Fault {
+            id: id.to_owned(),
+            why,
+        };
+        Ok(failed.map_or(Ok(()), |why| Err(fault(why))))
+    }
+
+    /// One run for pair number `pair`, 0 for none; a second one where the first fails.
+    fn measure_or_again(&mut self, id: &str, pair: usize) -> Tried<f64> {
+        let commit = self.commit(id)?;
+        let limit = self.limits.measure;
+        let mut why = String::new();
+        for attempt in 0..2 {
+            let ended = self.shell("measure", &commit, limit, pair)?;
+            why = match ended {
+                Ended::Well(text) => match figure(&text) {
+                    Ok(value) => return Ok(Ok(value)),
+                    Err(why) => why,
+                },
+                Ended::Badly(how) => format!("the measurement {how}"),
+            };
+            if attempt == 0 {
+                let note = format!("{}: {why}\n  it is run once more", commit.short);
+                self.watch.tell(&self.outlook, Tell::Note(&note));
+            }
+        }
+        self.state.note(Event::Fault {
+            id: id.to_owned(),
+            why: why.clone(),
+        })?;
+        Ok(Err(Fault {
+            id: id.to_owned(),
+            why,
+        }))
+    }
+
+    /// What git says of a commit.
+    pub(super) fn commit(&mut self, id: &str) -> Result<Commit> {
+        if let Some(commit) = self.commits.get(id) {
+            return Ok(commit.clone());
+        }
+        let commit = self.git.commit(id)?;
+        self.commits.insert(id.to_owned(), commit.clone());
+        Ok(commit)
+    }
+
+    fn shell(&self, what: &str, commit: &Commit, limit: Duration, pair: usize) -> Result<Ended> {
+        let dir = self.trees.path(&commit.id);
+        let folder = self.state.folder();
+        let role = match &commit.id {
+            id if *id == self.plan.good => "good",
+            id if Some(id) == self.plan.bad.as_ref() => "bad",
+            _ => "candidate",
+        };
+        let text = |text: &str| OsString::from(text);
+        let line = match what {
+            "build" => &self.plan.build,
+            _ => &self.plan.measure,
+        };
+        Shell {
+            line,
+            dir: &dir,
+            variables: vec![
+                ("THROUGHLINE_REV", text(&commit.id)),
+                ("THROUGHLINE_ROLE", text(role)),
+                ("THROUGHLINE_TREE", dir.clone().into_os_string()),
+                ("THROUGHLINE_REPOSITORY", self.git.common().into()),
+                ("THROUGHLINE_PAIR", text(&pair.to_string())),
+                (STATE_VARIABLE, folder.into()),
+            ],
+            limit,
+            log: &folder.join(format!("logs/{}-{what}.log", commit.short)),
+            running: &folder.join("running"),
+            check: &|| self.watch.check(),
+        }
+        .run()
+    }
+}
+
+/// The number that a measurement printed as its last line.
+fn figure(text: &str) -> std::result::Result<f64, String> {
+    let last = text
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty());
+    let Some(last) = last else {
+        return Err("the measurement printed nothing: its last line must be a number".to_owned());
+    };
+    match last.parse::<f64>() {
+        // A ratio to nothing says nothing.
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) => Err(format!(
+            "the measurement's last line must be a number above 0, and was:{}",
+            shown(last)
+        )),
+        Err(_) => Err(format!(
+            "the measurement's last line must be a number alone; it printed:{}",
+            shown(text)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_figure() {
+        assert_eq!(figure("134.5"), Ok(134.5));
+        assert_eq!(figure("speed:\n 1.3e2 \n\n"), Ok(130.0));
+        for text in ["", "\n", "134 MB/s", "0", "-3", "NaN", "inf", "12\ndone"] {
+            assert!(figure(text).is_err(), "{text:?}");
+        }
+        let rubbish = figure("\x1b[31mall is well").expect_err("no number");
+        assert!(
+            rubbish.contains("all is well") && !rubbish.contains('\x1b'),
+            "{rubbish}"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Which commit is looked at next, when some cannot be.
+
+use std::collections::BTreeSet;
+
+/// The commits of a range that are left to be looked at.
+///
+/// `range` is best first, as git sorts it for a choice by halves; `bad` is its end. `None`: none is left.
+///
+/// Broken builds stand together. After the first one in a range its neighbour is tried, then one further away, in steps that
+/// double, so that a long stretch of them costs its logarithm in builds, not its length.
+pub(super) fn choose<'a>(
+    range: &'a [String],
+    bad: &str,
+    skipped: &BTreeSet<String>,
+) -> Option<&'a String> {
+    let left: Vec<&String> = range
+        .iter()
+        .filter(|id| *id != bad && !skipped.contains(*id))
+        .collect();
+    let broken = range.iter().filter(|id| skipped.contains(*id)).count();
+    // 0, 0, 2, 6, 14 …: of those as good for halving, git names the ones beside each other first.
+    let away = 1usize.checked_shl(u32::try_from(broken).unwrap_or(u32::MAX));
+    let away = away.map_or(usize::MAX, |steps| steps.saturating_sub(2));
+    left.get(away.min(left.len().saturating_sub(1) / 2))
+        .copied()
+}
+
+/// How many decisions a range of so many commits takes, its end among them.
+pub(super) fn decisions(suspects: usize) -> usize {
+    suspects.max(1).next_power_of_two().ilog2() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|n| n.to_string()).collect()
+    }
+
+    #[test]
+    fn the_best_unless_it_is_broken() {
+        let range = names(8);
+        let mut skipped = BTreeSet::new();
+        assert_eq!(choose(&range, "7", &skipped).unwrap(), "0");
+        skipped.insert("0".to_owned());
+        assert_eq!(choose(&range, "7", &skipped).unwrap(), "1");
+        skipped.insert("1".to_owned());
+        assert_eq!(choose(&range, "7", &skipped).unwrap(), "4");
+    }
+
+    #[test]
+    fn every_commit_is_reached_and_then_there_is_an_end() {
+        for count in 1..70 {
+            let range = names(count);
+            let bad = (count - 1).to_string();
+            let mut skipped = BTreeSet::new();
+            while let Some(next) = choose(&range, &bad, &skipped) {
+                assert!(skipped.insert(next.clone()), "{next} twice");
+            }
+            assert_eq!(skipped.len(), count - 1);
+        }
+    }
+
+    #[test]
+    fn a_long_stretch_of_broken_builds_is_left_soon() {
+        // As git sorts a straight line: the middle, then to both sides.
+        let mut range = names(1000);
+        range.sort_by_key(|name| (name.parse::<i64>().unwrap() - 500).abs());
+        let broken = 350..650;
+        let mut skipped = BTreeSet::new();
+        for builds in 1.. {
+            let next = choose(&range, "999", &skipped).unwrap();
+            if !broken.contains(&next.parse::<i32>().unwrap()) {
+                assert!(builds <= 10, "{builds}");
+                break;
+            }
+            skipped.insert(next.clone());
+        }
+    }
+
+    #[test]
+    fn decisions_halve() {
+        assert_eq!(
+            [1, 2, 3, 4, 63, 64, 65].map(decisions),
+            [0, 1, 2, 2, 6, 6, 7]
+        );
+    }
+}

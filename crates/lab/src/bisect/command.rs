@@ -1,0 +1,252 @@
+//! A person's commands: run by `sh -c` in a worktree, in a process group of their own, without a terminal, within a time
+//! limit, what they print kept in a log.
+//!
+//! Invariants:
+//! - No command outlives [`Shell::run`], whichever way it returns: past its time, after Ctrl-C or a panic, the whole group is
+//!   asked to end, and killed after [`GRACE`]. What this program's own end by SIGKILL leaves behind is ended by the next run
+//!   ([`end_leftovers`]).
+//! - What a command prints goes to files, not through pipes: a process that it leaves in the background holds nobody up.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::git::LOCAL_VARIABLES;
+use crate::{Error, Result};
+
+/// How long a group that is asked to end may take to clean up.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often it is looked whether the person wants to end, while a command runs.
+const LOOK: Duration = Duration::from_millis(100);
+/// How much of what was printed is read: its end.
+const TAIL_BYTES: u64 = 16 << 10;
+/// How many lines of it a message shows.
+const TAIL_LINES: usize = 12;
+
+/// The variable that tells a command where the state is kept; [`end_leftovers`] knows its own by it.
+pub(super) const STATE_VARIABLE: &str = "THROUGHLINE_STATE";
+
+/// How a command ended that could be run.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// With 0; the end of what it printed on standard output.
+    Well(String),
+    /// Otherwise: how, and the last lines that it printed.
+    Badly(String),
+}
+
+/// A command line with all that it is run with.
+pub(super) struct Shell<'a> {
+    /// What `sh -c` is given.
+    pub(super) line: &'a str,
+    /// Where it runs.
+    pub(super) dir: &'a Path,
+    /// What it is told.
+    pub(super) variables: Vec<(&'static str, OsString)>,
+    /// How long it may take.
+    pub(super) limit: Duration,
+    /// Where all that it prints is kept, one run behind the other.
+    pub(super) log: &'a Path,
+    /// A file for its process group, so that the next run can end what this one could not.
+    pub(super) running: &'a Path,
+    /// Asked again and again; its error ends the command.
+    pub(super) check: &'a dyn Fn() -> Result<()>,
+}
+
+impl Shell<'_> {
+    /// Runs it to its end, or to its limit.
+    ///
+    /// # Errors
+    /// Where it cannot be run at all, and the one that `check` returned.
+    pub(super) fn run(&self) -> Result<Ended> {
+        let of_log = |e| Error::new(format!("cannot write {}: {e}", self.log.display()));
+        let mut log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.log)
+            .map_err(of_log)?;
+        writeln!(log, "$ {}", self.line).map_err(of_log)?;
+        let mut stdout = tempfile::tempfile()?;
+        let mut group = self.spawn(&stdout, &log)?;
+        let began = Instant::now();
+        let status = group.wait(self.limit, self.check)?;
+        let text = tail(&mut stdout)?;
+        log.write_all(text.as_bytes()).map_err(of_log)?;
+        let how = match status {
+            Some(status) if status.success() => {
+                writeln!(log, "[ended well after {:.1?}]", began.elapsed()).map_err(of_log)?;
+                return Ok(Ended::Well(text));
+            }
+            Some(status) => described(status),
+            None => format!("not ended after {} s", self.limit.as_secs()),
+        };
+        writeln!(log, "[{how}]").map_err(of_log)?;
+        let mut log = File::open(self.log).map_err(of_log)?;
+        Ok(Ended::Badly(format!("{how}{}", shown(&tail(&mut log)?))))
+    }
+
+    fn spawn(&self, stdout: &File, log: &File) -> Result<Group> {
+        let mut command = Command::new("sh");
+        // The outer shell notes its process group before the command can do anything.
+        command
+            .args(["-c", "echo $$ >\"$1\"; exec sh -c \"$2\"", "sh"])
+            .arg(self.running)
+            .arg(self.line)
+            .current_dir(self.dir)
+            .stdin(Stdio::null())
+            .stdout(stdout.try_clone()?)
+            .stderr(log.try_clone()?)
+            .process_group(0);
+        for variable in LOCAL_VARIABLES {
+            command.env_remove(variable);
+        }
+        for (name, value) in &self.variables {
+            command.env(name, value);
+        }
+        let child = command
+            .spawn()
+            .map_err(|e| Error::new(format!("cannot run sh in {}: {e}", self.dir.display())))?;
+        Ok(Group {
+            child,
+            ended: false,
+        })
+    }
+}
+
+/// The last lines of a text, each indented, to be put behind a message.
+pub(super) fn shown(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(TAIL_LINES);
+    lines[from..].iter().fold(String::new(), |mut out, line| {
+        out.push_str("\n    ");
+        // A command's output must not drive the terminal.
+        out.extend(line.chars().filter(|c| !c.is_control() || *c == '\t'));
+        out
+    })
+}
+
+fn described(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => "ended badly".to_owned(),
+    }
+}
+
+/// The end of a file, as text.
+fn tail(file: &mut File) -> Result<String> {
+    let len = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(len.saturating_sub(TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A command that runs, with all that it started in its group.
+struct Group {
+    child: Child,
+    ended: bool,
+}
+
+impl Group {
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Waits for the end; `None`: it did not come within `limit`, and was made.
+    fn wait(
+        &mut self,
+        limit: Duration,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Option<ExitStatus>> {
+        let until = Instant::now() + limit;
+        loop {
+            check()?;
+            let left = until.saturating_duration_since(Instant::now());
+            self.rest(left.min(LOOK));
+            if let Some(status) = self.child.try_wait()? {
+                self.ended = true;
+                return Ok(Some(status));
+            }
+            if left.is_zero() {
+                self.end();
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until the command has ended, without taking its status, or so long.
+    fn rest(&self, long: Duration) {
+        let watched = self
+            .pid()
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let (Some(watched), Ok(time)) = (watched, Timespec::try_from(long)) else {
+            // A kernel, or a sandbox, without pidfd_open.
+            std::thread::sleep(long.min(Duration::from_millis(5)));
+            return;
+        };
+        // A signal that comes in between is the caller's matter.
+        let _ = poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&time));
+    }
+
+    /// Ends the whole group: asks, waits, kills.
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if let Some(pid) = self.pid() {
+            // Until the child is waited for, its number, and so the group's, is nobody else's.
+            let _ = kill_process_group(pid, Signal::TERM);
+            self.rest(GRACE);
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Ends what a run that was killed left running: the group that it noted in `running`, if a process in it was started with
+/// this `state`. The number alone may be another's by now.
+pub(super) fn end_leftovers(running: &Path, state: &Path) {
+    let noted = fs::read_to_string(running).unwrap_or_default();
+    let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    let mut variable = format!("{STATE_VARIABLE}=").into_bytes();
+    variable.extend_from_slice(state.as_os_str().as_encoded_bytes());
+    let ours = |process: &Path| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        group_of(process) == Some(pid.as_raw_nonzero().get())
+            && environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == variable)
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    if processes
+        .map(|entry| entry.path())
+        .any(|process| ours(&process))
+    {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    let _ = fs::remove_file(running);
+}
+
+/// The process group of a process, by its folder in `/proc`.
+fn group_of(process: &Path) -> Option<i32> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    // Behind the name, which may hold anything: state, parent, group.
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(2)?.parse().ok()
+}

@@ -1,0 +1,109 @@
+//! [`Evidence`]: pairs of two commits, gathered until it is certain on which side of a [`Level`] the second one lies.
+
+use crate::record::Better;
+use crate::stats::{self, Judgement, Sequential, Verdict};
+
+/// A commit's figure as a share of the good end's: 1 is as good as that.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Level {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of its interval, at the confidence of the decision it comes from.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Level {
+    /// How far it is from 1, in percent; negative: below.
+    pub fn change_percent(&self) -> f64 {
+        (self.value - 1.0) * 100.0
+    }
+
+    /// Whether it is certain that it is not this one.
+    pub(super) fn excludes(&self, level: f64) -> bool {
+        level < self.low || level > self.high
+    }
+}
+
+/// Is a commit better or worse than this level?
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question {
+    /// The level, as a share of what the commit is measured beside.
+    pub(super) asked: f64,
+    /// So close to it is neither, in percent.
+    pub(super) nearby_percent: f64,
+    /// The probability of a wrong answer, however often it is looked at.
+    pub(super) alpha: f64,
+}
+
+impl Question {
+    /// As the statistics ask it.
+    fn in_ratios(&self, better: Better) -> stats::Question {
+        stats::Question {
+            better,
+            threshold_percent: self.nearby_percent,
+            confidence: 1.0 - self.alpha,
+        }
+    }
+
+    /// The fewest pairs that can ever answer it.
+    pub(super) fn fewest_pairs(&self, better: Better) -> usize {
+        self.in_ratios(better).fewest_pairs()
+    }
+}
+
+/// What a number of pairs says.
+pub(super) struct Evidence {
+    sequential: Sequential,
+    /// The level that is asked about.
+    asked: f64,
+    pairs: usize,
+}
+
+impl Evidence {
+    /// Asks a question of at most so many pairs.
+    pub(super) fn about(question: &Question, better: Better, most: usize) -> Evidence {
+        Evidence {
+            sequential: Sequential::new(question.in_ratios(better), most),
+            asked: question.asked,
+            pairs: 0,
+        }
+    }
+
+    /// Neither is it answered, nor are all pairs there.
+    pub(super) fn wants_more(&self) -> bool {
+        self.sequential.wants_more()
+    }
+
+    /// Takes in a pair.
+    pub(super) fn push(&mut self, base: f64, new: f64) {
+        self.sequential.push(base * self.asked, new);
+        self.pairs += 1;
+    }
+
+    /// How many there are.
+    pub(super) fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// The answer, once it is certain: [`Verdict::Slower`] is worse, [`Verdict::Faster`] better.
+    pub(super) fn decided(&self) -> Option<Verdict> {
+        self.sequential.decided()
+    }
+
+    /// What is known by now.
+    pub(super) fn judgement(&self) -> Judgement {
+        self.sequential.judgement()
+    }
+
+    /// Where the commit lies, as a share of what it is measured beside.
+    pub(super) fn level(&self) -> Level {
+        let judgement = self.judgement();
+        Level {
+            value: judgement.ratio * self.asked,
+            low: judgement.low * self.asked,
+            high: judgement.high * self.asked,
+        }
+    }
+}

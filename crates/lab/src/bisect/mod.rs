@@ -1,0 +1,368 @@
+//! [`Bisection`]: which commit made it slower? By halves, in worktrees, measured beside the good end, until it is sure.
+//!
+//! ```text
+//! ends     the bad end is measured beside the good one: is there anything to be found, and how much?
+//! halves   git names the commit that halves the range; it is built, and measured beside the good end until it is certain
+//!          on which side of the level half-way it lies; what cannot be built or measured is passed over
+//! confirm  the commit that is left is measured beside its parent: that is the size of its change
+//! ```
+//!
+//! Invariants:
+//! - The person's checkout, index and branches are never touched.
+//! - Every figure goes to the log of [`state`] before the next one is taken; the same command goes on where the last one was
+//!   interrupted, or killed.
+//! - However it ends, but for an interruption, no worktree is left.
+
+mod bench;
+mod choose;
+mod command;
+mod evidence;
+mod git;
+mod result;
+mod search;
+mod state;
+mod step;
+mod table;
+mod trees;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Better;
+use crate::{Error, Result};
+use bench::Bench;
+use git::Git;
+use search::Search;
+use state::{Event, State};
+use trees::Trees;
+
+pub use evidence::Level;
+pub use git::Commit;
+pub use result::{Found, Mark, Outcome, Step, Trial};
+pub use step::{Sorted, end_steps, sort_checkout};
+
+/// What is to be bisected: all that the answer depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The folder that holds the repository's objects.
+    pub repository: PathBuf,
+    /// The good end's full object name.
+    pub good: String,
+    /// The bad end's; `None` where a single commit is sorted without one.
+    pub bad: Option<String>,
+    /// The command that builds a commit, for `sh -c` in its worktree.
+    pub build: String,
+    /// The command that measures one, and prints a number above 0 as its last line.
+    pub measure: String,
+    /// Which way the number is good.
+    pub better: Better,
+    /// A change no larger than this is none, in percent.
+    pub threshold_percent: f64,
+    /// How sure the answer must be, over all decisions together: above 0.5 and below 1.
+    pub confidence: f64,
+    /// The most pairs that one commit is measured with.
+    pub max_pairs: usize,
+    /// Follow only the first parent of merges.
+    pub first_parent: bool,
+    /// One commit at a time is sorted, where it is checked out ([`sort_checkout`]).
+    pub in_checkout: bool,
+}
+
+/// What a person asks, in their words.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// A folder in the repository.
+    pub dir: PathBuf,
+    /// What the person calls the good end.
+    pub good: String,
+    /// What the person calls the bad one.
+    pub bad: Option<String>,
+    /// As in [`Plan`].
+    pub build: String,
+    /// As in [`Plan`].
+    pub measure: String,
+    /// As in [`Plan`].
+    pub better: Better,
+    /// As in [`Plan`].
+    pub threshold_percent: f64,
+    /// As in [`Plan`].
+    pub confidence: f64,
+    /// As in [`Plan`].
+    pub max_pairs: usize,
+    /// As in [`Plan`].
+    pub first_parent: bool,
+    /// As in [`Plan`].
+    pub in_checkout: bool,
+}
+
+/// How long commands may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A build.
+    pub build: Duration,
+    /// One run of the measurement.
+    pub measure: Duration,
+}
+
+/// Where the whole stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outlook {
+    /// Which commit is looked at, from 1: the ends are the first.
+    pub step: usize,
+    /// How many it will be, about.
+    pub steps: usize,
+    /// Seconds that a pair of runs takes; 0: not known yet.
+    pub pair_s: f64,
+    /// Seconds that a build takes.
+    pub build_s: f64,
+}
+
+/// What is told on the way.
+#[derive(Clone, Copy, Debug)]
+pub enum Tell<'a> {
+    /// Something worth a line.
+    Note(&'a str),
+    /// A commit is being built.
+    Building(&'a Commit),
+    /// A commit is being measured.
+    Measuring {
+        /// Which.
+        commit: &'a Commit,
+        /// Pairs that are done.
+        pairs: usize,
+        /// The most that there will be.
+        most: usize,
+    },
+    /// A commit is done.
+    Step(&'a Step),
+}
+
+/// Who is told, and may end it.
+pub trait Watch {
+    /// Takes in what happens.
+    fn tell(&self, outlook: &Outlook, what: Tell<'_>);
+    /// Its error ends the bisection, which can go on later; asked ten times a second while a command runs.
+    ///
+    /// # Errors
+    /// Where the person wants it to end.
+    fn check(&self) -> Result<()>;
+}
+
+impl Request {
+    /// What is asked, in git's words.
+    ///
+    /// # Errors
+    /// All of them are the request's: no repository, a name for no commit, a good end that the bad one does not come from.
+    pub fn plan(&self) -> Result<Plan> {
+        let git = Git::of(&self.dir)?;
+        let good = git::resolve(&self.dir, &self.good)?;
+        let bad = match &self.bad {
+            Some(bad) => Some(git::resolve(&self.dir, bad)?),
+            None => None,
+        };
+        if let Some(bad) = &bad {
+            self.check_ends(&git, &good, bad)?;
+        }
+        Ok(Plan {
+            repository: git.common().to_owned(),
+            good,
+            bad,
+            build: self.build.clone(),
+            measure: self.measure.clone(),
+            better: self.better,
+            threshold_percent: self.threshold_percent,
+            confidence: self.confidence,
+            max_pairs: self.max_pairs,
+            first_parent: self.first_parent,
+            in_checkout: self.in_checkout,
+        })
+    }
+
+    fn check_ends(&self, git: &Git, good: &str, bad: &str) -> Result<()> {
+        let (good_name, bad_name) = (&self.good, self.bad.as_deref().unwrap_or_default());
+        if good == bad {
+            return Err(Error::new(format!(
+                "'{good_name}' and '{bad_name}' are the same commit: there is nothing between them"
+            )));
+        }
+        if git.is_ancestor(good, bad)? {
+            return Ok(());
+        }
+        let next = if git.is_ancestor(bad, good)? {
+            format!(
+                "it is the other way round; if it became better, not worse, that is what {good_name} is to be asked for: swap --good and --bad, and --better"
+            )
+        } else if let Some(base) = git.merge_base(good, bad) {
+            format!("both come from {base}: measure whether that is good, and name it")
+        } else {
+            "they have no history in common".to_owned()
+        };
+        Err(Error::new(format!(
+            "'{bad_name}' does not come from '{good_name}': {next}"
+        )))
+    }
+}
+
+/// A bisection with its state.
+#[derive(Debug)]
+pub struct Bisection {
+    git: Git,
+    plan: Plan,
+    limits: Limits,
+    state: State,
+    trees: Trees,
+}
+
+/// The folder that a plan's state has where none is named.
+fn folder_of(plan: &Plan, git: &Git) -> Result<PathBuf> {
+    let text = serde_json::to_string(plan).map_err(|e| Error::new(e.to_string()))?;
+    let digest = git.digest(&text)?;
+    Ok(state::home()?.join(format!("{}-{}", git.name(), &digest[..12])))
+}
+
+impl Bisection {
+    /// Begins, or goes on with what an earlier run of the same plan left; `restart` forgets that. `at` is now, in RFC 3339.
+    ///
+    /// # Errors
+    /// Where the state cannot be kept, or another process is at work on it.
+    pub fn open(
+        plan: Plan,
+        limits: Limits,
+        folder: Option<&Path>,
+        restart: bool,
+        at: &str,
+    ) -> Result<Bisection> {
+        let git = Git::of(&plan.repository)?;
+        let folder = match folder {
+            Some(folder) => folder.to_owned(),
+            None => folder_of(&plan, &git)?,
+        };
+        let state = State::open(&folder, &plan, at, restart)?;
+        let trees = Trees::in_folder(state.folder().join("trees"));
+        if state.events.len() <= 1 {
+            trees.remove_all(&git)?;
+        }
+        Ok(Bisection {
+            git,
+            plan,
+            limits,
+            state,
+            trees,
+        })
+    }
+
+    /// The plan of the one bisection of this repository that was begun and has not ended, and its folder.
+    ///
+    /// # Errors
+    /// Where there is none, or more than one.
+    pub fn unfinished(dir: &Path, folder: Option<&Path>) -> Result<(Plan, PathBuf)> {
+        let git = Git::of(dir)?;
+        let folders = match folder {
+            Some(folder) => vec![folder.to_owned()],
+            None => {
+                let entries = std::fs::read_dir(state::home()?).into_iter().flatten();
+                entries.flatten().map(|entry| entry.path()).collect()
+            }
+        };
+        let mut found: Vec<(Plan, PathBuf)> = folders
+            .into_iter()
+            .filter_map(|folder| {
+                let (plan, ended) = state::look(&folder)?;
+                (!ended && !plan.in_checkout && plan.repository == git.common())
+                    .then_some((plan, folder))
+            })
+            .collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(one), true) => Ok(one),
+            (None, _) => Err(Error::new(format!(
+                "no bisection of {} is unfinished",
+                git.common().display()
+            ))),
+            (Some(_), false) => Err(Error::new(
+                "more than one bisection of this repository is unfinished: give the whole command again, or the folder with --state",
+            )),
+        }
+    }
+
+    /// Where its state and its logs are.
+    pub fn folder(&self) -> &Path {
+        self.state.folder()
+    }
+
+    /// What is bisected.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Pairs that an earlier run measured.
+    pub fn pairs_before(&self) -> usize {
+        self.state.pairs_in_all()
+    }
+
+    /// Whether an earlier run came to the end: its answer is given again, without measuring.
+    pub fn has_ended(&self) -> bool {
+        self.state.has_ended()
+    }
+
+    /// When it began: RFC 3339.
+    pub fn began(&self) -> &str {
+        self.state.began()
+    }
+
+    /// Does it. `now` says the time in RFC 3339.
+    ///
+    /// # Errors
+    /// Where an end cannot be built or measured, where git or the system fails, and what `watch` says. After the latter the
+    /// worktrees stay, for the run that goes on.
+    pub fn run(mut self, watch: &dyn Watch, now: &dyn Fn() -> String) -> Result<Outcome> {
+        let end = self
+            .plan
+            .bad
+            .clone()
+            .ok_or_else(|| Error::new("a bisection needs a bad end"))?;
+        let alpha = 1.0 - self.plan.confidence;
+        let found = Search::new(self.bench(watch), &end, alpha).run();
+        if found.is_ok() || watch.check().is_ok() {
+            self.trees.remove_all(&self.git)?;
+        }
+        if found.is_err() {
+            // An end that could not be built or measured may be, the next time.
+            let ends = [&self.plan.good, &end].map(String::clone);
+            self.state.forget_failures(&ends)?;
+        }
+        let mut outcome = found?;
+        if !self.state.has_ended() {
+            self.state.note(Event::End { at: now() })?;
+        }
+        outcome.describe(&self.plan, self.state.folder());
+        let record = outcome.record(&self.plan, &self.state.events, self.state.began());
+        record.write(&self.state.folder().join("record.jsonl"))?;
+        Ok(outcome)
+    }
+
+    /// Removes all that it has: worktrees, logs and what was measured.
+    ///
+    /// # Errors
+    /// What git or the system says.
+    pub fn abandon(self) -> Result<()> {
+        self.trees.remove_all(&self.git)?;
+        self.state.remove()
+    }
+
+    fn bench<'a>(&'a mut self, watch: &'a dyn Watch) -> Bench<'a> {
+        Bench {
+            plan: &self.plan,
+            limits: self.limits,
+            git: &self.git,
+            trees: &self.trees,
+            state: &mut self.state,
+            watch,
+            outlook: Outlook::default(),
+            warm: BTreeSet::new(),
+            commits: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! [`Search`]: the bisection itself. The ends first, then by halves, then the commit that was found against the one before it.
+//!
+//! A commit is sorted by a level between the two ends, half of the change away from each: on which side does it lie? Where one
+//! commit made all of the change, all others lie at one of the ends. Where several did, the one that crosses the level is
+//! found, which is the largest if it made more than half of the change.
+//!
+//! Invariants:
+//! - The probability of any wrong answer on the way is bounded in all: each decision takes its share of what the person allows
+//!   from [`Budget`], which never gives out more than it has.
+//! - A commit that cannot be sorted with that certainty is passed over, as one that does not build; it is never guessed at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bench::{Bench, Fault, Tried};
+use super::choose::{choose, decisions};
+use super::evidence::{Evidence, Level, Question};
+use super::result::{Found, Mark, Outcome, Step, Trial};
+use super::{Outlook, Tell};
+use crate::stats::Verdict;
+use crate::{Error, Result};
+
+/// So close to the level half-way, as a share of the change, lies what is at neither end.
+const MIDDLE_SHARE: f64 = 0.25;
+
+/// What errors may still be made.
+pub(super) struct Budget {
+    left: f64,
+    spent: f64,
+}
+
+impl Budget {
+    /// So much in all.
+    pub(super) fn of(alpha: f64) -> Budget {
+        Budget {
+            left: alpha,
+            spent: 0.0,
+        }
+    }
+
+    /// A fair share for one of so many decisions.
+    fn take(&mut self, decisions: usize) -> f64 {
+        let share = self.left / decisions.max(1) as f64;
+        self.left -= share;
+        self.spent += share;
+        share
+    }
+
+    /// How sure all answers together are, that were given.
+    pub(super) fn confidence(&self) -> f64 {
+        1.0 - self.spent
+    }
+}
+
+/// A bisection under way.
+pub(super) struct Search<'a> {
+    /// What builds and measures.
+    pub(super) bench: Bench<'a>,
+    /// What errors may still be made.
+    pub(super) budget: Budget,
+    /// The bad end.
+    end: String,
+    /// Where the bad end lies.
+    end_level: Level,
+    /// Where those lie that count as good, and as bad: shares of the good end.
+    levels: (f64, f64),
+    /// Those that count as good; the last one is the latest.
+    good: Vec<String>,
+    /// The first that counts as bad.
+    bad: String,
+    /// All that were looked at.
+    steps: Vec<Step>,
+}
+
+impl<'a> Search<'a> {
+    /// Between the good end of the plan and this bad one.
+    pub(super) fn new(bench: Bench<'a>, end: &str, alpha: f64) -> Search<'a> {
+        let nothing = Level {
+            value: 1.0,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+        };
+        Search {
+            end: end.to_owned(),
+            end_level: nothing,
+            levels: (1.0, 1.0),
+            good: vec![bench.plan.good.clone()],
+            bad: end.to_owned(),
+            steps: Vec::new(),
+            budget: Budget::of(alpha),
+            bench,
+        }
+    }
+
+    /// Finds the commit.
+    pub(super) fn run(mut self) -> Result<Outcome> {
+        let range = self.range()?;
+        let all = range.len();
+        self.outlook(1, all);
+        if let Some(found) = self.ends(decisions(all) + 2)? {
+            return Ok(self.outcome(found, all));
+        }
+        let mut range = range;
+        loop {
+            let skipped = self.passed_over();
+            let Some(next) = choose(&range, &self.bad, &skipped).cloned() else {
+                break;
+            };
+            self.outlook(self.steps.len() + 2, range.len());
+            self.sort(&next, decisions(range.len()) + 1)?;
+            self.tidy()?;
+            range = self.range()?;
+        }
+        self.outlook(self.steps.len() + 2, 1);
+        let found = self.confirm(&range)?;
+        Ok(self.outcome(found, all))
+    }
+
+    /// The commits that may have made the change, as git sorts them for a choice.
+    fn range(&self) -> Result<Vec<String>> {
+        let first_parent = self.bench.plan.first_parent;
+        self.bench.git.suspects(&self.bad, &self.good, first_parent)
+    }
+
+    fn passed_over(&self) -> BTreeSet<String> {
+        let over = self.steps.iter().filter(|step| step.mark.is_passed_over());
+        over.map(|step| step.commit.id.clone()).collect()
+    }
+
+    /// These commits, the oldest first.
+    fn in_order(&self, commits: &[String]) -> Result<Vec<String>> {
+        let good = &self.bench.plan.good;
+        self.bench.git.in_order(commits, good, &self.end)
+    }
+
+    /// Says where the whole stands, `suspects` being left.
+    fn outlook(&mut self, step: usize, suspects: usize) {
+        self.bench.outlook = Outlook {
+            step,
+            steps: step + decisions(suspects) + usize::from(suspects > 1),
+            ..self.bench.outlook
+        };
+    }
+
+    /// Measures the bad end beside the good one. `Some`: there is nothing to be searched for.
+    pub(super) fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
+        self.check_pairs(decisions)?;
+        // Two questions: does it differ, and, if that does not say it yet, by more than half of what it seems to?
+        let alpha = self.budget.take(decisions) / 2.0;
+        let plan = self.bench.plan;
+        let (good, end) = (plan.good.clone(), self.end.clone());
+        let question = Question {
+            asked: 1.0,
+            nearby_percent: plan.threshold_percent,
+            alpha,
+        };
+        let gathered = self.gather(&good, &end, &question, 0)?;
+        let evidence = gathered.map_err(|fault| self.end_failed(&fault))?;
+        self.end_level = evidence.level();
+        let trial = Trial::of(&evidence);
+        match evidence.decided() {
+            Some(Verdict::Slower) => {}
+            Some(Verdict::Faster) => return Ok(Some(Found::Better(trial))),
+            Some(Verdict::NoDifference) => return Ok(Some(Found::NoDifference(trial))),
+            Some(Verdict::NotEnough) | None => return Ok(Some(Found::NotEnough(trial))),
+        }
+        self.levels.1 = self.end_level.value;
+        let middle = self.middle();
+        if !self.end_level.excludes(middle) {
+            let question = Question {
+                asked: middle,
+                nearby_percent: 0.0,
+                alpha,
+            };
+            let gathered = self.gather(&good, &end, &question, evidence.pairs())?;
+            let sure = gathered.map_err(|fault| self.end_failed(&fault))?;
+            if sure.decided() != Some(Verdict::Slower) {
+                return Ok(Some(Found::TooVague(trial)));
+            }
+        }
+        let note = format!("the bad end: {}", trial.change());
+        self.bench
+            .watch
+            .tell(&self.bench.outlook, Tell::Note(&note));
+        Ok(None)
+    }
+
+    /// Finds out on which side of a level, a share of the good end, a commit lies; there is no bad end.
+    pub(super) fn sort_by(mut self, level: f64, id: &str) -> Result<Mark> {
+        self.check_pairs(1)?;
+        self.levels.1 = level * level;
+        self.sort(id, 1)
+    }
+
+    /// Half-way between what counts as good and what as bad, as ratios go.
+    fn middle(&self) -> f64 {
+        (self.levels.0 * self.levels.1).sqrt()
+    }
+
+    /// A commit without which nothing can be said could not be built or measured.
+    fn end_failed(&mut self, fault: &Fault) -> Error {
+        let name = match self.bench.commit(&fault.id) {
+            Ok(commit) => commit.short,
+            Err(_) => fault.id.clone(),
+        };
+        let what = match &fault.id {
+            id if *id == self.bench.plan.good => "the good end",
+            id if *id == self.end => "the bad end",
+            _ => "a commit that is needed",
+        };
+        Error::new(format!("{what}, {name}: {}", fault.why))
+    }
+
+    /// An error where so few pairs can never say anything so surely.
+    fn check_pairs(&self, decisions: usize) -> Result<()> {
+        let plan = self.bench.plan;
+        let alpha = (1.0 - plan.confidence) / decisions as f64 / 2.0;
+        let question = Question {
+            asked: 1.0,
+            nearby_percent: 0.0,
+            alpha,
+        };
+        let fewest = question.fewest_pairs(plan.better);
+        if plan.max_pairs >= fewest {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "{} pairs cannot say anything with this confidence: allow {fewest} at least (--max-pairs), or be content with less (--confidence)",
+            plan.max_pairs
+        )))
+    }
+
+    /// Measures pairs until the question about `new` beside `base` is answered, or there may be no more of them. The first
+    /// `from` pairs of the two are not asked.
+    fn gather(
+        &mut self,
+        base: &str,
+        new: &str,
+        question: &Question,
+        from: usize,
+    ) -> Tried<Evidence> {
+        let (better, most) = (self.bench.plan.better, self.bench.plan.max_pairs);
+        let mut evidence = Evidence::about(question, better, most);
+        let commit = self.bench.commit(new)?;
+        while evidence.wants_more() {
+            self.bench.watch.check()?;
+            let (pair_s, build_s) = self.bench.state.costs();
+            self.bench.outlook.pair_s = pair_s;
+            self.bench.outlook.build_s = build_s;
+            let pairs = evidence.pairs();
+            let measuring = Tell::Measuring {
+                commit: &commit,
+                pairs,
+                most,
+            };
+            self.bench.watch.tell(&self.bench.outlook, measuring);
+            match self.bench.pair(base, new, from + pairs)? {
+                Ok((base, new)) => evidence.push(base, new),
+                Err(fault) => return Ok(Err(fault)),
+            }
+        }
+        Ok(Ok(evidence))
+    }
+
+    /// Finds out on which side a commit lies.
+    pub(super) fn sort(&mut self, id: &str, decisions: usize) -> Result<Mark> {
+        // Two questions may be needed: beside the good end, and beside the bad one.
+        let alpha = self.budget.take(decisions) / 2.0;
+        let asked = self.middle();
+        let gap = (self.levels.0 - self.levels.1).abs();
+        let nearby_percent = match self.bench.plan.bad {
+            Some(_) => 100.0 * gap * MIDDLE_SHARE,
+            // Without a bad end there is no middle to lie in.
+            None => 0.0,
+        };
+        let question = Question {
+            asked,
+            nearby_percent,
+            alpha,
+        };
+        let good = self.bench.plan.good.clone();
+        let evidence = match self.gather(&good, id, &question, 0)? {
+            Ok(evidence) => evidence,
+            Err(fault) if fault.id == id => {
+                return self.note(id, Mark::Skipped, None, Some(fault.why));
+            }
+            Err(fault) => return Err(self.end_failed(&fault)),
+        };
+        let level = evidence.level();
+        let mark = match evidence.decided() {
+            Some(Verdict::Faster) => Mark::Good,
+            Some(Verdict::Slower) => Mark::Bad,
+            Some(Verdict::NoDifference) => Mark::Between,
+            Some(Verdict::NotEnough) | None => {
+                self.sort_beside_the_bad_end(id, &question, &level)?
+            }
+        };
+        let why = self.take_side(id, mark, &level, evidence.pairs());
+        self.note(id, mark, Some(level), why)
+    }
+
+    /// Narrows the range by a commit; what is to be said of it beyond its mark.
+    fn take_side(&mut self, id: &str, mark: Mark, level: &Level, pairs: usize) -> Option<String> {
+        let to_good = match mark {
+            Mark::Good => true,
+            Mark::Bad => false,
+            Mark::Between => self.is_nearer_to_good(level),
+            _ => return Some(format!("{pairs} pairs do not say on which side it lies")),
+        };
+        if to_good {
+            self.good.push(id.to_owned());
+            if level.excludes(self.levels.0) {
+                self.levels.0 = level.value;
+            }
+        } else {
+            id.clone_into(&mut self.bad);
+            if level.excludes(self.levels.1) {
+                self.levels.1 = level.value;
+            }
+        }
+        let side = if to_good { "good" } else { "bad" };
+        (mark == Mark::Between).then(|| format!("at neither end; nearer to {side}"))
+    }
+
+    fn is_nearer_to_good(&self, level: &Level) -> bool {
+        let distance = |from: f64| (level.value / from).ln().abs();
+        distance(self.levels.0) < distance(self.levels.1)
+    }
+
+    /// The same question, asked beside the bad end.
+    fn sort_beside_the_bad_end(
+        &mut self,
+        id: &str,
+        question: &Question,
+        level: &Level,
+    ) -> Result<Mark> {
+        let (end, end_level) = (self.end.clone(), self.end_level.value);
+        if end == id || self.bench.plan.bad.is_none() {
+            return Ok(Mark::Unclear);
+        }
+        let asked = question.asked / end_level;
+        let question = Question { asked, ..*question };
+        let evidence = match self.gather(&end, id, &question, 0)? {
+            Ok(evidence) => evidence,
+            Err(fault) if fault.id == id => return Ok(Mark::Unclear),
+            Err(fault) => return Err(self.end_failed(&fault)),
+        };
+        let beside = evidence.level();
+        Ok(match evidence.decided() {
+            Some(Verdict::Faster) => Mark::Good,
+            Some(Verdict::Slower) => Mark::Bad,
+            Some(Verdict::NoDifference) => Mark::Between,
+            // It is certain that it lies at neither end.
+            _ if level.excludes(self.levels.0) && beside.excludes(self.levels.1 / end_level) => {
+                Mark::Between
+            }
+            _ => Mark::Unclear,
+        })
+    }
+
+    /// Takes in what came of a commit, and tells.
+    fn note(
+        &mut self,
+        id: &str,
+        mark: Mark,
+        level: Option<Level>,
+        why: Option<String>,
+    ) -> Result<Mark> {
+        let commit = self.bench.commit(id)?;
+        let pairs = self.bench.state.pairs(id, &self.bench.plan.good);
+        let values = self.bench.state.values(id);
+        let step = Step::new(commit, mark, (&pairs, &values), level, why);
+        self.bench
+            .watch
+            .tell(&self.bench.outlook, Tell::Step(&step));
+        self.steps.push(step);
+        Ok(mark)
+    }
+
+    /// Removes the worktrees that are of no more use: those that stay are the ends and what the range lies between.
+    fn tidy(&mut self) -> Result<()> {
+        let (good, latest) = (self.good.first(), self.good.last());
+        let kept: Vec<&str> = [Some(&self.end), Some(&self.bad), good, latest]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        self.bench.warm.retain(|id| kept.contains(&id.as_str()));
+        self.bench.trees.keep_only(self.bench.git, &kept)
+    }
+
+    /// Measures what was found beside what comes before it.
+    fn confirm(&mut self, range: &[String]) -> Result<Found> {
+        let alpha = self.budget.take(1) / 2.0;
+        let culprit = self.bench.commit(&self.bad.clone())?;
+        let mut before = self.latest_good()?;
+        if let ([_], Some(parent)) = (range, culprit.parents.first()) {
+            before.clone_from(parent);
+        }
+        // Did it make more than half of the change? That tells its size well, too.
+        let asked = self.end_level.value.sqrt();
+        let nearby_percent = 100.0 * (1.0 - self.end_level.value).abs() * MIDDLE_SHARE;
+        let question = Question {
+            asked,
+            nearby_percent,
+            alpha,
+        };
+        let mut beside = self.gather(&before, &culprit.id, &question, 0)?;
+        if beside.as_ref().is_err_and(|fault| fault.id == before) {
+            // What counts as good without having been measured, on a branch from before the good end, need not build.
+            before = self.latest_good()?;
+            beside = self.gather(&before, &culprit.id, &question, 0)?;
+        }
+        let evidence = beside.map_err(|fault| self.end_failed(&fault))?;
+        let mut trial = Trial::of(&evidence);
+        trial.beside = Some(self.bench.commit(&before)?);
+        let confirmed = evidence.decided() == Some(Verdict::Slower)
+            || self.made_any(&before, &culprit.id, alpha) == Some(Verdict::Slower);
+        let mut suspects = Vec::new();
+        for id in self.in_order(range)? {
+            suspects.push(self.bench.commit(&id)?);
+        }
+        Ok(match (suspects.len(), confirmed) {
+            (1, true) => Found::Commit { culprit, trial },
+            (1, false) => Found::Unconfirmed { culprit, trial },
+            (_, _) => Found::Several { suspects, trial },
+        })
+    }
+
+    /// Whether a commit made any of the change, by the pairs that were measured of it and the one before.
+    fn made_any(&self, before: &str, id: &str, alpha: f64) -> Option<Verdict> {
+        let plan = self.bench.plan;
+        let question = Question {
+            asked: 1.0,
+            nearby_percent: 0.0,
+            alpha,
+        };
+        let mut evidence = Evidence::about(&question, plan.better, plan.max_pairs);
+        for (base, new) in self.bench.state.pairs(id, before) {
+            evidence.push(base, new);
+        }
+        evidence.decided()
+    }
+
+    /// The good commit that is nearest to the first bad one.
+    fn latest_good(&self) -> Result<String> {
+        for id in self.good.iter().rev() {
+            if self.bench.git.is_ancestor(id, &self.bad)? {
+                return Ok(id.clone());
+            }
+        }
+        Ok(self.bench.plan.good.clone())
+    }
+
+    /// All of it.
+    fn outcome(mut self, found: Found, commits: usize) -> Outcome {
+        let good = self.bench.plan.good.clone();
+        let mut rows = BTreeMap::new();
+        for (id, mark) in [
+            (good.clone(), Mark::GoodEnd),
+            (self.end.clone(), Mark::BadEnd),
+        ] {
+            let (pairs, values) = (
+                self.bench.state.pairs(&id, &good),
+                self.bench.state.values(&id),
+            );
+            if let Ok(commit) = self.bench.commit(&id) {
+                rows.insert(id, Step::new(commit, mark, (&pairs, &values), None, None));
+            }
+        }
+        for mut step in self.steps.drain(..) {
+            // It may have been measured again since, beside others.
+            step.summarise(&self.bench.state.values(&step.commit.id));
+            rows.insert(step.commit.id.clone(), step);
+        }
+        let ids: Vec<String> = rows.keys().cloned().collect();
+        let order = self.in_order(&ids).unwrap_or(ids);
+        let steps = order.iter().filter_map(|id| rows.remove(id)).collect();
+        let confidence = self.budget.confidence();
+        Outcome::new(found, steps, self.end_level, confidence, commits)
+    }
+}

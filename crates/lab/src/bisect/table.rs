@@ -1,0 +1,229 @@
+//! An [`Outcome`] as a person reads it: the answer, then all steps, one a line, in the form of report 5.
+
+use std::fmt;
+
+use super::evidence::Level;
+use super::git::Commit;
+use super::result::{Found, Mark, Outcome, Step, Trial, percent};
+
+/// The longest subject that a table shows whole.
+const SUBJECT_LEN: usize = 60;
+
+/// Text of a commit, without what would drive a terminal.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn subject(commit: &Commit) -> String {
+    let text = plain(&commit.subject);
+    if text.chars().count() <= SUBJECT_LEN {
+        return text;
+    }
+    let mut short: String = text.chars().take(SUBJECT_LEN - 1).collect();
+    short.push('…');
+    short
+}
+
+/// `99.34 %`, rounded down: never surer than it is.
+fn sure(confidence: f64) -> String {
+    format!("{:.2} %", (confidence * 10_000.0).floor() / 100.0)
+}
+
+impl Found {
+    fn trial(&self) -> &Trial {
+        match self {
+            Found::Commit { trial, .. }
+            | Found::Several { trial, .. }
+            | Found::Unconfirmed { trial, .. }
+            | Found::NoDifference(trial)
+            | Found::NotEnough(trial)
+            | Found::TooVague(trial)
+            | Found::Better(trial) => trial,
+        }
+    }
+}
+
+fn commit_lines(f: &mut fmt::Formatter<'_>, commit: &Commit) -> fmt::Result {
+    writeln!(f, "    commit {}", commit.id)?;
+    writeln!(f, "    Author: {}", plain(&commit.author))?;
+    writeln!(f, "    Date:   {}", commit.date)?;
+    writeln!(f, "    {}", plain(&commit.subject))
+}
+
+fn beside(trial: &Trial) -> String {
+    trial
+        .beside
+        .as_ref()
+        .map_or_else(|| "the good end".to_owned(), |commit| commit.short.clone())
+}
+
+impl Outcome {
+    fn answer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let trial = self.found.trial();
+        let change = trial.change();
+        match &self.found {
+            Found::Commit { culprit, .. } => {
+                writeln!(f, "{} is the commit that made it worse:", culprit.short)?;
+                commit_lines(f, culprit)?;
+                writeln!(f, "beside {}, which it comes from: {change}", beside(trial))
+            }
+            Found::Several { suspects, .. } => {
+                writeln!(
+                    f,
+                    "one of these {} commits made it worse; which, could not be told:",
+                    suspects.len()
+                )?;
+                for commit in suspects {
+                    writeln!(f, "    {} {}", commit.short, subject(commit))?;
+                }
+                writeln!(f, "the last of them beside {}: {change}", beside(trial))
+            }
+            Found::Unconfirmed { culprit, .. } => {
+                writeln!(
+                    f,
+                    "the halving ends at {}, but that is not confirmed:",
+                    culprit.short
+                )?;
+                commit_lines(f, culprit)?;
+                writeln!(f, "beside {}, which it comes from: {change}", beside(trial))
+            }
+            Found::NoDifference(_) => writeln!(
+                f,
+                "no difference between the ends larger than the threshold: {change}; {} could have been seen",
+                seen(trial)
+            ),
+            Found::NotEnough(_) => writeln!(
+                f,
+                "no difference between the ends can be seen, nor that there is none: {change}; {} could have been seen. \
+                 More pairs (--max-pairs), a quieter machine or a steadier measurement see more",
+                seen(trial)
+            ),
+            Found::TooVague(_) => writeln!(
+                f,
+                "the ends differ, but by how much is not known well enough to sort commits by it: {change}. \
+                 More pairs (--max-pairs) or a steadier measurement tell it"
+            ),
+            Found::Better(_) => writeln!(f, "the bad end is better than the good one: {change}"),
+        }
+    }
+
+    fn tail(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if matches!(self.found, Found::Commit { .. } | Found::Several { .. }) {
+            writeln!(
+                f,
+                "the bad end beside the good one: {}",
+                percent(&self.bad_level)
+            )?;
+        }
+        if let Some(confidence) = self.confidence {
+            writeln!(
+                f,
+                "confidence, over all decisions together: at least {}",
+                sure(confidence)
+            )?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {}", plain(note))?;
+        }
+        Ok(())
+    }
+}
+
+fn seen(trial: &Trial) -> String {
+    if trial.smallest_seen_percent.is_finite() {
+        format!("{:.2} %", trial.smallest_seen_percent)
+    } else {
+        "nothing".to_owned()
+    }
+}
+
+fn ratio(step: &Step) -> String {
+    match (&step.ratio, step.mark) {
+        (_, Mark::GoodEnd) => "1".to_owned(),
+        (Some(ratio), _) => format!("{:.4} [{:.4}, {:.4}]", ratio.value, ratio.low, ratio.high),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// One row's cells.
+fn cells(step: &Step, culprit: Option<&str>) -> [String; 8] {
+    let figures = &step.figures;
+    let or_dash = |text: String| {
+        if figures.count == 0 {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
+    let mut verdict = step.mark.name().to_owned();
+    if culprit == Some(step.commit.id.as_str()) {
+        verdict.push_str(" <- this one");
+    }
+    [
+        step.commit.short.clone(),
+        figures.count.to_string(),
+        or_dash(format!("{:.3}", figures.mean)),
+        or_dash(format!("{:.3}", figures.stdev)),
+        or_dash(format!("{:.2}%", figures.cv_percent)),
+        ratio(step),
+        verdict,
+        subject(&step.commit),
+    ]
+}
+
+/// The answer, and the table of all steps.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.answer(f)?;
+        self.tail(f)?;
+        writeln!(f)?;
+        let culprit = match &self.found {
+            Found::Commit { culprit, .. } => Some(culprit.id.as_str()),
+            _ => None,
+        };
+        let head = [
+            "commit",
+            "count",
+            "mean",
+            "stdev",
+            "cv",
+            "ratio to good",
+            "verdict",
+            "subject",
+        ];
+        let mut rows = vec![head.map(str::to_owned)];
+        rows.extend(self.steps.iter().map(|step| cells(step, culprit)));
+        let mut widths = [0; 8];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        for row in &rows {
+            let mut line = String::new();
+            for (place, (cell, width)) in row.iter().zip(widths).enumerate() {
+                // Numbers to the right, names to the left.
+                let cell = match place {
+                    1..=4 => format!("{cell:>width$}"),
+                    _ => format!("{cell:<width$}"),
+                };
+                line.push_str(&cell);
+                line.push_str("  ");
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        for step in &self.steps {
+            if let Some(why) = &step.why {
+                writeln!(f, "{}: {why}", step.commit.short)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `-4.47 % [-5.01, -3.92]`: the change from what it was measured beside.
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&percent(self))
+    }
+}

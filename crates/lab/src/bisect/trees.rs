@@ -1,0 +1,120 @@
+//! [`Trees`]: a worktree for each commit that is built, kept while it is of use.
+//!
+//! Invariants:
+//! - A tree is used again only where its build is known to have ended well since the machine was started: what a machine that
+//!   lost its power had built may be torn.
+//! - [`Trees::remove_all`] leaves neither a folder nor an entry on git's list of worktrees.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::git::Git;
+use crate::{Error, Result};
+
+/// How many letters of a commit's name a folder has: unique by far among those of one bisection.
+const NAME_LEN: usize = 16;
+
+/// The worktrees of one bisection.
+#[derive(Debug)]
+pub(super) struct Trees {
+    folder: PathBuf,
+    /// This start of the machine.
+    boot: String,
+    /// The person's own checkout, in place of a worktree for this commit.
+    checkout: Option<(String, PathBuf)>,
+}
+
+impl Trees {
+    /// Those in this folder.
+    pub(super) fn in_folder(folder: PathBuf) -> Trees {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Trees {
+            folder,
+            boot: boot.trim().to_owned(),
+            checkout: None,
+        }
+    }
+
+    /// The same, where `commit` is built in the person's own checkout, which is never removed.
+    pub(super) fn with_checkout(mut self, commit: String, path: PathBuf) -> Trees {
+        self.checkout = Some((commit, path));
+        self
+    }
+
+    fn own(&self, commit: &str) -> Option<&Path> {
+        let (id, path) = self.checkout.as_ref()?;
+        (id == commit).then_some(path)
+    }
+
+    /// Where a commit is built.
+    pub(super) fn path(&self, commit: &str) -> PathBuf {
+        match self.own(commit) {
+            Some(path) => path.to_owned(),
+            None => self.folder.join(&commit[..NAME_LEN.min(commit.len())]),
+        }
+    }
+
+    fn mark(&self, commit: &str) -> PathBuf {
+        self.folder
+            .join(format!("{}.built", &commit[..NAME_LEN.min(commit.len())]))
+    }
+
+    /// Whether its tree is there, built.
+    pub(super) fn is_built(&self, commit: &str) -> bool {
+        self.path(commit).is_dir()
+            && fs::read_to_string(self.mark(commit)).is_ok_and(|boot| boot == self.boot)
+    }
+
+    /// Notes that it is.
+    pub(super) fn built(&self, commit: &str) -> Result<()> {
+        let mark = self.mark(commit);
+        fs::write(&mark, &self.boot)
+            .map_err(|e| Error::new(format!("cannot write {}: {e}", mark.display())))
+    }
+
+    /// Checks a commit out, from nothing.
+    pub(super) fn make(&self, git: &Git, commit: &str) -> Result<()> {
+        self.remove(git, commit)?;
+        match self.own(commit) {
+            Some(_) => Ok(()),
+            None => git.add_worktree(&self.path(commit), commit),
+        }
+    }
+
+    /// Removes one.
+    pub(super) fn remove(&self, git: &Git, commit: &str) -> Result<()> {
+        // The mark first: a tree that is half gone is not to be taken for a built one.
+        let _ = fs::remove_file(self.mark(commit));
+        match self.own(commit) {
+            Some(_) => Ok(()),
+            None => git.remove_worktree(&self.path(commit)),
+        }
+    }
+
+    /// Removes all but these.
+    pub(super) fn keep_only(&self, git: &Git, commits: &[&str]) -> Result<()> {
+        let kept: Vec<PathBuf> = commits
+            .iter()
+            .flat_map(|commit| [self.path(commit), self.mark(commit)])
+            .collect();
+        let cannot = |e| Error::new(format!("cannot read {}: {e}", self.folder.display()));
+        for entry in fs::read_dir(&self.folder).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(cannot)?);
+            if kept.contains(&path) {
+                continue;
+            }
+            if kind.is_dir() {
+                git.remove_worktree(&path)?;
+            } else {
+                fs::remove_file(&path).map_err(cannot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all of them.
+    pub(super) fn remove_all(&self, git: &Git) -> Result<()> {
+        self.keep_only(git, &[])
+    }
+}
