@@ -158,9 +158,12 @@ fn timeless(entry: &Entry) -> Entry {
     let mut entry = entry.clone();
     entry.modified = set(entry.modified);
     entry.changed = (0, 0);
-    // When a directory takes another block is the file system's own business.
-    if rustix::fs::FileType::from_raw_mode(entry.mode).is_dir() {
-        entry.len = 0;
+    match rustix::fs::FileType::from_raw_mode(entry.mode) {
+        // When a directory takes another block is the file system's own business.
+        rustix::fs::FileType::Directory => entry.len = 0,
+        // What passes through a pipe is the kernel's alone: a FUSE server does not hear of it.
+        rustix::fs::FileType::Fifo => entry.modified = (0, 0),
+        _ => {}
     }
     entry
 }

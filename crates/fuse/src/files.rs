@@ -4,12 +4,14 @@
 //! - A handle's number means the same open file from OPEN to RELEASE, and is given out again only then.
 //! - The table is in shards; a request takes the one of its handle, shared, for as long as it takes to copy a pointer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use throughline::{Advice, File, FileOptions, Node, Result};
 
+use crate::options::Choices;
+use crate::policy::Policy;
 use crate::streak::Streak;
 
 const SHARDS: usize = 16;
@@ -18,6 +20,9 @@ const GIVE_BACK_BYTES: u64 = 2 << 20;
 
 /// `O_DIRECT` of x86 and most others.
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
+const O_RDONLY: u32 = rustix::fs::OFlags::RDONLY.bits();
+const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
 const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
 const O_DSYNC: u32 = rustix::fs::OFlags::DSYNC.bits();
 const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
@@ -26,7 +31,11 @@ const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 pub(crate) struct OpenFile {
     node: Node,
     buffered: File,
-    direct: File,
+    /// For requests with `O_DIRECT`: opened by the first, as most files see none.
+    direct: OnceLock<File>,
+    no_access_time: bool,
+    /// It was opened to be written.
+    writes: bool,
     /// The kernel's cache has what is read through this handle, and ours gives it back.
     gives_back: bool,
     /// Of its reads with `O_DIRECT`.
@@ -34,22 +43,25 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    /// An open file, and the flags of the answer to its OPEN.
+    ///
     /// # Errors
     /// As [`Node::open`].
-    pub(crate) fn new(node: Node, flags: u32, gives_back: bool) -> Result<OpenFile> {
-        let mut options = FileOptions::new();
-        // What may be written was settled at the open, here and by the kernel.
-        options.granted(true);
-        options.no_access_time(flags & O_NOATIME != 0);
-        let buffered = node.open(&options)?;
-        let direct = node.open(options.direct(true))?;
-        Ok(OpenFile {
-            node,
+    pub(crate) fn new(node: Node, flags: u32, choices: &Choices) -> Result<(OpenFile, u32)> {
+        let no_access_time = flags & O_NOATIME != 0;
+        let buffered = open(&node, no_access_time, false)?;
+        let empty = flags & O_TRUNC != 0 || buffered.size()? == 0;
+        let policy = Policy::of(flags, empty, choices);
+        let file = OpenFile {
             buffered,
-            direct,
-            gives_back,
+            direct: OnceLock::new(),
+            no_access_time,
+            writes: flags & O_ACCMODE != O_RDONLY,
+            node,
+            gives_back: policy.kernel_caches && choices.give_back,
             streak: Streak::default(),
-        })
+        };
+        Ok((file, policy.answer))
     }
 
     /// The inode.
@@ -62,12 +74,23 @@ impl OpenFile {
         &self.buffered
     }
 
+    /// The file past our cache.
+    fn direct(&self) -> Result<&File> {
+        if self.direct.get().is_none() {
+            // Of two threads that come here at once, one opens it for nothing.
+            let _ = self
+                .direct
+                .set(open(&self.node, self.no_access_time, true)?);
+        }
+        Ok(self.direct.get().unwrap_or(&self.buffered))
+    }
+
     /// The file as a request with these open flags has it.
-    pub(crate) fn with_flags(&self, flags: u32) -> &File {
+    fn with_flags(&self, flags: u32) -> Result<&File> {
         if flags & O_DIRECT != 0 {
-            &self.direct
+            self.direct()
         } else {
-            &self.buffered
+            Ok(&self.buffered)
         }
     }
 
@@ -89,7 +112,7 @@ impl OpenFile {
     fn read_direct(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let end = offset.saturating_add(buf.len() as u64);
         let Some(behind) = self.streak.read(offset..end) else {
-            return self.direct.read_at(offset, buf);
+            return self.direct()?.read_at(offset, buf);
         };
         let read = self.buffered.read_at(offset, buf)?;
         if !behind.is_empty() {
@@ -114,7 +137,7 @@ impl OpenFile {
     /// # Errors
     /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync`].
     pub(crate) fn write(&self, flags: u32, offset: u64, data: &[u8]) -> Result<usize> {
-        let file = self.with_flags(flags);
+        let file = self.with_flags(flags)?;
         let written = file.write_at(offset, data)?;
         if flags & O_SYNC == O_SYNC {
             file.sync()?;
@@ -123,6 +146,14 @@ impl OpenFile {
         }
         Ok(written)
     }
+}
+
+fn open(node: &Node, no_access_time: bool, direct: bool) -> Result<File> {
+    let mut options = FileOptions::new();
+    // What may be written was settled at the open, here and by the kernel.
+    options.granted(true);
+    options.no_access_time(no_access_time);
+    node.open(options.direct(direct))
 }
 
 /// See the head of this file.
@@ -182,6 +213,13 @@ impl Files {
         let file = entries.open.get_mut(index)?.take()?;
         entries.free.push(index);
         Some(file)
+    }
+
+    /// Whether anybody has that inode open to write. Looks at all that is open.
+    pub(crate) fn has_writer(&self, ino: u64) -> bool {
+        let writes = |file: &Arc<OpenFile>| file.writes && file.node.ino() == ino;
+        let mut shards = self.shards.iter();
+        shards.any(|shard| shard.read().open.iter().flatten().any(writes))
     }
 
     /// How many there are.

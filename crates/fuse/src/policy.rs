@@ -6,6 +6,7 @@
 //! | opened | cache |
 //! | --- | --- |
 //! | to write | ours: the write goes into it straight from the request |
+//! | to read and write, while it is empty | ours too: what comes is a stream, as of a new file |
 //! | to read, to read and write | the kernel's, written through |
 //! | with `O_DIRECT` | none: between the request's memory and the disk; streams are read ahead ([`crate::streak`]) |
 //!
@@ -30,12 +31,14 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    pub(crate) fn of(flags: u32, choices: &Choices) -> Policy {
+    /// For a file that holds nothing at its open, or is emptied by it, `empty` is true.
+    pub(crate) fn of(flags: u32, empty: bool, choices: &Choices) -> Policy {
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         let direct = flags.contains(OFlags::DIRECT);
+        let mixed = direct || choices.direct_mixed || (empty && choices.direct_new);
         let past = (access == OFlags::WRONLY && choices.direct_writes)
-            || (access == OFlags::RDWR && (choices.direct_mixed || direct));
+            || (access == OFlags::RDWR && mixed);
         let mut answer = 0;
         if past {
             answer |= open_flags::DIRECT_IO;
@@ -60,10 +63,12 @@ mod tests {
     #[test]
     fn streams_of_writes_go_past_the_kernels_cache() {
         let choices = Choices::default();
-        let of = |flags: OFlags| Policy::of(flags.bits(), &choices);
+        let of = |flags: OFlags| Policy::of(flags.bits(), false, &choices);
         assert!(!of(OFlags::WRONLY).kernel_caches);
         assert!(of(OFlags::RDONLY).kernel_caches);
         assert!(of(OFlags::RDWR).kernel_caches);
+        assert!(!Policy::of(OFlags::RDWR.bits(), true, &choices).kernel_caches);
+        assert!(Policy::of(OFlags::RDONLY.bits(), true, &choices).kernel_caches);
         assert!(!of(OFlags::RDWR | OFlags::DIRECT).kernel_caches);
         assert_eq!(of(OFlags::RDONLY).answer, open_flags::KEEP_CACHE);
         let direct = OFlags::RDONLY | OFlags::DIRECT;

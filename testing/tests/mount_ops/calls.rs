@@ -45,14 +45,18 @@ pub(crate) struct Calls {
     open: [BTreeSet<String>; PEOPLE.len()],
     /// What becomes open if the last call succeeded.
     opening: Option<(usize, String)>,
+    /// The call that sets an attribute: on what symbolic links lead to, where they shall have none of their own.
+    set_attribute: &'static str,
 }
 
 impl Calls {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// With attributes on symbolic links themselves, or without.
+    pub(crate) fn new(seed: u64, on_links: bool) -> Self {
         Self {
             random: Rng::with_seed(seed),
             open: Default::default(),
             opening: None,
+            set_attribute: if on_links { "lsetxattr" } else { "setxattr" },
         }
     }
 
@@ -240,9 +244,10 @@ impl Calls {
         ]);
         let length = self.pick(&["1", "30", "200", "900", "3000", "5000"]);
         let list = self.pick(&LISTS);
+        let set = self.set_attribute;
         match self.random.u32(..12) {
-            0..=3 => format!("lsetxattr {path} {name} v*{length}"),
-            4 => format!("lsetxattr {path} {name} v*{length} CREATE"),
+            0..=3 => format!("{set} {path} {name} v*{length}"),
+            4 => format!("{set} {path} {name} v*{length} CREATE"),
             5 => format!("lremovexattr {path} {name}"),
             6 => format!("lgetxattr {path} {name}"),
             7 | 8 => format!("llistxattr {path}"),

@@ -82,7 +82,9 @@ fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let pair = Pair::make(recipe)?;
     let told = |what: String| format!("{}: {what}", recipe.mke2fs);
-    let good = match compare(&pair, seed, most) {
+    // e2fsck 1.47 takes the blocks of a value that is in an inode for those of a symbolic link's target.
+    let calls = Calls::new(seed, !recipe.mke2fs.contains("ea_inode"));
+    let good = match compare(&pair, calls, most) {
         Ok(good) => good,
         Err(what) => return Some(Err(told(what))),
     };
@@ -94,14 +96,27 @@ fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
     Some(Ok(good))
 }
 
-/// The end of a directory: ext4 has the last position in the order of hashes there, FUSE the directory's size.
-fn is_known(line: &str, kernel: &str) -> bool {
+/// The end of a directory: ext4 has the last position in the order of hashes there, FUSE the directory's size. Reading bytes
+/// behind that position is refused for the position, elsewhere for the directory. ext4 cuts a directory that is removed to
+/// nothing (`mount_posix` knows that too).
+fn is_known(line: &str, kernel: &str, ours: &str) -> bool {
     let seeks_end = line.starts_with("seek ") && line.contains(" end ");
-    seeks_end && kernel == format!("ok {}", i64::MAX)
+    let reads = line.starts_with("read ");
+    let a_block = |ours: &str| ["1024", "2048", "4096"].contains(&ours);
+    let removed = kernel
+        .strip_suffix(" size 0")
+        .filter(|of| of.starts_with("ok Directory ") && of.contains(" links 0 "));
+    (seeks_end && kernel == format!("ok {}", i64::MAX))
+        || (seeks_end && kernel == "ok 0" && ours.strip_prefix("ok ").is_some_and(a_block))
+        || (reads && kernel == "EINVAL" && ours == "EISDIR")
+        || removed.is_some_and(|of| {
+            ours.strip_prefix(of)
+                .is_some_and(|size| size.strip_prefix(" size ").is_some_and(a_block))
+        })
 }
 
 /// Does the calls on both sides: how many succeeded, or the first that were answered differently.
-fn compare(pair: &Pair, seed: u64, most: u32) -> Result<u64, String> {
+fn compare(pair: &Pair, mut calls: Calls, most: u32) -> Result<u64, String> {
     const SIDES: [Side; 2] = [Side::Kernel, Side::Ours];
     for side in SIDES {
         let dir = pair.root(side).join("work");
@@ -110,14 +125,13 @@ fn compare(pair: &Pair, seed: u64, most: u32) -> Result<u64, String> {
     }
     let start = |side| PEOPLE.map(|ids: Ids| pair.actor(ACTOR, side, "work", ids));
     let mut actors = SIDES.map(start);
-    let mut calls = Calls::new(seed);
     let mut last = VecDeque::new();
     let mut good = 0;
     for number in 0..most {
         let (who, line) = calls.draw();
         let answers = [0, 1].map(|side| actors[side][who].say(&line));
         let step = format!("{number}: {who}: {line}\n    {}", answers[0]);
-        if answers[0] != answers[1] && !is_known(&line, &answers[0]) {
+        if answers[0] != answers[1] && !is_known(&line, &answers[0], &answers[1]) {
             let before: Vec<String> = last.into();
             return Err(format!(
                 "{}\n{step}\n    but we answer {}",

@@ -144,6 +144,15 @@ const CHOWNS: &str = "
     chmod f 6777
     bob: chown f - -
     stat f
+    chmod f 6777
+    alice: chown f - -
+    stat f
+    chmod f 2767
+    alice: chown f - -
+    stat f
+    chmod f 777
+    alice: chown f - -
+    stat f
     mkdir d 755
     chmod d 6777
     chown d 1002 1002

@@ -10,7 +10,6 @@ use zerocopy::FromBytes;
 use super::{Answer, Answered, Refusal, Request, Server};
 use crate::channel::Scratch;
 use crate::files::OpenFile;
-use crate::policy::Policy;
 use crate::wire::{
     CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
     OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_PRIVILEGES, WriteIn,
@@ -44,12 +43,10 @@ fn drop_privileges_for(header: &InHeader, node: &Node) -> Result<(), Refusal> {
 impl Server {
     /// Opens a file; what the kernel is told of it.
     pub(super) fn add_file(&self, node: Node, flags: u32) -> Result<OpenOut, Refusal> {
-        let policy = Policy::of(flags, &self.choices);
-        let gives_back = policy.kernel_caches && self.choices.give_back;
-        let file = OpenFile::new(node, flags, gives_back)?;
+        let (file, open_flags) = OpenFile::new(node, flags, &self.choices)?;
         Ok(OpenOut {
             fh: self.files.add(file),
-            open_flags: policy.answer,
+            open_flags,
             backing_id: 0,
         })
     }

@@ -51,6 +51,8 @@ pub(crate) struct Server {
     /// All blocks, where `df` is to count the volume's own as space.
     minix_blocks: Option<u64>,
     acl: bool,
+    /// Permissions are checked: they are not for the one user of a mount with `fakeroot`.
+    checks: bool,
     /// `FUSE_SETXATTR_EXT` was agreed on.
     long_setxattr: bool,
     user_xattr: bool,
@@ -174,6 +176,7 @@ impl Server {
                 only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
             },
             acl: options.acl,
+            checks: options.kernel_checks_permissions(),
             long_setxattr,
             user_xattr: options.user_xattr,
         }

@@ -22,7 +22,8 @@ const MIB: u64 = 1 << 20;
 /// What is switched, as `-o` takes it, and the names of the work that shows it.
 const CHOICES: &[(&str, &[&str])] = &[
     ("without=direct_writes", &["write", "create"]),
-    ("with=direct_mixed", &["small writes", "small reads"]),
+    ("without=direct_new", &["small writes", "small reads, new"]),
+    ("with=direct_mixed", &["small reads"]),
     ("without=parallel_direct_writes", &["write one file by 4"]),
     ("without=keep_cache", &["read again"]),
     ("without=explicit_inval", &["read, appended to"]),

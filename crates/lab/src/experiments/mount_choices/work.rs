@@ -34,6 +34,7 @@ pub(super) const WORK: &[Work] = &[
     work("write one file by 4", "MB/s", write_together),
     work("small writes", "per s", small_writes),
     work("small reads", "per s", small_reads),
+    work("small reads, new", "per s", small_reads_of_new),
     work("read", "MB/s", |s, sizes| read(s, sizes, Reading::Cold)),
     work("read again", "MB/s", |s, sizes| {
         read(s, sizes, Reading::Again)
@@ -119,6 +120,16 @@ fn small_reads(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     write_files(session, sizes, 1)?;
     let file = session.root().open("file0", OFlags::RDWR)?;
     let bytes = sizes.file_bytes / 4;
+    read_stream(&file, bytes, CALL_BYTES)?;
+    let spent = together(1, |_| read_stream(&file, bytes, SMALL_BYTES))?;
+    Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
+}
+
+/// 4 KiB after 4 KiB, of what was just written through the same descriptor.
+fn small_reads_of_new(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+    let file = session.root().open("file", OFlags::RDWR | OFlags::CREATE)?;
+    let bytes = sizes.file_bytes / 4;
+    write_stream(&file, &session.bench.source, bytes, CALL_BYTES)?;
     read_stream(&file, bytes, CALL_BYTES)?;
     let spent = together(1, |_| read_stream(&file, bytes, SMALL_BYTES))?;
     Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
