@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use throughline_device::{Op, Segment};
 
 use crate::events::BioInfo;
+use crate::purpose::Purpose;
 
 /// Memory of a bio; inline while it has few pieces, so that an ordinary bio allocates nothing.
 pub(crate) type Segments<'env> = SmallVec<[Segment<'env>; 4]>;
@@ -86,6 +87,7 @@ impl<'env> Bio<'env> {
             offset_bytes: self.offset_bytes,
             len_bytes: self.len_bytes,
             segments: self.segments.len(),
+            purpose: Purpose::present(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::batch;
 use crate::bio::Bio;
 use crate::counters::Counters;
 use crate::error::{CallerFault, Error, Result};
-use crate::events::Listener;
+use crate::events::{Event, Listener};
 use crate::limits::BioLimits;
 use crate::listeners::{Listeners, Subscription};
 use crate::pipeline::{Pipeline, Setup};
@@ -154,6 +154,24 @@ impl Disk {
     /// Tells `listener` about every bio of the calls that begin from now on, until the subscription is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.listeners.subscribe(listener)
+    }
+
+    /// As [`Disk::subscribe`], for as long as the disk is open.
+    pub fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(listener);
+    }
+
+    /// Tells listeners what a layer above knows; `event` is called only if there are any.
+    pub fn tell(&self, event: impl FnOnce() -> Event) {
+        if let Some(listeners) = self.listeners.now() {
+            let event = event();
+            listeners.iter().for_each(|listener| listener.event(&event));
+        }
+    }
+
+    /// Whether anybody listens. It costs one relaxed load.
+    pub fn is_heard(&self) -> bool {
+        self.listeners.any()
     }
 
     /// Fills `buf` from device byte `offset`; both in whole logical blocks, the memory anywhere.

@@ -1,15 +1,16 @@
-//! What happens to bios, told to whoever listens.
+//! What happens to bios, and around them, told to whoever listens.
 //!
 //! When nobody listens a pipeline pays one relaxed load for its whole life and reads no clock: whether it reports is
-//! decided when it opens.
+//! decided when it opens. A call and a commit pay one more each.
 
 use std::time::{Duration, Instant};
 
 use throughline_device::Op;
 
 use crate::limits::SplitReason;
+use crate::purpose::Purpose;
 
-/// One thing that happened to a bio.
+/// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -45,6 +46,20 @@ pub enum Event {
         /// Whether the device did it.
         ok: bool,
     },
+    /// A program's call begins, on this thread.
+    CallBegins,
+    /// It has ended, on the same thread.
+    CallEnds {
+        /// Reading, writing, or making durable ([`Op::Flush`]).
+        op: Op,
+        /// Bytes that it moved.
+        bytes: u64,
+    },
+    /// A journal's transaction is durable.
+    Committed {
+        /// From taking it up to that.
+        took: Duration,
+    },
 }
 
 /// What a bio is, without its memory.
@@ -58,9 +73,11 @@ pub struct BioInfo {
     pub len_bytes: u64,
     /// Pieces of memory.
     pub segments: usize,
+    /// What it is for.
+    pub purpose: Purpose,
 }
 
-/// Hears of every bio of a disk.
+/// Hears of every bio of a disk, and of what the layers above tell ([`crate::Disk::tell`]).
 ///
 /// Called on the submitting thread, on the path itself: be quick, and do no I/O on the same disk.
 pub trait Listener: Send + Sync {

@@ -25,9 +25,14 @@ impl<L: ?Sized> Default for Listeners<L> {
 }
 
 impl<L: ?Sized> Listeners<L> {
+    /// Whether there are any; one relaxed load.
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
     /// Those who listen now; `None`, the common case, costs one relaxed load.
     pub fn now(&self) -> Option<Arc<Vec<Arc<L>>>> {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if !self.any() {
             return None;
         }
         Some(Arc::clone(&self.list.read()))
@@ -41,9 +46,14 @@ impl<L: ?Sized> Listeners<L> {
         *list = Arc::new(changed);
     }
 
+    /// Adds one, for good.
+    pub fn add(&self, listener: Arc<L>) {
+        self.change(|list| list.push(listener));
+    }
+
     /// Adds one, until the answer is dropped.
     pub fn subscribe(self: &Arc<Self>, listener: Arc<L>) -> Subscription<L> {
-        self.change(|list| list.push(Arc::clone(&listener)));
+        self.add(Arc::clone(&listener));
         Subscription {
             listeners: Arc::clone(self),
             listener,

@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, cp --stats, lab compare, lab gate)
+    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, explain, cp --stats, lab compare, lab gate)
     #[arg(long)]
     pub(crate) json: bool,
     /// What to do.
@@ -112,7 +112,18 @@ pub(crate) enum Command {
     InstallFuse2fs(commands::install::Fuse2fsArgs),
     /// Make the link that mount(8) and fstab need for the type fuse.throughline
     InstallHelpers(commands::install::HelpersArgs),
-    /// Run experiments that measure and explain the I/O path
+    /// Show what the I/O path did while a command ran
+    ///
+    /// Without --kernel the command is one of throughline's own that opens images (explain cp a.bin disk.img:/b), and its account
+    /// comes from our engine: bytes asked for, bios, their sizes, splits and merges, the time to the first bio, queue depth,
+    /// pauses, cache hits, journal commits. With --kernel it is any command, and its account comes from the kernel's
+    /// tracepoints (explain --kernel -- dd if=/dev/zero of=/mnt/f bs=4M count=10 oflag=direct). The account goes to standard
+    /// error, behind what the command itself says there.
+    ///
+    /// Exit codes: those of the command. With --kernel 128 and the signal's number where a signal ended it, and 125 where the
+    /// kernel could not be watched, 126 where the command could not be run, 127 where there is no such command.
+    Explain(commands::explain::ExplainArgs),
+    /// Run experiments that measure the I/O path
     Lab(commands::lab::LabArgs),
     /// Print completions for a shell
     Completions(commands::generate::CompletionsArgs),
@@ -135,6 +146,7 @@ impl Command {
             Command::Replay(args) => args.json.json,
             Command::Status(args) => args.json.json,
             Command::Lab(args) => args.json(),
+            Command::Explain(args) => args.json.json,
             _ => false,
         }
     }

@@ -2,12 +2,13 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, throttle};
+use throughline::{DirtyLimits, EngineChoice, Listener, OpenOptions, Volume, throttle};
+use throughline_lab::explain::ours::{Watch, Watched};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::replay::parts;
@@ -230,12 +231,16 @@ struct OpenImage {
     path: PathBuf,
     volume: Volume,
     access: Access,
+    /// Who listens to it, if the command is explained.
+    watched: Option<Arc<Watched>>,
 }
 
 /// The images that are open.
 pub(crate) struct Images {
     globals: Globals,
     open: Vec<OpenImage>,
+    /// The command is explained: every image's I/O is told to this.
+    pub(crate) watch: Option<Arc<Watch>>,
     /// Armed with the first image that is opened for writing.
     pub(crate) interrupt: Interrupt,
 }
@@ -275,13 +280,19 @@ impl Images {
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
             self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
         }
+        let watched = self.watch.as_ref().map(|watch| watch.volume(image));
+        let listener = watched.clone().map(|watched| watched as Arc<dyn Listener>);
         let volume = self
             .globals
             .open_options(access)?
+            .listener(listener)
             .open(image)
             .map_err(|error| {
                 opening_hint(error.into(), self.globals.offset, "--offset ").met(cannot())
             })?;
+        if let Some(watched) = &watched {
+            watched.opened(&volume);
+        }
         self.globals
             .check_bio_target(volume.disk().limits().logical_block_bytes)?;
         let mended = parts(volume.recovery());
@@ -297,6 +308,7 @@ impl Images {
             path: image.to_owned(),
             volume: volume.clone(),
             access,
+            watched,
         });
         Ok((self.open.len() - 1, volume))
     }
@@ -324,6 +336,9 @@ impl Images {
     /// Writes back and closes every image; what fails here is said as any other failure.
     fn close(&mut self, complaints: &Complaints) {
         for open in self.open.drain(..) {
+            if let Some(watched) = &open.watched {
+                watched.closing(&open.volume);
+            }
             if let Err(error) = open.volume.close() {
                 let doing = match open.access {
                     Access::Read => format!("cannot close {}", quote(&open.path)),
@@ -359,6 +374,7 @@ impl Context {
         let images = Images {
             globals: globals.clone(),
             open: Vec::new(),
+            watch: None,
             interrupt: Interrupt::default(),
         };
         Context {
@@ -373,10 +389,10 @@ impl Context {
     }
 
     /// The exit code after a failure.
-    pub(crate) fn failure_code(&self) -> ExitCode {
+    pub(crate) fn failure_code(&self) -> u8 {
         match self.exit_bits {
-            0 => ExitCode::FAILURE,
-            bits => ExitCode::from(bits),
+            0 => 1,
+            bits => bits,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
 //! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`,
-//! `mount` and `lab gate` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
+//! `mount`, `lab gate` and `explain` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
 //! of our output went away.
 #![forbid(unsafe_code)]
 
@@ -85,21 +85,26 @@ fn command_line() -> ExitCode {
     }
     let mut context = Context::new(globals, json);
     let result = commands::run(command, &mut context);
+    ExitCode::from(conclude(result, &mut context))
+}
+
+/// Ends a command: closes what it opened, says what ended it, and has its exit code.
+fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     // Whatever happened, what was done so far goes to the disk.
     context.close();
     let result = result.and_then(|()| context.out.flush());
     match result {
-        Ok(()) if !context.complaints.any() => ExitCode::SUCCESS,
+        Ok(()) if !context.complaints.any() => 0,
         Ok(()) => context.failure_code(),
-        Err(Failure::PipeClosed) => ExitCode::from(EXIT_PIPE_CLOSED),
+        Err(Failure::PipeClosed) => EXIT_PIPE_CLOSED,
         Err(Failure::Said) => context.failure_code(),
         Err(failure @ Failure::Interrupted) => {
             context.complaints.say(&failure);
-            ExitCode::from(interrupt::EXIT_INTERRUPTED)
+            interrupt::EXIT_INTERRUPTED
         }
         Err(failure @ Failure::Usage(_)) => {
             context.complaints.say(&failure);
-            ExitCode::from(2)
+            2
         }
         Err(failure) => {
             context.complaints.say(&failure);

@@ -49,8 +49,13 @@ impl Output {
 
     /// Colours are wanted: a terminal, and nobody said no (<https://no-color.org>).
     pub(crate) fn colours(&self) -> bool {
-        self.terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        self.terminal && colours_wanted()
     }
+}
+
+/// Nobody said that they want none.
+pub(crate) fn colours_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Messages on standard error, from any thread, and whether there was one.

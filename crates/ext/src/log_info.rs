@@ -2,6 +2,7 @@
 
 pub use throughline_journal::Counts as JournalCounts;
 
+use throughline_block::Purpose;
 use throughline_extfmt::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 
 use crate::error::{Error, Result};
@@ -57,7 +58,8 @@ impl Fs {
         // Past the metadata cache, which must not keep what the journal writes.
         let mut block = vec![0; self.geo.block_bytes as usize];
         let offset = first.first.byte_offset(self.geo.block_bytes);
-        self.disk.read_at(offset.unwrap_or(u64::MAX), &mut block)?;
+        let offset = offset.unwrap_or(u64::MAX);
+        Purpose::Journal.during(|| self.disk.read_at(offset, &mut block))?;
         let blocks = runs.iter().map(|run| u64::from(run.len)).sum();
         let superblock = JournalSuperblock::read(&block)?;
         let log = superblock.validate(self.geo.block_bytes, blocks)?;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use throughline_block::Disk;
+use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::mmp::{
     MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX,
@@ -167,7 +167,7 @@ impl Shared {
     fn read_block(&self) -> Result<AlignedBuf> {
         let align = self.disk.limits().memory_align_bytes.max(1) as usize;
         let mut bytes = AlignedBuf::zeroed(self.geo.block_bytes as usize, align);
-        self.disk.read_at(self.offset(), &mut bytes)?;
+        Purpose::Metadata.during(|| self.disk.read_at(self.offset(), &mut bytes))?;
         Ok(bytes)
     }
 
@@ -222,7 +222,7 @@ impl Shared {
         if let Some(place) = bytes.get_mut(..mmp.as_bytes().len()) {
             place.copy_from_slice(mmp.as_bytes());
         }
-        self.disk.write_at(self.offset(), &bytes, true)?;
+        Purpose::Metadata.during(|| self.disk.write_at(self.offset(), &bytes, true))?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! All that matters is in the first, and what never changes can be compared with a backup: a superblock that is only
 //! torn is read as if it had its checksum.
 
-use throughline_block::Disk;
+use throughline_block::{Disk, Purpose};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use throughline_extfmt::{Geometry, Superblock};
 use zerocopy::IntoBytes;
@@ -75,7 +75,7 @@ pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<()
     if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
         place.copy_from_slice(superblock.as_bytes());
     }
-    Ok(disk.write_at(start, &bytes, true)?)
+    Ok(Purpose::Metadata.during(|| disk.write_at(start, &bytes, true))?)
 }
 
 /// First byte of the logical blocks that hold the superblock, and where in them it begins.
@@ -97,7 +97,7 @@ fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
         )));
     }
     let mut bytes = vec![0; bytes];
-    disk.read_at(start, &mut bytes)?;
+    Purpose::Metadata.during(|| disk.read_at(start, &mut bytes))?;
     let superblock = Superblock::read(bytes.get(at..).unwrap_or_default())
         .map_err(|e| Error::corrupt(format!("no ext file system: {e}")))?;
     Ok((superblock, bytes))
@@ -124,7 +124,9 @@ fn mend_torn(disk: &Disk, mut superblock: Superblock) -> Option<Primary> {
 fn read_backup(disk: &Disk, offset: u64) -> Option<Superblock> {
     let logical = disk.limits().logical_block_bytes.max(1) as usize;
     let mut bytes = vec![0; SUPERBLOCK_BYTES.next_multiple_of(logical)];
-    disk.read_at(offset, &mut bytes).ok()?;
+    Purpose::Metadata
+        .during(|| disk.read_at(offset, &mut bytes))
+        .ok()?;
     let backup = Superblock::read(&bytes).ok()?;
     backup.validate().ok().map(|_| backup)
 }

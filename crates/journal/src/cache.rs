@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
-use throughline_block::Disk;
+use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::{Corrupt, FsBlock};
 
@@ -382,8 +382,8 @@ impl Cache {
         drop(state);
         let loading = Loading(vec![Arc::clone(buffer)]);
         let mut bytes = self.new_bytes();
-        self.disk
-            .read_at(self.offset_of_resident(buffer.block), &mut bytes)?;
+        let offset = self.offset_of_resident(buffer.block);
+        Purpose::Metadata.during(|| self.disk.read_at(offset, &mut bytes))?;
         self.arrived(buffer, bytes);
         drop(loading);
         Ok(buffer.lock())
@@ -396,7 +396,8 @@ impl Cache {
         for (buffer, bytes) in wanted.0.iter().zip(&mut bytes) {
             pieces.push((self.offset_of_resident(buffer.block), bytes));
         }
-        if !pieces.is_empty() && self.disk.read_batch(&mut pieces).is_ok() {
+        let read = || self.disk.read_batch(&mut pieces);
+        if !wanted.0.is_empty() && Purpose::Metadata.during(read).is_ok() {
             wanted
                 .0
                 .iter()

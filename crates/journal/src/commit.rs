@@ -14,8 +14,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use parking_lot::Mutex;
+use throughline_block::Event;
 
 use crate::cache::Cache;
 use crate::daemon::Signals;
@@ -146,6 +148,7 @@ impl Core {
             return Ok(false);
         };
         let tid = sealed.tid;
+        let began = self.cache.disk().is_heard().then(Instant::now);
         let _on_its_way = OnItsWay(self);
         // Of an operation that ended half-way nothing may reach the disk.
         if let Err(error) = self.check_alive() {
@@ -169,6 +172,10 @@ impl Core {
         }
         self.committed.store(tid.0, Ordering::Release);
         self.commits.fetch_add(1, Ordering::Relaxed);
+        if let Some(began) = began {
+            let took = began.elapsed();
+            self.cache.disk().tell(|| Event::Committed { took });
+        }
         self.cache.evict();
         self.signals.committed();
         if self.log.as_ref().is_some_and(Log::wants_checkpoint) {

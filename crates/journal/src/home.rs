@@ -8,20 +8,22 @@
 //! - Nothing that is home ever refers to a block whose content is not there: neither to data nor to metadata.
 //! - A cut in the last step leaves blocks of before and after side by side, as ext2 always did; `e2fsck` repairs that.
 
-use throughline_block::Result;
+use throughline_block::{Purpose, Result};
 
 use crate::cache::{Cache, SealedBlock};
 
 /// Makes a transaction durable.
 pub(crate) fn commit(cache: &Cache, blocks: &[SealedBlock]) -> Result<()> {
     let (fresh, others): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| block.fresh);
-    for part in [fresh, others] {
-        if !part.is_empty() {
-            cache.disk().flush()?;
-            write(cache, &part)?;
+    Purpose::Metadata.during(|| {
+        for part in [fresh, others] {
+            if !part.is_empty() {
+                cache.disk().flush()?;
+                write(cache, &part)?;
+            }
         }
-    }
-    cache.disk().flush()
+        cache.disk().flush()
+    })
 }
 
 /// Writes blocks home, ascending.

@@ -10,6 +10,7 @@ mod callgrind;
 mod command;
 pub mod compare;
 mod experiments;
+pub mod explain;
 mod hollow;
 mod interleave;
 pub mod kernel;

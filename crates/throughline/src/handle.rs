@@ -8,9 +8,11 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use throughline_device::Op;
 use throughline_ext::{Fallocate, Reason};
 use throughline_fileio::{Advice, ReadStream, Wait};
 
+use crate::call::told;
 use crate::cursor::Cursor;
 use crate::error::Result;
 use crate::hints::SyncRange;
@@ -64,9 +66,9 @@ impl Handle {
     /// # Errors
     /// As there.
     pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        let done = self
-            .source
-            .read(self.mode.direct, &self.stream, offset, bufs)?;
+        let (source, direct) = (&self.source, self.mode.direct);
+        let read = || source.read(direct, &self.stream, offset, bufs);
+        let done = told(source.disk(), Op::Read, |bytes| *bytes, read)?;
         if !self.mode.unseen {
             self.source.accessed();
         }
@@ -156,13 +158,22 @@ impl Handle {
             At::Offset(offset) if self.mode.granted => At::Granted(offset),
             at => at,
         };
-        let written = self.source.write(self.mode.direct, at, bufs, wait)?;
-        match self.mode.durability {
-            Durability::Later => {}
-            Durability::Data => self.source.sync(true)?,
-            Durability::All => self.source.sync(false)?,
-        }
-        Ok(written)
+        let (source, direct) = (&self.source, self.mode.direct);
+        let moved = |written: &(u64, usize)| written.1;
+        told(source.disk(), Op::Write, moved, || {
+            let written = source.write(direct, at, bufs, wait)?;
+            match self.mode.durability {
+                Durability::Later => {}
+                Durability::Data => source.sync(true)?,
+                Durability::All => source.sync(false)?,
+            }
+            Ok(written)
+        })
+    }
+
+    fn make_durable(&self, data_only: bool) -> Result<()> {
+        let sync = || self.source.sync(data_only);
+        told(self.source.disk(), Op::Flush, |()| 0, sync)
     }
 
     /// Returns when data, size and name survive a crash (`fsync`).
@@ -170,7 +181,7 @@ impl Handle {
     /// # Errors
     /// What the device says, again at every call until it can be done.
     pub fn sync(&self) -> Result<()> {
-        self.source.sync(false)
+        self.make_durable(false)
     }
 
     /// [`Handle::sync`] by the name that it has in `std::fs`.
@@ -186,7 +197,7 @@ impl Handle {
     /// # Errors
     /// As [`Handle::sync`].
     pub fn sync_data(&self) -> Result<()> {
-        self.source.sync(true)
+        self.make_durable(true)
     }
 
     /// Writes back what is dirty of `len` bytes from `offset` on, for programs that spread the work of a later sync: after

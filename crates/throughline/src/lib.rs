@@ -72,6 +72,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod call;
 mod copy;
 mod cursor;
 mod dir;
@@ -111,7 +112,7 @@ pub use status::{
     CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
     WritebackStatus,
 };
-pub use throughline_block::{BioInfo, Event, Listener, Subscription};
+pub use throughline_block::{BioInfo, Event, Listener, Purpose, SplitReason, Subscription};
 pub use throughline_device::{
     AlignedBuf, EngineChoice, Limits, Op, give_memory_back, limit_allocator,
 };

@@ -1,12 +1,13 @@
 //! How an image, a plain file or a device is opened.
 
+use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline_block::Disk;
+use throughline_block::{Disk, Listener};
 use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
 use throughline_ext::{AccessTimes, Fs, OnError, Reason};
 use throughline_fileio::{CacheOptions, DirtyLimits};
@@ -47,6 +48,17 @@ pub struct OpenOptions {
     discard: bool,
     no_replay: bool,
     acl: bool,
+    listener: Option<Heard>,
+}
+
+/// Who listens from the beginning.
+#[derive(Clone)]
+struct Heard(Arc<dyn Listener>);
+
+impl fmt::Debug for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a listener")
+    }
 }
 
 impl Default for OpenOptions {
@@ -82,6 +94,7 @@ impl OpenOptions {
             discard: false,
             no_replay: false,
             acl: true,
+            listener: None,
         }
     }
 
@@ -226,6 +239,13 @@ impl OpenOptions {
     /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
         self.buffered = buffered;
+        self
+    }
+
+    /// Tells `listener` of every I/O of the device, those of opening and closing among them, until it is closed.
+    /// [`Volume::subscribe`] does so later, and for a time.
+    pub fn listener(&mut self, listener: Option<Arc<dyn Listener>>) -> &mut Self {
+        self.listener = listener.map(Heard);
         self
     }
 
@@ -393,6 +413,9 @@ impl OpenOptions {
         };
         let disk = Disk::new(device).map_err(io::Error::other)?;
         disk.set_bio_target_bytes(self.bio_target_bytes);
+        if let Some(Heard(listener)) = &self.listener {
+            disk.listen(Arc::clone(listener));
+        }
         Ok(Arc::new(disk))
     }
 }

@@ -8,12 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throughline_block::{Listener, Subscription};
+use throughline_device::Op;
 use throughline_ext::{
     Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, RenameMode, StatFs, TakeDown,
 };
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use crate::cache::CacheState;
+use crate::call::told;
 use crate::dir::{Dir, ReadDir};
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -200,8 +202,7 @@ impl Volume {
         self.fs().journal_counts()
     }
 
-    /// Tells `listener` of every I/O of the volume's device, until what comes back is dropped. Costs nothing measurable
-    /// while nobody listens.
+    /// Tells `listener` of every I/O of the volume's device from now on, until what comes back is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.disk().subscribe(listener)
     }
@@ -224,7 +225,9 @@ impl Volume {
             .iter()
             .map(|(file, data)| (file.inode(), *data))
             .collect();
-        let done = self.fs().write_new(&inodes);
+        let bytes = files.iter().map(|(_, data)| data.len()).sum();
+        let write = || Ok(self.fs().write_new(&inodes));
+        let done = told(self.disk(), Op::Write, |_| bytes, write).unwrap_or_default();
         done.into_iter().map(|done| Ok(done?)).collect()
     }
 
@@ -251,7 +254,7 @@ impl Volume {
     /// # Errors
     /// What the device says, again at every call until it can be done.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.fs().sync()?)
+        told(self.disk(), Op::Flush, |()| 0, || Ok(self.fs().sync()?))
     }
 
     /// Tells the device of the free blocks between two bytes of the volume, in runs of at least `least_bytes`, that their

@@ -6,6 +6,7 @@ pub(crate) mod chown;
 pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod du;
+pub(crate) mod explain;
 pub(crate) mod generate;
 pub(crate) mod info;
 pub(crate) mod install;
@@ -59,6 +60,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Status(args) => status::run(&args, context),
         Command::InstallFuse2fs(args) => install::fuse2fs(&args, context),
         Command::InstallHelpers(args) => install::helpers(&args, context),
+        Command::Explain(args) => explain::run(&args, context),
         Command::Lab(args) => lab::run(&args, context),
         Command::Completions(args) => generate::completions(&args, context),
         Command::Man(args) => generate::man(&args, context),

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use throughline::{Attributes, DeviceNumber, Dir, File, FileType, Metadata};
 
-use super::latency::call_begins;
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use crate::problem::{Problem, Result};
 
@@ -160,12 +159,10 @@ impl Content for ImageContent {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        call_begins();
         Ok(self.file.read_at(offset_bytes, buffer)?)
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        call_begins();
         Ok(self.file.write_all_at(offset_bytes, bytes)?)
     }
 

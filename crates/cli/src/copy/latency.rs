@@ -11,11 +11,6 @@ thread_local! {
     static CALL_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// A call begins on this thread.
-pub(super) fn call_begins() {
-    CALL_BEGAN.set(Some(Instant::now()));
-}
-
 /// Listens to a volume's I/Os.
 #[derive(Debug, Default)]
 pub(super) struct FirstSubmits {
@@ -35,9 +30,19 @@ impl FirstSubmits {
 
 impl Listener for FirstSubmits {
     fn event(&self, event: &Event) {
-        if let Event::Submit { submitted_at, .. } = event
-            && let Some(began) = CALL_BEGAN.take()
-        {
+        let began = match event {
+            Event::CallBegins => {
+                CALL_BEGAN.set(Some(Instant::now()));
+                return;
+            }
+            Event::CallEnds { .. } => {
+                CALL_BEGAN.set(None);
+                return;
+            }
+            Event::Submit { submitted_at, .. } => CALL_BEGAN.take().zip(Some(*submitted_at)),
+            _ => None,
+        };
+        if let Some((began, submitted_at)) = began {
             let took = submitted_at.saturating_duration_since(began).as_nanos();
             self.nanos
                 .fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod common;
 mod compared;
 mod copy;
 mod damage;
+mod explain;
 mod generated;
 mod habits;
 mod interrupted;

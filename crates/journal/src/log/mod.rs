@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use throughline_block::Disk;
+use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::jbd2::JournalFormat;
@@ -169,7 +169,7 @@ impl Log {
             self.superblock
                 .point_to(&self.disk, Some(head), sealed.tid)?;
         }
-        let layout = write::write(self, sealed, head)?;
+        let layout = Purpose::Journal.during(|| write::write(self, sealed, head))?;
         self.written_blocks
             .fetch_add(u64::from(layout.blocks), Ordering::Relaxed);
         Ok(layout)
@@ -239,9 +239,11 @@ impl Log {
         let result = if pieces.is_empty() {
             Ok(())
         } else {
-            self.disk
-                .write_batch(&pieces)
-                .and_then(|()| self.disk.flush())
+            Purpose::Metadata.during(|| {
+                self.disk
+                    .write_batch(&pieces)
+                    .and_then(|()| self.disk.flush())
+            })
         };
         let mut ring = self.ring.lock();
         ring.writing = false;

@@ -5,7 +5,7 @@
 //! - Features are changed only while the log is empty.
 
 use parking_lot::Mutex;
-use throughline_block::Disk;
+use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::jbd2::{
     BlockType, CHECKSUM_CRC32C, JOURNAL_SUPERBLOCK_BYTES, JournalCompat, JournalGeometry,
@@ -55,7 +55,7 @@ impl Superblock {
         let offset = map.offset(0)?;
         let align_bytes = disk.limits().memory_align_bytes.max(1) as usize;
         let mut block = AlignedBuf::zeroed(block_bytes as usize, align_bytes);
-        disk.read_at(offset, &mut block)?;
+        Purpose::Journal.during(|| disk.read_at(offset, &mut block))?;
         let corrupt = |what| Error::Corrupt { block: None, what };
         let mut superblock = JournalSuperblock::read(&block).map_err(corrupt)?;
         let geometry = superblock
@@ -122,7 +122,7 @@ impl Superblock {
         state.superblock.update_checksum();
         let State { superblock, block } = &mut *state;
         block[..JOURNAL_SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
-        Ok(disk.write_at(self.offset, block, true)?)
+        Ok(Purpose::Journal.during(|| disk.write_at(self.offset, block, true))?)
     }
 }
 

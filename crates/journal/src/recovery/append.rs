@@ -9,6 +9,7 @@
 //! So what they say goes home as a whole or not at all: a cut before the commit applies them again, one after it replays
 //! the transaction.
 
+use throughline_block::Purpose;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::checksum::crc32_be;
 use throughline_extfmt::jbd2::log::{Commit, DescriptorWriter};
@@ -132,7 +133,7 @@ impl<'l, 'a> Writer<'l, 'a> {
             .iter()
             .map(|(offset, block)| (*offset, &block[..]))
             .collect();
-        self.log.disk.write_batch(&pieces)?;
+        Purpose::Journal.during(|| self.log.disk.write_batch(&pieces))?;
         self.waiting.clear();
         Ok(())
     }
@@ -150,6 +151,6 @@ impl<'l, 'a> Writer<'l, 'a> {
         format.write_commit(&mut block, self.sequence, &commit);
         let offset = self.log.offset_of(self.log.place(self.at))?;
         self.at = self.log.next(self.at);
-        Ok(self.log.disk.write_at(offset, &block, true)?)
+        Ok(Purpose::Journal.during(|| self.log.disk.write_at(offset, &block, true))?)
     }
 }

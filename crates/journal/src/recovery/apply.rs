@@ -9,6 +9,7 @@
 //!   recovers to the same volume: before the superblock is written the whole log again, afterwards nothing.
 //! - The next transaction has a number that the torn one, whose blocks may be left in the log, did not have.
 
+use throughline_block::Purpose;
 use throughline_extfmt::jbd2::{JournalSuperblock, unescape};
 use zerocopy::FromBytes;
 
@@ -36,7 +37,7 @@ impl Log<'_> {
         for (block, piece) in batch.iter().zip(copies.chunks_mut(size)) {
             pieces.push((self.offset_of(block.copy)?, piece));
         }
-        self.disk.read_batch(&mut pieces)?;
+        Purpose::Journal.during(|| self.disk.read_batch(&mut pieces))?;
         let mut pieces = Vec::with_capacity(batch.len());
         for (block, copy) in batch.iter().zip(copies.chunks_mut(size)) {
             if block.escaped {
@@ -44,7 +45,7 @@ impl Log<'_> {
             }
             pieces.push((self.offset_of(block.home)?, &*copy));
         }
-        Ok(self.disk.write_batch(&pieces)?)
+        Ok(Purpose::Metadata.during(|| self.disk.write_batch(&pieces))?)
     }
 
     /// Empties the log: the next transaction has the number `sequence`. Durable when it returns.
@@ -73,6 +74,6 @@ impl Log<'_> {
         change(sb);
         sb.update_checksum();
         let offset = self.offset_of(self.place(0))?;
-        Ok(self.disk.write_at(offset, &bytes, true)?)
+        Ok(Purpose::Journal.during(|| self.disk.write_at(offset, &bytes, true))?)
     }
 }

@@ -4,7 +4,7 @@
 //! - What [`JournalSuperblock::validate`] promises of the geometry, and every block of the journal is mapped to a
 //!   block of the file system. Whatever reads the log relies on it.
 
-use throughline_block::Disk;
+use throughline_block::{Disk, Purpose};
 use throughline_extfmt::jbd2::{
     BlockHeader, BlockType, JournalCsum, JournalFormat, JournalGeometry, JournalIncompat,
     JournalSuperblock,
@@ -51,7 +51,8 @@ impl<'a> Log<'a> {
             return Err(Error::corrupt("the journal has no blocks"));
         };
         let mut bytes = vec![0; block_bytes as usize];
-        disk.read_at(offset_of(disk, block_bytes, first)?, &mut bytes)?;
+        let offset = offset_of(disk, block_bytes, first)?;
+        Purpose::Journal.during(|| disk.read_at(offset, &mut bytes))?;
         let at_first = |what| Error::corrupt_block(first, what);
         let sb = JournalSuperblock::read(&bytes).map_err(at_first)?;
         check_features(&sb)?;
@@ -124,7 +125,7 @@ impl<'a> Log<'a> {
             let offset = self.offset_of(self.place(index))?;
             pieces.push((offset, piece));
         }
-        self.disk.read_batch(&mut pieces)?;
+        Purpose::Journal.during(|| self.disk.read_batch(&mut pieces))?;
         Ok(bytes)
     }
 

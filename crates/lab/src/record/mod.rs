@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::explain::Account;
 use crate::machine::Machine;
 use crate::outcome::Bar;
 use crate::stats::Ratio;
@@ -120,6 +121,8 @@ pub enum Line {
         /// In the order of time.
         events: Vec<TraceEvent>,
     },
+    /// What the I/O path did, as `explain` tells it.
+    Account(Box<Account>),
     /// A ratio that the experiment itself works out.
     Ratio {
         /// Of what.

@@ -12,6 +12,7 @@ use super::targets::{self, Needs, Target};
 use super::verdicts::{Asked, Verdicts};
 use super::work::{Crew, Measured};
 use super::{TargetSpec, Workload};
+use crate::explain::ours::Watch;
 use crate::machine::Machine;
 use crate::record::{Better, Head, Latencies, Line, Record, SCHEMA, Sample};
 use crate::{Error, Progress, Result};
@@ -32,6 +33,8 @@ pub struct Plan<'a> {
     pub asked: &'a Asked,
     /// Whether the person wants to end. Asked before every operation, by all threads.
     pub interrupted: &'a (dyn Fn() -> bool + Sync),
+    /// Told of what our engine does with images, if the run is explained.
+    pub watch: Option<&'a Watch>,
     /// Told before each sample how many are done, warm-up included, and of how many at the most.
     pub progress: &'a Progress<'a>,
 }
@@ -67,6 +70,7 @@ pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Re
         overwrite: plan.overwrite,
         engine: plan.engine,
         interrupted: plan.interrupted,
+        watch: plan.watch,
     };
     let mut open = Vec::new();
     for (spec, label) in plan.workload.targets.iter().zip(labels) {

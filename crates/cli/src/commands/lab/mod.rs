@@ -21,6 +21,13 @@ pub(crate) struct LabArgs {
     command: LabCommand,
 }
 
+impl LabArgs {
+    /// Whether it runs a workload file.
+    pub(crate) fn runs_workload(&self) -> bool {
+        matches!(&self.command, LabCommand::Run(args) if args.is_workload())
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum LabCommand {
     /// Run an experiment or a workload of your own, all variants or targets interleaved, and keep the figures

@@ -99,6 +99,14 @@ pub(super) fn compare(live: Live<'_>, context: &mut Context) -> Result<(), Failu
     run_workload(live.workload, &args, context)
 }
 
+impl RunArgs {
+    /// Whether it is a workload file that is to be run, and not an experiment.
+    pub(super) fn is_workload(&self) -> bool {
+        let extension = self.name.as_deref().and_then(Path::extension);
+        extension.is_some_and(|extension| extension == "toml")
+    }
+}
+
 fn parse_target(text: &str) -> Result<TargetSpec, String> {
     TargetSpec::parse(text).map_err(|error| error.to_string())
 }
@@ -125,10 +133,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> 
         Some(name) => name,
         None => return context.out.bytes(EXAMPLE.as_bytes()),
     };
-    let is_file = name
-        .extension()
-        .is_some_and(|extension| extension == "toml");
-    match is_file {
+    match args.is_workload() {
         true => run_workload(name, args, context),
         false => run_experiment(&name.to_string_lossy(), args, context),
     }
@@ -196,6 +201,7 @@ fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<()
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
     let interrupt = context.interrupt().clone();
+    let watch = context.images.watch.clone();
     let started = Timestamp::now();
     let place = OutPlace::of(args, &workload.name, started);
     let asked = Asked {
@@ -212,6 +218,7 @@ fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<()
         engine: context.globals.engine.into(),
         started: &second(started).to_string(),
         interrupted: &|| interrupt.check().is_err(),
+        watch: watch.as_deref(),
         progress: &|done, of| {
             progress.round(done, of);
             Ok(())

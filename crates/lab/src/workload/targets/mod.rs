@@ -16,6 +16,7 @@ use serde_json::Value;
 use throughline_device::{AlignedBuf, EngineChoice};
 
 use super::{Layout, TargetKind, TargetSpec, Workload};
+use crate::explain::ours::Watch;
 use crate::streams::writers;
 use crate::{Error, Result};
 
@@ -66,6 +67,8 @@ pub(super) struct Needs<'a> {
     pub(super) overwrite: bool,
     pub(super) engine: EngineChoice,
     pub(super) interrupted: &'a (dyn Fn() -> bool + Sync),
+    /// Told of what our engine does with images, if the run is explained.
+    pub(super) watch: Option<&'a Watch>,
 }
 
 impl Needs<'_> {

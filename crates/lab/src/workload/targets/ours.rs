@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use throughline::{Advice, FileOptions, OpenOptions, RawFile, Volume, memory};
+use throughline::{Advice, FileOptions, Listener, OpenOptions, RawFile, Volume, memory};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_models::MODELS;
 
 use super::made::new_image;
 use super::{Access, Needs, Target, file_name, too_short};
+use crate::explain::ours::Watched;
 use crate::streams::targets::{Place, as_error};
 use crate::{Error, Result};
 
@@ -205,6 +206,8 @@ impl Drop for Raw {
 /// Files of an image.
 pub(super) struct Image {
     volume: Option<Volume>,
+    /// Who listens to it, if the run is explained.
+    watched: Option<Arc<Watched>>,
     options: FileOptions,
     /// The one file that is worked on, if it was named.
     named: Option<String>,
@@ -217,11 +220,7 @@ pub(super) struct Image {
 impl Image {
     /// On an image that is there.
     pub(super) fn open(path: &Path, file: Option<&str>, needs: &Needs<'_>) -> Result<Image> {
-        let volume = OpenOptions::new()
-            .engine(needs.engine)
-            .open(path)
-            .map_err(as_error)?;
-        let mut image = Image::on(volume, needs);
+        let mut image = Image::on_image(path, needs)?;
         let Some(name) = file else { return Ok(image) };
         if let Ok(metadata) = image.volume()?.metadata(name) {
             image.as_it_is = needs.existing(name)?;
@@ -239,26 +238,33 @@ impl Image {
     /// On a new one, which has no name any more once it is open.
     pub(super) fn make(mkfs: &[String], needs: &Needs<'_>) -> Result<Image> {
         let new = new_image("ext4", mkfs, needs)?;
-        let volume = OpenOptions::new()
-            .engine(needs.engine)
-            .open(new.path())
-            .map_err(as_error)?;
-        let mut image = Image::on(volume, needs);
+        let mut image = Image::on_image(&new.path(), needs)?;
         image.facts.insert("mkfs".into(), new.command().into());
         // A name that no two runs share, and that is gone.
         image.facts.remove("device");
         Ok(image)
     }
 
-    fn on(volume: Volume, needs: &Needs<'_>) -> Image {
-        Image {
+    fn on_image(path: &Path, needs: &Needs<'_>) -> Result<Image> {
+        let watched = needs.watch.map(|watch| watch.volume(path));
+        let listener = watched.clone().map(|watched| watched as Arc<dyn Listener>);
+        let volume = OpenOptions::new()
+            .engine(needs.engine)
+            .listener(listener)
+            .open(path)
+            .map_err(as_error)?;
+        if let Some(watched) = &watched {
+            watched.opened(&volume);
+        }
+        Ok(Image {
             facts: disk_facts(volume.disk()),
             volume: Some(volume),
+            watched,
             options: file_options(needs.workload),
             named: None,
             as_it_is: false,
             made: Mutex::default(),
-        }
+        })
     }
 
     fn volume(&self) -> Result<&Volume> {
@@ -285,6 +291,9 @@ impl Image {
                 Ok(_) => volume.remove_file(name).map_err(as_error),
                 Err(_) => Ok(()),
             });
+        if let Some(watched) = &self.watched {
+            watched.closing(&volume);
+        }
         removed.and(volume.close().map_err(as_error))
     }
 }

@@ -1,0 +1,230 @@
+//! Sums that are kept while a command runs: sizes, times, and how many I/Os the device has at once, each in bounded memory.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::account::{Depth, Sizes, Times};
+
+/// Sizes that are told apart exactly; from then on a new one counts as the next power of two.
+const MAX_SIZES: usize = 1024;
+
+/// Sizes being counted.
+#[derive(Debug, Default)]
+pub(super) struct SizeCounts(BTreeMap<u64, u64>);
+
+impl SizeCounts {
+    pub(super) fn add(&mut self, bytes: u64) {
+        let bytes = match self.0.len() < MAX_SIZES || self.0.contains_key(&bytes) {
+            true => bytes,
+            false => bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+        };
+        *self.0.entry(bytes).or_default() += 1;
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        self.0.iter().map(|(size, count)| (*size, *count)).collect()
+    }
+}
+
+/// Times being counted, in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct TimeCounts {
+    /// Made with the first.
+    histogram: Option<Histogram<u64>>,
+    total_ns: u128,
+}
+
+impl TimeCounts {
+    pub(super) fn add(&mut self, ns: u64) {
+        self.total_ns += u128::from(ns);
+        if self.histogram.is_none() {
+            // Three digits are among those that it can have, so this is always one.
+            self.histogram = Histogram::new(3).ok();
+        }
+        if let Some(histogram) = &mut self.histogram {
+            // It grows with what it is given, so none is out of its range.
+            let _ = histogram.record(ns);
+        }
+    }
+
+    pub(super) fn times(&self) -> Times {
+        let Some(histogram) = &self.histogram else {
+            return Times::default();
+        };
+        let at = |quantile| us(histogram.value_at_quantile(quantile));
+        Times {
+            count: histogram.len(),
+            total_us: self.total_ns as f64 / 1e3,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            max_us: us(histogram.max()),
+        }
+    }
+
+    /// Pairs of an upper limit in microseconds and how many were no longer, and longer than the class before: classes of a
+    /// quarter of an octave.
+    pub(super) fn classes_us(&self) -> Vec<(f64, u64)> {
+        let Some(histogram) = &self.histogram else {
+            return Vec::new();
+        };
+        let mut classes: Vec<(f64, u64)> = Vec::new();
+        let mut limit_ns = 1.0f64;
+        for value in histogram.iter_recorded() {
+            let ns = value.value_iterated_to();
+            while limit_ns < ns as f64 {
+                limit_ns *= 2f64.powf(0.25);
+            }
+            match classes.last_mut() {
+                Some(last) if last.0 == limit_ns / 1e3 => last.1 += value.count_at_value(),
+                _ => classes.push((limit_ns / 1e3, value.count_at_value())),
+            }
+        }
+        classes
+    }
+}
+
+pub(super) fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// Slots that a command's time is divided into; when they are full, pairs become one.
+const SLOTS: usize = 128;
+/// The width of a slot at first.
+const FIRST_SLOT_NS: u64 = 10_000;
+
+/// How many I/Os the device has, over time.
+#[derive(Debug)]
+pub(super) struct DepthOverTime {
+    now: u64,
+    most: u64,
+    /// Up to here the sums below are complete.
+    at_ns: u64,
+    busy_ns: u64,
+    /// I/Os times nanoseconds.
+    area: u128,
+    slot_ns: u64,
+    slots: Vec<u128>,
+}
+
+impl Default for DepthOverTime {
+    fn default() -> Self {
+        Self {
+            now: 0,
+            most: 0,
+            at_ns: 0,
+            busy_ns: 0,
+            area: 0,
+            slot_ns: FIRST_SLOT_NS,
+            slots: Vec::new(),
+        }
+    }
+}
+
+impl DepthOverTime {
+    /// One more from `at_ns` on, counted from the start of the command. Times may come a little out of order.
+    pub(super) fn more(&mut self, at_ns: u64) {
+        self.pass(at_ns);
+        self.now += 1;
+        self.most = self.most.max(self.now);
+    }
+
+    /// One less from `at_ns` on.
+    pub(super) fn less(&mut self, at_ns: u64) {
+        self.pass(at_ns);
+        self.now = self.now.saturating_sub(1);
+    }
+
+    fn pass(&mut self, to_ns: u64) {
+        while to_ns / self.slot_ns >= SLOTS as u64 {
+            self.slots = self.slots.chunks(2).map(|pair| pair.iter().sum()).collect();
+            self.slot_ns *= 2;
+        }
+        while self.at_ns < to_ns {
+            let slot = self.at_ns / self.slot_ns;
+            let end = ((slot + 1) * self.slot_ns).min(to_ns);
+            let spent = end - self.at_ns;
+            let slot = slot as usize;
+            if self.slots.len() <= slot {
+                self.slots.resize(slot + 1, 0);
+            }
+            let area = u128::from(spent) * u128::from(self.now);
+            self.slots[slot] += area;
+            self.area += area;
+            self.busy_ns += if self.now > 0 { spent } else { 0 };
+            self.at_ns = end;
+        }
+    }
+
+    /// All of it, up to `end_ns`.
+    pub(super) fn depth(&mut self, end_ns: u64) -> Depth {
+        self.pass(end_ns);
+        let end_ns = end_ns.max(self.at_ns).max(1);
+        let slots = self.slots.iter().enumerate().map(|(slot, area)| {
+            let begin = slot as u64 * self.slot_ns;
+            let width = self.slot_ns.min(end_ns.saturating_sub(begin)).max(1);
+            *area as f64 / width as f64
+        });
+        Depth {
+            most: self.most,
+            mean_busy: self.area as f64 / self.busy_ns.max(1) as f64,
+            busy: self.busy_ns as f64 / end_ns as f64,
+            slot_us: us(self.slot_ns),
+            over_time: slots.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact_and_bounded() {
+        let mut sizes = SizeCounts::default();
+        for size in 0..10_000u64 {
+            sizes.add(size * 512);
+        }
+        sizes.add(512);
+        let sizes = sizes.sizes();
+        assert!(sizes.len() < MAX_SIZES + 65);
+        assert_eq!(sizes[1], (512, 2));
+        assert_eq!(sizes.iter().map(|size| size.1).sum::<u64>(), 10_001);
+    }
+
+    #[test]
+    fn times_have_percentiles() {
+        let mut times = TimeCounts::default();
+        assert_eq!(times.times(), Times::default());
+        (1..=100).for_each(|us| times.add(us * 1000));
+        let t = times.times();
+        assert_eq!((t.count, t.total_us), (100, 5050.0));
+        assert!((t.p50_us - 50.0).abs() < 0.1, "{t:?}");
+        assert!((t.p99_us - 99.0).abs() < 0.1, "{t:?}");
+        let classes = times.classes_us();
+        assert_eq!(classes.iter().map(|class| class.1).sum::<u64>(), 100);
+        assert!(classes.is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn depth_is_a_mean_over_time() {
+        let mut depth = DepthOverTime::default();
+        depth.more(0);
+        depth.more(10_000);
+        depth.less(20_000);
+        depth.less(20_000);
+        let seen = depth.depth(40_000);
+        assert_eq!((seen.most, seen.busy, seen.mean_busy), (2, 0.5, 1.5));
+        assert_eq!(seen.over_time[..3], [1.0, 2.0, 0.0]);
+        // Hours later the slots are as many as ever.
+        depth.more(3_600_000_000_000);
+        depth.less(7_200_000_000_000);
+        let seen = depth.depth(7_200_000_000_000);
+        assert!(seen.over_time.len() <= SLOTS);
+        assert!((seen.busy - 0.5).abs() < 1e-6);
+        // What comes late, as from another processor, is no loss.
+        depth.more(5);
+        assert_eq!(depth.depth(0).most, 2);
+    }
+}

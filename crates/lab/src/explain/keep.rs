@@ -1,0 +1,50 @@
+//! Accounts as a [`Record`], and out of one again.
+
+use std::collections::BTreeMap;
+
+use super::account::Account;
+use super::accountant::Explained;
+use crate::machine::Machine;
+use crate::record::{Head, Line, Record, SCHEMA};
+
+/// The record of a command that was watched from `started` (RFC 3339) on, with what was told of it.
+pub fn record_of(
+    explained: Vec<Explained>,
+    started: &str,
+    settings: BTreeMap<String, serde_json::Value>,
+) -> Record {
+    let mut lines = Vec::new();
+    for one in explained {
+        let series = one.account.series.clone();
+        let notes = one.account.notes.iter().cloned();
+        lines.extend(notes.map(|text| Line::Note { text }));
+        lines.push(Line::Account(Box::new(one.account)));
+        lines.extend(one.latencies.into_iter().map(Line::Latencies));
+        lines.push(Line::Trace {
+            series,
+            events: one.trace,
+        });
+    }
+    lines.push(Line::End {
+        why: "rounds".into(),
+    });
+    Record {
+        head: Head {
+            schema: SCHEMA,
+            name: "explain".into(),
+            started: started.to_owned(),
+            machine: Machine::here(),
+            settings,
+        },
+        lines,
+    }
+}
+
+/// The accounts that a record holds.
+pub fn accounts_in(record: &Record) -> Vec<&Account> {
+    let accounts = record.lines.iter().filter_map(|line| match line {
+        Line::Account(account) => Some(&**account),
+        _ => None,
+    });
+    accounts.collect()
+}

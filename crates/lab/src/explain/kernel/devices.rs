@@ -1,0 +1,82 @@
+//! Block devices by the kernel's numbers.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// A device as tracepoints write it: 12 bits of major number, 20 of minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Dev(pub(super) u32);
+
+impl Dev {
+    /// `None` where one has more bits than the kernel gives it.
+    pub(super) fn new(major: u32, minor: u32) -> Option<Dev> {
+        (major < 1 << 12 && minor < 1 << 20).then_some(Dev(major << 20 | minor))
+    }
+
+    /// `7:0`.
+    pub(super) fn numbers(self) -> String {
+        format!("{}:{}", self.0 >> 20, self.0 & ((1 << 20) - 1))
+    }
+
+    /// Its folder in sysfs; `None` where there is no such device.
+    fn folder(self) -> Option<PathBuf> {
+        std::fs::canonicalize(format!("/sys/dev/block/{}", self.numbers())).ok()
+    }
+
+    /// `loop0`; the numbers where nothing has a name.
+    pub(super) fn name(self) -> String {
+        let folder = self.folder();
+        let name = folder.as_deref().and_then(Path::file_name);
+        name.map_or_else(
+            || self.numbers(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    }
+
+    /// The disk that it is a partition of, which requests are given to; itself where it is none.
+    pub(super) fn disk(self) -> Dev {
+        let whole = || -> Option<Dev> {
+            let folder = self.folder()?;
+            folder.join("partition").exists().then_some(())?;
+            let text = std::fs::read_to_string(folder.parent()?.join("dev")).ok()?;
+            let (major, minor) = text.trim().split_once(':')?;
+            Dev::new(major.parse().ok()?, minor.parse().ok()?)
+        };
+        whole().unwrap_or(self)
+    }
+
+    /// The device that a person means: a block device, or what the file system is on that a file or directory is in.
+    ///
+    /// # Errors
+    /// For what does not exist, and a file system that is on no device of its own.
+    pub(super) fn of(path: &Path) -> Result<Dev> {
+        let cannot = |why: String| Error::new(format!("cannot watch {}: {why}", path.display()));
+        let found = std::fs::metadata(path).map_err(|error| cannot(error.to_string()))?;
+        let number = match found.file_type().is_block_device() {
+            true => found.rdev(),
+            false => found.dev(),
+        };
+        let dev = Dev::new(rustix::fs::major(number), rustix::fs::minor(number));
+        dev.filter(|dev| dev.folder().is_some()).ok_or_else(|| {
+            cannot("its file system is on no block device of its own; name the device".to_owned())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_kernels() {
+        let dev = Dev::new(259, 7).expect("a device");
+        assert_eq!((dev.0, dev.numbers().as_str()), (259 << 20 | 7, "259:7"));
+        assert_eq!(Dev::new(4096, 0), None);
+        let none = Dev::new(4095, 1_048_575).expect("a number");
+        assert_eq!((none.name().as_str(), none.disk()), ("4095:1048575", none));
+        assert!(Dev::of(Path::new("/no/such")).is_err());
+        assert!(Dev::of(Path::new("/proc")).is_err());
+    }
+}

@@ -1,0 +1,319 @@
+//! An instance of the kernel's tracer, for us alone: what others trace goes on undisturbed.
+//!
+//! Invariant: it is gone when this value is dropped. Of a process that was killed it stays, and [`remove_left_over`], which
+//! runs before a new one is made, takes it away.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+
+use super::events::{Kind, TRACEPOINTS};
+use super::format::Format;
+use super::pages::Header;
+use super::tracefs::Folder;
+use crate::{Error, Result};
+
+const PREFIX: &str = "throughline";
+/// Pages of one processor's buffer that are read before the others have their turn.
+const MAX_PAGES_AT_ONCE: usize = 1024;
+
+/// See the module.
+pub(super) struct Instance {
+    instances: Folder,
+    name: String,
+    folder: Folder,
+    header: Header,
+    formats: HashMap<u16, (Kind, Format)>,
+    processors: Vec<Processor>,
+    /// Tracepoints that this kernel does not have.
+    pub(super) missing: Vec<&'static str>,
+}
+
+struct Processor {
+    number: String,
+    pages: File,
+}
+
+/// A record of the trace: what, when in nanoseconds of the monotonic clock, and its bytes.
+pub(super) struct Raw<'r> {
+    pub(super) kind: Kind,
+    pub(super) at_ns: u64,
+    pub(super) format: &'r Format,
+    pub(super) bytes: &'r [u8],
+}
+
+/// How an instance is to be.
+pub(super) struct Setup<'s> {
+    /// Its part of the name, such as `io`.
+    pub(super) name: &'s str,
+    /// Of each processor.
+    pub(super) buffer_bytes: u64,
+    /// Which of the tracepoints.
+    pub(super) wanted: &'s dyn Fn(Kind) -> bool,
+    /// The kernel's filter for tracepoints that have such a field; empty: none.
+    pub(super) filters: &'s [(&'s str, String)],
+}
+
+fn cannot(what: &str) -> impl Fn(io::Error) -> Error + '_ {
+    move |error| Error::new(format!("cannot {what} the kernel's trace: {error}"))
+}
+
+impl Instance {
+    /// Makes one, with its tracepoints enabled but nothing recorded yet.
+    pub(super) fn new(root: &Folder, setup: &Setup<'_>) -> Result<Instance> {
+        let header = root
+            .read("events/header_page")
+            .map_err(cannot("understand"))?;
+        let header = Header::parse(&header)?;
+        let instances = root.folder("instances").map_err(cannot("set up"))?;
+        let pid = std::process::id();
+        let born = born(pid).unwrap_or_default();
+        let name = format!("{PREFIX}-{pid}-{born}-{}", setup.name);
+        instances.make(&name).map_err(cannot("set up"))?;
+        let folder = match instances.folder(&name) {
+            Ok(folder) => folder,
+            Err(error) => {
+                let _ = instances.remove(&name);
+                return Err(cannot("set up")(error));
+            }
+        };
+        let mut instance = Instance {
+            instances,
+            name,
+            folder,
+            header,
+            formats: HashMap::new(),
+            processors: Vec::new(),
+            missing: Vec::new(),
+        };
+        instance.prepare(setup)?;
+        Ok(instance)
+    }
+
+    fn prepare(&mut self, setup: &Setup<'_>) -> Result<()> {
+        let tell = |file: &str, text: &str| {
+            self.folder
+                .write(file, text)
+                .map_err(|error| Error::new(format!("cannot set the trace's {file}: {error}")))
+        };
+        tell("tracing_on", "0")?;
+        // Our own clock, so that what both say can be compared.
+        tell("trace_clock", "mono")?;
+        // What comes first is kept, so that what is there is complete up to a moment.
+        tell("options/overwrite", "0")?;
+        let kib = setup.buffer_bytes.div_ceil(1024).max(1);
+        tell("buffer_size_kb", &kib.to_string())?;
+        // Larger pages than the machine's, where somebody chose them.
+        if let Ok(text) = self.folder.read("buffer_subbuf_size_kb")
+            && let Ok(kib) = text.trim().parse::<usize>()
+        {
+            let bytes = kib.saturating_mul(1024).min(1 << 20);
+            self.header.page_bytes = self.header.page_bytes.max(bytes);
+        }
+        for &(kind, path) in TRACEPOINTS {
+            if (setup.wanted)(kind) {
+                self.enable(kind, path, setup.filters)?;
+            }
+        }
+        let opened = (|| -> io::Result<Vec<Processor>> {
+            let mut processors = Vec::new();
+            for name in self.folder.folder("per_cpu")?.names()? {
+                let pages = self
+                    .folder
+                    .stream(&format!("per_cpu/{name}/trace_pipe_raw"))?;
+                processors.push(Processor {
+                    number: name,
+                    pages,
+                });
+            }
+            Ok(processors)
+        })();
+        self.processors = opened.map_err(cannot("read"))?;
+        Ok(())
+    }
+
+    fn enable(&mut self, kind: Kind, path: &'static str, filters: &[(&str, String)]) -> Result<()> {
+        let file = |name| format!("events/{path}/{name}");
+        let Ok(text) = self.folder.read(&file("format")) else {
+            self.missing.push(path);
+            return Ok(());
+        };
+        let format = Format::parse(&text)?;
+        let filter = filters
+            .iter()
+            .find(|(field, _)| format.field(field).is_some());
+        let told = match filter {
+            Some((_, filter)) => self.folder.write(&file("filter"), filter),
+            None => Ok(()),
+        };
+        told.and_then(|()| self.folder.write(&file("enable"), "1"))
+            .map_err(|error| Error::new(format!("cannot trace {path}: {error}")))?;
+        self.formats.insert(format.id, (kind, format));
+        Ok(())
+    }
+
+    /// Only what the thread that calls, and all that come of it, do.
+    pub(super) fn follow_this_thread(&self) -> Result<()> {
+        let tid = rustix::thread::gettid().as_raw_nonzero().to_string();
+        self.folder
+            .write("options/event-fork", "1")
+            .and_then(|()| self.folder.write("set_event_pid", &tid))
+            .map_err(cannot("confine"))
+    }
+
+    /// Begins, or ends, to record.
+    pub(super) fn record(&self, on: bool) -> Result<()> {
+        let text = if on { "1" } else { "0" };
+        self.folder
+            .write("tracing_on", text)
+            .map_err(cannot("start"))
+    }
+
+    /// Calls `each` with what was recorded since the last time. Answers whether that was all: with much to do, some is left
+    /// for the next time.
+    pub(super) fn read(&mut self, mut each: impl FnMut(Raw<'_>)) -> Result<Drained> {
+        let mut page = vec![0; self.header.page_bytes];
+        let mut drained = Drained::default();
+        for processor in &mut self.processors {
+            let mut last_ns = None;
+            let mut pages = 0;
+            loop {
+                if pages == MAX_PAGES_AT_ONCE {
+                    drained.limit(last_ns.unwrap_or(0));
+                    break;
+                }
+                let len = match processor.pages.read(&mut page) {
+                    Ok(0) => break,
+                    Ok(len) => len,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(cannot("read")(error)),
+                };
+                pages += 1;
+                drained.any = true;
+                self.header.records(&page[..len], |at_ns, bytes| {
+                    last_ns = Some(at_ns);
+                    let id = bytes.first_chunk().map(|id| u16::from_ne_bytes(*id));
+                    if let Some((kind, format)) = id.and_then(|id| self.formats.get(&id)) {
+                        each(Raw {
+                            kind: *kind,
+                            at_ns,
+                            format,
+                            bytes,
+                        });
+                    }
+                });
+            }
+        }
+        Ok(drained)
+    }
+
+    /// Events that found no room in the buffers.
+    pub(super) fn lost(&self) -> u64 {
+        let each = self.processors.iter().map(|processor| {
+            let stats = format!("per_cpu/{}/stats", processor.number);
+            lost_of(&self.folder.read(&stats).unwrap_or_default())
+        });
+        each.sum()
+    }
+}
+
+/// How far reading came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Drained {
+    /// There was something.
+    pub(super) any: bool,
+    /// Not everything was read; what is older than this was.
+    pub(super) up_to_ns: Option<u64>,
+}
+
+impl Drained {
+    fn limit(&mut self, at_ns: u64) {
+        self.up_to_ns = Some(self.up_to_ns.map_or(at_ns, |known| known.min(at_ns)));
+    }
+}
+
+/// From a processor's statistics.
+fn lost_of(stats: &str) -> u64 {
+    let mut lost = 0u64;
+    for line in stats.lines() {
+        if let Some((name, count)) = line.split_once(':')
+            && matches!(name.trim(), "overrun" | "commit overrun" | "dropped events")
+        {
+            lost = lost.saturating_add(count.trim().parse().unwrap_or(0));
+        }
+    }
+    lost
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.folder.write("tracing_on", "0");
+        // It cannot go while its files are open.
+        self.processors.clear();
+        let _ = self.instances.remove(&self.name);
+    }
+}
+
+/// Takes away what processes left behind that are no more.
+pub(super) fn remove_left_over(root: &Folder) {
+    let Ok(instances) = root.folder("instances") else {
+        return;
+    };
+    for name in instances.names().unwrap_or_default() {
+        if is_left_over(&name, born) {
+            // One that somebody reads all the same, from another world of processes, stays: the kernel refuses.
+            let _ = instances.remove(&name);
+        }
+    }
+}
+
+fn is_left_over(name: &str, born: impl Fn(u32) -> Option<u64>) -> bool {
+    let mut parts = name.split('-');
+    if parts.next() != Some(PREFIX) {
+        return false;
+    }
+    let pid = parts.next().and_then(|pid| pid.parse().ok());
+    let since = parts.next().and_then(|born| born.parse().ok());
+    match (pid, since, parts.next()) {
+        (Some(pid), Some(since), Some(_)) => born(pid) != Some(since),
+        _ => false,
+    }
+}
+
+/// When a process began, in ticks since the machine did; `None` where there is none.
+fn born(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything.
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_dead_process_left_is_left_over() {
+        let born = |pid| (pid == 7).then_some(100);
+        assert!(
+            is_left_over("throughline-8-100-io", born),
+            "no such process"
+        );
+        assert!(
+            is_left_over("throughline-7-99-io", born),
+            "another one by now"
+        );
+        assert!(!is_left_over("throughline-7-100-io", born), "it lives");
+        assert!(!is_left_over("throughline-x-1-io", born));
+        assert!(!is_left_over("throughline-8-100", born));
+        assert!(!is_left_over("foo", born));
+        assert!(super::born(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn lost_events_are_summed() {
+        let stats = "entries: 3\noverrun: 5\ncommit overrun: 1\nbytes: 9\ndropped events: 7\nread events: 2\n";
+        assert_eq!(lost_of(stats), 13);
+        assert_eq!(lost_of("overrun: many"), 0);
+    }
+}

@@ -1,0 +1,277 @@
+//! What the kernel's I/O path did while a command ran, from its tracepoints.
+//!
+//! Two instances of the tracer, both our own: one follows the command's processes and records their calls, the other one
+//! records what happens below, which is done by interrupts and by the kernel's own threads too, and so cannot be confined to
+//! processes; it is sorted by device. Nothing of it is left when it is over, see [`instance`].
+
+mod devices;
+mod events;
+mod format;
+mod instance;
+mod pages;
+mod router;
+mod tracefs;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+
+use self::devices::Dev;
+use self::events::{Kind, Seen, decode};
+use self::instance::{Drained, Instance, Setup};
+use self::router::Router;
+use super::accountant::Explained;
+use crate::{Error, Result};
+
+/// What is to be watched.
+pub struct Order<'o> {
+    /// The command and its arguments.
+    pub command: &'o [OsString],
+    /// Devices to be watched, each as a block device or a place on its file system; empty: those that the command turns out
+    /// to have to do with.
+    pub devices: &'o [PathBuf],
+    /// Memory for events, for each processor.
+    pub buffer_bytes: u64,
+    /// Asked again and again: a signal that the command is to be sent.
+    pub signal: &'o dyn Fn() -> Option<i32>,
+}
+
+/// What came of it.
+pub struct Watched {
+    /// How the command ended.
+    pub status: ExitStatus,
+    /// An account for each device.
+    pub explained: Vec<Explained>,
+}
+
+/// Why there is nothing to tell.
+#[derive(Debug)]
+pub enum Failed {
+    /// The kernel could not be watched; the command was not run, or runs no more.
+    Trace(Error),
+    /// The command could not be run.
+    Command(io::Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Trace(error)
+    }
+}
+
+/// While there is nothing to read.
+const REST: Duration = Duration::from_millis(2);
+/// An event is in its buffer this long after its time at the latest.
+const LATE_NS: u64 = 1_000_000;
+/// What is on a device when the command ends is waited for, so long.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Runs a command and watches the kernel's I/O path meanwhile.
+///
+/// # Errors
+/// Where the kernel cannot be watched, or the command cannot be run; in both cases nothing is left behind.
+pub fn watch(order: &Order<'_>) -> std::result::Result<Watched, Failed> {
+    let Some((program, arguments)) = order.command.split_first() else {
+        return Err(Error::new("there is no command to run").into());
+    };
+    let mut devices = Vec::new();
+    for path in order.devices {
+        devices.push(Dev::of(path)?);
+    }
+    let root = tracefs::mounted("tracefs")?;
+    instance::remove_left_over(&root);
+    let mut trace = Trace::new(&root, order.buffer_bytes, &devices)?;
+    let start_ns = now_ns();
+    trace.record(true)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let (first, spawned) = spawn(&trace.calls, &mut command)?;
+    let mut running = Running(spawned.map_err(Failed::Command)?);
+    let mut router = Router::new(start_ns, first, &devices);
+    let status = loop {
+        if let Some(signal) = (order.signal)().and_then(Signal::from_named_raw) {
+            running.send(signal);
+        }
+        // Asked before reading: what it did is read when it is known to have ended.
+        let ended = running.0.try_wait().map_err(Error::from)?;
+        let any = trace.read(&mut router)?;
+        match ended {
+            Some(status) => break status,
+            None if any => {}
+            None => std::thread::sleep(REST),
+        }
+    };
+    let end_ns = now_ns();
+    router.end(end_ns);
+    let ended = Instant::now();
+    while router.in_flight() > 0 && ended.elapsed() < LINGER {
+        std::thread::sleep(REST);
+        trace.read(&mut router)?;
+    }
+    trace.record(false)?;
+    std::thread::sleep(Duration::from_nanos(LATE_NS));
+    while trace.read(&mut router)? {}
+    trace.flush(&mut router);
+    let lost = trace.lost();
+    let explained = router.finish(lost, &trace.notes(&devices));
+    Ok(Watched { status, explained })
+}
+
+/// The command, which does not outlive a failure of ours unwatched.
+struct Running(Child);
+
+impl Running {
+    fn send(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // It is not waited for yet, so the number is still its own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            self.send(Signal::TERM);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// Starts the command on a thread of its own, which alone is followed: what this one reads of the trace is not in it.
+fn spawn(calls: &Instance, command: &mut Command) -> Result<(i32, io::Result<Child>)> {
+    std::thread::scope(|threads| {
+        let starter = threads.spawn(|| {
+            calls.follow_this_thread()?;
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            Ok((tid, command.spawn()))
+        });
+        let started = starter.join();
+        started.unwrap_or_else(|_| Err(Error::new("starting the command panicked")))
+    })
+}
+
+/// The clock that the trace has too.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// Both instances, and what was read of them but may still be preceded by something.
+struct Trace {
+    calls: Instance,
+    io: Instance,
+    pending: Vec<Seen>,
+}
+
+impl Trace {
+    fn new(root: &tracefs::Folder, buffer_bytes: u64, devices: &[Dev]) -> Result<Trace> {
+        let instance = |name, wanted: &dyn Fn(Kind) -> bool, filters: &[(&str, String)]| {
+            Instance::new(
+                root,
+                &Setup {
+                    name,
+                    buffer_bytes,
+                    wanted,
+                    filters,
+                },
+            )
+        };
+        Ok(Trace {
+            calls: instance("calls", &Kind::is_of_calls, &[])?,
+            io: instance("io", &|kind| !kind.is_of_calls(), &filters(devices))?,
+            pending: Vec::new(),
+        })
+    }
+
+    fn record(&self, on: bool) -> Result<()> {
+        self.calls.record(on)?;
+        self.io.record(on)
+    }
+
+    /// Reads what there is and hands on what nothing can precede any more; answers whether there was anything.
+    fn read(&mut self, router: &mut Router) -> Result<bool> {
+        let complete = now_ns().saturating_sub(LATE_NS);
+        let pending = &mut self.pending;
+        let mut each = |raw: instance::Raw<'_>| pending.extend(decode(&raw));
+        let (a, b) = (self.calls.read(&mut each)?, self.io.read(&mut each)?);
+        let up_to = |drained: Drained| drained.up_to_ns.unwrap_or(complete);
+        let limit = up_to(a).min(up_to(b)).min(complete);
+        self.pending.sort_by_key(|seen| seen.at_ns);
+        let ready = self.pending.partition_point(|seen| seen.at_ns < limit);
+        for seen in self.pending.drain(..ready) {
+            router.take(&seen);
+        }
+        Ok(a.any || b.any)
+    }
+
+    /// Hands on the rest.
+    fn flush(&mut self, router: &mut Router) {
+        for seen in self.pending.drain(..) {
+            router.take(&seen);
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.calls.lost().saturating_add(self.io.lost())
+    }
+
+    fn notes(&self, devices: &[Dev]) -> Vec<String> {
+        let mut notes = vec![
+            "bios and requests are all of the device, whoever gave them; what is not marked as metadata counts as data"
+                .to_owned(),
+        ];
+        if devices.iter().any(|dev| dev.disk() != *dev) {
+            notes.push(
+                "requests are those of the whole disk, of which this is a partition".to_owned(),
+            );
+        }
+        let missing: Vec<&str> = [&self.calls, &self.io]
+            .into_iter()
+            .flat_map(|instance| instance.missing.iter().copied())
+            .collect();
+        if !missing.is_empty() {
+            notes.push(format!(
+                "this kernel does not tell of {}",
+                missing.join(", ")
+            ));
+        }
+        notes
+    }
+}
+
+/// What the kernel itself leaves out, by the field that names the device.
+fn filters(devices: &[Dev]) -> Vec<(&'static str, String)> {
+    if devices.is_empty() {
+        return Vec::new();
+    }
+    let mut all: Vec<Dev> = devices.iter().flat_map(|dev| [*dev, dev.disk()]).collect();
+    all.sort_unstable();
+    all.dedup();
+    let any = |each: &dyn Fn(&Dev) -> String| all.iter().map(each).collect::<Vec<_>>().join(" || ");
+    vec![
+        ("dev", any(&|dev| format!("dev == {}", dev.0))),
+        ("name", any(&|dev| format!("name == \"{}\"", dev.numbers()))),
+        ("bdi", any(&|dev| format!("bdi == \"{}\"", dev.numbers()))),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_leaves_out_other_devices() {
+        assert!(filters(&[]).is_empty());
+        let devices = [Dev(4095 << 20), Dev(4095 << 20 | 1)];
+        let filters = filters(&devices);
+        assert_eq!(filters[0].1, "dev == 4293918720 || dev == 4293918721");
+        assert_eq!(filters[1].1, "name == \"4095:0\" || name == \"4095:1\"");
+    }
+}
