@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - The person's checkout, index and branches are never touched.
-//! - Every figure goes to the log of [`state`] before the next one is taken; the same command goes on where the last one was
+//! - Every figure goes to the log (`state`) before the next one is taken; the same command goes on where the last one was
 //!   interrupted, or killed.
 //! - However it ends, but for an interruption, no worktree is left.
 
