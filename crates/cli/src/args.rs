@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     /// Options for all commands.
     #[command(flatten)]
     pub(crate) globals: Globals,
-    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, explain, cp --stats, lab compare, lab gate)
+    /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, explain, cp --stats, lab compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
     /// What to do.

@@ -11,11 +11,13 @@ mod command;
 pub mod compare;
 mod experiments;
 pub mod explain;
+pub mod founding;
 mod hollow;
 mod interleave;
 pub mod kernel;
 mod machine;
 mod meter;
+mod modelled;
 mod mounts;
 mod outcome;
 mod probe;
@@ -35,6 +37,9 @@ pub use interleave::{Sample, Variant, interleave};
 pub use machine::Machine;
 pub use meter::{Meter, Spent};
 pub use outcome::{Bar, Outcome, Series};
+/// Device models, by name.
+pub use throughline_models as models;
+
 pub use stats::{Judgement, Question, Ratio, Sequential, Summary, Verdict, judge, judge_separate};
 
 /// Why an experiment could not be run.

@@ -9,6 +9,7 @@ mod compared;
 mod copy;
 mod damage;
 mod explain;
+mod founding;
 mod generated;
 mod habits;
 mod interrupted;

@@ -3,8 +3,11 @@
 //!
 //! The devices move nothing: what is measured is the path. The shared counter is the report's, two atomic operations
 //! on one cache line per I/O; it lives here and not in the engine.
+//!
+//! What this machine has too few cores to show is worked out by the law of [`Scaling`], from what an I/O of one core and the
+//! way of a cache line between two take here. That is printed as a model.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -12,12 +15,14 @@ use throughline::Volume;
 use throughline_block::Disk;
 use throughline_device::{AlignedBuf, BlockDevice, NullDevice};
 use throughline_fileio::RawFile;
+use throughline_models::{MANY_CORES, Scaling};
 
 use super::Experiment;
 use crate::hollow::HollowDevice;
 use crate::interleave::{Sample, Variant, interleave};
 use crate::kernel::mke2fs;
 use crate::outcome::Outcome;
+use crate::stats::Summary;
 use crate::{Error, Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -92,6 +97,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             ));
         }
     }
+    if cpus > 1 {
+        let measure = move || Ok(vec![("transfer", "ns", line_transfer_ns(sample_time))]);
+        variants.push(Variant::new(LINE, measure));
+    }
     interleave(
         &mut outcome,
         &mut variants,
@@ -101,7 +110,90 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     drop(variants);
     drop((file, volume));
     bars(&mut outcome, &counts);
+    many_cores(&mut outcome);
     Ok(outcome)
+}
+
+/// What is measured for the law of many cores.
+const LINE: &str = "a cache line from core to core";
+
+/// How many times two threads may hand it over between two looks at the clock.
+const HANDOVERS: u64 = 64;
+
+/// Nanoseconds for which a line that one thread has written goes to another that writes it next: of the fastest handovers in
+/// this time, since whatever else the machine does can only add to them.
+fn line_transfer_ns(time: Duration) -> f64 {
+    let turn = crossbeam_utils::CachePadded::new(AtomicU64::new(0));
+    let ended = AtomicBool::new(false);
+    // Each waits for its turn, even or odd, and ends it.
+    let take_turn = |own: u64| {
+        while turn.load(Ordering::Acquire) % 2 != own {
+            if ended.load(Ordering::Relaxed) {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        turn.fetch_add(1, Ordering::AcqRel);
+        true
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| while take_turn(1) {});
+        let (begun, mut fastest_ns) = (Instant::now(), f64::INFINITY);
+        while begun.elapsed() < time {
+            let batch = Instant::now();
+            for _ in 0..HANDOVERS {
+                take_turn(0);
+            }
+            // There, and back.
+            let ns = batch.elapsed().as_nanos() as f64 / (2 * HANDOVERS) as f64;
+            fastest_ns = fastest_ns.min(ns);
+        }
+        ended.store(true, Ordering::Relaxed);
+        fastest_ns
+    })
+}
+
+/// The cores for which the reported gain is asked. The report names no number; a server of two sockets had as many in 2015.
+const REPORTED_CORES: u32 = 32;
+
+/// The law of many cores, from what was measured.
+fn many_cores(outcome: &mut Outcome) {
+    // The best of each: what else the machine does can only take away from it.
+    let rate = Summary::of(outcome.samples("raw, none (ours), 1 threads", "rate")).max;
+    let line_ns = Summary::of(outcome.samples(LINE, "transfer")).min;
+    if rate <= 0.0 || line_ns <= 0.0 {
+        let note =
+            "the model of many cores was left out: it takes two processors to measure its input";
+        outcome.notes.push(note.into());
+        return;
+    }
+    let law = Scaling {
+        op_ns: 1e6 / rate,
+        line_ns,
+    };
+    let mut count = |name: String, value: f64| outcome.counters.insert(name, value);
+    for &cores in MANY_CORES {
+        let of = |what: &str| format!("model, {cores:>3} cores: {what}");
+        count(of("no count, kIOPS"), law.without_counter(cores) / 1e3);
+        count(
+            of("one shared counter, kIOPS"),
+            law.with_counter(cores) / 1e3,
+        );
+        count(of("gain"), law.gain(cores));
+    }
+    if let Some(cores) = law.cores_for_gain(3.6) {
+        count(
+            "model: cores from which the gain is 3.6".into(),
+            f64::from(cores),
+        );
+    }
+    let name = format!("model: gain of no count over one shared counter, {REPORTED_CORES} cores");
+    outcome.at_least(&name, law.gain(REPORTED_CORES), 3.6);
+    outcome.notes.push(format!(
+        "the model of many cores is none of this machine's measurements: n cores do n / {:.0} ns without the counter, and with it no \
+         more than 1 / (2 x {:.0} ns), the time in which the counter's line changes cores twice; both times are the best measured here",
+        law.op_ns, law.line_ns
+    ));
 }
 
 /// An ext4 file whose blocks are on a device that moves nothing where the file's data is.

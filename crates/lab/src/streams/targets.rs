@@ -14,6 +14,7 @@ use throughline::{
     Advice, Attributes, EngineChoice, FileOptions, Handle, OpenOptions, RawFile, Volume,
 };
 use throughline_block::Disk;
+use throughline_device::BlockDevice;
 use throughline_fileio::throttle::ThrottleState;
 use throughline_fileio::{DirtyLimits, PageCache};
 
@@ -185,6 +186,12 @@ impl Plain {
             .engine(engine)
             .open_raw(path)
             .map_err(as_error)?;
+        Ok(Plain(file))
+    }
+
+    /// A device in place of a file.
+    pub(crate) fn on_device(options: &OpenOptions, device: Arc<dyn BlockDevice>) -> Result<Plain> {
+        let file = options.open_raw_device(device).map_err(as_error)?;
         Ok(Plain(file))
     }
 }

@@ -3,9 +3,11 @@
 mod bisect;
 mod candidate;
 mod compare;
+mod founding;
 pub(crate) mod gate;
 mod import;
 mod list;
+mod models;
 mod run;
 pub(crate) mod step;
 
@@ -103,6 +105,16 @@ enum LabCommand {
     ///
     /// Example: git bisect start v2.0 v1.0 && git bisect run throughline lab step --good v1.0 --bad v2.0 --build make --measure ./bench
     Step(Box<step::StepArgs>),
+    /// Run the five reports that the project started from: what was claimed, and what comes out here
+    ///
+    /// Each on the disk of --dir, in memory and on models of the reporters' devices ('lab models'), with its negative
+    /// controls: the report's old way, ours, the kernel's, and which of the project's bars are met. Needs mke2fs; without
+    /// root and loop devices the kernel's column stays empty.
+    ///
+    /// Exit codes: 0: all ran, whatever came out; 1: one could not; 2: a wrong command line; 130: interrupted.
+    Founding(founding::FoundingArgs),
+    /// List the device models, or show one with the source of every number
+    Models(models::ModelsArgs),
     /// Run one variant alone, where an experiment has a profiler watch it
     #[command(hide = true)]
     Alone {
@@ -120,6 +132,8 @@ impl LabArgs {
             LabCommand::Compare(args) => args.json.json,
             LabCommand::Gate(args) => args.json.json,
             LabCommand::Bisect(args) => args.json.json,
+            LabCommand::Founding(args) => args.json.json,
+            LabCommand::Models(args) => args.json.json,
             _ => false,
         }
     }
@@ -135,6 +149,8 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
         LabCommand::Gate(args) => gate::run(args, context),
         LabCommand::Bisect(args) => bisect::run(args, context),
         LabCommand::Step(args) => step::run(args, context),
+        LabCommand::Founding(args) => founding::run(args, context),
+        LabCommand::Models(args) => models::run(args, context),
         LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
             .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
     }

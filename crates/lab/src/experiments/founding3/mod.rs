@@ -1,6 +1,7 @@
 //! `founding/3`, report 3: streaming buffered writes. The report's old way, ours, our direct I/O, the kernel's file systems;
 //! one writer and eight, the same bytes in total, each run a write and an fsync.
 
+mod model;
 mod old_way;
 mod trace;
 
@@ -16,6 +17,7 @@ use crate::outcome::Outcome;
 use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::{Result, Settings};
+use model::Pace;
 use old_way::{Accounts, OldWay};
 use trace::{Extent, Seen};
 
@@ -56,6 +58,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     bench.trace_image(&mut outcome, image)?;
     bench.trace_plain(&mut outcome, &plain)?;
     bars(&mut outcome);
+    model::measure(&bench, &mut outcome)?;
     outcome.notes.push(format!(
         "calls of {} KiB buffered, {} KiB direct; machine cpu is of all that runs on this machine",
         CALL_BYTES / 1024,
@@ -249,7 +252,9 @@ impl Bench<'_> {
         let each_bytes = self.total_bytes / writers;
         let handles = ours.handles(writers, each_bytes, way != Way::Buffered)?;
         let stream = |(file, base)| match way {
-            Way::Old => Box::new(OldWay::new(file, base, accounts)) as Box<dyn Stream>,
+            Way::Old => {
+                Box::new(OldWay::new(file, base, accounts, Pace::none())) as Box<dyn Stream>
+            }
             _ => Box::new(OurStream { file, base }),
         };
         let call_bytes = match way {

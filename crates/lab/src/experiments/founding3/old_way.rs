@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use throughline::Handle;
 use throughline_device::AlignedBuf;
 
+use super::model::Pace;
 use crate::streams::writers::Stream;
 use crate::{Error, Result};
 
@@ -51,17 +52,20 @@ pub(super) struct OldWay<F> {
     at: u64,
     chunk: AlignedBuf,
     dirty_bytes: usize,
+    /// How long a slower computer fills the chunk.
+    pace: Pace,
 }
 
 impl<F: Deref<Target = Handle>> OldWay<F> {
     /// A writer into `file`, a direct handle, from byte `base` on.
-    pub(super) fn new(file: F, base: u64, accounts: &Arc<Accounts>) -> OldWay<F> {
+    pub(super) fn new(file: F, base: u64, accounts: &Arc<Accounts>, pace: Pace) -> OldWay<F> {
         OldWay {
             file,
             accounts: Arc::clone(accounts),
             at: base,
             chunk: AlignedBuf::zeroed(CHUNK_BYTES, PAGE_BYTES),
             dirty_bytes: 0,
+            pace,
         }
     }
 
@@ -83,7 +87,9 @@ impl<F: Deref<Target = Handle> + Send> Stream for OldWay<F> {
             self.chunk[self.dirty_bytes..][..page.len()].copy_from_slice(page);
             self.dirty_bytes += page.len();
             if self.accounts.balance(self.dirty_bytes) {
+                self.pace.filled(self.dirty_bytes);
                 self.write_back()?;
+                self.pace.begin();
             }
         }
         Ok(())

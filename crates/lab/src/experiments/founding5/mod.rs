@@ -6,6 +6,8 @@
 //! table behind a lock, by a call that is not inlined, and asked to balance. The engine has no such look-up: an open file
 //! holds its cache, and a write balances once.
 
+mod model;
+
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
@@ -114,6 +116,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     }
     e2fsck(&image)?;
     bars(&mut outcome, &instructions);
+    model::measure(settings, &mut outcome)?;
     Ok(outcome)
 }
 

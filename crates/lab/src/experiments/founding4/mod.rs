@@ -4,6 +4,8 @@
 //! "First submit" is the time from the call until the first request has been handed to the device, taken by the same
 //! probe below every variant.
 
+mod model;
+
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -44,7 +46,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             measure(settings, &mut outcome, &path, op, mib)?;
         }
     }
+    model::measure(settings, &mut outcome)?;
     bars(&mut outcome);
+    model::bars(&mut outcome);
     Ok(outcome)
 }
 
@@ -76,11 +80,8 @@ fn measure(
         .write(true)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
         .open(path)?;
-    // One buffer for all, since how memory lies makes more difference than most variants do; and a program's ordinary
-    // memory, in small pages, as the report's was.
-    let mut memory = vec![1u8; (mib << 20) + PAGE_BYTES];
-    let start = memory.as_ptr().align_offset(PAGE_BYTES);
-    let buffer = RefCell::new(&mut memory[start..start + (mib << 20)]);
+    let mut memory = ordinary_memory(mib);
+    let buffer = RefCell::new(page_aligned(&mut memory, mib));
     let sample = |way: &Way, build| way.sample(op, &mut buffer.borrow_mut(), build);
     let mut variants = [
         Variant::new(format!("{label}: ours"), || sample(&ours, Build::Pipelined)),
@@ -103,6 +104,18 @@ fn measure(
         settings.rounds.unwrap_or(15),
         settings.progress,
     )
+}
+
+/// For one buffer for all variants, since how memory lies makes more difference than most of them do; and a program's ordinary
+/// memory, in small pages, as the report's was.
+fn ordinary_memory(mib: usize) -> Vec<u8> {
+    vec![1; (mib << 20) + PAGE_BYTES]
+}
+
+/// So many MiB of it that begin with a page.
+fn page_aligned(memory: &mut [u8], mib: usize) -> &mut [u8] {
+    let start = memory.as_ptr().align_offset(PAGE_BYTES);
+    &mut memory[start..][..mib << 20]
 }
 
 /// How a call becomes requests.
@@ -128,6 +141,10 @@ impl Way {
             .write(true)
             .engine(settings.engine)
             .open(path)?;
+        Way::over(inner, depth)
+    }
+
+    fn over(inner: Arc<dyn BlockDevice>, depth: Option<u32>) -> Result<Way> {
         let device = Arc::new(ProbeDevice::new(inner, depth));
         let disk = Arc::new(
             Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)

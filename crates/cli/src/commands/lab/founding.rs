@@ -1,0 +1,143 @@
+//! `lab founding`: the five reports that the project started from, each with what comes out of it here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+use throughline_lab::founding::{Finding, REPORTS, Report};
+use throughline_lab::record::Record;
+use throughline_lab::{Outcome, Settings};
+
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::problem::{Doing, Failure, Problem};
+use crate::progress::Progress;
+use crate::text::quote;
+
+/// Arguments of `lab founding`.
+#[derive(Args, Debug)]
+pub(super) struct FoundingArgs {
+    /// Run this report alone; may be given several times
+    #[arg(long, value_name = "REPORT", value_parser = clap::value_parser!(u8).range(1..=5))]
+    only: Vec<u8>,
+    /// Keep each run as a file in this directory, founding-1.jsonl and so on, for 'lab compare' and 'lab report'
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The directory for images and files: on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Samples of each variant, instead of each experiment's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Work for each sample, in percent of an experiment's full size; 10 takes minutes, 100 half an hour
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
+    scale: u64,
+    #[command(flatten)]
+    pub(super) json: JsonFlag,
+}
+
+/// Runs them one after the other, and shows each when it has ended. A bar that is not met is reported, and no failure.
+pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
+    let json = context.json;
+    let cannot = || "cannot watch for Ctrl-C";
+    context.interrupt().arm().doing(cannot)?;
+    if let Some(out) = &args.out {
+        let cannot = || format!("cannot make {}", quote(out));
+        std::fs::create_dir_all(out).doing(cannot)?;
+    }
+    let chosen = |report: &&Report| args.only.is_empty() || args.only.contains(&report.number);
+    let mut findings = Vec::new();
+    for report in REPORTS.iter().filter(chosen) {
+        let started = jiff::Timestamp::now().to_string();
+        let outcome = measure(report, args, context)?;
+        let record = Record::of(&outcome, &started, settings(args, context));
+        if let Some(out) = &args.out {
+            keep(&record, report, out)?;
+        }
+        let finding = Finding::of(report, &record);
+        if json {
+            findings.push(finding);
+        } else {
+            show(&finding, &record, findings.is_empty(), context)?;
+            findings.push(finding);
+        }
+    }
+    match json {
+        true => {
+            let all = serde_json::to_value(&findings).map_err(std::io::Error::from);
+            let all = all.doing(|| "cannot show the figures")?;
+            context.out.json(&all)
+        }
+        false => context.out.line(summary(&findings)),
+    }
+}
+
+fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Outcome, Failure> {
+    let cannot = || format!("cannot run {}", report.experiment);
+    let met = |error: throughline_lab::Error| Problem::new(error.to_string()).met(cannot());
+    let experiment = report.experiment().map_err(met)?;
+    let progress = Progress::rounds(context.globals.quiet);
+    let settings = Settings {
+        dir: args.dir.clone(),
+        rounds: args.rounds.map(usize::from),
+        scale_percent: args.scale,
+        engine: context.globals.engine.into(),
+        progress: &|done, of| {
+            progress.round(done, of);
+            let interrupted = |_| throughline_lab::Error::new("interrupted");
+            context.interrupt().check().map_err(interrupted)
+        },
+    };
+    let outcome = (experiment.run)(&settings);
+    progress.clear();
+    context.interrupt().check()?;
+    outcome.map_err(met)
+}
+
+/// What the run was told, for its record.
+fn settings(args: &FoundingArgs, context: &Context) -> BTreeMap<String, Value> {
+    BTreeMap::from([
+        ("scale".to_owned(), args.scale.into()),
+        ("rounds".to_owned(), args.rounds.into()),
+        ("dir".to_owned(), args.dir.to_string_lossy().into()),
+        (
+            "engine".to_owned(),
+            format!("{:?}", context.globals.engine)
+                .to_lowercase()
+                .into(),
+        ),
+    ])
+}
+
+fn keep(record: &Record, report: &Report, out: &Path) -> Result<(), Failure> {
+    let path = out.join(format!("founding-{}.jsonl", report.number));
+    let cannot = || format!("cannot keep the run of {}", report.experiment);
+    record
+        .write(&path)
+        .map_err(|error| Problem::new(error.to_string()).met(cannot()))
+}
+
+/// With the machine above the first.
+fn show(
+    finding: &Finding,
+    record: &Record,
+    is_first: bool,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    if is_first {
+        context.out.line(format!("{}\n", record.head.machine))?;
+    }
+    context.out.line(finding.to_string())?;
+    // Minutes pass until the next one.
+    context.out.flush()
+}
+
+/// One line for each report.
+fn summary(findings: &[Finding]) -> String {
+    let lines = findings.iter().map(|finding| {
+        let (met, all) = finding.bars_met();
+        format!("report {}: {met} of {all} bars met", finding.report)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,61 @@
+//! `lab founding` and `lab models`: what they show, and what they keep. No figure is asserted.
+
+use serde_json::Value;
+
+use crate::common::{fails, ok};
+
+#[test]
+fn device_models_are_listed_and_shown_with_their_sources() {
+    let all = ok(["lab", "models"]);
+    for name in ["xeon-disk", "nvme", "disk-array", "ufs-phone", "sata-disk"] {
+        assert!(all.lines().any(|line| line.starts_with(name)), "{all}");
+        let one = ok(["lab", "models", name]);
+        assert!(one.contains("report") && one.contains("assumed"), "{one}");
+    }
+    let json: Value = serde_json::from_str(&ok(["lab", "models", "ufs-phone", "--json"])).unwrap();
+    assert_eq!(json["queue_depth"], 32);
+    assert_eq!(json["max_transfer_bytes"], 1 << 20);
+    assert_eq!(json["bytes_per_s"], 2_000_000_000_u64);
+    fails(["lab", "models", "floppy"], 2, "there are: xeon-disk");
+}
+
+#[test]
+fn a_founding_report_is_run_shown_and_kept() {
+    // Not in /tmp, which may be memory without direct I/O.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let arguments = ["lab", "founding", "--only", "4", "--scale", "1"];
+    let places = ["--rounds", "1", "--dir", &at(""), "--out", &at("out")];
+    let text = ok(arguments.into_iter().chain(places));
+    for wanted in [
+        "report 4: a large direct read",
+        "claimed  first submit 2 ms -> 100 us",
+        "disk, 32 MiB read, MB/s",
+        "model ufs-phone, first submit, us",
+        "ours / whole request (19 / 17)",
+        "of 13 bars met",
+    ] {
+        assert!(text.contains(wanted), "no {wanted} in {text}");
+    }
+    assert!(!text.contains("report 3"), "{text}");
+    let kept = std::fs::read_to_string(at("out/founding-4.jsonl")).unwrap();
+    let lines: Vec<Value> = kept
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["name"], "founding/4");
+    assert_eq!(lines[0]["settings"]["scale"], 1);
+    assert_eq!(lines.last().unwrap()["kind"], "end");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "only what was to be kept: {left:?}");
+}
+
+#[test]
+fn a_report_that_is_none_is_refused() {
+    fails(["lab", "founding", "--only", "6"], 2, "6 is not in 1..=5");
+    fails(
+        ["lab", "founding", "--scale", "0"],
+        2,
+        "0 is not in 1..=100",
+    );
+}

@@ -1,0 +1,334 @@
+//! [`Finding`]: one report's table, filled from a run's record.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::reports::{From, Report};
+use crate::outcome::Bar;
+use crate::record::{self, Column, Record};
+use crate::stats::{Ratio, Summary};
+
+/// One figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// The mean of its samples, or the count.
+    pub value: f64,
+    /// How many samples there were; 0 for a count.
+    pub samples: usize,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// Where, and what of it.
+    pub what: &'static str,
+    /// The unit of the figures; empty for plain numbers.
+    pub unit: String,
+    /// The report's old way; the planted fault.
+    pub old_way: Option<Cell>,
+    /// Ours.
+    pub ours: Option<Cell>,
+    /// The kernel's.
+    pub kernel: Option<Cell>,
+    /// Ours over the old way, of samples with its interval.
+    pub ours_over_old: Option<Ratio>,
+    /// Ours over the kernel's.
+    pub ours_over_kernel: Option<Ratio>,
+}
+
+/// What one report comes to here. `Display` is the text for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// The report's number.
+    pub report: u8,
+    /// What it is about.
+    pub title: &'static str,
+    /// Its experiment.
+    pub experiment: &'static str,
+    /// Its own figures.
+    pub claimed: &'static [&'static str],
+    /// What the kernel's column is.
+    pub kernel: &'static str,
+    /// The table; lines of which nothing was measured are left out.
+    pub lines: Vec<Line>,
+    /// The project's limits, and whether they were reached.
+    pub bars: Vec<Bar>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+impl Finding {
+    /// What `record`, a run of the report's experiment, says.
+    pub fn of(report: &Report, record: &Record) -> Finding {
+        let columns = record.columns();
+        let source = Source {
+            columns: &columns,
+            record,
+        };
+        let lines = report.rows.iter().filter_map(|row| source.line(row));
+        let bars = record.lines.iter().filter_map(|line| match line {
+            record::Line::Bar(bar) => Some(bar.clone()),
+            _ => None,
+        });
+        let notes = record.lines.iter().filter_map(|line| match line {
+            record::Line::Note { text } => Some(text.clone()),
+            _ => None,
+        });
+        Finding {
+            report: report.number,
+            title: report.title,
+            experiment: report.experiment,
+            claimed: report.claimed,
+            kernel: report.kernel,
+            lines: lines.collect(),
+            bars: bars.collect(),
+            notes: notes.collect(),
+        }
+    }
+
+    /// How many limits were reached, and how many there are.
+    pub fn bars_met(&self) -> (usize, usize) {
+        let met = self.bars.iter().filter(|bar| bar.met).count();
+        (met, self.bars.len())
+    }
+}
+
+struct Source<'a> {
+    columns: &'a [Column],
+    record: &'a Record,
+}
+
+impl Source<'_> {
+    fn column(&self, series: &str, quantity: &str) -> Option<&Column> {
+        let mut columns = self.columns.iter();
+        columns.find(|column| column.series == series && column.quantity == quantity)
+    }
+
+    fn count(&self, wanted: &str) -> Option<f64> {
+        self.record.lines.iter().find_map(|line| match line {
+            record::Line::Count { name, value } if name == wanted => Some(*value),
+            _ => None,
+        })
+    }
+
+    fn line(&self, row: &super::reports::Row) -> Option<Line> {
+        let line = match row.from {
+            From::Samples(quantity) => {
+                let of = |series| self.column(series, quantity);
+                let (old, ours, kernel) = (of(row.old), of(row.ours), of(row.kernel));
+                let unit = [ours, old, kernel].into_iter().flatten().next();
+                Line {
+                    what: row.what,
+                    unit: unit.map(|column| column.unit.clone()).unwrap_or_default(),
+                    old_way: old.map(mean),
+                    ours: ours.map(mean),
+                    kernel: kernel.map(mean),
+                    ours_over_old: ratio(ours, old),
+                    ours_over_kernel: ratio(ours, kernel),
+                }
+            }
+            From::Counts(unit) => {
+                let of = |name| {
+                    let value = self.count(name)?;
+                    Some(Cell { value, samples: 0 })
+                };
+                Line {
+                    what: row.what,
+                    unit: unit.to_owned(),
+                    old_way: of(row.old),
+                    ours: of(row.ours),
+                    kernel: of(row.kernel),
+                    ours_over_old: None,
+                    ours_over_kernel: None,
+                }
+            }
+        };
+        let is_there = line.old_way.or(line.ours).or(line.kernel).is_some();
+        is_there.then_some(line)
+    }
+}
+
+fn mean(column: &Column) -> Cell {
+    let summary = Summary::of(&column.values());
+    Cell {
+        value: summary.mean,
+        samples: summary.count,
+    }
+}
+
+fn ratio(over: Option<&Column>, under: Option<&Column>) -> Option<Ratio> {
+    let (over, under) = over?.paired(under?);
+    Ratio::of(&over, &under)
+}
+
+impl Line {
+    /// The last columns: ours over the old way, and over the kernel's.
+    fn ratios(&self) -> [String; 2] {
+        let of_counts = match (self.ours, self.old_way) {
+            (Some(ours), Some(old)) if old.value != 0.0 => {
+                format!("{:.2}", ours.value / old.value)
+            }
+            _ => "-".into(),
+        };
+        let shown = |ratio: Option<Ratio>| {
+            let r = ratio?;
+            let digits = if r.value < 0.1 { 3 } else { 2 };
+            Some(format!(
+                "{:.digits$} [{:.digits$}, {:.digits$}]",
+                r.value, r.low, r.high
+            ))
+        };
+        [
+            shown(self.ours_over_old).unwrap_or(of_counts),
+            shown(self.ours_over_kernel).unwrap_or_else(|| "-".into()),
+        ]
+    }
+}
+
+/// Three significant digits at least, none behind the point that mean nothing.
+fn figure(cell: Option<Cell>) -> String {
+    match cell.map(|cell| cell.value) {
+        None => "-".into(),
+        Some(value) if value.abs() >= 1000.0 => format!("{value:.0}"),
+        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.3}"),
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "report {}: {}", self.report, self.title)?;
+        for claim in self.claimed {
+            writeln!(f, "  claimed  {claim}")?;
+        }
+        writeln!(f, "  kernel   {}", self.kernel)?;
+        let name = |line: &Line| match line.unit.as_str() {
+            "" => line.what.to_owned(),
+            unit => format!("{}, {unit}", line.what),
+        };
+        let width = self.lines.iter().map(|line| name(line).chars().count());
+        let width = width.max().unwrap_or(0);
+        writeln!(
+            f,
+            "  {:width$} {:>10} {:>10} {:>10}  {:<20} ours / kernel",
+            "", "old way", "ours", "kernel", "ours / old way"
+        )?;
+        for line in &self.lines {
+            let [over_old, over_kernel] = line.ratios();
+            writeln!(
+                f,
+                "  {:width$} {:>10} {:>10} {:>10}  {over_old:<20} {over_kernel}",
+                name(line),
+                figure(line.old_way),
+                figure(line.ours),
+                figure(line.kernel)
+            )?;
+        }
+        let (met, all) = self.bars_met();
+        writeln!(f, "  {met} of {all} bars met")?;
+        for bar in &self.bars {
+            let sign = if bar.at_least { ">=" } else { "<=" };
+            let verdict = if bar.met { "met    " } else { "NOT MET" };
+            writeln!(
+                f,
+                "    {verdict}  {:.3} {sign} {}  {}",
+                bar.value, bar.target, bar.name
+            )?;
+        }
+        self.notes
+            .iter()
+            .try_for_each(|note| writeln!(f, "  note  {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::REPORTS;
+    use super::*;
+    use crate::outcome::Outcome;
+
+    fn recorded(outcome: &Outcome) -> Record {
+        Record::of(outcome, "2026-01-02T03:04:05Z", BTreeMap::new())
+    }
+
+    #[test]
+    fn a_recorded_run_is_told_report_by_report() {
+        let mut outcome = Outcome::new("founding/4");
+        let mut series = |name: &str, quantity: &str, unit, samples: [f64; 2]| {
+            outcome.series(name, quantity, unit, samples.to_vec());
+        };
+        series(
+            "32 MiB read: whole request",
+            "throughput",
+            "MB/s",
+            [900.0, 1100.0],
+        );
+        series("32 MiB read: ours", "throughput", "MB/s", [1800.0, 2200.0]);
+        series(
+            "32 MiB read: kernel O_DIRECT",
+            "throughput",
+            "MB/s",
+            [1800.0, 2200.0],
+        );
+        series(
+            "phone model, 32 MiB read: whole request",
+            "first submit",
+            "us",
+            [2000.0; 2],
+        );
+        series(
+            "phone model, 32 MiB read: ours",
+            "first submit",
+            "us",
+            [50.0; 2],
+        );
+        outcome.at_least("a limit that was reached", 2.0, 1.05);
+        outcome.at_most("one that was not", 3.0, 1.0);
+        outcome.notes.push("something was left out".into());
+        let finding = Finding::of(&REPORTS[3], &recorded(&outcome));
+        assert_eq!(finding.bars_met(), (1, 2));
+        let expected = "\
+report 4: a large direct read gathered into one bio before anything is submitted
+  claimed  first submit 2 ms -> 100 us; 32 MiB in 19 -> 17 ms
+  claimed  512 MB read at 1900 -> 2000 MB/s (x 1.05)
+  kernel   the kernel's O_DIRECT with the same call on the same file
+                                       old way       ours     kernel  ours / old way       ours / kernel
+  disk, 32 MiB read, MB/s                 1000       2000       2000  2.00 [2.00, 2.00]    1.00 [1.00, 1.00]
+  model ufs-phone, first submit, us       2000       50.0          -  0.025 [0.025, 0.025] -
+  1 of 2 bars met
+    met      2.000 >= 1.05  a limit that was reached
+    NOT MET  3.000 <= 1  one that was not
+  note  something was left out
+";
+        assert_eq!(finding.to_string(), expected);
+    }
+
+    #[test]
+    fn counts_of_a_model_stand_beside_what_was_measured() {
+        let mut outcome = Outcome::new("founding/2");
+        outcome.series("raw, none (ours), 1 threads", "rate", "kIOPS", vec![2000.0]);
+        for (name, value) in [("one shared counter", 10_000.0), ("no count", 64_000.0)] {
+            let name = format!("model,  32 cores: {name}, kIOPS");
+            outcome.counters.insert(name, value);
+        }
+        let finding = Finding::of(&REPORTS[1], &recorded(&outcome));
+        assert_eq!(finding.lines.len(), 2, "what was not measured is left out");
+        let [measured, modelled] = [&finding.lines[0], &finding.lines[1]];
+        assert_eq!(measured.old_way, None);
+        assert_eq!(measured.ours.map(|cell| cell.samples), Some(1));
+        assert_eq!(modelled.unit, "kIOPS");
+        assert_eq!(modelled.ratios(), ["6.40".to_owned(), "-".to_owned()]);
+    }
+
+    #[test]
+    fn every_report_has_an_experiment() {
+        for (number, report) in REPORTS.iter().enumerate() {
+            assert_eq!(usize::from(report.number), number + 1);
+            let experiment = report.experiment().expect("it is there");
+            assert_eq!(experiment.name, format!("founding/{}", report.number));
+        }
+    }
+}

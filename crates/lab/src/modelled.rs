@@ -1,0 +1,41 @@
+//! Device models in experiments.
+
+use std::time::Duration;
+
+use throughline_models::{Clock, ModelDevice, Options, find};
+
+use crate::meter::Spent;
+use crate::{Error, Result};
+
+/// A device of the model of this name.
+pub(crate) fn open(name: &str, with: impl FnOnce(Options) -> Options) -> Result<ModelDevice> {
+    let model = find(name).ok_or_else(|| Error::new(format!("no device model '{name}'")))?;
+    Ok(with(Options::new()).open(model))
+}
+
+/// What a model's waits had spun when this was made: it is no work of the path that is measured.
+pub(crate) struct Spun<'a> {
+    clock: Option<&'a Clock>,
+    before_ns: u64,
+}
+
+impl Spun<'_> {
+    /// By this clock; `None` where there is no model.
+    pub(crate) fn of(clock: Option<&Clock>) -> Spun<'_> {
+        Spun {
+            before_ns: clock.map_or(0, Clock::spun_ns),
+            clock,
+        }
+    }
+
+    /// `spent` without what was spun since.
+    pub(crate) fn taken_from(&self, spent: Spent) -> Spent {
+        let now_ns = self.clock.map_or(0, Clock::spun_ns);
+        let spun = Duration::from_nanos(now_ns.saturating_sub(self.before_ns));
+        Spent {
+            cpu: spent.cpu.saturating_sub(spun),
+            machine_cpu: spent.machine_cpu.saturating_sub(spun),
+            ..spent
+        }
+    }
+}
