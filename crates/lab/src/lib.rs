@@ -22,6 +22,7 @@ mod mounts;
 mod outcome;
 mod probe;
 pub mod record;
+pub mod report;
 pub mod stats;
 mod streams;
 mod wake_up;

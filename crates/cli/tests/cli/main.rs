@@ -16,6 +16,7 @@ mod interrupted;
 mod lab;
 mod mount;
 mod recovered;
+mod reported;
 mod shown;
 mod trouble;
 mod tuned;

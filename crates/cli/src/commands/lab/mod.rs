@@ -8,6 +8,7 @@ pub(crate) mod gate;
 mod import;
 mod list;
 mod models;
+mod report;
 mod run;
 pub(crate) mod step;
 
@@ -115,6 +116,14 @@ enum LabCommand {
     Founding(founding::FoundingArgs),
     /// List the device models, or show one with the source of every number
     Models(models::ModelsArgs),
+    /// Show results to people: a page with plots, or a mail
+    ///
+    /// The page is one file that needs nothing else, neither a network nor a server: tables, samples over time,
+    /// distributions, latencies, ratios, and what the path did. Of several results, the first is what the others are
+    /// compared with.
+    ///
+    /// Exit codes: 0: written; 1: a result cannot be read, or the report not written; 2: a wrong command line.
+    Report(report::ReportArgs),
     /// Run one variant alone, where an experiment has a profiler watch it
     #[command(hide = true)]
     Alone {
@@ -151,6 +160,7 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
         LabCommand::Step(args) => step::run(args, context),
         LabCommand::Founding(args) => founding::run(args, context),
         LabCommand::Models(args) => models::run(args, context),
+        LabCommand::Report(args) => report::run(args, context),
         LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
             .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
     }

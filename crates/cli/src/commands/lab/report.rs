@@ -1,0 +1,78 @@
+//! `lab report`: result files as a page or as a mail.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use throughline_lab::record::Record;
+use throughline_lab::report::Report;
+
+use crate::context::Context;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+
+/// Arguments of `lab report`.
+#[derive(Args, Debug)]
+pub(super) struct ReportArgs {
+    /// Results of 'lab run --out'; of several, the others are compared with the first
+    #[arg(required = true, value_name = "RESULT")]
+    results: Vec<PathBuf>,
+    /// Where to write it (- for standard output) [default: the first result's name with .html; the mail: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write Markdown for a mail, plain and 78 columns wide, instead of a page
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Writes it, and says in one sentence what came out.
+pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failure> {
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None if args.markdown => "-".into(),
+        None => args.results[0].with_extension("html"),
+    };
+    let same = |result: &&PathBuf| **result == output || is_one_file(result, &output);
+    if let Some(result) = args.results.iter().find(same) {
+        return Err(Failure::Usage(format!(
+            "{} is a result: name another file for the report, with --output",
+            quote(result)
+        )));
+    }
+    let mut runs = Vec::new();
+    for path in &args.results {
+        let record = Record::read(path)
+            .map_err(|error| Problem::new(error.to_string()).met("cannot make a report"))?;
+        runs.push((name(path, &args.results), record));
+    }
+    let report = Report::of(runs)
+        .map_err(|error| Problem::new(error.to_string()).met("cannot make a report"))?;
+    let text = match args.markdown {
+        true => report.markdown(),
+        false => report.html(),
+    };
+    if output.as_os_str() == "-" {
+        return context.out.bytes(text.as_bytes());
+    }
+    std::fs::write(&output, text).doing(|| format!("cannot write {}", quote(&output)))?;
+    context.out.line(report.headline())?;
+    context
+        .out
+        .line(format!("the report is {}", quote(&output)))
+}
+
+/// A result is called by its file's name without the end; by its whole path where another has the same.
+fn name(path: &Path, all: &[PathBuf]) -> String {
+    let stem = path.file_stem();
+    let alone = all.iter().filter(|other| other.file_stem() == stem).count() == 1;
+    match (stem, alone) {
+        (Some(stem), true) => stem.to_string_lossy().into_owned(),
+        _ => path.to_string_lossy().into_owned(),
+    }
+}
+
+fn is_one_file(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    }
+}

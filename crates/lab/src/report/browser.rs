@@ -1,0 +1,112 @@
+//! The page in a real browser, where there is one: every plot is drawn, nothing is complained of, nothing is fetched.
+//!
+//! Skipped with words where Debian's chromium is absent or does not run: that says nothing of the page. `THROUGHLINE_PAGES=DIR`
+//! keeps the pages there, to be looked at.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::testing::reports;
+
+/// A browser on a loaded machine may take long; what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ends the browser also where the test fails.
+struct Browser(Child);
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Browser {
+    fn wait(&mut self) -> Option<ExitStatus> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            match self.0.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(50)),
+                ended => return ended.ok().flatten(),
+            }
+        }
+        None
+    }
+}
+
+/// The document after its scripts ran, and what the browser said; `None`, with words, where it did not run.
+fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
+    let (dom, said) = (dir.join("dom.html"), dir.join("said.txt"));
+    let child = Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--enable-logging=stderr",
+            "--v=0",
+        ])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .arg(format!("--window-size={width},900"))
+        .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(&dom).expect("a file"))
+        .stderr(std::fs::File::create(&said).expect("a file"))
+        .spawn();
+    let mut browser = match child {
+        Ok(child) => Browser(child),
+        Err(error) => {
+            eprintln!("skipped: chromium: {error} (Debian package chromium)");
+            return None;
+        }
+    };
+    let ended = browser.wait();
+    let read = |path: &PathBuf| {
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    };
+    let (dom, said) = (read(&dom), read(&said));
+    if !ended.is_some_and(|ended| ended.success()) || !dom.contains("</html>") {
+        eprintln!("skipped: chromium did not show a page ({ended:?}): {said}");
+        return None;
+    }
+    Some((dom, said))
+}
+
+#[test]
+fn a_browser_draws_every_plot_and_complains_of_nothing() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let dir =
+        std::env::var_os("THROUGHLINE_PAGES").map_or(scratch.path().to_owned(), PathBuf::from);
+    for (name, report, plots) in reports() {
+        let page = dir.join(format!("{}.html", name.replace(' ', "-")));
+        let page = std::path::absolute(page).expect("a path");
+        std::fs::write(&page, report.html()).expect("written");
+        std::fs::write(page.with_extension("md"), report.markdown()).expect("written");
+        let width = if name == "whole" { 360 } else { 1280 };
+        let Some((dom, said)) = shown(&page, scratch.path(), width) else {
+            return;
+        };
+        assert!(!said.contains("CONSOLE"), "{name}: {said}");
+        assert!(!dom.contains("data-failed"), "{name}: a plot failed");
+        assert!(
+            !dom.contains("<title>broken"),
+            "{name}: a name ran as a script"
+        );
+        let drawn = format!("<html lang=\"en\" data-theme=\"light\" data-drawn=\"{plots}\">");
+        let head: String = dom.chars().take(200).collect();
+        assert!(dom.contains(&drawn), "{name}: not {drawn} but {head}");
+        assert_eq!(
+            dom.matches("role=\"group\"").count(),
+            plots,
+            "{name}: plots in the document"
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! [`Report`]: result files for people, as one self-contained page and as a mail.
+//!
+//! The page holds everything it shows: no request leaves it, and its policy (CSP) forbids any. Tables are in its text, so that it
+//! can be read, searched and printed where scripts do not run; plots are drawn from data in it. The plots are a few hundred lines
+//! of plain JavaScript that draw SVG (`assets/`) and no library: none that is small draws strips, intervals, percentiles and
+//! pipelines, and marks in the document can be tested, printed, and reached by the keyboard.
+//!
+//! Invariants:
+//! - The first sentence is the answer; what a reader must know before believing it comes next.
+//! - Names from a file are data: escaped in the page's text, in its JSON, and in the mail.
+//! - Any [`Record`] gives a report: no samples, one, a hundred thousand, NaN, a run cut short.
+
+#[cfg(test)]
+mod browser;
+mod compare;
+mod html;
+mod latency;
+mod markdown;
+mod page;
+mod samples;
+#[cfg(test)]
+mod testing;
+mod text;
+mod trace;
+mod verdict;
+
+use std::collections::BTreeMap;
+
+use crate::record::{Line, Record};
+use crate::{Error, Result};
+
+use compare::Compared;
+use samples::Quantity;
+use verdict::Headline;
+
+/// One or several runs, ready to be shown. Of several, the first is what the others are compared with.
+#[derive(Debug)]
+pub struct Report {
+    sources: Vec<Source>,
+    entities: Vec<Entity>,
+    quantities: Vec<Quantity>,
+    latencies: Vec<latency::Plot>,
+    traces: Vec<trace::Trace>,
+    comparisons: Vec<Compared>,
+    warnings: Vec<String>,
+    headline: Headline,
+}
+
+/// A run and what it is called.
+#[derive(Debug)]
+struct Source {
+    label: String,
+    record: Record,
+}
+
+/// A series of a run: what has a colour.
+#[derive(Clone, Debug, serde::Serialize)]
+struct Entity {
+    label: String,
+}
+
+impl Report {
+    /// Makes a report of runs, each with a name that tells it from the others.
+    ///
+    /// # Errors
+    /// Where there is no run.
+    pub fn of(runs: Vec<(String, Record)>) -> Result<Report> {
+        if runs.is_empty() {
+            return Err(Error::new("there is no result to show"));
+        }
+        let sources = named_apart(runs);
+        let records: Vec<&Record> = sources.iter().map(|source| &source.record).collect();
+        let mut entities = Entities::of(&sources);
+        let quantities = samples::quantities(&records, |run, series| entities.number(run, series));
+        let latencies = latency::plots(&records, |run, series| entities.number(run, series));
+        let mut traces = Vec::new();
+        for (run, record) in records.iter().enumerate() {
+            for line in &record.lines {
+                if let Line::Trace { series, events } = line {
+                    traces.push(trace::of(entities.number(run, series), events));
+                }
+            }
+        }
+        let (comparisons, mut warnings) = compare::all(&sources);
+        if comparisons.is_empty() {
+            warnings.extend(sources.iter().flat_map(Source::warnings));
+        }
+        let no_numbers: usize = quantities
+            .iter()
+            .flat_map(|q| &q.rows)
+            .map(|row| row.no_numbers)
+            .sum();
+        if no_numbers > 0 {
+            let what = text::plural(no_numbers, "value");
+            warnings.push(format!(
+                "{what} of no finite size: left out of tables and plots"
+            ));
+        }
+        let entities = entities.list;
+        let headline = verdict::headline(&sources, &comparisons, &quantities, &traces, &entities);
+        Ok(Report {
+            sources,
+            entities,
+            quantities,
+            latencies,
+            traces,
+            comparisons,
+            warnings,
+            headline,
+        })
+    }
+
+    /// What came out, in one sentence.
+    pub fn headline(&self) -> &str {
+        &self.headline.sentence
+    }
+
+    /// The page: one file that needs nothing else.
+    pub fn html(&self) -> String {
+        html::page(self)
+    }
+
+    /// The mail: Markdown that reads as plain text, 78 columns wide.
+    pub fn markdown(&self) -> String {
+        markdown::mail(self)
+    }
+
+    /// What the runs say of themselves: of several, each with its name.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for Source { label, record } in &self.sources {
+            for line in &record.lines {
+                let Line::Note { text } = line else { continue };
+                let text = text::one_line(text);
+                notes.push(match self.sources.len() {
+                    1 => text,
+                    _ => format!("{label}: {text}"),
+                });
+            }
+        }
+        notes
+    }
+
+    fn title(&self) -> String {
+        let mut names: Vec<&str> = self
+            .sources
+            .iter()
+            .map(|s| s.record.head.name.as_str())
+            .collect();
+        names.dedup();
+        text::one_line(&names.join(", "))
+    }
+}
+
+impl Source {
+    /// What must be known before a figure is believed.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.record.head.machine.optimised {
+            warnings.push(format!(
+                "{} was measured with a debug build: figures mean nothing",
+                self.label
+            ));
+        }
+        if !self.record.is_whole() {
+            warnings.push(format!(
+                "{} was cut short: it has what was measured until then",
+                self.label
+            ));
+        }
+        warnings
+    }
+}
+
+/// Gives runs of the same name numbers.
+fn named_apart(runs: Vec<(String, Record)>) -> Vec<Source> {
+    let mut taken: BTreeMap<String, usize> = BTreeMap::new();
+    let named = |(label, record): (String, Record)| {
+        let label = text::one_line(&label);
+        let times = taken.entry(label.clone()).or_default();
+        *times += 1;
+        let label = match *times {
+            1 => label,
+            number => format!("{label} ({number})"),
+        };
+        Source { label, record }
+    };
+    runs.into_iter().map(named).collect()
+}
+
+/// Numbers the series of the runs in the order in which they are met.
+struct Entities<'a> {
+    sources: &'a [Source],
+    /// Every run has at most one series, so the run's name is name enough.
+    by_run: bool,
+    numbers: BTreeMap<(usize, String), usize>,
+    list: Vec<Entity>,
+}
+
+impl<'a> Entities<'a> {
+    fn of(sources: &'a [Source]) -> Entities<'a> {
+        let alone = |source: &Source| {
+            let mut series = source.record.lines.iter().filter_map(|line| match line {
+                Line::Sample(sample) => Some(sample.series.as_str()),
+                Line::Latencies(times) => Some(times.series.as_str()),
+                Line::Trace { series, .. } => Some(series.as_str()),
+                _ => None,
+            });
+            let first = series.next();
+            series.all(|other| Some(other) == first)
+        };
+        Entities {
+            sources,
+            by_run: sources.len() > 1 && sources.iter().all(alone),
+            numbers: BTreeMap::new(),
+            list: Vec::new(),
+        }
+    }
+
+    fn number(&mut self, run: usize, series: &str) -> usize {
+        if let Some(number) = self.numbers.get(&(run, series.to_owned())) {
+            return *number;
+        }
+        let label = match (self.sources.len(), self.by_run) {
+            (1, _) => text::one_line(series),
+            (_, true) => self.sources[run].label.clone(),
+            _ => format!("{} ({})", text::one_line(series), self.sources[run].label),
+        };
+        let number = self.list.len();
+        self.numbers.insert((run, series.to_owned()), number);
+        self.list.push(Entity { label });
+        number
+    }
+}

@@ -1,0 +1,335 @@
+//! The samples of the files, quantity by quantity, as tables and plots take them.
+//!
+//! Invariants: tables count every finite sample of a round; plots show each of them up to [`MAX_POINTS`]. Beyond that a plot over
+//! time has the smallest and the largest of each stretch, and a distribution is counted in bins from all samples. What is no number
+//! is in none of them, and is counted.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::record::{Better, Column, Line, Record, Sample};
+use crate::stats::{Summary, outliers, warm_up};
+
+/// Points of a series that a plot takes.
+const MAX_POINTS: usize = 1200;
+/// Samples at the start that are looked at for warming up: the time for that goes by the square.
+const WARMING_LOOK: usize = 4000;
+/// Classes that a longer series' distribution is counted in.
+const BINS: usize = 60;
+
+/// One quantity of all series of all files.
+#[derive(Debug, Serialize)]
+pub(super) struct Quantity {
+    pub(super) name: String,
+    pub(super) unit: String,
+    pub(super) better: Better,
+    /// Whether x is seconds from the start of the run; else it is the round.
+    pub(super) by_time: bool,
+    pub(super) rows: Vec<Row>,
+}
+
+/// One series of one file.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// Index of the entity in the page's list.
+    pub(super) entity: usize,
+    /// x and value of the rounds' samples.
+    pub(super) points: Vec<(f32, f32)>,
+    /// Indices in `points`.
+    pub(super) outliers: Vec<usize>,
+    /// x and value of the warm-up's samples.
+    pub(super) warm_up: Vec<(f32, f32)>,
+    /// So many samples at the start look like warming up; they are counted.
+    pub(super) warming: usize,
+    /// Quarter, half and three quarters of the samples are no larger.
+    pub(super) quartiles: [f32; 3],
+    /// Where there are more samples than points: lower end, upper end, and how many samples are in each equal part between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bins: Option<(f32, f32, Vec<u32>)>,
+    #[serde(skip)]
+    pub(super) summary: Summary,
+    #[serde(skip)]
+    pub(super) outliers_in_all: usize,
+    /// Samples of rounds that are no numbers, or infinite.
+    #[serde(skip)]
+    pub(super) no_numbers: usize,
+}
+
+/// All quantities of these records; the one that a reader asks for first is first. `entity` numbers a series of a record.
+pub(super) fn quantities(
+    records: &[&Record],
+    mut entity: impl FnMut(usize, &str) -> usize,
+) -> Vec<Quantity> {
+    let mut found: BTreeMap<(String, String), Quantity> = BTreeMap::new();
+    for (run, record) in records.iter().enumerate() {
+        let times = times(record);
+        for column in record.columns() {
+            let samples = times.get(&(column.series.as_str(), column.quantity.as_str()));
+            let key = (column.quantity.clone(), column.unit.clone());
+            let quantity = found.entry(key).or_insert_with(|| Quantity {
+                name: column.quantity.clone(),
+                unit: column.unit.clone(),
+                better: column.better,
+                by_time: true,
+                rows: Vec::new(),
+            });
+            let samples = samples.map_or(&[][..], Vec::as_slice);
+            let timed = samples.iter().all(|s| s.at_s.is_some_and(f64::is_finite));
+            quantity.by_time &= timed;
+            quantity
+                .rows
+                .push(row(entity(run, &column.series), &column));
+        }
+    }
+    let mut quantities: Vec<Quantity> = found.into_values().collect();
+    for quantity in &mut quantities {
+        place(quantity, records, &mut entity);
+    }
+    quantities.sort_by_key(|quantity| rank(&quantity.name));
+    quantities
+}
+
+/// What a run is about comes before what it cost.
+fn rank(name: &str) -> usize {
+    const FIRST: &[&str] = &["throughput", "rate", "time", "write", "read"];
+    FIRST
+        .iter()
+        .position(|first| *first == name)
+        .unwrap_or(FIRST.len())
+}
+
+type ByName<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Sample>>;
+
+/// All samples, the warm-up's too.
+fn times(record: &Record) -> ByName<'_> {
+    let mut times = ByName::new();
+    for line in &record.lines {
+        if let Line::Sample(sample) = line {
+            times
+                .entry((&sample.series, &sample.quantity))
+                .or_default()
+                .push(sample);
+        }
+    }
+    times
+}
+
+/// The figures of one series; where its points lie is not known yet.
+fn row(entity: usize, column: &Column) -> Row {
+    let values: Vec<f64> = column
+        .values()
+        .into_iter()
+        .filter(|v| v.is_finite())
+        .collect();
+    let mut sorted = values.clone();
+    sorted.sort_by(f64::total_cmp);
+    Row {
+        entity,
+        points: Vec::new(),
+        outliers: Vec::new(),
+        warm_up: Vec::new(),
+        quartiles: [0.25, 0.5, 0.75].map(|share| quantile(&sorted, share) as f32),
+        warming: warm_up(&values[..values.len().min(WARMING_LOOK)]),
+        bins: None,
+        summary: Summary::of(&values),
+        outliers_in_all: 0,
+        no_numbers: column.samples.len() - values.len(),
+    }
+}
+
+/// Gives the points of a quantity their places, by time if all its samples have one.
+fn place(
+    quantity: &mut Quantity,
+    records: &[&Record],
+    entity: &mut impl FnMut(usize, &str) -> usize,
+) {
+    for (run, record) in records.iter().enumerate() {
+        for ((series, name), samples) in times(record) {
+            let of_this = |s: &&&Sample| s.unit == quantity.unit && s.value.is_finite();
+            let samples: Vec<&Sample> = samples.iter().filter(of_this).copied().collect();
+            if name != quantity.name || samples.is_empty() {
+                continue;
+            }
+            let entity = entity(run, series);
+            let by_time = quantity.by_time;
+            let Some(row) = quantity.rows.iter_mut().find(|row| row.entity == entity) else {
+                continue;
+            };
+            place_row(row, &samples, by_time);
+        }
+    }
+}
+
+fn place_row(row: &mut Row, samples: &[&Sample], by_time: bool) {
+    let warm_ups = samples.iter().filter(|s| s.round == 0).count();
+    // Without times the last warm-up is at 0, the ones before it at -1, -2 ...
+    let mut next_warm_up = 1.0 - warm_ups as f64;
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for sample in samples {
+        let x = match sample.at_s.filter(|_| by_time) {
+            Some(at_s) => at_s,
+            None if sample.round > 0 => f64::from(sample.round),
+            None => {
+                next_warm_up += 1.0;
+                next_warm_up - 1.0
+            }
+        };
+        match sample.round {
+            0 => row.warm_up.push((x as f32, sample.value as f32)),
+            _ => points.push((x, sample.value)),
+        }
+    }
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let values: Vec<f64> = points.iter().map(|point| point.1).collect();
+    let mut outside = vec![false; points.len()];
+    for outlier in outliers(&values) {
+        outside[outlier.index] = true;
+        row.outliers_in_all += 1;
+    }
+    row.warm_up.truncate(MAX_POINTS);
+    if points.len() > MAX_POINTS {
+        row.bins = Some(bins(&values, &outside));
+    }
+    for index in thin(&values) {
+        if outside[index] {
+            row.outliers.push(row.points.len());
+        }
+        row.points
+            .push((points[index].0 as f32, points[index].1 as f32));
+    }
+}
+
+/// Counts the samples that are no outliers; those are drawn each.
+fn bins(values: &[f64], outside: &[bool]) -> (f32, f32, Vec<u32>) {
+    let within = || {
+        values
+            .iter()
+            .zip(outside)
+            .filter(|(_, outside)| !**outside)
+            .map(|(v, _)| *v)
+    };
+    let from = within().fold(f64::INFINITY, f64::min);
+    let to = within().fold(f64::NEG_INFINITY, f64::max);
+    let mut counts = vec![0; BINS];
+    for value in within() {
+        let share = if to > from {
+            (value - from) / (to - from)
+        } else {
+            0.0
+        };
+        counts[((share * BINS as f64) as usize).min(BINS - 1)] += 1;
+    }
+    (from as f32, to as f32, counts)
+}
+
+/// Indices of the smallest and the largest of each stretch, ascending.
+fn thin(values: &[f64]) -> Vec<usize> {
+    let stretch = match values.len() <= MAX_POINTS {
+        true => 1,
+        false => values.len().div_ceil(MAX_POINTS / 2),
+    };
+    let mut kept = Vec::new();
+    for begin in (0..values.len()).step_by(stretch) {
+        let stretch = begin..(begin + stretch).min(values.len());
+        let by_value = |a: &usize, b: &usize| values[*a].total_cmp(&values[*b]);
+        kept.extend(stretch.clone().min_by(by_value));
+        kept.extend(stretch.max_by(by_value));
+    }
+    kept.sort_unstable();
+    kept.dedup();
+    kept
+}
+
+/// Between the two samples around the place; 0 without samples.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    let place = last as f64 * share;
+    let (below, above) = (
+        sorted[place.floor() as usize],
+        sorted[place.ceil() as usize],
+    );
+    below + (above - below) * place.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{record, sample};
+    use super::*;
+
+    fn numbered(_: usize, series: &str) -> usize {
+        series.len()
+    }
+
+    #[test]
+    fn a_series_is_placed_by_round_or_by_time() {
+        let mut lines = vec![sample("a", 0, 50.0), sample("a", 0, 60.0)];
+        lines.extend(
+            [10.0, 11.0, 12.0, 11.0, 99.0, 10.0, 11.0, 12.0]
+                .iter()
+                .zip(1..)
+                .map(|(v, r)| sample("a", r, *v)),
+        );
+        let mut by_round = record(lines);
+        let quantities = quantities(&[&by_round], numbered);
+        let row = &quantities[0].rows[0];
+        assert_eq!(row.warm_up, [(-1.0, 50.0), (0.0, 60.0)]);
+        assert_eq!(row.points[4], (5.0, 99.0));
+        assert_eq!(
+            (row.outliers.as_slice(), row.outliers_in_all),
+            (&[4][..], 1)
+        );
+        assert_eq!(row.quartiles, [10.75, 11.0, 12.0]);
+        for (line, at) in by_round.lines.iter_mut().zip(1..) {
+            if let Line::Sample(sample) = line {
+                sample.at_s = Some(f64::from(at) * 0.5);
+            }
+        }
+        let quantities = super::quantities(&[&by_round], numbered);
+        assert!(quantities[0].by_time);
+        assert_eq!(quantities[0].rows[0].points[0], (1.5, 10.0));
+    }
+
+    #[test]
+    fn what_is_no_number_is_left_out_and_counted() {
+        let lines = vec![
+            sample("a", 1, f64::NAN),
+            sample("a", 2, f64::INFINITY),
+            sample("a", 3, 4.0),
+        ];
+        let quantities = quantities(&[&record(lines)], numbered);
+        let row = &quantities[0].rows[0];
+        assert_eq!(
+            (row.no_numbers, row.summary.count, row.points.len()),
+            (2, 1, 1)
+        );
+        let none = super::quantities(&[&record(vec![sample("a", 1, f64::NAN)])], numbered);
+        assert_eq!(none[0].rows[0].summary.count, 0);
+    }
+
+    #[test]
+    fn many_samples_are_thinned_and_keep_their_extremes() {
+        let value = |round: u32| {
+            if round == 7_777 {
+                1e6
+            } else {
+                f64::from(round % 13)
+            }
+        };
+        let lines = (1..20_000)
+            .map(|round| sample("a", round, value(round)))
+            .collect();
+        let quantities = quantities(&[&record(lines)], numbered);
+        let row = &quantities[0].rows[0];
+        assert!(row.points.len() <= MAX_POINTS);
+        assert_eq!(row.summary.count, 19_999);
+        assert!(row.points.contains(&(7_777.0, 1e6)));
+        let (from, to, counts) = row.bins.as_ref().expect("counted");
+        assert_eq!(
+            (*from, *to, counts.iter().sum::<u32>()),
+            (0.0, 12.0, 19_998)
+        );
+    }
+}

@@ -1,0 +1,392 @@
+//! What a trace shows: bios from building to completion, the device's queue depth over time, pauses, sizes, splits.
+//!
+//! Invariants: every `submit` or `complete` gives one bio at most; the queue depth is never below 0, whatever a trace holds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+
+use crate::record::TraceEvent;
+
+use super::text::{bytes, figure, micros, one_line};
+
+/// Bios that the pipeline's picture takes; of a longer trace the first ones.
+const MAX_BIOS: usize = 768;
+/// Steps of the queue depth that its picture takes.
+const MAX_STEPS: usize = 2000;
+/// Pauses and commits that their picture takes, the longest ones.
+const MAX_PAUSES: usize = 1000;
+/// Sizes that are told apart; more are gathered in powers of two.
+const MAX_SIZES: usize = 16;
+
+/// One bio: built, submitted and completed at (µs), its length, and the operation as an index into [`Trace::operations`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Bio(
+    pub(super) f32,
+    pub(super) f32,
+    pub(super) Option<f32>,
+    pub(super) u64,
+    pub(super) usize,
+);
+
+/// One trace, ready to be drawn and to be said.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Trace {
+    /// Index of the entity in the page's list.
+    pub(super) entity: usize,
+    /// The first [`MAX_BIOS`] bios, by time of submission.
+    pub(super) bios: Vec<Bio>,
+    /// Names of operations.
+    pub(super) operations: Vec<String>,
+    /// Time (µs) and bios on the device from then on, at most [`MAX_STEPS`].
+    pub(super) depth: Vec<(f32, u32)>,
+    /// Begin and length (µs) of pauses.
+    pub(super) pauses: Vec<(f32, f32)>,
+    /// Begin and length (µs) of journal commits.
+    pub(super) commits: Vec<(f32, f32)>,
+    /// Size and how many bios had it; ascending.
+    pub(super) sizes: Vec<(u64, u64)>,
+    /// Whether sizes are the lower ends of powers of two.
+    pub(super) sizes_are_classes: bool,
+    /// From the first event to the last end, µs.
+    pub(super) span_us: f32,
+    #[serde(flatten)]
+    pub(super) said: Said,
+}
+
+/// The figures of a trace.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Said {
+    /// All bios.
+    pub(super) bios_in_all: u64,
+    #[serde(skip)]
+    pub(super) bytes: u64,
+    /// From the trace's begin, µs.
+    pub(super) first_submit_us: Option<f64>,
+    /// The most bios on the device at once.
+    pub(super) most_in_flight: u32,
+    #[serde(skip)]
+    pub(super) mean_in_flight: f64,
+    /// Why splits were made, and how often.
+    #[serde(skip)]
+    pub(super) splits: BTreeMap<String, u64>,
+    #[serde(skip)]
+    pub(super) merges: u64,
+    #[serde(skip)]
+    pub(super) pauses: u64,
+    #[serde(skip)]
+    pub(super) paused_us: f64,
+    #[serde(skip)]
+    pub(super) commits: u64,
+}
+
+/// The name of a figure, and the figure of a trace.
+type Named = (&'static str, fn(&Trace) -> String);
+
+/// The figures of a trace by name, for the page and for the mail.
+pub(super) const FIGURES: &[Named] = &[
+    ("bios", |t| t.said.bios_in_all.to_string()),
+    ("bytes", |t| bytes(t.said.bytes)),
+    ("mean size", |t| {
+        bytes(t.said.bytes.checked_div(t.said.bios_in_all).unwrap_or(0))
+    }),
+    ("first submitted after", |t| {
+        t.said.first_submit_us.map_or("-".into(), micros)
+    }),
+    ("most on the device", |t| t.said.most_in_flight.to_string()),
+    ("on the device on average", |t| {
+        figure(t.said.mean_in_flight)
+    }),
+    ("splits", |t| {
+        let each = |(why, count): (&String, &u64)| format!("{count} {}", one_line(why));
+        let all: Vec<String> = t.said.splits.iter().map(each).collect();
+        if all.is_empty() {
+            "0".into()
+        } else {
+            all.join(", ")
+        }
+    }),
+    ("merges", |t| t.said.merges.to_string()),
+    ("pauses", |t| {
+        format!("{}, {} in all", t.said.pauses, micros(t.said.paused_us))
+    }),
+    ("commits", |t| t.said.commits.to_string()),
+];
+
+/// A bio as it is put together from its events.
+struct Whole {
+    built: f64,
+    submitted: f64,
+    completed: Option<f64>,
+    len: u64,
+    operation: usize,
+}
+
+/// Puts a trace together. `entity`: whose it is.
+pub(super) fn of(entity: usize, events: &[TraceEvent]) -> Trace {
+    let mut trace = Trace {
+        entity,
+        ..Trace::default()
+    };
+    let mut bios = bios(events, &mut trace.operations);
+    bios.sort_by(|a, b| a.submitted.total_cmp(&b.submitted));
+    for event in events.iter().filter(|e| e.at_us.is_finite()) {
+        let begin = (event.at_us - event.took_us).max(0.0) as f32;
+        match event.what.as_str() {
+            "split" => *trace.said.splits.entry(event.detail.clone()).or_default() += 1,
+            "merge" => trace.said.merges += 1,
+            "pause" => {
+                trace.pauses.push((begin, event.took_us as f32));
+                trace.said.pauses += 1;
+                trace.said.paused_us += event.took_us;
+            }
+            "commit" => {
+                trace.commits.push((begin, event.took_us as f32));
+                trace.said.commits += 1;
+            }
+            _ => {}
+        }
+    }
+    longest(&mut trace.pauses);
+    longest(&mut trace.commits);
+    let ends = bios.iter().filter_map(|bio| bio.completed);
+    let moments = events.iter().map(|e| e.at_us).filter(|at| at.is_finite());
+    trace.span_us = ends.chain(moments).fold(0.0, f64::max) as f32;
+    trace.said.bios_in_all = bios.len() as u64;
+    trace.said.bytes = bios.iter().map(|bio| bio.len).fold(0, u64::saturating_add);
+    trace.said.first_submit_us = bios.first().map(|bio| bio.submitted);
+    (trace.sizes, trace.sizes_are_classes) = sizes(&bios);
+    depth(&bios, &mut trace);
+    trace.bios = bios.iter().take(MAX_BIOS).map(Whole::drawn).collect();
+    trace
+}
+
+impl Whole {
+    fn drawn(&self) -> Bio {
+        let completed = self.completed.map(|at| at as f32);
+        Bio(
+            self.built as f32,
+            self.submitted as f32,
+            completed,
+            self.len,
+            self.operation,
+        )
+    }
+}
+
+/// Events of one bio have its offset in common; of several with the same, the oldest ends first.
+fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
+    let mut built: BTreeMap<u64, VecDeque<f64>> = BTreeMap::new();
+    let mut on_device: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
+    let mut bios: Vec<Whole> = Vec::new();
+    for event in events.iter().filter(|e| e.at_us.is_finite()) {
+        let key = (event.offset_bytes, event.len_bytes);
+        match event.what.as_str() {
+            "build" => built
+                .entry(event.offset_bytes)
+                .or_default()
+                .push_back(event.at_us),
+            "submit" => {
+                let begun = built
+                    .get_mut(&event.offset_bytes)
+                    .and_then(VecDeque::pop_front);
+                on_device.entry(key).or_default().push_back(bios.len());
+                bios.push(Whole {
+                    built: begun.unwrap_or(event.at_us).min(event.at_us),
+                    submitted: event.at_us,
+                    completed: None,
+                    len: event.len_bytes,
+                    operation: number_of(operations, &event.detail),
+                });
+            }
+            "complete" => {
+                let known = on_device.get_mut(&key).and_then(VecDeque::pop_front);
+                if let Some(bio) = known {
+                    bios[bio].completed = Some(event.at_us.max(bios[bio].submitted));
+                    continue;
+                }
+                let submitted = (event.at_us - event.took_us.max(0.0)).max(0.0);
+                let begun = built
+                    .get_mut(&event.offset_bytes)
+                    .and_then(VecDeque::pop_front);
+                bios.push(Whole {
+                    built: begun.unwrap_or(submitted).min(submitted),
+                    submitted,
+                    completed: Some(event.at_us),
+                    len: event.len_bytes,
+                    operation: number_of(operations, &event.detail),
+                });
+            }
+            _ => {}
+        }
+    }
+    bios
+}
+
+fn number_of(names: &mut Vec<String>, name: &str) -> usize {
+    names
+        .iter()
+        .position(|known| known == name)
+        .unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        })
+}
+
+/// The longest [`MAX_PAUSES`], in the order of time.
+fn longest(spans: &mut Vec<(f32, f32)>) {
+    spans.retain(|(_, took)| took.is_finite());
+    spans.sort_by(|a, b| b.1.total_cmp(&a.1));
+    spans.truncate(MAX_PAUSES);
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+}
+
+fn sizes(bios: &[Whole]) -> (Vec<(u64, u64)>, bool) {
+    let mut exact: BTreeMap<u64, u64> = BTreeMap::new();
+    for bio in bios {
+        *exact.entry(bio.len).or_default() += 1;
+    }
+    if exact.len() <= MAX_SIZES {
+        return (exact.into_iter().collect(), false);
+    }
+    let mut classes: BTreeMap<u64, u64> = BTreeMap::new();
+    for (size, count) in exact {
+        let class = size.checked_ilog2().map_or(0, |power| 1 << power);
+        *classes.entry(class).or_default() += count;
+    }
+    (classes.into_iter().collect(), true)
+}
+
+/// Works out how many bios were on the device when; of a bio that never completed, until the end.
+fn depth(bios: &[Whole], trace: &mut Trace) {
+    let mut changes: Vec<(f64, i64)> = Vec::with_capacity(bios.len() * 2);
+    for bio in bios {
+        changes.push((bio.submitted, 1));
+        changes.extend(bio.completed.map(|at| (at, -1)));
+    }
+    // At the same moment ends come first: they made room.
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let (mut now, mut area, mut since) = (0i64, 0.0, changes.first().map_or(0.0, |c| c.0));
+    let first = since;
+    let mut steps: Vec<(f64, i64)> = Vec::new();
+    for (at, by) in changes {
+        area += now as f64 * (at - since);
+        now = (now + by).max(0);
+        since = at;
+        trace.said.most_in_flight = trace
+            .said
+            .most_in_flight
+            .max(u32::try_from(now).unwrap_or(u32::MAX));
+        match steps.last_mut() {
+            Some(last) if last.0 == at => last.1 = now,
+            _ => steps.push((at, now)),
+        }
+    }
+    if since > first {
+        trace.said.mean_in_flight = area / (since - first);
+    }
+    // Of a stretch of steps its highest and its last, so that no peak and no idle time is lost.
+    let stretch = steps.len().div_ceil(MAX_STEPS / 2).max(1);
+    for steps in steps.chunks(stretch) {
+        let highest = steps.iter().max_by_key(|(_, depth)| *depth);
+        let last = steps.last().filter(|last| Some(*last) != highest);
+        let kept = highest.into_iter().chain(last);
+        trace.depth.extend(
+            kept.map(|(at, depth)| (*at as f32, u32::try_from(*depth).unwrap_or(u32::MAX))),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(at_us: f64, what: &str, offset_bytes: u64, took_us: f64) -> TraceEvent {
+        TraceEvent {
+            at_us,
+            what: what.into(),
+            detail: "write".into(),
+            offset_bytes,
+            len_bytes: 4096,
+            took_us,
+        }
+    }
+
+    #[test]
+    fn bios_are_put_together() {
+        let trace = of(
+            0,
+            &[
+                event(0.0, "build", 0, 0.0),
+                event(5.0, "submit", 0, 0.0),
+                event(6.0, "submit", 4096, 0.0),
+                event(9.0, "complete", 4096, 3.0),
+                event(15.0, "complete", 0, 10.0),
+                event(30.0, "complete", 8192, 10.0),
+                event(40.0, "pause", 0, 8.0),
+            ],
+        );
+        let shown: Vec<_> = trace.bios.iter().map(|b| (b.0, b.1, b.2)).collect();
+        assert_eq!(
+            shown,
+            [
+                (0.0, 5.0, Some(15.0)),
+                (6.0, 6.0, Some(9.0)),
+                (20.0, 20.0, Some(30.0))
+            ]
+        );
+        assert_eq!(trace.said.most_in_flight, 2);
+        assert_eq!(trace.said.first_submit_us, Some(5.0));
+        assert_eq!(trace.pauses, [(32.0, 8.0)]);
+        assert_eq!(trace.sizes, [(4096, 3)]);
+        assert_eq!(
+            trace.depth,
+            [
+                (5.0, 1),
+                (6.0, 2),
+                (9.0, 1),
+                (15.0, 0),
+                (20.0, 1),
+                (30.0, 0)
+            ]
+        );
+        assert_eq!(trace.span_us, 40.0);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_panic() {
+        let trace = of(
+            0,
+            &[
+                event(f64::NAN, "submit", 0, 0.0),
+                event(3.0, "complete", 0, f64::INFINITY),
+                event(-1.0, "complete", 1, 5.0),
+                event(1.0, "pause", 1, f64::NAN),
+                event(1.0, "something else", 1, 0.0),
+            ],
+        );
+        assert_eq!(trace.said.bios_in_all, 2);
+        assert!(of(0, &[]).depth.is_empty());
+    }
+
+    #[test]
+    fn a_long_trace_is_drawn_in_part_and_counted_whole() {
+        let events: Vec<_> = (0..20_000u32)
+            .flat_map(|i| {
+                let at = f64::from(i) * 2.0;
+                let mut submit = event(at, "submit", u64::from(i) << 20, 0.0);
+                submit.len_bytes = 512 * u64::from(1 + i % 100);
+                let mut complete = event(at + 7.0, "complete", submit.offset_bytes, 7.0);
+                complete.len_bytes = submit.len_bytes;
+                [submit, complete]
+            })
+            .collect();
+        let trace = of(0, &events);
+        assert_eq!(
+            (trace.bios.len(), trace.said.bios_in_all),
+            (MAX_BIOS, 20_000)
+        );
+        assert!(trace.depth.len() <= MAX_STEPS && trace.said.most_in_flight == 4);
+        assert!(trace.sizes_are_classes && trace.sizes.iter().map(|s| s.1).sum::<u64>() == 20_000);
+    }
+}

@@ -1,0 +1,297 @@
+//! The headline: what came out, in one sentence, and whether that is good.
+
+use crate::outcome::Bar;
+use crate::record::{Better, Line, Record};
+use crate::stats::{Ratio, Verdict};
+
+use super::compare::Compared;
+use super::samples::{Quantity, Row};
+use super::text::{bytes, micros, one_line, plural, share, short, with_unit};
+use super::trace::Trace;
+use super::{Entity, Source};
+
+/// How the page colours the sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Good,
+    Bad,
+    /// An answer that is neither.
+    Plain,
+    /// No answer.
+    Open,
+}
+
+/// The sentence, and what backs it.
+#[derive(Debug)]
+pub(super) struct Headline {
+    pub(super) sentence: String,
+    pub(super) tone: Tone,
+    /// Further sentences, the most important first.
+    pub(super) more: Vec<String>,
+}
+
+impl Headline {
+    fn new(tone: Tone, sentence: impl Into<String>) -> Headline {
+        Headline {
+            sentence: sentence.into(),
+            tone,
+            more: Vec::new(),
+        }
+    }
+}
+
+/// What is to be said first of these files.
+pub(super) fn headline(
+    sources: &[Source],
+    comparisons: &[Compared],
+    quantities: &[Quantity],
+    traces: &[Trace],
+    entities: &[Entity],
+) -> Headline {
+    if sources.len() > 1 && !quantities.is_empty() {
+        return compared(comparisons);
+    }
+    let record = &sources[0].record;
+    let limits: Vec<&Bar> = bars(record).collect();
+    let quantity = quantities
+        .iter()
+        .find(|q| q.rows.iter().any(|row| row.summary.count > 0));
+    let mut headline = match (quantity, traces.first()) {
+        _ if !limits.is_empty() => of_limits(&limits),
+        (Some(quantity), _) => of_quantity(quantity, record, entities),
+        (None, Some(_)) => of_traces(traces, entities),
+        (None, None) => Headline::new(
+            Tone::Open,
+            "These files hold no samples: there is nothing to show.",
+        ),
+    };
+    if let (false, Some(quantity)) = (limits.is_empty(), quantity) {
+        let second = of_quantity(quantity, record, entities);
+        headline.more.push(second.sentence);
+        headline.more.extend(second.more);
+    }
+    headline
+}
+
+/// The limits that a run set itself.
+pub(super) fn bars(record: &Record) -> impl Iterator<Item = &Bar> {
+    record.lines.iter().filter_map(|line| match line {
+        Line::Bar(bar) => Some(bar),
+        _ => None,
+    })
+}
+
+fn of_limits(bars: &[&Bar]) -> Headline {
+    let missed: Vec<&&Bar> = bars.iter().filter(|bar| !bar.met).collect();
+    let Some(first) = missed.first() else {
+        let all = match bars.len() {
+            1 => "The one limit is met.".to_owned(),
+            count => format!("All {count} limits are met."),
+        };
+        return Headline::new(Tone::Good, all);
+    };
+    let sentence = format!(
+        "{} of {} not met: '{}' is {}, and should be {} {}.",
+        missed.len(),
+        plural(bars.len(), "limit"),
+        one_line(&first.name),
+        short(first.value),
+        if first.at_least {
+            "at least"
+        } else {
+            "at most"
+        },
+        short(first.target),
+    );
+    Headline::new(Tone::Bad, sentence)
+}
+
+/// The best series and how far it is ahead of the next.
+fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Headline {
+    let mut rows: Vec<&Row> = quantity
+        .rows
+        .iter()
+        .filter(|row| row.summary.count > 0)
+        .collect();
+    rows.sort_by(|a, b| match quantity.better {
+        Better::Higher => b.summary.mean.total_cmp(&a.summary.mean),
+        Better::Lower => a.summary.mean.total_cmp(&b.summary.mean),
+    });
+    let what = one_line(&quantity.name);
+    let said = |row: &Row| with_unit(row.summary.mean, &one_line(&quantity.unit));
+    let name = |row: &Row| entities[row.entity].label.clone();
+    let Some(best) = rows.first() else {
+        return Headline::new(Tone::Open, format!("There are no samples of {what}."));
+    };
+    let spread = format!(
+        "{}, cv {}",
+        plural(best.summary.count, "sample"),
+        share(best.summary.cv_percent)
+    );
+    let Some(next) = rows.get(1) else {
+        let sentence = format!("{}: {what} is {} on average.", name(best), said(best));
+        let mut headline = Headline::new(Tone::Plain, sentence);
+        headline.more.push(format!("{spread}."));
+        return headline;
+    };
+    let ratio = paired_ratio(quantity, record, best, next, entities);
+    let interval = ratio.map(|r| format!(" (95 %: {} to {})", short(r.low), short(r.high)));
+    let mut headline = match ratio {
+        Some(r) if r.low <= 1.0 && 1.0 <= r.high => Headline::new(
+            Tone::Open,
+            format!(
+                "No difference in {what} is seen between {} and {}.",
+                name(best),
+                name(next)
+            ),
+        ),
+        Some(r) => Headline::new(
+            Tone::Plain,
+            format!(
+                "{} is best: its {what} is {} x that of {}.",
+                name(best),
+                short(r.value),
+                name(next)
+            ),
+        ),
+        None => Headline::new(Tone::Plain, format!("{} is best in {what}.", name(best))),
+    };
+    headline.more.push(format!(
+        "{} against {}{}; {spread}.",
+        said(best),
+        said(next),
+        interval.unwrap_or_default()
+    ));
+    headline
+}
+
+/// Of two series of one run, by the rounds that both have.
+fn paired_ratio(
+    quantity: &Quantity,
+    record: &Record,
+    over: &Row,
+    under: &Row,
+    entities: &[Entity],
+) -> Option<Ratio> {
+    let columns = record.columns();
+    let column = |row: &Row| {
+        columns.iter().find(|column| {
+            column.quantity == quantity.name
+                && one_line(&column.series) == entities[row.entity].label
+        })
+    };
+    let (over, under) = column(over)?.paired(column(under)?);
+    let finite = over
+        .iter()
+        .zip(&under)
+        .filter(|(a, b)| a.is_finite() && b.is_finite());
+    let (over, under): (Vec<f64>, Vec<f64>) = finite.map(|(a, b)| (*a, *b)).unzip();
+    Ratio::of(&over, &under)
+}
+
+fn of_traces(traces: &[Trace], entities: &[Entity]) -> Headline {
+    let one = |trace: &Trace| {
+        let said = &trace.said;
+        let mean = said.bytes.checked_div(said.bios_in_all).unwrap_or(0);
+        let first = said.first_submit_us.map(micros);
+        format!(
+            "{}: {} of {} on average, the first submitted after {}, at most {} on the device at once.",
+            entities[trace.entity].label,
+            plural(said.bios_in_all as usize, "bio"),
+            bytes(mean),
+            first.unwrap_or_else(|| "no time".into()),
+            said.most_in_flight
+        )
+    };
+    let mut sentences = traces.iter().map(one);
+    let mut headline = Headline::new(Tone::Plain, sentences.next().unwrap_or_default());
+    headline.more.extend(sentences);
+    headline
+}
+
+fn compared(comparisons: &[Compared]) -> Headline {
+    let count = |verdict| {
+        comparisons
+            .iter()
+            .filter(|c| c.judgement.verdict == verdict)
+            .count()
+    };
+    let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
+    let (same, open) = (count(Verdict::NoDifference), count(Verdict::NotEnough));
+    let Some(first) = comparisons.first() else {
+        return Headline::new(
+            Tone::Open,
+            "Nothing can be compared: no quantity is in the first file and in another.",
+        );
+    };
+    let tone = match (slower, faster, same, open) {
+        (1.., ..) => Tone::Bad,
+        (0, 1.., ..) => Tone::Good,
+        (0, 0, _, 0) => Tone::Plain,
+        _ => Tone::Open,
+    };
+    if comparisons.len() == 1 {
+        let mut headline = Headline::new(tone, sentence(first));
+        headline.more.push(format!("{}.", first.judgement));
+        return headline;
+    }
+    let kinds = [
+        (slower, "slower or worse"),
+        (faster, "faster or better"),
+        (same, "without a difference"),
+        (open, "without enough evidence"),
+    ];
+    let said: Vec<String> = kinds
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{count} {kind}"))
+        .collect();
+    let mut headline = Headline::new(
+        tone,
+        format!("Of {} comparisons: {}.", comparisons.len(), said.join(", ")),
+    );
+    let mut decided: Vec<&Compared> = comparisons
+        .iter()
+        .filter(|c| matches!(c.judgement.verdict, Verdict::Faster | Verdict::Slower))
+        .collect();
+    let weight = |c: &Compared| c.judgement.ratio.ln().abs();
+    decided.sort_by(|a, b| {
+        let slower_first = |c: &Compared| c.judgement.verdict != Verdict::Slower;
+        slower_first(a)
+            .cmp(&slower_first(b))
+            .then(weight(b).total_cmp(&weight(a)))
+    });
+    headline
+        .more
+        .extend(decided.iter().take(2).map(|c| sentence(c)));
+    headline
+}
+
+/// What one comparison says, with the file's name and the size of the change.
+pub(super) fn sentence(c: &Compared) -> String {
+    let found = &c.judgement;
+    let what = match c.series.is_empty() {
+        true => c.quantity.clone(),
+        false => format!("{} of {}", c.quantity, c.series),
+    };
+    match found.verdict {
+        Verdict::Faster | Verdict::Slower => format!(
+            "'{}' is {} {} than '{}': {what} is {}.",
+            c.new,
+            share(found.change_percent.abs()),
+            c.word(),
+            c.base,
+            c.means()
+        ),
+        Verdict::NoDifference => format!(
+            "'{}' and '{}' do not differ in {what} by more than {} %.",
+            c.new,
+            c.base,
+            short(found.threshold_percent)
+        ),
+        Verdict::NotEnough => format!(
+            "Not enough evidence whether '{}' differs from '{}' in {what}.",
+            c.new, c.base
+        ),
+    }
+}
