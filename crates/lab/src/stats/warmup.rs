@@ -1,13 +1,13 @@
 //! Which samples at the start of a run still belong to its warming up.
 //!
 //! A change point in the first half of the run: the cut where the mean of what is before it differs most, in standard errors,
-//! from the mean of what is behind it (by the spread of the second half), if that is more than noise does at the worst of all cuts (D. Hawkins, “Testing a
-//! Sequence of Observations for a Shift in Location”, Journal of the American Statistical Association 72 (1977)). A single
-//! wild sample is no warming up: samples are first brought in to a distance from the quartiles of the run's second half at
-//! which many of them still tell.
+//! from the mean of what is behind it (by the spread of the second half), if that is more than noise does at the worst of all
+//! cuts (D. Hawkins, “Testing a Sequence of Observations for a Shift in Location”, Journal of the American Statistical
+//! Association 72 (1977)). A single wild sample is no warming up: samples are first brought in to a distance from the quartiles
+//! of the run's second half at which many of them still tell.
 
 use super::outliers::quartiles;
-use super::{mean, stdev};
+use super::stdev;
 
 /// Fewer have no course that could be seen.
 const FEWEST: usize = 16;
@@ -24,16 +24,23 @@ pub fn warm_up(samples: &[f64]) -> usize {
     }
     let samples = brought_in(samples);
     let spread = stdev(&samples[count / 2..]);
-    let clearness = |cut: &usize| {
-        let (head, rest) = samples.split_at(*cut);
-        let error = (1.0 / head.len() as f64 + 1.0 / rest.len() as f64).sqrt() * spread;
-        match (mean(head) - mean(rest)).abs() {
-            0.0 => 0.0,
-            difference => difference / error,
+    let all: f64 = samples.iter().sum();
+    let mut before = 0.0;
+    let mut best = (0, CLEAR);
+    for (sample, cut) in samples[..count / 2].iter().zip(1usize..) {
+        before += sample;
+        let (head, rest) = (cut as f64, (count - cut) as f64);
+        let error = (1.0 / head + 1.0 / rest).sqrt() * spread;
+        let difference = (before / head - (all - before) / rest).abs();
+        let clearness = match difference <= f64::EPSILON * all.abs() {
+            true => 0.0,
+            false => difference / error,
+        };
+        if clearness > best.1 {
+            best = (cut, clearness);
         }
-    };
-    let best = (1..=count / 2).max_by(|a, b| clearness(a).total_cmp(&clearness(b)));
-    best.filter(|cut| clearness(cut) > CLEAR).unwrap_or(0)
+    }
+    best.0
 }
 
 /// The samples, none further out than [`REACH`]. Where most are equal there is no measure for that, and they stay.

@@ -2,7 +2,7 @@
 //!
 //! Two instances of the tracer, both our own: one follows the command's processes and records their calls, the other one
 //! records what happens below, which is done by interrupts and by the kernel's own threads too, and so cannot be confined to
-//! processes; it is sorted by device. Nothing of it is left when it is over, see [`instance`].
+//! processes; it is sorted by device. Nothing of it is left when it is over, see `instance.rs`.
 
 mod devices;
 mod events;
