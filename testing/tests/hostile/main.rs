@@ -42,7 +42,10 @@ fn bases() -> Vec<(&'static str, Base)> {
     })
 }
 
+/// One test at a time: the bounds of [`watch`] are for so many threads together.
 fn over_threads(work: impl Fn() + Sync) {
+    static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _turn = TURN.lock();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(&work);
