@@ -171,6 +171,13 @@ const DEFAULTS: &str = "
     stat e/adir/x
     rename e/alice plain
     run getfacl -n plain
+    rename e/adir/x e/adir/y WHITEOUT
+    lstat e/adir/x
+    run getfacl -n e/adir/x
+    alice: put e/mine x
+    alice: rename e/mine e/yours WHITEOUT
+    run getfacl -n e/mine
+    list e
     creat q 644
     run setfacl -d -m u:1002:rw q
     hangup s

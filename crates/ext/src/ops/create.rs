@@ -21,7 +21,7 @@ use crate::{dir, namei, orphan};
 const CREDITS: u32 = 3 + (1 + GROUP_CREDITS) + dir::INSERT_CREDITS + ORPHAN_CREDITS;
 
 /// The setgid bit of a mode.
-pub(super) const SETGID: u16 = 0o2000;
+const SETGID: u16 = 0o2000;
 
 /// What to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +130,28 @@ impl Fs {
         if kind == NewKind::Dir {
             self.may_add_subdirectory(parent)?;
         }
+        self.make(parent, kind, new, CREDITS, |h, inode| match room {
+            Some((name, room)) => {
+                dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
+                self.dir_changed(h, parent, i32::from(kind == NewKind::Dir))
+            }
+            None => self.make_orphan(h, inode),
+        })
+    }
+
+    /// Makes an inode as one of `parent`, with the lists that the directory gives it, and whatever `name` does with it, in one
+    /// transaction of `credits` and what the lists take. `name` may refuse only before its first change. The directory's lock
+    /// is held, no handle is open.
+    pub(super) fn make(
+        &self,
+        parent: &Inode,
+        kind: NewKind<'_>,
+        new: NewInode,
+        credits: u32,
+        name: impl FnOnce(&mut Handle<'_>, &Arc<Inode>) -> Result<()>,
+    ) -> Result<Arc<Inode>> {
         let Inherited { mode, lists } = self.inherit(parent, kind, new)?;
-        let credits = CREDITS + lists.as_ref().map_or(0, Prepared::credits);
+        let credits = credits + lists.as_ref().map_or(0, Prepared::credits);
         let made = self.transact(credits, |h| {
             let inode = self.make_inode(h, parent, kind, mode, new)?;
             let listed = match &lists {
@@ -140,13 +160,7 @@ impl Fs {
             };
             let named = listed
                 .and_then(|()| self.fill(h, &inode, parent, kind))
-                .and_then(|()| match room {
-                    Some((name, room)) => {
-                        dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
-                        self.dir_changed(h, parent, i32::from(kind == NewKind::Dir))
-                    }
-                    None => self.make_orphan(h, &inode),
-                });
+                .and_then(|()| name(h, &inode));
             self.unless_refused(h, inode, named)
         });
         if let Some(lists) = lists {
@@ -160,7 +174,7 @@ impl Fs {
     }
 
     /// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
-    pub(super) fn unless_refused(
+    fn unless_refused(
         &self,
         h: &mut Handle<'_>,
         inode: Arc<Inode>,
@@ -215,7 +229,7 @@ impl Fs {
     }
 
     /// What the inode holds from the start.
-    pub(super) fn fill(
+    fn fill(
         &self,
         h: &mut Handle<'_>,
         inode: &Inode,

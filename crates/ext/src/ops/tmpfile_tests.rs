@@ -2,8 +2,10 @@
 
 use std::io::IoSlice;
 
+use throughline_extfmt::acl::{Acl, Entry, Tag};
+
 use crate::testing::Image;
-use crate::{Error, FileType, Fs, NewInode, NewKind, Reason, RenameMode};
+use crate::{Error, FileType, Fs, NewInode, NewKind, Reason, RenameMode, XattrMode};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o644,
@@ -130,6 +132,55 @@ fn whiteouts_are_left_behind() {
         assert_eq!(fs.parent(&sub).expect("a parent").ino, dir.ino);
         fs.close().expect("closed");
         image.check("whiteouts");
+    }
+}
+
+/// As whatever else is made in a directory with a default list, it has that list, and its permissions: none.
+#[test]
+fn a_whiteout_has_its_directorys_list() {
+    let list = |owner, named, mask, others| {
+        let entry = |tag, rights, id| Entry { tag, rights, id };
+        let entries = vec![
+            entry(Tag::Owner, owner, u32::MAX),
+            entry(Tag::User, named, 1000),
+            entry(Tag::Group, 5, u32::MAX),
+            entry(Tag::Mask, mask, u32::MAX),
+            entry(Tag::Others, others, u32::MAX),
+        ];
+        Acl::new(entries).expect("a list").to_user()
+    };
+    for shape in SHAPES {
+        let Some(image) = Image::make("16M", shape) else {
+            return;
+        };
+        let fs = image.open();
+        let root = fs.root().expect("a root");
+        let default = list(7, 6, 7, 4);
+        fs.set_xattr(
+            &root,
+            b"system.posix_acl_default",
+            &default,
+            XattrMode::Either,
+        )
+        .expect("a list");
+        fs.create(&root, b"old", NewKind::File, OWNER)
+            .expect("made");
+        fs.rename(&root, b"old", &root, b"new", whiteout(false))
+            .expect("renamed");
+        assert!(is_whiteout(&fs, b"old"));
+        let left = fs.lookup(&root, b"old").expect("found");
+        let access = fs.get_xattr(&left, b"system.posix_acl_access");
+        assert_eq!(access.expect("a list"), list(0, 6, 0, 0));
+        let names = fs.list_xattrs(&left).expect("names");
+        assert_eq!(names, [b"system.posix_acl_access"]);
+        fs.remove_xattr(&root, b"system.posix_acl_default")
+            .expect("taken");
+        fs.rename(&root, b"new", &root, b"newer", whiteout(false))
+            .expect("renamed");
+        let left = fs.lookup(&root, b"new").expect("found");
+        assert!(fs.list_xattrs(&left).expect("names").is_empty());
+        fs.close().expect("closed");
+        image.check("whiteouts with lists");
     }
 }
 

@@ -1,12 +1,8 @@
 //! Whiteouts: what a rename may leave at the old name, for file systems that lie over this one and show that there is
-//! nothing there. One is the character device 0, 0.
+//! nothing there. One is the character device 0, 0, without permissions; what its directory gives every new inode it gets
+//! as well: the group, and access rights by the default list.
 
-use std::sync::Arc;
-
-use throughline_extfmt::inode::FileType;
-
-use super::create::SETGID;
-use super::{NewKind, RenameMode};
+use super::{NewInode, NewKind, RenameMode};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::handle::Handle;
@@ -17,7 +13,7 @@ const CREDITS: u32 = 3;
 
 impl Fs {
     /// Runs the changes of a rename in a transaction, with the whiteout that takes the old name in `dir` where `mode` asks
-    /// for one. `change` may refuse only before its first change.
+    /// for one. `change` may refuse only before its first change. The directory's lock is held, no handle is open.
     pub(super) fn with_whiteout(
         &self,
         credits: u32,
@@ -28,34 +24,17 @@ impl Fs {
         let RenameMode::Whiteout { uid, gid, .. } = mode else {
             return self.transact(credits, |h| change(h, None));
         };
-        let (whiteout, done) = self.transact(credits + CREDITS, |h| {
-            let whiteout = self.make_whiteout(h, dir, (uid, gid))?;
-            let done = change(h, Some(&whiteout));
-            self.unless_refused(h, whiteout, done)
-        })?;
-        if done.is_err() {
-            self.free_if_unused(&whiteout)?;
-        }
-        done
-    }
-
-    fn make_whiteout(
-        &self,
-        h: &mut Handle<'_>,
-        dir: &Inode,
-        (uid, gid): (u32, u32),
-    ) -> Result<Arc<Inode>> {
-        let gid = {
-            let raw = dir.raw.read();
-            if raw.mode() & SETGID == 0 {
-                gid
-            } else {
-                raw.gid()
-            }
-        };
-        let inode = self.new_inode(h, dir, FileType::CharDevice.mode_bits(), uid, gid)?;
         let device = NewKind::CharDevice { major: 0, minor: 0 };
-        self.fill(h, &inode, dir, device)?;
-        Ok(inode)
+        let new = NewInode {
+            permissions: 0,
+            uid,
+            gid,
+            umask: 0,
+        };
+        let credits = credits + CREDITS;
+        let made = self.make(dir, device, new, credits, |h, whiteout| {
+            change(h, Some(whiteout))
+        });
+        made.map(drop)
     }
 }
