@@ -2,7 +2,7 @@
 //!
 //! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
 //! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`,
-//! `mount`, `lab gate` and `explain` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
+//! `mount`, `lab gate`, `lab step` and `explain` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
 //! of our output went away.
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod problem;
 mod progress;
 mod text;
 mod time;
+mod unanswered;
 mod walk;
 
 use std::ffi::OsStr;
@@ -32,6 +33,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::Context;
 use crate::problem::Failure;
+use crate::unanswered::Unanswered;
 
 /// Directories nest as deep as [`walk::MAX_DEPTH`]; their recursion needs more than the usual 8 MiB. Only what is used
 /// becomes memory.
@@ -47,10 +49,11 @@ fn main() -> ExitCode {
         .spawn(run);
     match work.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
-        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        // What it was has been said.
+        Ok(Err(_panic)) => Unanswered::here().bug.into(),
         Err(error) => {
-            eprintln!("throughline: cannot start a thread: {error}");
-            ExitCode::FAILURE
+            output::note(&format!("cannot start a thread: {error}"));
+            Unanswered::here().failed.into()
         }
     }
 }
@@ -80,7 +83,7 @@ fn command_line() -> ExitCode {
         let level = globals.log.unwrap_or(LevelFilter::OFF);
         if let Err(failure) = logging::start(level, globals.log_file.as_deref()) {
             output::note(&failure.to_string());
-            return ExitCode::FAILURE;
+            return Unanswered::here().failed.into();
         }
     }
     let mut context = Context::new(globals, json);
@@ -104,7 +107,7 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
         }
         Err(failure @ Failure::Usage(_)) => {
             context.complaints.say(&failure);
-            2
+            Unanswered::here().usage
         }
         Err(failure) => {
             context.complaints.say(&failure);
@@ -113,32 +116,12 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     }
 }
 
-/// Prints what clap says: help and versions too come this way. `mount` has the exit codes of mount(8), `lab gate` those of a
-/// gate, and `lab step` those of `git bisect run`, which would take 2 for an answer.
+/// Prints what clap says: help and versions too come this way.
 fn misread(error: &clap::Error) -> ExitCode {
     // As everywhere, where nobody reads it, nobody is told.
     let _ = error.print();
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
-        _ if called(&["mount"]) => mount::EXIT_USAGE.into(),
-        _ if called(&["lab", "gate"]) => commands::lab::gate::EXIT_USAGE.into(),
-        _ if called(&["lab", "step"]) => commands::lab::step::EXIT_ABORT.into(),
-        code => u8::try_from(code).unwrap_or(u8::MAX).into(),
+        _ => Unanswered::here().usage.into(),
     }
-}
-
-/// Of a command line that could not be read: it is this command's, by its words before which there are but options, each with
-/// one value at the most.
-fn called(command: &[&str]) -> bool {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    let option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");
-    let before = |at: usize| (0..at).all(|i| option(&words[i]) || (i > 0 && option(&words[i - 1])));
-    (0..words.len()).any(|at| {
-        before(at)
-            && words[at..].len() >= command.len()
-            && words[at..]
-                .iter()
-                .zip(command)
-                .all(|(word, name)| word == name)
-    })
 }

@@ -32,7 +32,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::logging;
 use crate::problem::Failure;
 
-pub(crate) use trouble::{EXIT_FAILED, EXIT_USAGE, Trouble};
+pub(crate) use trouble::{EXIT_FAILED, EXIT_INTERNAL, EXIT_SYSTEM, EXIT_USAGE, Trouble};
 
 /// The type that the list of mounts shows behind `fuse.`, and the name of the helper that mount(8) looks for.
 pub(crate) const HELPER_NAME: &str = "mount.fuse.throughline";

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::command::{Ended, STATE_VARIABLE, Shell, shown};
 use super::git::{Commit, Git};
-use super::state::{Event, State};
+use super::state::{Event, Pair, State};
 use super::trees::Trees;
 use super::{Limits, Outlook, Plan, Tell, Watch};
 use crate::Result;
@@ -61,7 +61,7 @@ impl Bench<'_> {
                 return Ok(Err(fault));
             }
         }
-        let number = self.state.pairs_in_all() + 1;
+        let number = self.state.all_pairs().count() + 1;
         let began = Instant::now();
         let mut order = [base, new];
         if index % 2 == 1 {
@@ -78,13 +78,13 @@ impl Bench<'_> {
             values.reverse();
         }
         let [base_value, new_value] = values;
-        self.state.note(Event::Pair {
+        self.state.note(Event::Pair(Pair {
             base: base.to_owned(),
             new: new.to_owned(),
             base_value,
             new_value,
             took_s: began.elapsed().as_secs_f64(),
-        })?;
+        }))?;
         Ok(Ok((base_value, new_value)))
     }
 
@@ -188,8 +188,8 @@ impl Bench<'_> {
         };
         let text = |text: &str| OsString::from(text);
         let line = match what {
-            "build" => &self.plan.build,
-            _ => &self.plan.measure,
+            "build" => &self.plan.terms.build,
+            _ => &self.plan.terms.measure,
         };
         Shell {
             line,

@@ -9,7 +9,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -29,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const TAIL_BYTES: u64 = 16 << 10;
 /// How many lines of it a message shows.
 const TAIL_LINES: usize = 12;
+/// A disk on which there is no room for so much is full.
+const ROOM_BYTES: usize = 1 << 20;
 
 /// The variable that tells a command where the state is kept; [`end_leftovers`] knows its own by it.
 pub(super) const STATE_VARIABLE: &str = "THROUGHLINE_STATE";
@@ -73,7 +75,9 @@ impl Shell<'_> {
             .open(self.log)
             .map_err(of_log)?;
         writeln!(log, "$ {}", self.line).map_err(of_log)?;
-        let mut stdout = tempfile::tempfile()?;
+        let folder = self.running.parent().unwrap_or(self.dir);
+        let mut stdout = tempfile::tempfile_in(folder)
+            .map_err(|e| Error::new(format!("cannot write in {}: {e}", folder.display())))?;
         let mut group = self.spawn(&stdout, &log)?;
         let began = Instant::now();
         let status = group.wait(self.limit, self.check)?;
@@ -88,6 +92,9 @@ impl Shell<'_> {
             None => format!("not ended after {} s", self.limit.as_secs()),
         };
         writeln!(log, "[{how}]").map_err(of_log)?;
+        for disk in [folder, &std::env::temp_dir()] {
+            check_room(disk, self.line, &how)?;
+        }
         let mut log = File::open(self.log).map_err(of_log)?;
         Ok(Ended::Badly(format!("{how}{}", shown(&tail(&mut log)?))))
     }
@@ -117,6 +124,21 @@ impl Shell<'_> {
             child,
             ended: false,
         })
+    }
+}
+
+/// An error where a disk is full: that a command failed on it says nothing of the commit.
+fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
+    let wrote =
+        tempfile::tempfile_in(folder).and_then(|mut file| file.write_all(&vec![0; ROOM_BYTES]));
+    match wrote {
+        Err(e) if matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            Err(Error::new(format!(
+                "the disk of {} is full, and '{line}' {how}: make room there; the same command goes on",
+                folder.display()
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -58,12 +58,18 @@ pub(super) struct Git {
 /// Runs git and takes what it prints, without the line's end.
 fn ask(command: &mut Command) -> Result<String> {
     let output = run(command)?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::new(format!("git: {}", said.trim())));
+    answer(&output).map_err(|said| Error::new(format!("git: {said}")))
+}
+
+/// What git printed, or why it failed.
+fn answer(output: &Output) -> std::result::Result<String, String> {
+    match output.status.success() {
+        // But the line's end: a folder's name may end with a blank.
+        true => Ok(String::from_utf8_lossy(&output.stdout)
+            .trim_end_matches('\n')
+            .to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.trim_end_matches('\n').to_owned())
 }
 
 fn run(command: &mut Command) -> Result<Output> {
@@ -86,41 +92,61 @@ fn git() -> Command {
     command
 }
 
+/// `git rev-parse`, there.
+fn rev_parse(dir: &Path, arguments: &[&str]) -> Result<Output> {
+    run(git().arg("-C").arg(dir).arg("rev-parse").args(arguments))
+}
+
 /// What a person calls a commit, there.
 pub(super) fn resolve(dir: &Path, revision: &str) -> Result<String> {
-    ask(git()
-        .arg("-C")
-        .arg(dir)
-        .args(["rev-parse", "--verify", "--end-of-options"])
-        .arg(format!("{revision}^{{commit}}")))
-    .map_err(|_| Error::new(format!("'{revision}' names no commit in {}", dir.display())))
+    let commit = format!("{revision}^{{commit}}");
+    let output = rev_parse(dir, &["--verify", "--end-of-options", &commit])?;
+    answer(&output).map_err(|_| {
+        Error::new(format!(
+            "'{revision}' names no commit in {}: {}",
+            dir.display(),
+            where_more_is(dir)
+        ))
+    })
+}
+
+/// Where commits are that cannot be found.
+fn where_more_is(dir: &Path) -> &'static str {
+    let shallow = rev_parse(dir, &["--is-shallow-repository"]);
+    match shallow.map(|output| answer(&output)) {
+        Ok(Ok(text)) if text == "true" => {
+            "its history is cut off (a shallow clone); 'git fetch --unshallow --tags' brings the rest"
+        }
+        _ => "'git log --oneline --all' lists what there is, 'git fetch --tags' brings more",
+    }
 }
 
 /// The top of the checkout that this folder lies in.
 pub(super) fn checkout(dir: &Path) -> Result<PathBuf> {
-    ask(git()
-        .arg("-C")
-        .arg(dir)
-        .args(["rev-parse", "--show-toplevel"]))
-    .map(PathBuf::from)
+    let output = rev_parse(dir, &["--show-toplevel"])?;
+    answer(&output).map(PathBuf::from).map_err(|_| {
+        Error::new(format!(
+            "{} lies in no checkout, in which a commit could be built: go to one, or use 'lab bisect', which needs none",
+            dir.display()
+        ))
+    })
 }
 
 impl Git {
     /// The repository that this folder lies in.
     pub(super) fn of(dir: &Path) -> Result<Git> {
-        let common = ask(git().arg("-C").arg(dir).args([
-            "rev-parse",
-            "--path-format=absolute",
-            "--git-common-dir",
-        ]))
-        .map_err(|error| {
-            Error::new(format!(
-                "{} lies in no git repository ({error}); name one with -C",
-                dir.display()
-            ))
+        let output = rev_parse(dir, &["--path-format=absolute", "--git-common-dir"])?;
+        let common = answer(&output).map_err(|said| {
+            let dir = dir.display();
+            Error::new(match said.contains("not a git repository") {
+                true => format!("{dir} lies in no git repository: name one with -C"),
+                // It says itself what to do about an owner that it does not trust.
+                false => format!("git cannot use the repository of {dir}: {said}"),
+            })
         })?;
+        let cannot = |e| Error::new(format!("cannot find the repository {common}: {e}"));
         Ok(Git {
-            common: fs::canonicalize(common)?,
+            common: fs::canonicalize(&common).map_err(cannot)?,
         })
     }
 
@@ -181,6 +207,11 @@ impl Git {
                 String::from_utf8_lossy(&output.stderr).trim()
             ))),
         }
+    }
+
+    /// Why two commits may seem to have no history in common, and what to do.
+    pub(super) fn where_history_is(&self) -> &'static str {
+        where_more_is(&self.common)
     }
 
     /// The last commit that both come from, if there is one.

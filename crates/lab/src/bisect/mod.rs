@@ -44,15 +44,9 @@ pub use git::Commit;
 pub use result::{Found, Mark, Outcome, Step, Trial};
 pub use step::{Sorted, end_steps, sort_checkout};
 
-/// What is to be bisected: all that the answer depends on.
+/// How commits are built, measured and judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The folder that holds the repository's objects.
-    pub repository: PathBuf,
-    /// The good end's full object name.
-    pub good: String,
-    /// The bad end's; `None` where a single commit is sorted without one.
-    pub bad: Option<String>,
+pub struct Terms {
     /// The command that builds a commit, for `sh -c` in its worktree.
     pub build: String,
     /// The command that measures one, and prints a number above 0 as its last line.
@@ -65,10 +59,36 @@ pub struct Plan {
     pub confidence: f64,
     /// The most pairs that one commit is measured with.
     pub max_pairs: usize,
+    /// The most pairs that the commit which is found is measured with beside its parent, to know the size of its change;
+    /// those by which it was found are enough where this is less.
+    pub size_pairs: usize,
     /// Follow only the first parent of merges.
     pub first_parent: bool,
     /// One commit at a time is sorted, where it is checked out ([`sort_checkout`]).
     pub in_checkout: bool,
+}
+
+/// What is to be bisected: all that the answer depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The folder that holds the repository's objects.
+    pub repository: PathBuf,
+    /// The good end's full object name.
+    pub good: String,
+    /// The bad end's; `None` where a single commit is sorted without one.
+    pub bad: Option<String>,
+    /// How.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+impl Plan {
+    /// `1a2b3c4..5d6e7f8, ./bench`.
+    fn in_short(&self) -> String {
+        let short = |id: &str| id.chars().take(10).collect::<String>();
+        let bad = self.bad.as_deref().map(short).unwrap_or_default();
+        format!("{}..{bad}, {}", short(&self.good), self.terms.measure)
+    }
 }
 
 /// What a person asks, in their words.
@@ -80,22 +100,8 @@ pub struct Request {
     pub good: String,
     /// What the person calls the bad one.
     pub bad: Option<String>,
-    /// As in [`Plan`].
-    pub build: String,
-    /// As in [`Plan`].
-    pub measure: String,
-    /// As in [`Plan`].
-    pub better: Better,
-    /// As in [`Plan`].
-    pub threshold_percent: f64,
-    /// As in [`Plan`].
-    pub confidence: f64,
-    /// As in [`Plan`].
-    pub max_pairs: usize,
-    /// As in [`Plan`].
-    pub first_parent: bool,
-    /// As in [`Plan`].
-    pub in_checkout: bool,
+    /// How.
+    pub terms: Terms,
 }
 
 /// How long commands may take.
@@ -170,14 +176,7 @@ impl Request {
             repository: git.common().to_owned(),
             good,
             bad,
-            build: self.build.clone(),
-            measure: self.measure.clone(),
-            better: self.better,
-            threshold_percent: self.threshold_percent,
-            confidence: self.confidence,
-            max_pairs: self.max_pairs,
-            first_parent: self.first_parent,
-            in_checkout: self.in_checkout,
+            terms: self.terms.clone(),
         })
     }
 
@@ -185,20 +184,20 @@ impl Request {
         let (good_name, bad_name) = (&self.good, self.bad.as_deref().unwrap_or_default());
         if good == bad {
             return Err(Error::new(format!(
-                "'{good_name}' and '{bad_name}' are the same commit: there is nothing between them"
+                "'{good_name}' and '{bad_name}' are the same commit: name an earlier one with --good, or a later one with --bad"
             )));
         }
         if git.is_ancestor(good, bad)? {
             return Ok(());
         }
         let next = if git.is_ancestor(bad, good)? {
-            format!(
-                "it is the other way round; if it became better, not worse, that is what {good_name} is to be asked for: swap --good and --bad, and --better"
-            )
+            "it is the other way round. Name the earlier commit with --good; if that is the worse one, turn --better around to \
+             find what made it better"
+                .to_owned()
         } else if let Some(base) = git.merge_base(good, bad) {
             format!("both come from {base}: measure whether that is good, and name it")
         } else {
-            "they have no history in common".to_owned()
+            format!("they have no history in common; {}", git.where_history_is())
         };
         Err(Error::new(format!(
             "'{bad_name}' does not come from '{good_name}': {next}"
@@ -271,20 +270,28 @@ impl Bisection {
             .into_iter()
             .filter_map(|folder| {
                 let (plan, ended) = state::look(&folder)?;
-                (!ended && !plan.in_checkout && plan.repository == git.common())
+                (!ended && !plan.terms.in_checkout && plan.repository == git.common())
                     .then_some((plan, folder))
             })
             .collect();
-        match (found.pop(), found.is_empty()) {
-            (Some(one), true) => Ok(one),
-            (None, _) => Err(Error::new(format!(
-                "no bisection of {} is unfinished",
-                git.common().display()
-            ))),
-            (Some(_), false) => Err(Error::new(
-                "more than one bisection of this repository is unfinished: give the whole command again, or the folder with --state",
-            )),
+        if found.len() > 1 {
+            let list = found.iter().fold(String::new(), |list, (plan, folder)| {
+                format!(
+                    "{list}\n    --state '{}': {}",
+                    folder.display(),
+                    plan.in_short()
+                )
+            });
+            return Err(Error::new(format!(
+                "more than one bisection of this repository is unfinished: give the whole command again, or the folder{list}"
+            )));
         }
+        found.pop().ok_or_else(|| {
+            Error::new(format!(
+                "no bisection of {} is unfinished: begin one with --good, --bad, --build and --measure",
+                git.common().display()
+            ))
+        })
     }
 
     /// Where its state and its logs are.
@@ -299,7 +306,7 @@ impl Bisection {
 
     /// Pairs that an earlier run measured.
     pub fn pairs_before(&self) -> usize {
-        self.state.pairs_in_all()
+        self.state.all_pairs().count()
     }
 
     /// Whether an earlier run came to the end: its answer is given again, without measuring.
@@ -323,24 +330,37 @@ impl Bisection {
             .bad
             .clone()
             .ok_or_else(|| Error::new("a bisection needs a bad end"))?;
-        let alpha = 1.0 - self.plan.confidence;
+        let alpha = 1.0 - self.plan.terms.confidence;
         let found = Search::new(self.bench(watch), &end, alpha).run();
-        if found.is_ok() || watch.check().is_ok() {
-            self.trees.remove_all(&self.git)?;
-        }
-        if found.is_err() {
-            // An end that could not be built or measured may be, the next time.
-            let ends = [&self.plan.good, &end].map(String::clone);
-            self.state.forget_failures(&ends)?;
-        }
-        let mut outcome = found?;
+        let mut outcome = match found {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(self.end_without_answer(error, watch, &end)),
+        };
+        self.trees.remove_all(&self.git)?;
         if !self.state.has_ended() {
             self.state.note(Event::End { at: now() })?;
         }
         outcome.describe(&self.plan, self.state.folder());
-        let record = outcome.record(&self.plan, &self.state.events, self.state.began());
+        let record = outcome.record(&self.plan, self.state.all_pairs(), self.state.began());
         record.write(&self.state.folder().join("record.jsonl"))?;
         Ok(outcome)
+    }
+
+    /// Removes the worktrees, but not after an interruption; what is to be said then: the error, and what goes wrong here.
+    fn end_without_answer(&mut self, error: Error, watch: &dyn Watch, end: &str) -> Error {
+        let removed = match watch.check() {
+            Ok(()) => self.trees.remove_all(&self.git),
+            Err(_) => Ok(()),
+        };
+        // An end that could not be built or measured may be, the next time.
+        let ends = [self.plan.good.clone(), end.to_owned()];
+        let forgotten = self.state.forget_failures(&ends);
+        let more = [removed, forgotten];
+        more.into_iter()
+            .filter_map(Result::err)
+            .fold(error, |error, more| {
+                Error::new(format!("{error}; then: {more}"))
+            })
     }
 
     /// Removes all that it has: worktrees, logs and what was measured.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Plan;
 use super::evidence::{Evidence, Level};
 use super::git::Commit;
-use super::state::Event;
+use super::state::Pair;
 use crate::machine::Machine;
 use crate::record::{Head, Line, Record, SCHEMA, Sample};
 use crate::stats::{Ratio, Summary};
@@ -65,7 +65,7 @@ pub struct Step {
     pub figures: Summary,
     /// Its mean over that of the good end, of the runs beside each other, with the 95 % interval.
     pub ratio: Option<Ratio>,
-    /// Where the decision saw it, at the confidence of the decision.
+    /// Where the decision saw it.
     pub level: Option<Level>,
     /// What is to be said beyond that: why it was skipped, with the end of what was printed.
     pub why: Option<String>,
@@ -80,20 +80,23 @@ impl Step {
         level: Option<Level>,
         why: Option<String>,
     ) -> Step {
-        let (base, new): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        Step {
+        let mut step = Step {
             commit,
             mark,
-            figures: Summary::of(values),
-            ratio: Ratio::of(&new, &base),
+            figures: Summary::of(&[]),
+            ratio: None,
             level,
             why,
-        }
+        };
+        step.summarise(pairs, values);
+        step
     }
 
-    /// The same, with all figures there are by now.
-    pub(super) fn summarise(&mut self, values: &[f64]) {
+    /// The same, of all figures that there are by now.
+    pub(super) fn summarise(&mut self, pairs: &[(f64, f64)], values: &[f64]) {
+        let (base, new): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
         self.figures = Summary::of(values);
+        self.ratio = Ratio::of(&new, &base);
     }
 }
 
@@ -104,7 +107,7 @@ pub struct Trial {
     pub beside: Option<Commit>,
     /// Pairs of runs.
     pub pairs: usize,
-    /// How it lies to what it was measured beside, at the confidence of the decision.
+    /// How it lies to what it was measured beside.
     pub level: Level,
     /// The smallest difference that these pairs could have seen, in percent; infinite where they were too few.
     pub smallest_seen_percent: f64,
@@ -120,9 +123,22 @@ impl Trial {
         }
     }
 
-    /// `-4.47 % [-5.01, -3.92], 23 pairs`.
+    /// `-4.47 % [-5.01, -3.92] (99.00 % sure), 41 pairs`.
     pub fn change(&self) -> String {
-        format!("{}, {} pairs", percent(&self.level), self.pairs)
+        format!("{}, {} pairs", percent_and_sure(&self.level), self.pairs)
+    }
+}
+
+/// `99.34 %`, rounded down: never surer than it is.
+pub(super) fn sure(confidence: f64) -> String {
+    format!("{:.2} %", (confidence * 10_000.0).floor() / 100.0)
+}
+
+/// `-4.47 % [-5.01, -3.92] (99.00 % sure)`.
+pub(super) fn percent_and_sure(level: &Level) -> String {
+    match level.has_interval() {
+        true => format!("{} ({} sure)", percent(level), sure(level.confidence)),
+        false => percent(level),
     }
 }
 
@@ -132,7 +148,7 @@ pub(super) fn percent(level: &Level) -> String {
     if !level.value.is_finite() {
         return "unknown".to_owned();
     }
-    if !level.low.is_finite() || !level.high.is_finite() {
+    if !level.has_interval() {
         return format!("{:+.2} %", of(level.value));
     }
     format!(
@@ -295,7 +311,12 @@ impl Outcome {
     }
 
     /// All samples as a record, as the lab's other parts read it: a series for each commit, a round for each pair.
-    pub(super) fn record(&self, plan: &Plan, events: &[Event], started: &str) -> Record {
+    pub(super) fn record<'a>(
+        &self,
+        plan: &Plan,
+        pairs: impl Iterator<Item = &'a Pair>,
+        started: &str,
+    ) -> Record {
         let short = |id: &str| {
             let step = self.steps.iter().find(|step| step.commit.id == id);
             step.map_or_else(
@@ -304,27 +325,15 @@ impl Outcome {
             )
         };
         let mut lines = Vec::new();
-        let mut round = 0;
-        for event in events {
-            let Event::Pair {
-                base,
-                new,
-                base_value,
-                new_value,
-                ..
-            } = event
-            else {
-                continue;
-            };
-            round += 1;
-            for (id, value) in [(base, base_value), (new, new_value)] {
+        for (round, pair) in (1..).zip(pairs) {
+            for (id, value) in [(&pair.base, pair.base_value), (&pair.new, pair.new_value)] {
                 lines.push(Line::Sample(Sample {
                     series: short(id),
                     quantity: "measure".to_owned(),
                     unit: String::new(),
-                    better: plan.better,
+                    better: plan.terms.better,
                     round,
-                    value: *value,
+                    value,
                     at_s: None,
                 }));
             }

@@ -1,4 +1,5 @@
-//! [`Search`]: the bisection itself. The ends first, then by halves, then the commit that was found against the one before it.
+//! [`Search`]: the bisection itself. The ends first, then by halves, then the commit that was found against the one before it
+//! (`confirm`).
 //!
 //! A commit is sorted by a level between the two ends, half of the change away from each: on which side does it lie? Where one
 //! commit made all of the change, all others lie at one of the ends. Where several did, the one that crosses the level is
@@ -8,6 +9,8 @@
 //! - The probability of any wrong answer on the way is bounded in all: each decision takes its share of what the person allows
 //!   from [`Budget`], which never gives out more than it has.
 //! - A commit that cannot be sorted with that certainty is passed over, as one that does not build; it is never guessed at.
+
+mod confirm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +81,7 @@ impl<'a> Search<'a> {
             value: 1.0,
             low: f64::NEG_INFINITY,
             high: f64::INFINITY,
+            confidence: 1.0,
         };
         Search {
             end: end.to_owned(),
@@ -117,7 +121,7 @@ impl<'a> Search<'a> {
 
     /// The commits that may have made the change, as git sorts them for a choice.
     fn range(&self) -> Result<Vec<String>> {
-        let first_parent = self.bench.plan.first_parent;
+        let first_parent = self.bench.plan.terms.first_parent;
         self.bench.git.suspects(&self.bad, &self.good, first_parent)
     }
 
@@ -150,10 +154,10 @@ impl<'a> Search<'a> {
         let (good, end) = (plan.good.clone(), self.end.clone());
         let question = Question {
             asked: 1.0,
-            nearby_percent: plan.threshold_percent,
+            nearby_percent: plan.terms.threshold_percent,
             alpha,
         };
-        let gathered = self.gather(&good, &end, &question, 0)?;
+        let gathered = self.gather(&good, &end, self.asking(&question), 0)?;
         let evidence = gathered.map_err(|fault| self.end_failed(&fault))?;
         self.end_level = evidence.level();
         let trial = Trial::of(&evidence);
@@ -171,7 +175,7 @@ impl<'a> Search<'a> {
                 nearby_percent: 0.0,
                 alpha,
             };
-            let gathered = self.gather(&good, &end, &question, evidence.pairs())?;
+            let gathered = self.gather(&good, &end, self.asking(&question), evidence.pairs())?;
             let sure = gathered.map_err(|fault| self.end_failed(&fault))?;
             if sure.decided() != Some(Verdict::Slower) {
                 return Ok(Some(Found::TooVague(trial)));
@@ -212,34 +216,38 @@ impl<'a> Search<'a> {
 
     /// An error where so few pairs can never say anything so surely.
     fn check_pairs(&self, decisions: usize) -> Result<()> {
-        let plan = self.bench.plan;
-        let alpha = (1.0 - plan.confidence) / decisions as f64 / 2.0;
+        let terms = &self.bench.plan.terms;
+        let alpha = (1.0 - terms.confidence) / decisions as f64 / 2.0;
         let question = Question {
             asked: 1.0,
             nearby_percent: 0.0,
             alpha,
         };
-        let fewest = question.fewest_pairs(plan.better);
-        if plan.max_pairs >= fewest {
+        let fewest = question.fewest_pairs(terms.better);
+        if terms.max_pairs >= fewest {
             return Ok(());
         }
         Err(Error::new(format!(
             "{} pairs cannot say anything with this confidence: allow {fewest} at least (--max-pairs), or be content with less (--confidence)",
-            plan.max_pairs
+            terms.max_pairs
         )))
     }
 
-    /// Measures pairs until the question about `new` beside `base` is answered, or there may be no more of them. The first
-    /// `from` pairs of the two are not asked.
+    /// A question about a commit, before any pair.
+    fn asking(&self, question: &Question) -> Evidence {
+        let terms = &self.bench.plan.terms;
+        Evidence::about(question, terms.better, terms.max_pairs)
+    }
+
+    /// Measures pairs of `new` beside `base` until `evidence` has enough, or there may be no more of them. The first `from`
+    /// pairs of the two are not asked.
     fn gather(
         &mut self,
         base: &str,
         new: &str,
-        question: &Question,
+        mut evidence: Evidence,
         from: usize,
     ) -> Tried<Evidence> {
-        let (better, most) = (self.bench.plan.better, self.bench.plan.max_pairs);
-        let mut evidence = Evidence::about(question, better, most);
         let commit = self.bench.commit(new)?;
         while evidence.wants_more() {
             self.bench.watch.check()?;
@@ -250,7 +258,7 @@ impl<'a> Search<'a> {
             let measuring = Tell::Measuring {
                 commit: &commit,
                 pairs,
-                most,
+                most: evidence.most(),
             };
             self.bench.watch.tell(&self.bench.outlook, measuring);
             match self.bench.pair(base, new, from + pairs)? {
@@ -278,7 +286,7 @@ impl<'a> Search<'a> {
             alpha,
         };
         let good = self.bench.plan.good.clone();
-        let evidence = match self.gather(&good, id, &question, 0)? {
+        let evidence = match self.gather(&good, id, self.asking(&question), 0)? {
             Ok(evidence) => evidence,
             Err(fault) if fault.id == id => {
                 return self.note(id, Mark::Skipped, None, Some(fault.why));
@@ -339,7 +347,7 @@ impl<'a> Search<'a> {
         }
         let asked = question.asked / end_level;
         let question = Question { asked, ..*question };
-        let evidence = match self.gather(&end, id, &question, 0)? {
+        let evidence = match self.gather(&end, id, self.asking(&question), 0)? {
             Ok(evidence) => evidence,
             Err(fault) if fault.id == id => return Ok(Mark::Unclear),
             Err(fault) => return Err(self.end_failed(&fault)),
@@ -388,59 +396,6 @@ impl<'a> Search<'a> {
         self.bench.trees.keep_only(self.bench.git, &kept)
     }
 
-    /// Measures what was found beside what comes before it.
-    fn confirm(&mut self, range: &[String]) -> Result<Found> {
-        let alpha = self.budget.take(1) / 2.0;
-        let culprit = self.bench.commit(&self.bad.clone())?;
-        let mut before = self.latest_good()?;
-        if let ([_], Some(parent)) = (range, culprit.parents.first()) {
-            before.clone_from(parent);
-        }
-        // Did it make more than half of the change? That tells its size well, too.
-        let asked = self.end_level.value.sqrt();
-        let nearby_percent = 100.0 * (1.0 - self.end_level.value).abs() * MIDDLE_SHARE;
-        let question = Question {
-            asked,
-            nearby_percent,
-            alpha,
-        };
-        let mut beside = self.gather(&before, &culprit.id, &question, 0)?;
-        if beside.as_ref().is_err_and(|fault| fault.id == before) {
-            // What counts as good without having been measured, on a branch from before the good end, need not build.
-            before = self.latest_good()?;
-            beside = self.gather(&before, &culprit.id, &question, 0)?;
-        }
-        let evidence = beside.map_err(|fault| self.end_failed(&fault))?;
-        let mut trial = Trial::of(&evidence);
-        trial.beside = Some(self.bench.commit(&before)?);
-        let confirmed = evidence.decided() == Some(Verdict::Slower)
-            || self.made_any(&before, &culprit.id, alpha) == Some(Verdict::Slower);
-        let mut suspects = Vec::new();
-        for id in self.in_order(range)? {
-            suspects.push(self.bench.commit(&id)?);
-        }
-        Ok(match (suspects.len(), confirmed) {
-            (1, true) => Found::Commit { culprit, trial },
-            (1, false) => Found::Unconfirmed { culprit, trial },
-            (_, _) => Found::Several { suspects, trial },
-        })
-    }
-
-    /// Whether a commit made any of the change, by the pairs that were measured of it and the one before.
-    fn made_any(&self, before: &str, id: &str, alpha: f64) -> Option<Verdict> {
-        let plan = self.bench.plan;
-        let question = Question {
-            asked: 1.0,
-            nearby_percent: 0.0,
-            alpha,
-        };
-        let mut evidence = Evidence::about(&question, plan.better, plan.max_pairs);
-        for (base, new) in self.bench.state.pairs(id, before) {
-            evidence.push(base, new);
-        }
-        evidence.decided()
-    }
-
     /// The good commit that is nearest to the first bad one.
     fn latest_good(&self) -> Result<String> {
         for id in self.good.iter().rev() {
@@ -469,7 +424,12 @@ impl<'a> Search<'a> {
         }
         for mut step in self.steps.drain(..) {
             // It may have been measured again since, beside others.
-            step.summarise(&self.bench.state.values(&step.commit.id));
+            let id = &step.commit.id;
+            let (pairs, values) = (
+                self.bench.state.pairs(id, &good),
+                self.bench.state.values(id),
+            );
+            step.summarise(&pairs, &values);
             rows.insert(step.commit.id.clone(), step);
         }
         let ids: Vec<String> = rows.keys().cloned().collect();

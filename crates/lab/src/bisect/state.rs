@@ -27,7 +27,7 @@ use super::command::end_leftovers;
 use crate::{Error, Result};
 
 /// The version of the log's form.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// Something that happened.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,18 +52,7 @@ pub(super) enum Event {
         took_s: f64,
     },
     /// Two commits were measured one after the other.
-    Pair {
-        /// The one that is compared with.
-        base: String,
-        /// The one that is looked at.
-        new: String,
-        /// The figure of `base`.
-        base_value: f64,
-        /// The figure of `new`.
-        new_value: f64,
-        /// Seconds that both took.
-        took_s: f64,
-    },
+    Pair(Pair),
     /// A commit's measurement failed, more than once.
     Fault {
         /// The commit.
@@ -76,6 +65,21 @@ pub(super) enum Event {
         /// When: RFC 3339.
         at: String,
     },
+}
+
+/// Two commits, measured one after the other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Pair {
+    /// The one that is compared with.
+    pub(super) base: String,
+    /// The one that is looked at.
+    pub(super) new: String,
+    /// The figure of `base`.
+    pub(super) base_value: f64,
+    /// The figure of `new`.
+    pub(super) new_value: f64,
+    /// Seconds that both took.
+    pub(super) took_s: f64,
 }
 
 /// A bisection's folder, locked.
@@ -146,7 +150,12 @@ impl State {
     /// # Errors
     /// Where another process is at work in it, where it holds something else, and what the system says.
     pub(super) fn open(folder: &Path, plan: &Plan, at: &str, restart: bool) -> Result<State> {
-        let cannot = |e| Error::new(format!("cannot keep state in {}: {e}", folder.display()));
+        let cannot = |e| {
+            Error::new(format!(
+                "cannot keep state in {}: {e}; another folder is chosen with --state",
+                folder.display()
+            ))
+        };
         if !may_be_ours(folder) {
             return Err(Error::new(format!(
                 "{} is not empty, and holds no state of a bisection: name another folder with --state",
@@ -203,9 +212,12 @@ impl State {
     pub(super) fn note(&mut self, event: Event) -> Result<()> {
         let mut line = serde_json::to_vec(&event).map_err(|e| Error::new(e.to_string()))?;
         line.push(b'\n');
-        self.log
-            .write_all(&line)
-            .map_err(|e| Error::new(format!("cannot write to {}: {e}", self.folder.display())))?;
+        self.log.write_all(&line).map_err(|e| {
+            Error::new(format!(
+                "cannot write to {}: {e}; the same command goes on once that is mended",
+                self.folder.display()
+            ))
+        })?;
         self.events.push(event);
         Ok(())
     }
@@ -214,7 +226,7 @@ impl State {
     pub(super) fn forget(&mut self, commit: &str) -> Result<()> {
         self.events.retain(|event| match event {
             Event::Build { id, .. } | Event::Fault { id, .. } => id != commit,
-            Event::Pair { new, .. } => new != commit,
+            Event::Pair(pair) => pair.new != commit,
             _ => true,
         });
         self.write_again()
@@ -269,46 +281,29 @@ impl State {
 
     /// The pairs of these two, in the order in which they were measured.
     pub(super) fn pairs(&self, of: &str, beside: &str) -> Vec<(f64, f64)> {
-        let wanted = |event: &Event| match event {
-            Event::Pair {
-                base,
-                new,
-                base_value,
-                new_value,
-                ..
-            } if base == beside && new == of => Some((*base_value, *new_value)),
-            _ => None,
-        };
-        self.events.iter().filter_map(wanted).collect()
+        self.all_pairs()
+            .filter(|pair| pair.base == beside && pair.new == of)
+            .map(|pair| (pair.base_value, pair.new_value))
+            .collect()
     }
 
-    /// How many pairs there are, of all commits.
-    pub(super) fn pairs_in_all(&self) -> usize {
-        let pairs = self.events.iter();
-        pairs
-            .filter(|event| matches!(event, Event::Pair { .. }))
-            .count()
+    /// The pairs of all commits, in the order in which they were measured.
+    pub(super) fn all_pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Pair(pair) => Some(pair),
+            _ => None,
+        })
     }
 
     /// All that was measured of a commit.
     pub(super) fn values(&self, of: &str) -> Vec<f64> {
         let mut values = Vec::new();
-        for event in &self.events {
-            let Event::Pair {
-                base,
-                new,
-                base_value,
-                new_value,
-                ..
-            } = event
-            else {
-                continue;
-            };
-            if base == of {
-                values.push(*base_value);
+        for pair in self.all_pairs() {
+            if pair.base == of {
+                values.push(pair.base_value);
             }
-            if new == of {
-                values.push(*new_value);
+            if pair.new == of {
+                values.push(pair.new_value);
             }
         }
         values
@@ -337,7 +332,7 @@ impl State {
         let (mut pairs, mut builds) = ((0.0, 0u32), (0.0, 0u32));
         for event in &self.events {
             match event {
-                Event::Pair { took_s, .. } => pairs = (pairs.0 + took_s, pairs.1 + 1),
+                Event::Pair(pair) => pairs = (pairs.0 + pair.took_s, pairs.1 + 1),
                 Event::Build { took_s, .. } => builds = (builds.0 + took_s, builds.1 + 1),
                 _ => {}
             }

@@ -83,10 +83,10 @@ pub fn sort_checkout(
 }
 
 fn sort(bench: Bench<'_>, plan: &Plan, head: &str) -> Result<Mark> {
-    let alpha = 1.0 - plan.confidence;
+    let alpha = 1.0 - plan.terms.confidence;
     let Some(bad) = &plan.bad else {
-        let share = plan.threshold_percent / 100.0;
-        let level = match plan.better {
+        let share = plan.terms.threshold_percent / 100.0;
+        let level = match plan.terms.better {
             Better::Higher => 1.0 - share,
             Better::Lower => 1.0 + share,
         };

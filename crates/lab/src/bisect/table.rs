@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::evidence::Level;
 use super::git::Commit;
-use super::result::{Found, Mark, Outcome, Step, Trial, percent};
+use super::result::{Found, Mark, Outcome, Step, Trial, percent, percent_and_sure, sure};
 
 /// The longest subject that a table shows whole.
 const SUBJECT_LEN: usize = 60;
@@ -22,11 +22,6 @@ fn subject(commit: &Commit) -> String {
     let mut short: String = text.chars().take(SUBJECT_LEN - 1).collect();
     short.push('…');
     short
-}
-
-/// `99.34 %`, rounded down: never surer than it is.
-fn sure(confidence: f64) -> String {
-    format!("{:.2} %", (confidence * 10_000.0).floor() / 100.0)
 }
 
 impl Found {
@@ -112,7 +107,7 @@ impl Outcome {
             writeln!(
                 f,
                 "the bad end beside the good one: {}",
-                percent(&self.bad_level)
+                percent_and_sure(&self.bad_level)
             )?;
         }
         if let Some(confidence) = self.confidence {

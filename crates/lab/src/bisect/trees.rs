@@ -77,7 +77,12 @@ impl Trees {
         self.remove(git, commit)?;
         match self.own(commit) {
             Some(_) => Ok(()),
-            None => git.add_worktree(&self.path(commit), commit),
+            None => git.add_worktree(&self.path(commit), commit).map_err(|e| {
+                Error::new(format!(
+                    "cannot make a worktree in {}: {e}; another folder is chosen with --state",
+                    self.folder.display()
+                ))
+            }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `lab bisect`: which commit made it slower.
 
 use clap::Args;
-use throughline_lab::bisect::{Bisection, Found, Outcome, Plan};
+use throughline_lab::bisect::{Bisection, Found, Outcome, Plan, Request, Terms};
 
 use super::candidate::{CandidateArgs, Shown, failed, now};
 use crate::args::JsonFlag;
@@ -20,25 +20,30 @@ const EXIT_UNCONFIRMED: u8 = 5;
 #[derive(Args, Debug)]
 pub(super) struct BisectArgs {
     /// The good end: a commit that the bad one comes from
-    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"])]
+    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "bad")]
     good: Option<String>,
     /// The bad end
-    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"])]
+    #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "build")]
     bad: Option<String>,
     /// Builds a commit: run by sh -c in a worktree of it
-    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"])]
+    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "measure")]
     build: Option<String>,
     /// Measures one, there: prints a number above 0 as the last line of its standard output
-    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"])]
+    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "good")]
     measure: Option<String>,
     #[command(flatten)]
     candidate: CandidateArgs,
+    /// The most pairs of runs, of the commit that is found and the one before it, to know the size of its change; it ends
+    /// earlier where the size is known to a fifth of itself. 0: those by which it was found are enough
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    size_pairs: u32,
     /// Follow only the first parent of merges: find the merge by which it came
     #[arg(long)]
     first_parent: bool,
     /// Go on with the one bisection of this repository that is unfinished; no other option but -C, --state and the timeouts
     /// is needed
-    #[arg(long, conflicts_with_all = ["good", "bad", "restart", "abandon"])]
+    #[arg(long, conflicts_with_all = ["good", "bad", "build", "measure", "better", "threshold", "confidence", "max_pairs",
+          "size_pairs", "first_parent", "restart", "abandon"])]
     resume: bool,
     /// Forget what an earlier run of the same command measured
     #[arg(long)]
@@ -106,12 +111,17 @@ fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure
         let (plan, folder) = Bisection::unfinished(&args.candidate.dir, state).map_err(wrong)?;
         return Ok((plan, Some(folder)));
     };
-    let request = args.candidate.request(
-        good,
-        Some(bad),
-        (build, measure),
-        (args.first_parent, false),
-    );
+    let request = Request {
+        dir: args.candidate.dir.clone(),
+        good: good.clone(),
+        bad: Some(bad.clone()),
+        terms: Terms {
+            size_pairs: args.size_pairs as usize,
+            first_parent: args.first_parent,
+            in_checkout: false,
+            ..args.candidate.terms(build, measure)
+        },
+    };
     let plan = request.plan().map_err(wrong)?;
     Ok((plan, args.candidate.state.clone()))
 }
@@ -133,7 +143,8 @@ fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
         Found::NoDifference(_) | Found::NotEnough(_) | Found::TooVague(_) => EXIT_NO_DIFFERENCE,
         Found::Better(_) => {
             return Err(Failure::Usage(
-                "the bad end is better than the good one: swap them, or turn --better around"
+                "the bad end is better than the good one: is less better (--better lower)? To find the commit that made it better, \
+                 turn --better around"
                     .into(),
             ));
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
-use throughline_lab::bisect::{Limits, Outlook, Request, Tell, Watch};
+use throughline_lab::bisect::{Limits, Outlook, Tell, Terms, Watch};
 use throughline_lab::record;
 
 use crate::context::Context;
@@ -99,26 +99,18 @@ impl CandidateArgs {
         }
     }
 
-    /// What is asked of these commits.
-    pub(super) fn request(
-        &self,
-        good: &str,
-        bad: Option<&str>,
-        (build, measure): (&str, &str),
-        (first_parent, in_checkout): (bool, bool),
-    ) -> Request {
-        Request {
-            dir: self.dir.clone(),
-            good: good.to_owned(),
-            bad: bad.map(str::to_owned),
+    /// How a commit is built, measured and judged where it is checked out.
+    pub(super) fn terms(&self, build: &str, measure: &str) -> Terms {
+        Terms {
             build: build.to_owned(),
             measure: measure.to_owned(),
             better: self.better.into(),
             threshold_percent: self.threshold,
             confidence: self.confidence / 100.0,
             max_pairs: self.max_pairs as usize,
-            first_parent,
-            in_checkout,
+            size_pairs: 0,
+            first_parent: false,
+            in_checkout: true,
         }
     }
 }
@@ -173,9 +165,11 @@ impl Shown {
 }
 
 /// `about 4 min left`, if anything is known of it.
-fn left(outlook: &Outlook, pairs: usize) -> String {
+fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
     let more = outlook.steps.saturating_sub(outlook.step) as f64;
-    let here = (PAIRS_GUESS - pairs as f64).max(1.0);
+    // What took longer than that will take longer still.
+    let (done, rest) = (pairs as f64, most.saturating_sub(pairs) as f64);
+    let here = (PAIRS_GUESS - done).max(done / 2.0).min(rest);
     let seconds = more * (outlook.build_s + PAIRS_GUESS * outlook.pair_s) + here * outlook.pair_s;
     if outlook.pair_s <= 0.0 {
         return String::new();
@@ -202,9 +196,10 @@ impl Watch for Shown {
                 pairs,
                 most,
             } => self.progress.name(&format!(
-                "{step}: measuring {}, {pairs} pairs of at most {most}{}",
+                "{step}: {}, pair {} of {most} at most{}",
                 commit.short,
-                left(outlook, pairs)
+                pairs + 1,
+                left(outlook, pairs, most)
             )),
             Tell::Step(done) => {
                 let level = done

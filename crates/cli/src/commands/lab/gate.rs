@@ -19,7 +19,7 @@ const EXIT_NOT_ENOUGH: u8 = 2;
 /// Exit code: a wrong command line; sysexits.h's EX_USAGE, because 2 says something else here.
 pub(crate) const EXIT_USAGE: u8 = 64;
 /// Exit code: the runs could not be read or compared; sysexits.h's EX_DATAERR.
-const EXIT_DATA: u8 = 65;
+pub(crate) const EXIT_DATA: u8 = 65;
 
 /// Arguments of `lab gate`.
 #[derive(Args, Debug)]
@@ -45,7 +45,8 @@ pub(super) struct GateArgs {
 
 /// Compares and answers by the exit code.
 pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
-    let outcome = answer(args, context).inspect_err(|_| context.exit_bits = EXIT_DATA)?;
+    context.exit_bits = EXIT_DATA;
+    let outcome = answer(args, context)?;
     context.exit_bits = match outcome {
         Outcome::Fine => return Ok(()),
         Outcome::Regression => EXIT_REGRESSION,

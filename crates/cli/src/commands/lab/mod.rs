@@ -80,8 +80,9 @@ enum LabCommand {
     ///
     /// Measures the bad end of a range of commits beside the good one, halves the range, and measures each commit beside the
     /// good end, in pairs of runs, until it is certain on which side it lies. The commit that is left is measured beside its
-    /// parent. Worktrees are made for that, and removed; the checkout is not touched. What cannot be built or measured is
-    /// passed over. Where it is interrupted, or killed, the same command goes on.
+    /// parent, until the size of its change is known (--size-pairs). Worktrees are made for that, and removed; the checkout is
+    /// not touched. What cannot be built or measured is passed over. Where it is interrupted, or killed, the same command goes
+    /// on.
     ///
     /// The commands run by sh -c at the top of a worktree, without a terminal, with THROUGHLINE_REV (the commit),
     /// THROUGHLINE_ROLE (good, bad or candidate), THROUGHLINE_TREE (the worktree), THROUGHLINE_REPOSITORY (its git

@@ -1,7 +1,7 @@
 //! `lab step`: sorts the commit that is checked out, with the exit codes that `git bisect run` understands.
 
 use clap::Args;
-use throughline_lab::bisect::{Sorted, end_steps, sort_checkout};
+use throughline_lab::bisect::{Request, Sorted, end_steps, sort_checkout};
 
 use super::candidate::{CandidateArgs, Shown, failed, now};
 use crate::context::Context;
@@ -40,9 +40,13 @@ pub(super) struct StepArgs {
 pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = EXIT_ABORT;
     let cannot = "cannot sort the commit";
-    let commands = (args.build.as_str(), args.measure.as_str());
     let candidate = &args.candidate;
-    let request = candidate.request(&args.good, args.bad.as_deref(), commands, (false, true));
+    let request = Request {
+        dir: candidate.dir.clone(),
+        good: args.good.clone(),
+        bad: args.bad.clone(),
+        terms: candidate.terms(&args.build, &args.measure),
+    };
     let plan = request.plan().map_err(|error| failed(&error, cannot))?;
     let state = candidate.state.as_deref();
     if args.end {

@@ -1,14 +1,17 @@
 //! What is asked wrongly, and commands that do not do what is expected of them.
 
+use std::process::Command;
+
+use super::found::assert_found;
 use super::repository::{Repository, git_is_missing, line, ran};
 use crate::common::Ran;
 
-/// `lab bisect` with everything given.
-fn asked(repository: &Repository, good: &str, bad: &str, build: &str, measure: &str) -> Ran {
+/// `lab bisect` between these two, with nothing to be built.
+fn between(repository: &Repository, good: &str, bad: &str) -> Ran {
     let mut command = repository.lab("bisect");
     command
-        .args(["--good", good, &format!("--bad={bad}"), "--build", build])
-        .args(["--measure", measure, "--measure-timeout", "60"]);
+        .args(["--good", good, &format!("--bad={bad}")])
+        .args(["--build", "touch built", "--measure", "echo 1"]);
     ran(&mut command)
 }
 
@@ -29,27 +32,14 @@ fn wrong_ends_are_told_before_anything_is_built() {
         ("main", first, "it is the other way round"),
         ("other", "main", "both come from"),
     ] {
-        let ran = asked(&repository, good, bad, "touch built", "echo 1");
+        let ran = between(&repository, good, bad);
         assert_eq!(ran.code, Some(2), "{good} {bad}: {}", ran.stderr);
         assert!(ran.stderr.contains(said), "{good} {bad}: {}", ran.stderr);
     }
     assert!(!repository.state().exists(), "no state is made");
     let outside = tempfile::tempdir().unwrap();
     let path = outside.path().to_str().unwrap();
-    let ran = crate::common::run([
-        "lab",
-        "bisect",
-        "-C",
-        path,
-        "--good",
-        "a",
-        "--bad",
-        "b",
-        "--build",
-        "true",
-        "--measure",
-        "true",
-    ]);
+    let ran = ran(repository.asked("true", "true").args(["-C", path]));
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("no git repository"), "{}", ran.stderr);
 }
@@ -60,7 +50,6 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
         return;
     }
     let repository = Repository::of(&line(4, 2));
-    let first = repository.ids[0].as_str();
     for (build, measure, said) in [
         (
             "echo no compiler >&2; exit 7",
@@ -71,11 +60,15 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
         ("true", "true", "printed nothing"),
         ("true", "echo 12; exit 3", "the measurement ended with 3"),
         ("true", "echo 0", "a number above 0"),
+        ("true", "echo -3", "a number above 0"),
+        ("true", "echo NaN", "a number above 0"),
+        ("true", "echo 1e400", "a number above 0"),
+        ("true", "head -c 99 /dev/urandom", "must be a number alone"),
         ("true", "kill -9 $$", "signal 9"),
     ] {
         // The same command is tried again, not answered from what is known.
         for _ in 0..2 {
-            let ran = asked(&repository, first, "main", build, measure);
+            let ran = ran(&mut repository.asked(build, measure));
             assert_eq!(ran.code, Some(1), "{build} {measure}: {}", ran.stderr);
             assert!(
                 ran.stderr.contains(said),
@@ -86,14 +79,150 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
         }
         repository.assert_untouched();
     }
-    let ran = asked(
-        &repository,
-        first,
-        "main",
-        "echo no compiler >&2; exit 7",
-        "true",
-    );
+    let ran = ran(&mut repository.asked("echo no compiler >&2; exit 7", "true"));
     assert!(ran.stderr.contains("no compiler"), "{}", ran.stderr);
+}
+
+#[test]
+fn of_a_shallow_clone_it_is_said_how_the_rest_is_had() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(6, 3));
+    let shallow = repository.path().with_file_name("shallow");
+    let (from, to) = (
+        format!("file://{}", repository.path().display()),
+        shallow.to_str().unwrap().to_owned(),
+    );
+    repository.git(&["clone", "-q", "--depth=2", &from, &to]);
+    let ran = ran(repository.asked("true", "echo 1").args(["-C", &to]));
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("names no commit") && ran.stderr.contains("git fetch --unshallow"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_bare_repository_is_as_good_but_for_a_step() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(8, 3));
+    let bare = repository.path().with_file_name("bare.git");
+    let bare = bare.to_str().unwrap();
+    repository.git(&["clone", "-q", "--bare", ".", bare]);
+    let found = ran(&mut repository.bisect(3, &["-C", bare]));
+    assert_found(&repository, &found, 3);
+    assert_eq!(
+        repository
+            .git(&["-C", bare, "worktree", "list"])
+            .lines()
+            .count(),
+        1
+    );
+    let mut step = repository.lab("step");
+    step.args(["-C", bare, "--good", &repository.ids[0]]).args([
+        "--build",
+        "true",
+        "--measure",
+        "echo 1",
+    ]);
+    let no_step = ran(&mut step);
+    assert_eq!(no_step.code, Some(128), "{}", no_step.stderr);
+    assert!(no_step.stderr.contains("no checkout"), "{}", no_step.stderr);
+}
+
+#[test]
+fn an_option_that_would_not_be_heeded_is_refused() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(4, 2));
+    for more in [
+        &["--resume", "--max-pairs", "100"][..],
+        &["--resume", "--measure", "true"],
+        &["--abandon", "--good", "main"],
+    ] {
+        let ran = ran(repository.lab("bisect").args(more));
+        assert_eq!(ran.code, Some(2), "{more:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn of_several_that_are_unfinished_each_is_named() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(4, 2));
+    let none = ran(repository.lab("bisect").arg("--resume"));
+    assert!(
+        none.stderr.contains("begin one with --good"),
+        "{}",
+        none.stderr
+    );
+    for command in ["exit 4", "exit 5"] {
+        let failed = ran(&mut repository.asked("true", command));
+        assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+    }
+    let several = ran(repository.lab("bisect").arg("--resume"));
+    assert_eq!(several.code, Some(2), "{}", several.stderr);
+    for named in ["exit 4", "exit 5", "--state '"] {
+        assert!(
+            several.stderr.contains(named),
+            "{named}: {}",
+            several.stderr
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_is_nobodys_bad_build() {
+    if git_is_missing() || !crate::common::is_root() {
+        return;
+    }
+    let repository = Repository::of(&line(8, 5));
+    let (state, full) = (repository.kept(), repository.path().with_file_name("full"));
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(&full, "").unwrap();
+    // Of the commits between the ends alone, so that there is something to go on with.
+    let build = format!(
+        "case $THROUGHLINE_ROLE in candidate) test ! -e '{0}' || head -c 40M /dev/zero >big;; esac",
+        full.display()
+    );
+    let mut bisect = repository.asked(&build, &repository.measure(4));
+    bisect.arg("--json").arg("--state").arg(&state);
+    // In a mount namespace of its own, so that nothing stays mounted.
+    let script = r#"
+        PATH=$PATH:/usr/sbin:/sbin; mount -t tmpfs -o size=16M none "$1" || exit 99
+        full=$2; shift 2
+        "$@"; code=$?
+        test $code = 1 && test -z "$(ls "$STATE/trees")" || exit 98
+        rm "$full"; exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]);
+    command.arg(&state).arg(&full).arg(bisect.get_program());
+    command.args(bisect.get_args()).env("STATE", &state);
+    command.current_dir(repository.path());
+    for (name, value) in bisect.get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    let ran = ran(command.stdin(std::process::Stdio::null()));
+    if ran.code == Some(99) {
+        eprintln!("skipped: no tmpfs here: {}", ran.stderr);
+        return;
+    }
+    assert!(
+        ran.stderr.contains("is full") && ran.stderr.contains("goes on with what was begun"),
+        "{}",
+        ran.stderr
+    );
+    assert_found(&repository, &ran, 5);
+    let steps = ran.json()["steps"].to_string();
+    assert!(!steps.contains("skipped"), "{steps}");
 }
 
 #[test]
@@ -104,18 +233,9 @@ fn what_takes_too_long_is_ended_with_all_that_it_started() {
     let repository = Repository::of(&line(4, 2));
     let pid = repository.path().with_file_name("pid");
     let measure = format!("sleep 1000 & echo $! > '{}'; wait", pid.display());
-    let mut command = repository.lab("bisect");
-    command
-        .args([
-            "--good",
-            &repository.ids[0],
-            "--bad",
-            "main",
-            "--build",
-            "true",
-        ])
-        .args(["--measure", &measure, "--measure-timeout", "5"]);
-    let ran = ran(&mut command);
+    let ran = ran(repository
+        .asked("true", &measure)
+        .args(["--measure-timeout", "5"]));
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("not ended after 5 s"), "{}", ran.stderr);
     let sleeper = std::fs::read_to_string(&pid).unwrap();
@@ -129,7 +249,7 @@ fn a_folder_of_somebody_elses_is_not_taken_for_state() {
         return;
     }
     let repository = Repository::of(&line(4, 2));
-    let folder = repository.path().with_file_name("mine");
+    let folder = repository.kept();
     std::fs::create_dir_all(folder.join("trees")).unwrap();
     std::fs::write(folder.join("trees/oak"), "old").unwrap();
     let ran = ran(&mut repository.bisect(1, &["--restart", "--state", folder.to_str().unwrap()]));

@@ -58,7 +58,7 @@ fn what_was_killed_goes_on_to_the_same_answer() {
         return;
     }
     let repository = Repository::of(&line(64, 40));
-    let state = repository.path().with_file_name("kept");
+    let state = repository.kept();
     let mut seen = 0;
     for more in [5, 40, 50] {
         let mut child = begun(&repository, &state, seen + more);
@@ -97,7 +97,7 @@ fn ctrl_c_ends_the_command_at_work_and_keeps_the_rest() {
         return;
     }
     let repository = Repository::of(&line(16, 5));
-    let state = repository.path().with_file_name("kept");
+    let state = repository.kept();
     let child = begun(&repository, &state, 3);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -120,23 +120,10 @@ fn a_command_that_outlives_a_kill_is_ended_by_the_next_run() {
         return;
     }
     let repository = Repository::of(&line(4, 2));
-    let (state, pid) = (
-        repository.path().with_file_name("kept"),
-        repository.path().with_file_name("pid"),
-    );
+    let (state, pid) = (repository.kept(), repository.path().with_file_name("pid"));
     let measure = format!("echo $$ > '{}'; sleep 1000", pid.display());
-    let mut command = repository.lab("bisect");
-    command
-        .args([
-            "--good",
-            &repository.ids[0],
-            "--bad",
-            "main",
-            "--build",
-            "true",
-        ])
-        .args(["--measure", &measure, "--state"])
-        .arg(&state);
+    let mut command = repository.asked("true", &measure);
+    command.arg("--state").arg(&state);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     wait_until("it measures", || {
         std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))

@@ -34,11 +34,49 @@ fn a_planted_slowdown_among_64_commits_is_found() {
         let ran = ran(&mut repository.bisect(seed, &[]));
         assert_found(&repository, &ran, culprit);
         let answer = ran.json();
-        let level = |end: &str| answer["trial"]["level"][end].as_f64().unwrap();
-        assert!(level("low") < 0.955 && 0.955 < level("high"), "{answer}");
         assert_eq!(answer["commits"], 63);
-        println!("seed {seed}, commit {culprit}: {:?}", answer["trial"]);
+        assert_size(&answer, repository.change(culprit));
+        let trial = &answer["trial"];
+        println!(
+            "seed {seed}, commit {culprit}: {} pairs, {}",
+            trial["pairs"], trial["level"]
+        );
     }
+}
+
+/// The interval of the size holds what was planted, and is as narrow as the pairs allow.
+#[track_caller]
+fn assert_size(answer: &serde_json::Value, planted: f64) {
+    let trial = &answer["trial"];
+    let level = |end: &str| trial["level"][end].as_f64().unwrap();
+    let (value, low, high) = (level("value"), level("low"), level("high"));
+    assert!(low < planted && planted < high, "{planted}: {trial}");
+    let reach = (high - low) / 2.0 / (1.0 - value).abs();
+    assert!(
+        reach <= 0.2 || (trial["pairs"] == 60 && reach < 0.3),
+        "{reach}: {trial}"
+    );
+    assert!((level("confidence") - 0.99).abs() < 1e-9, "{trial}");
+}
+
+#[test]
+fn no_more_is_measured_for_the_size_than_is_allowed() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(8, 5));
+    let pairs = |most: &str| {
+        let ran = ran(&mut repository.bisect(12, &["--size-pairs", most]));
+        assert_found(&repository, &ran, 5);
+        let trial = ran.json()["trial"].clone();
+        assert!(trial["level"]["high"].as_f64().unwrap() < 0.99, "{trial}");
+        trial["pairs"].as_u64().unwrap()
+    };
+    let few = pairs("0");
+    assert!(few < 30, "{few}");
+    let some = (few + 4).to_string();
+    assert_eq!(pairs(&some).to_string(), some);
+    assert!(pairs("200") > few + 4);
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(crate) struct Repository {
     dir: tempfile::TempDir,
     /// The commits' names, in their order.
     pub(crate) ids: Vec<String>,
+    /// Their speeds.
+    speeds: Vec<f64>,
 }
 
 /// A straight line of so many commits, each a hair off the others, and from `culprit` on 4.5 % slower.
@@ -76,6 +78,7 @@ impl Repository {
         let repository = Repository {
             dir: tempfile::tempdir().unwrap(),
             ids: Vec::new(),
+            speeds: commits.iter().map(|commit| commit.speed).collect(),
         };
         std::fs::create_dir(repository.path()).unwrap();
         repository.git(&["init", "-q", "-b", "main"]);
@@ -102,7 +105,8 @@ impl Repository {
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.dir.path().join("repo")
+        // With a blank, as anybody's folder may have.
+        self.dir.path().join("my repo")
     }
 
     fn script(&self) -> PathBuf {
@@ -134,33 +138,48 @@ impl Repository {
             .to_owned()
     }
 
+    /// The speed of a commit as a share of the one before it.
+    pub(crate) fn change(&self, place: usize) -> f64 {
+        self.speeds[place] / self.speeds[place - 1]
+    }
+
     /// The command that measures, with the noise of this seed.
     pub(crate) fn measure(&self, seed: u64) -> String {
         let script = self.script();
         format!("awk -v seed={seed} -v cv={CV} -f '{}'", script.display())
     }
 
-    /// `throughline lab WHAT` on this repository.
+    /// `throughline lab WHAT` in this repository.
     pub(crate) fn lab(&self, what: &str) -> Command {
         let mut command = throughline();
         command
-            .args(["lab", what, "-C"])
-            .arg(self.path())
+            .args(["lab", what])
+            .current_dir(self.path())
             .env("XDG_STATE_HOME", self.state())
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_NOSYSTEM", "1");
         command
     }
 
-    /// `lab bisect` from the first commit to the last.
-    pub(crate) fn bisect(&self, seed: u64, more: &[&str]) -> Command {
+    /// `lab bisect` from the first commit to the last, with these commands.
+    pub(crate) fn asked(&self, build: &str, measure: &str) -> Command {
         let mut command = self.lab("bisect");
         command
-            .args(["--good", &self.ids[0], "--bad", "main", "--json"])
-            .args(["--build", "test ! -e broken", "--measure"])
-            .arg(self.measure(seed))
-            .args(more);
+            .args(["--good", &self.ids[0], "--bad", "main", "--build", build])
+            .args(["--measure", measure]);
         command
+    }
+
+    /// `lab bisect` from the first commit to the last, with the noise of this seed; its answer as JSON.
+    pub(crate) fn bisect(&self, seed: u64, more: &[&str]) -> Command {
+        let mut command = self.asked("test ! -e broken", &self.measure(seed));
+        command.arg("--json").args(more);
+        command
+    }
+
+    /// A folder beside the repository for a bisection's state.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.dir.path().join("kept")
     }
 
     /// Nothing is left of a bisection but its logs, and nothing of the checkout was touched.

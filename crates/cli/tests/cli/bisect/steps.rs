@@ -84,6 +84,12 @@ fn git_bisect_run_finds_the_commit_by_it() {
 #[test]
 fn what_is_no_answer_ends_git_bisect_run() {
     fails(["lab", "step", "--good", "x"], 128, "required");
+    let words = ["step", "--good=x", "--build=true", "--measure=true"];
+    let log = ["--log=info", "--log-file=/no/such/folder/log", "lab"];
+    fails(log.iter().chain(&words), 128, "cannot open the log");
+    // A pipeline would take 1 for a regression.
+    let gate = ["gate", "a", "b", "--max-regression=3"];
+    fails(log.iter().chain(&gate), 65, "cannot open the log");
     fails(["lab", "step", "--oops"], 128, "unexpected argument");
     if git_is_missing() {
         return;
@@ -112,4 +118,48 @@ fn what_is_no_answer_ends_git_bisect_run() {
     let failed = ran(&mut command);
     assert_eq!(failed.code, Some(128), "{}", failed.stderr);
     assert!(failed.stderr.contains("the good end"), "{}", failed.stderr);
+}
+
+/// A machine without memory for one more thread, and a bug of ours: neither says anything of the commit.
+#[test]
+fn what_ends_the_program_itself_is_no_bad_commit() {
+    if git_is_missing() {
+        return;
+    }
+    let repository = Repository::of(&line(4, 2));
+    let step = |limits: &str| -> Ran {
+        let words = step(&repository, &[]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("{limits} exec \"$0\" \"$@\"")])
+            .arg(words.get_program())
+            .args(words.get_args())
+            .current_dir(repository.path())
+            .env("XDG_STATE_HOME", repository.state());
+        ran(&mut command)
+    };
+    // 60 MiB are enough to begin; the program's own thread has a stack of 64 MiB.
+    let refused = step("ulimit -v 61440;");
+    assert!(
+        refused.stderr.contains("cannot start a thread"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(refused.code, Some(128), "{}", refused.stderr);
+    // A clock that fails is what the standard library panics at.
+    let beside = |name: &str| repository.path().with_file_name(name);
+    let (source, clock) = (beside("clock.c"), beside("clock.so"));
+    let text = "int clock_gettime(int id, void *time) { return -1; }\n";
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&clock, &source])
+        .output();
+    if !built.as_ref().is_ok_and(|built| built.status.success()) {
+        eprintln!("skipped: no C compiler makes a clock that fails: {built:?}");
+        return;
+    }
+    let panicked = step(&format!("export LD_PRELOAD='{}';", clock.display()));
+    assert!(panicked.stderr.contains("panicked"), "{}", panicked.stderr);
+    assert_eq!(panicked.code, Some(128), "{}", panicked.stderr);
 }

@@ -1,0 +1,86 @@
+//! The end of a search: the commit that is left, measured beside the one before it. Is it that one, and by how much?
+//!
+//! The two are different questions. That a commit made more than half of the change is often certain after few pairs, of which
+//! the interval is as wide as all of them together: it says "more than 2 %", not "4.5 %". So, once it is found, the two are
+//! measured further, until the size is known well enough to be printed, or `size_pairs` are there.
+
+use super::super::Tell;
+use super::super::bench::Tried;
+use super::super::evidence::{Evidence, Question};
+use super::super::result::{Found, Trial};
+use super::{MIDDLE_SHARE, Search};
+use crate::Result;
+use crate::stats::Verdict;
+
+impl Search<'_> {
+    /// Measures what was found beside what comes before it.
+    pub(super) fn confirm(&mut self, range: &[String]) -> Result<Found> {
+        let alpha = self.budget.take(1) / 2.0;
+        let culprit = self.bench.commit(&self.bad.clone())?;
+        let mut before = self.latest_good()?;
+        if let ([_], Some(parent)) = (range, culprit.parents.first()) {
+            before.clone_from(parent);
+        }
+        // Did it make more than half of the change?
+        let question = Question {
+            asked: self.end_level.value.sqrt(),
+            nearby_percent: 100.0 * (1.0 - self.end_level.value).abs() * MIDDLE_SHARE,
+            alpha,
+        };
+        let mut beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
+        if beside.as_ref().is_err_and(|fault| fault.id == before) {
+            // What counts as good without having been measured, on a branch from before the good end, need not build.
+            before = self.latest_good()?;
+            beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
+        }
+        let evidence = beside.map_err(|fault| self.end_failed(&fault))?;
+        let confirmed = evidence.decided() == Some(Verdict::Slower)
+            || self.made_any(&before, &culprit.id, alpha) == Some(Verdict::Slower);
+        let mut trial = Trial::of(&evidence);
+        if confirmed && let Ok(Some(size)) = self.size(&before, &culprit.id, evidence.pairs())? {
+            trial = Trial::of(&size);
+        }
+        trial.beside = Some(self.bench.commit(&before)?);
+        let mut suspects = Vec::new();
+        for id in self.in_order(range)? {
+            suspects.push(self.bench.commit(&id)?);
+        }
+        Ok(match (suspects.len(), confirmed) {
+            (1, true) => Found::Commit { culprit, trial },
+            (1, false) => Found::Unconfirmed { culprit, trial },
+            (_, _) => Found::Several { suspects, trial },
+        })
+    }
+
+    /// Whether a commit made any of the change, by the pairs that were measured of it and the one before.
+    fn made_any(&self, before: &str, id: &str, alpha: f64) -> Option<Verdict> {
+        let question = Question {
+            asked: 1.0,
+            nearby_percent: 0.0,
+            alpha,
+        };
+        let mut evidence = self.asking(&question);
+        for (base, new) in self.bench.state.pairs(id, before) {
+            evidence.push(base, new);
+        }
+        evidence.decided()
+    }
+
+    /// Measures the two further, until the size of the change is known well; `None` where `size_pairs` has none left after
+    /// those that are there.
+    fn size(&mut self, before: &str, id: &str, pairs: usize) -> Tried<Option<Evidence>> {
+        let terms = &self.bench.plan.terms;
+        if terms.size_pairs <= pairs {
+            return Ok(Ok(None));
+        }
+        let alpha = 1.0 - terms.confidence;
+        let evidence = Evidence::of_size(alpha, terms.better, terms.size_pairs);
+        let short = self.bench.commit(id)?.short;
+        let note = format!("{short} is confirmed; its change is measured on, to know its size");
+        self.bench
+            .watch
+            .tell(&self.bench.outlook, Tell::Note(&note));
+        let gathered = self.gather(before, id, evidence, 0)?;
+        Ok(gathered.map(Some))
+    }
+}
