@@ -133,7 +133,8 @@ impl From<Completion> for Done {
 }
 
 /// The lender: submits requests with memory of `'env` to one queue. See [`scope`].
-pub struct Scope<'queue, 'env> {
+// That 'env outlives 'queue is said, not left to be inferred: compilers from 1.88 to 1.93 would ask for 'static.
+pub struct Scope<'queue, 'env: 'queue> {
     queue: &'queue mut dyn Queue,
     /// Unique among the scopes that have requests out.
     owner: usize,
