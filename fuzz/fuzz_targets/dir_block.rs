@@ -4,4 +4,4 @@
 #[path = "../../crates/extfmt/tests/exercise/mod.rs"]
 mod exercise;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| exercise::dir_block(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| exercise::directory::dir_block(data));

@@ -5,6 +5,9 @@
 //! exist only as far as `i_extra_isize` reaches. What is beyond (extended attributes, fields
 //! not known yet) stays as it is.
 
+mod checksum;
+mod extra;
+mod i_block;
 mod image;
 
 use std::mem::{offset_of, size_of};
@@ -12,7 +15,8 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub use image::{InodeImage, Time};
+pub use extra::Time;
+pub use image::InodeImage;
 
 /// Bytes of `i_block`.
 pub const I_BLOCK_BYTES: usize = 60;

@@ -88,6 +88,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_and_the_last_second_are_set_without_nanoseconds() {
+        for seconds in [MIN_SECONDS, MAX_SECONDS] {
+            let (word, epoch) = Timestamp::from_seconds(seconds).encode();
+            let found = Timestamp::decode(word, Some(576 << 2 | epoch));
+            assert_eq!((found.seconds, found.nanoseconds), (seconds, 576));
+            assert_eq!(found.encode(), (word, epoch));
+        }
+    }
+
+    #[test]
     fn out_of_range_is_clamped() {
         let late = Timestamp {
             seconds: i64::MAX,

@@ -27,10 +27,12 @@ mod cache;
 mod commit;
 mod daemon;
 mod error;
+mod features;
 mod gate;
 mod handle;
 mod home;
 mod log;
+mod map;
 mod overlay;
 #[cfg(feature = "planted")]
 mod planted;

@@ -1,33 +1,12 @@
-//! The bytes of one inode, with every field of it by value.
-
-use std::mem::{offset_of, size_of};
+//! The bytes of one inode, with its fields by value: what every inode has, and where attributes may lie.
 
 use zerocopy::FromBytes;
-use zerocopy::little_endian::U32;
 
-use super::{
-    BASE_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FULL_BYTES, FileType, I_BLOCK_BYTES, InodeBase,
-    InodeExtra, InodeFlags,
-};
-use crate::checksum::crc32c;
+use super::{BASE_BYTES, EXTRA_ISIZE, FULL_BYTES, FileType, InodeBase, InodeExtra, InodeFlags};
 use crate::error::ensure;
 use crate::features::{Incompat, RoCompat};
-use crate::time::Timestamp;
-use crate::units::{FsBlock, InodeNumber};
+use crate::units::FsBlock;
 use crate::{Corrupt, Geometry, Result};
-
-/// One of the inode's four times.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Time {
-    /// Last access.
-    Access,
-    /// Last change of the inode.
-    Change,
-    /// Last change of the data.
-    Modify,
-    /// Birth; exists only with its extra field.
-    Create,
-}
 
 /// The bytes of one inode, owned.
 ///
@@ -105,7 +84,7 @@ impl InodeImage {
     }
 
     /// As [`Self::extra`], to change.
-    fn extra_mut(&mut self) -> Option<&mut InodeExtra> {
+    pub(super) fn extra_mut(&mut self) -> Option<&mut InodeExtra> {
         Some(
             InodeExtra::mut_from_prefix(self.bytes.get_mut(BASE_BYTES..)?)
                 .ok()?
@@ -119,7 +98,7 @@ impl InodeImage {
     }
 
     /// Whether the extra field that ends at `end` (offset in [`InodeExtra`]) is present.
-    fn reaches(&self, end: usize) -> bool {
+    pub(super) fn reaches(&self, end: usize) -> bool {
         usize::from(self.extra_isize()) >= end
     }
 
@@ -280,75 +259,6 @@ impl InodeImage {
         true
     }
 
-    /// The 60 bytes of the block map, extent root, fast symlink, device number or inline data.
-    pub fn i_block(&self) -> &[u8; I_BLOCK_BYTES] {
-        &self.base().i_block
-    }
-
-    /// As [`Self::i_block`], to change.
-    pub fn i_block_mut(&mut self) -> &mut [u8; I_BLOCK_BYTES] {
-        &mut self.base_mut().i_block
-    }
-
-    /// Pointer `index` (0..15) of the indirect map; 0 is a hole.
-    pub fn block_pointer(&self, index: usize) -> u32 {
-        let pointers = self.i_block().as_chunks::<4>().0;
-        pointers
-            .get(index)
-            .map_or(0, |bytes| u32::from_le_bytes(*bytes))
-    }
-
-    /// Sets pointer `index` (0..15) of the indirect map.
-    pub fn set_block_pointer(&mut self, index: usize, block: u32) {
-        if let Some(bytes) = self.i_block_mut().as_chunks_mut::<4>().0.get_mut(index) {
-            *bytes = block.to_le_bytes();
-        }
-    }
-
-    /// Whether the target of this symbolic link is in `i_block`: it is short, and there are no
-    /// extents and no inline data. (Extended attributes may own a block, so `i_blocks` does
-    /// not tell.)
-    pub fn is_fast_symlink(&self) -> bool {
-        FileType::from_mode(self.mode()) == Some(FileType::Symlink)
-            && !self
-                .flags()
-                .intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
-            && self.base().i_size_lo.get() as usize <= FAST_SYMLINK_MAX
-    }
-
-    /// Target of a fast symbolic link; `None` if it is not one.
-    pub fn fast_symlink_target(&self) -> Option<&[u8]> {
-        let len = self.base().i_size_lo.get() as usize;
-        self.is_fast_symlink().then(|| self.i_block().get(..len))?
-    }
-
-    /// Major and minor number of a device inode: the old 8+8 bits in the first word, or the
-    /// new 12+20 bits in the second.
-    pub fn device_number(&self) -> (u32, u32) {
-        let (old, new) = (self.block_pointer(0), self.block_pointer(1));
-        if old != 0 {
-            (old >> 8 & 0xFF, old & 0xFF)
-        } else {
-            (new >> 8 & 0xFFF, new & 0xFF | new >> 12 & 0xFFF00)
-        }
-    }
-
-    /// Sets the device number, in the old form if it fits. `false` if it is over 12+20 bits.
-    #[must_use]
-    pub fn set_device_number(&mut self, major: u32, minor: u32) -> bool {
-        if major >= 1 << 12 || minor >= 1 << 20 {
-            return false;
-        }
-        let (old, new) = if major < 256 && minor < 256 {
-            (major << 8 | minor, 0)
-        } else {
-            (0, minor & 0xFF | major << 8 | (minor & !0xFF) << 12)
-        };
-        self.set_block_pointer(0, old);
-        self.set_block_pointer(1, new);
-        true
-    }
-
     /// Block of extended attributes; 0 if none. 48 bits with `64bit`, else 32.
     pub fn file_acl(&self, geometry: &Geometry) -> FsBlock {
         let lo = u64::from(self.base().i_file_acl_lo.get());
@@ -387,150 +297,6 @@ impl InodeImage {
     /// Sets the time of deletion.
     pub fn set_dtime(&mut self, dtime: u32) {
         self.base_mut().i_dtime.set(dtime);
-    }
-
-    /// A time; `None` for the birth of an inode that has no room for it.
-    pub fn time(&self, which: Time) -> Option<Timestamp> {
-        let (base, extra) = (self.base(), self.extra());
-        let (word, extra_word) = match which {
-            Time::Access => (base.i_atime, extra.map(|e| e.i_atime_extra)),
-            Time::Change => (base.i_ctime, extra.map(|e| e.i_ctime_extra)),
-            Time::Modify => (base.i_mtime, extra.map(|e| e.i_mtime_extra)),
-            Time::Create => {
-                let extra = extra.filter(|_| self.has_time(Time::Create))?;
-                (extra.i_crtime, Some(extra.i_crtime_extra))
-            }
-        };
-        let extra_word = extra_word.filter(|_| self.has_time(which));
-        Some(Timestamp::decode(word.get(), extra_word.map(U32::get)))
-    }
-
-    /// Whether the time has its extra word (and for the birth, whether it exists).
-    fn has_time(&self, which: Time) -> bool {
-        self.reaches(match which {
-            Time::Change => offset_of!(InodeExtra, i_mtime_extra),
-            Time::Modify => offset_of!(InodeExtra, i_atime_extra),
-            Time::Access => offset_of!(InodeExtra, i_crtime),
-            Time::Create => offset_of!(InodeExtra, i_version_hi),
-        })
-    }
-
-    /// Sets a time, to the precision that there is room for; no birth without room.
-    pub fn set_time(&mut self, which: Time, time: Timestamp) {
-        let long = self.has_time(which);
-        let (word, extra_word) = if long {
-            time.encode()
-        } else {
-            (time.encode_short(), 0)
-        };
-        match which {
-            Time::Access => self.base_mut().i_atime.set(word),
-            Time::Change => self.base_mut().i_ctime.set(word),
-            Time::Modify => self.base_mut().i_mtime.set(word),
-            Time::Create => {}
-        }
-        let Some(extra) = self.extra_mut().filter(|_| long) else {
-            return;
-        };
-        match which {
-            Time::Access => extra.i_atime_extra.set(extra_word),
-            Time::Change => extra.i_ctime_extra.set(extra_word),
-            Time::Modify => extra.i_mtime_extra.set(extra_word),
-            Time::Create => {
-                extra.i_crtime.set(word);
-                extra.i_crtime_extra.set(extra_word);
-            }
-        }
-    }
-
-    /// `i_version`: 64 bits where there is room, else 32.
-    pub fn version(&self) -> u64 {
-        let high = self
-            .extra()
-            .filter(|_| self.reaches(offset_of!(InodeExtra, i_projid)));
-        let high = high.map_or(0, |extra| extra.i_version_hi.get());
-        u64::from(high) << 32 | u64::from(self.base().l_i_version.get())
-    }
-
-    /// Sets `i_version`, as much of it as there is room for.
-    pub fn set_version(&mut self, version: u64) {
-        self.base_mut().l_i_version.set(version as u32);
-        if self.reaches(offset_of!(InodeExtra, i_projid))
-            && let Some(extra) = self.extra_mut()
-        {
-            extra.i_version_hi.set((version >> 32) as u32);
-        }
-    }
-
-    /// Project; 0 where there is no room for it.
-    pub fn projid(&self) -> u32 {
-        let present = self.reaches(size_of::<InodeExtra>());
-        self.extra()
-            .filter(|_| present)
-            .map_or(0, |extra| extra.i_projid.get())
-    }
-
-    /// Sets the project. `false` if there is no room for it.
-    #[must_use]
-    pub fn set_projid(&mut self, projid: u32) -> bool {
-        let present = self.reaches(size_of::<InodeExtra>());
-        match self.extra_mut().filter(|_| present) {
-            Some(extra) => extra.i_projid.set(projid),
-            None => return false,
-        }
-        true
-    }
-
-    /// Whether the upper half of the checksum is present.
-    fn has_checksum_hi(&self) -> bool {
-        self.reaches(offset_of!(InodeExtra, i_ctime_extra))
-    }
-
-    /// The checksum the inode should carry: 32 bits, or the lower 16 where there is no room.
-    /// `fs_seed` is [`Geometry::csum_seed`].
-    pub fn checksum(&self, fs_seed: u32, inode: InodeNumber) -> u32 {
-        const LO: usize = offset_of!(InodeBase, l_i_checksum_lo);
-        const HI: usize = BASE_BYTES + offset_of!(InodeExtra, i_checksum_hi);
-        let mut bytes = self.bytes.clone();
-        bytes[LO..LO + 2].fill(0);
-        let wide = self.has_checksum_hi();
-        if wide {
-            bytes[HI..HI + 2].fill(0);
-        }
-        let seed = crate::checksum::inode_seed(fs_seed, inode, self.generation());
-        let crc = crc32c(seed, &bytes);
-        if wide { crc } else { crc & 0xFFFF }
-    }
-
-    /// Checks the checksum, where the volume has one. A free inode of all zeroes has none and
-    /// is accepted (`mke2fs` leaves such tables).
-    pub fn verify_checksum(&self, geometry: &Geometry, inode: InodeNumber) -> Result<()> {
-        let Some(seed) = geometry.csum_seed else {
-            return Ok(());
-        };
-        let lo = u32::from(self.base().l_i_checksum_lo.get());
-        let hi = self.extra().filter(|_| self.has_checksum_hi());
-        let found = hi.map_or(0, |extra| u32::from(extra.i_checksum_hi.get())) << 16 | lo;
-        let right = self.checksum(seed, inode);
-        if found == right || self.bytes.iter().all(|&byte| byte == 0) {
-            return Ok(());
-        }
-        Err(Corrupt::new(format!(
-            "inode checksum is {found:#010x}, should be {right:#010x}"
-        )))
-    }
-
-    /// Recomputes the checksum, where the volume has one; call before writing.
-    pub fn update_checksum(&mut self, geometry: &Geometry, inode: InodeNumber) {
-        let Some(seed) = geometry.csum_seed else {
-            return;
-        };
-        let crc = self.checksum(seed, inode);
-        let wide = self.has_checksum_hi();
-        self.base_mut().l_i_checksum_lo.set(crc as u16);
-        if let Some(extra) = self.extra_mut().filter(|_| wide) {
-            extra.i_checksum_hi.set((crc >> 16) as u16);
-        }
     }
 }
 

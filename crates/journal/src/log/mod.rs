@@ -10,7 +10,6 @@
 //! - Room of the log is written again only after a superblock that no longer needs it is durable.
 //! - One commit at a time (its caller holds the leader's lock), one checkpoint at a time; both may run at once.
 
-mod map;
 mod ring;
 mod superblock;
 mod write;
@@ -29,9 +28,9 @@ use crate::buffer::Block;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::gate::{Limits, Sealed};
+use crate::map::LogMap;
 use crate::recovery::JournalRun;
 use crate::tid::Tid;
-use map::LogMap;
 use ring::Ring;
 use superblock::Superblock;
 use write::Layout;

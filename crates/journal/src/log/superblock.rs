@@ -14,19 +14,13 @@ use throughline_extfmt::jbd2::{
 use zerocopy::IntoBytes;
 
 use super::LogOptions;
-use super::map::LogMap;
 use crate::error::{Error, Result};
+use crate::features;
+use crate::map::LogMap;
 use crate::tid::Tid;
 
 /// Fewer are no log.
 const MIN_LOG_BLOCKS: u32 = 256;
-/// Features of a journal that we write.
-const KNOWN: JournalIncompat = JournalIncompat::REVOKE
-    .union(JournalIncompat::BIT64)
-    .union(JournalIncompat::ASYNC_COMMIT)
-    .union(JournalIncompat::CSUM_V2)
-    .union(JournalIncompat::CSUM_V3)
-    .union(JournalIncompat::FAST_COMMIT);
 
 /// See the head of this file.
 pub(crate) struct Superblock {
@@ -61,17 +55,7 @@ impl Superblock {
         let geometry = superblock
             .validate(block_bytes, map.blocks().into())
             .map_err(corrupt)?;
-        let unknown = superblock.incompat().difference(KNOWN).bits();
-        let unknown_ro = if is_version_1(&superblock) {
-            0
-        } else {
-            superblock.s_feature_ro_compat.get()
-        };
-        if unknown | unknown_ro != 0 {
-            return Err(Error::Unsupported(format!(
-                "journal features incompat {unknown:#x}, ro_compat {unknown_ro:#x}"
-            )));
-        }
+        features::check(&superblock)?;
         if geometry.start.is_some() {
             return Err(Error::Caller("the journal holds transactions"));
         }
@@ -126,14 +110,10 @@ impl Superblock {
     }
 }
 
-fn is_version_1(superblock: &JournalSuperblock) -> bool {
-    superblock.s_header.h_blocktype.get() == BlockType::SuperblockV1.to_disk()
-}
-
 /// Sets the features that we write a volume like this with. Sums that are there stay. Whether something changed.
 fn set_features(superblock: &mut JournalSuperblock, options: &LogOptions) -> bool {
     let before = *superblock;
-    if is_version_1(superblock) {
+    if !superblock.has_features() {
         superblock
             .s_header
             .h_blocktype

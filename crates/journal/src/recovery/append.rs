@@ -118,7 +118,7 @@ impl<'l, 'a> Writer<'l, 'a> {
         if self.log.format.csum == JournalCsum::V1 {
             self.sum = crc32_be(self.sum, &block);
         }
-        let place = self.log.place(self.at);
+        let place = self.log.place(self.at)?;
         self.at = self.log.next(self.at);
         self.waiting.push((self.log.offset_of(place)?, block));
         if self.waiting.len() * self.log.block_bytes() as usize >= BATCH_BYTES {
@@ -149,7 +149,7 @@ impl<'l, 'a> Writer<'l, 'a> {
             crc32: (format.csum == JournalCsum::V1).then_some(self.sum),
         };
         format.write_commit(&mut block, self.sequence, &commit);
-        let offset = self.log.offset_of(self.log.place(self.at))?;
+        let offset = self.log.offset_of(self.log.place(self.at)?)?;
         self.at = self.log.next(self.at);
         Ok(Purpose::Journal.during(|| self.log.disk.write_at(offset, &block, true))?)
     }

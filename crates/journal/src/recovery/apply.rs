@@ -73,7 +73,7 @@ impl Log<'_> {
             .map_err(|_| Error::corrupt("the journal's block is shorter than its superblock"))?;
         change(sb);
         sb.update_checksum();
-        let offset = self.offset_of(self.place(0))?;
+        let offset = self.offset_of(self.place(0)?)?;
         Ok(Purpose::Journal.during(|| self.disk.write_at(offset, &bytes, true))?)
     }
 }

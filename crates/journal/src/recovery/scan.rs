@@ -228,7 +228,7 @@ impl<'l, 'a> Walk<'l, 'a> {
             }
             transaction.blocks.push(ReplayBlock {
                 home: tag.block,
-                copy: log.place(at),
+                copy: log.place(at)?,
                 escaped: tag.flags.contains(TagFlags::ESCAPE),
             });
         }

@@ -1,6 +1,6 @@
-//! Where the blocks of the log lie in the file system.
+//! Where the blocks of the log lie in the file system, for recovery and for writing.
 //!
-//! Invariant: the runs map every block of the journal from 0 on without a gap, inside the device.
+//! Invariant: the runs map every block of the journal from 0 on without a gap, inside the file system.
 
 use throughline_extfmt::{Corrupt, FsBlock};
 
@@ -19,21 +19,19 @@ impl LogMap {
     pub(crate) fn new(runs: &[JournalRun], fs_blocks: u64, block_bytes: u32) -> Result<Self> {
         let mut blocks = 0_u32;
         for run in runs {
-            let inside = run
-                .first
-                .checked_add(u64::from(run.len))
-                .is_some_and(|end| end.0 <= fs_blocks);
+            let end = run.first.checked_add(u64::from(run.len));
+            let is_inside = end.is_some_and(|end| end.0 <= fs_blocks);
+            if !is_inside || run.journal_block != blocks || run.len == 0 {
+                return Err(Error::corrupt(format!(
+                    "the journal is badly mapped at its block {blocks}"
+                )));
+            }
             let next = blocks
                 .checked_add(run.len)
                 .filter(|next| *next <= MAX_JOURNAL_BLOCKS);
-            match next {
-                Some(next) if inside && run.journal_block == blocks && run.len > 0 => blocks = next,
-                _ => {
-                    return Err(Error::corrupt(format!(
-                        "the journal is badly mapped at its block {blocks}"
-                    )));
-                }
-            }
+            blocks = next.ok_or_else(|| {
+                Error::Unsupported(format!("a journal of over {MAX_JOURNAL_BLOCKS} blocks"))
+            })?;
         }
         Ok(Self {
             runs: runs.to_vec(),
@@ -47,8 +45,8 @@ impl LogMap {
         self.blocks
     }
 
-    /// Byte of the device at which a block of the journal starts.
-    pub(crate) fn offset(&self, journal_block: u32) -> Result<u64> {
+    /// Where a block of the journal lies in the file system.
+    pub(crate) fn place(&self, journal_block: u32) -> Result<FsBlock> {
         let run = self
             .runs
             .partition_point(|run| run.journal_block <= journal_block)
@@ -57,7 +55,14 @@ impl LogMap {
             .filter(|_| journal_block < self.blocks);
         let run =
             run.ok_or_else(|| Error::corrupt(format!("the journal has no block {journal_block}")))?;
-        let place = FsBlock(run.first.0 + u64::from(journal_block - run.journal_block));
+        Ok(FsBlock(
+            run.first.0 + u64::from(journal_block - run.journal_block),
+        ))
+    }
+
+    /// Byte of the device at which a block of the journal starts.
+    pub(crate) fn offset(&self, journal_block: u32) -> Result<u64> {
+        let place = self.place(journal_block)?;
         place.byte_offset(self.block_bytes).ok_or_else(|| {
             Error::corrupt_block(place, Corrupt::new("of the journal is out of range"))
         })

@@ -1,0 +1,23 @@
+//! The features of a journal that are known: to recovery, and to who writes.
+
+use throughline_extfmt::jbd2::{JournalIncompat, JournalSuperblock};
+
+use crate::error::{Error, Result};
+
+const KNOWN: JournalIncompat = JournalIncompat::REVOKE
+    .union(JournalIncompat::BIT64)
+    .union(JournalIncompat::ASYNC_COMMIT)
+    .union(JournalIncompat::CSUM_V2)
+    .union(JournalIncompat::CSUM_V3)
+    .union(JournalIncompat::FAST_COMMIT);
+
+/// Refuses features that are not known.
+pub(crate) fn check(sb: &JournalSuperblock) -> Result<()> {
+    let unknown = sb.incompat().difference(KNOWN).bits();
+    let unknown_ro = sb.ro_compat();
+    if unknown | unknown_ro == 0 {
+        return Ok(());
+    }
+    let text = format!("journal features incompat {unknown:#x}, ro_compat {unknown_ro:#x}");
+    Err(Error::Unsupported(text))
+}
