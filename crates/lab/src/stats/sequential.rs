@@ -237,7 +237,7 @@ mod tests {
             let known = size(&mut random, 200);
             let judgement = known.judgement();
             let reach = (judgement.high - judgement.low) / 2.0;
-            assert!((20..200).contains(&known.pairs()), "{judgement}");
+            assert!(known.pairs() < 200, "{judgement}");
             assert!(reach <= 0.2 * (1.0 - judgement.ratio), "{judgement}");
             missed += usize::from(!(judgement.low..=judgement.high).contains(&0.955));
         }
