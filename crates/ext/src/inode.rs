@@ -10,10 +10,10 @@ mod table;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
+use throughline_fileio::{FileAlone, FileLock, FileShared};
 use throughline_journal::Tid;
 
 use crate::cached::Cached;
@@ -37,8 +37,8 @@ pub struct Inode {
     pub ino: InodeNumber,
     /// Its type, which never changes; `None` for the reserved inodes that have none.
     pub(crate) kind: Option<FileType>,
-    /// I/O holds it shared; truncate, punch, collapse and insert hold it exclusively. Its readers share no line.
-    io: ShardedLock<()>,
+    /// I/O holds it shared; truncate, punch, collapse and insert hold it exclusively.
+    io: FileLock,
     /// A directory's contents: lookups share it, changes are alone.
     dir: RwLock<()>,
     /// The block mapping (`i_block` and the blocks below it). Taken after the handle is begun.
@@ -81,17 +81,13 @@ pub struct Inode {
 
 impl Inode {
     /// Shared against truncation: for I/O.
-    pub(crate) fn io_shared(&self) -> Held<ShardedLockReadGuard<'_, ()>> {
-        locked(Rank::FileIo, self.ino.0.into(), || {
-            self.io.read().unwrap_or_else(|e| e.into_inner())
-        })
+    pub(crate) fn io_shared(&self) -> Held<FileShared<'_>> {
+        locked(Rank::FileIo, self.ino.0.into(), || self.io.shared())
     }
 
     /// Alone: for whatever takes blocks away or moves them.
-    pub(crate) fn io_exclusive(&self) -> Held<ShardedLockWriteGuard<'_, ()>> {
-        locked(Rank::FileIo, self.ino.0.into(), || {
-            self.io.write().unwrap_or_else(|e| e.into_inner())
-        })
+    pub(crate) fn io_exclusive(&self) -> Held<FileAlone<'_>> {
+        locked(Rank::FileIo, self.ino.0.into(), || self.io.alone())
     }
 
     /// For a buffered write that may end behind the file's end; beside [`Inode::io_shared`].
@@ -191,7 +187,7 @@ impl Inode {
         Self {
             ino,
             kind: FileType::from_mode(raw.mode()),
-            io: ShardedLock::new(()),
+            io: FileLock::default(),
             dir: RwLock::new(()),
             map: RwLock::new(()),
             csum_seed: fs.geo.inode_seed(ino, raw.generation()),

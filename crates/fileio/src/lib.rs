@@ -6,6 +6,7 @@ mod cache;
 pub mod coherence;
 pub mod direct;
 mod error;
+mod file_lock;
 mod gate;
 mod mapper;
 pub mod memory;
@@ -19,6 +20,7 @@ pub use cache::{
     Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts,
 };
 pub use error::{Error, Reason, Result};
+pub use file_lock::{FileAlone, FileLock, FileShared};
 pub use mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 pub use raw::RawFile;
 pub use readahead::{Advice, ReadStream};

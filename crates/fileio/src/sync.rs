@@ -6,4 +6,14 @@
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-pub(crate) use parking_lot::{Condvar, Mutex};
+pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+pub(crate) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+thread_local! {
+    static HERE: u8 = const { 0 };
+}
+
+/// A number that no other thread has while this one lives.
+pub(crate) fn this_thread() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}

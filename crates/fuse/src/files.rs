@@ -31,8 +31,8 @@ const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 pub(crate) struct OpenFile {
     node: Node,
     buffered: File,
-    /// For requests with `O_DIRECT`: opened by the first, as most files see none.
-    direct: OnceLock<File>,
+    /// For requests with `O_DIRECT`: opened by the first, and boxed, as most files see none.
+    direct: OnceLock<Box<File>>,
     no_access_time: bool,
     /// It was opened to be written.
     writes: bool,
@@ -78,11 +78,10 @@ impl OpenFile {
     fn direct(&self) -> Result<&File> {
         if self.direct.get().is_none() {
             // Of two threads that come here at once, one opens it for nothing.
-            let _ = self
-                .direct
-                .set(open(&self.node, self.no_access_time, true)?);
+            let direct = open(&self.node, self.no_access_time, true)?;
+            let _ = self.direct.set(Box::new(direct));
         }
-        Ok(self.direct.get().unwrap_or(&self.buffered))
+        Ok(self.direct.get().map_or(&self.buffered, |direct| direct))
     }
 
     /// The file as a request with these open flags has it.

@@ -423,6 +423,6 @@ impl OpenOptions {
 /// Memory for metadata beside a page cache of so many bytes: a fourth as much, and neither so little that each look at a
 /// directory reads it again, nor more than helps.
 fn metadata_bytes(cache_bytes: u64) -> usize {
-    const SENSIBLE: RangeInclusive<u64> = 12 << 20..=32 << 20;
+    const SENSIBLE: RangeInclusive<u64> = 8 << 20..=32 << 20;
     (cache_bytes / 4).clamp(*SENSIBLE.start(), *SENSIBLE.end()) as usize
 }

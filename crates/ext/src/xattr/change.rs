@@ -89,7 +89,7 @@ pub(crate) fn free(fs: &Fs, unused: Vec<Arc<Inode>>) -> Result<()> {
 /// The locks under which attributes of an inode change.
 pub(crate) struct Alone<'a> {
     _names: Option<crate::lock_order::Held<parking_lot::RwLockWriteGuard<'a, ()>>>,
-    _io: crate::lock_order::Held<crossbeam_utils::sync::ShardedLockWriteGuard<'a, ()>>,
+    _io: crate::lock_order::Held<throughline_fileio::FileAlone<'a>>,
 }
 
 impl<'a> Alone<'a> {

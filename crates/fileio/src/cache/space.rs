@@ -230,8 +230,8 @@ impl Core {
     /// A span goes. With it locked, and still in the table: the next one of its number lists itself.
     pub(crate) fn forget_span(&self, span: u64) {
         let mut lists = self.lists.lock();
-        lists.all.remove(&span);
-        lists.dirty.remove(&span);
+        remove(&mut lists.all, span);
+        remove(&mut lists.dirty, span);
     }
 
     /// Bytes became dirty, or are dirty beside older ones under write-back.
@@ -247,9 +247,17 @@ impl Core {
     pub(crate) fn list_dirty(&self, span: u64, is_dirty: bool) {
         let mut lists = self.lists.lock();
         match is_dirty {
-            true => lists.dirty.insert(span),
-            false => lists.dirty.remove(&span),
-        };
+            true => _ = lists.dirty.insert(span),
+            false => remove(&mut lists.dirty, span),
+        }
+    }
+}
+
+/// Takes a number out. A set that has become empty keeps no memory: there are as many as files are open.
+fn remove(set: &mut BTreeSet<u64>, number: u64) {
+    set.remove(&number);
+    if set.is_empty() {
+        *set = BTreeSet::new();
     }
 }
 

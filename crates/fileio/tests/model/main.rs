@@ -7,6 +7,14 @@
 #[path = "../../src/cache/activity.rs"]
 mod activity;
 mod activity_model;
+#[path = "../../src/file_lock.rs"]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "the library's face, not all of it used here"
+)]
+mod file_lock;
+mod file_lock_model;
 #[path = "../../src/writeback/file_state.rs"]
 mod file_state;
 mod file_state_model;

@@ -1,9 +1,37 @@
 //! What `src/sync.rs` is in the library, made of `shuttle`'s types with `parking_lot`'s face.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+// The sharded lock promises what this one does, and is only faster.
+pub(crate) use shuttle::sync::{
+    RwLock as ShardedLock, RwLockReadGuard as ShardedLockReadGuard,
+    RwLockWriteGuard as ShardedLockWriteGuard,
+};
+
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+pub(crate) use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) fn this_thread() -> usize {
+    let mut hasher = DefaultHasher::new();
+    shuttle::thread::current().id().hash(&mut hasher);
+    hasher.finish() as usize
+}
+
+#[derive(Default)]
+pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().expect("no thread panics")
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().expect("no thread panics")
+    }
+}
 
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 

@@ -1,0 +1,65 @@
+//! The lock of a file, while it is being widened: nobody is in beside who is alone, and nobody waits for ever.
+
+use std::sync::Arc;
+
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::thread;
+
+use crate::every_schedule;
+use crate::file_lock::FileLock;
+
+/// Turns until it is widened: here and there in a schedule.
+const TURNS: u32 = 2;
+
+#[derive(Default)]
+struct Seen {
+    lock: FileLock,
+    sharing: AtomicUsize,
+    alone: AtomicUsize,
+}
+
+impl Seen {
+    fn share(&self) {
+        let _shared = self.lock.shared_after(TURNS);
+        self.sharing.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "somebody is alone");
+        thread::yield_now();
+        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "somebody is alone");
+        self.sharing.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn be_alone(&self) {
+        let _alone = self.lock.alone();
+        assert_eq!(
+            self.alone.fetch_add(1, Ordering::SeqCst),
+            0,
+            "two are alone"
+        );
+        assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "somebody shares it");
+        thread::yield_now();
+        assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "somebody shares it");
+        self.alone.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_is_alone_is_alone() {
+    every_schedule(|| {
+        let seen = Arc::new(Seen::default());
+        let spawn = |work: fn(&Seen), times: usize| {
+            let seen = Arc::clone(&seen);
+            thread::spawn(move || (0..times).for_each(|_| work(&seen)))
+        };
+        let threads = [
+            spawn(Seen::share, 3),
+            spawn(Seen::share, 3),
+            spawn(Seen::be_alone, 2),
+            spawn(Seen::be_alone, 1),
+        ];
+        for thread in threads {
+            thread.join().expect("no thread panics");
+        }
+        seen.share();
+        seen.be_alone();
+    });
+}
