@@ -464,6 +464,9 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
 /// What to do about an image that does not open. `option` is how an offset is given here.
 pub(crate) fn opening_hint(problem: Problem, offset: u64, option: &str) -> Problem {
     let reason = problem.reason.to_lowercase();
+    if reason.contains("has only") {
+        return problem.with_next("make a file system in it: mke2fs -t ext4 IMAGE SIZE");
+    }
     if reason.contains("magic") || reason.contains("not an ext") {
         let next = if offset == 0 {
             format!(

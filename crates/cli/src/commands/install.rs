@@ -99,14 +99,12 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
             symlink(&this, link).doing(cannot)
         }
         Err(error) => {
-            let denied = error.kind() == io::ErrorKind::PermissionDenied;
-            let problem = Problem::from(error);
-            Err(if denied {
-                problem.with_next("as root, or in a directory of your own")
-            } else {
-                problem
-            }
-            .met(cannot()))
+            let next = match error.kind() {
+                io::ErrorKind::PermissionDenied => "as root, or in a directory of your own",
+                io::ErrorKind::NotFound => "make the directory: mkdir -p DIR",
+                _ => return Err(Problem::from(error).met(cannot())),
+            };
+            Err(Problem::from(error).with_next(next).met(cannot()))
         }
     }
 }

@@ -1,13 +1,18 @@
 //! `mount`.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use rustix::io::Errno;
+use rustix::process::{getgid, getuid};
 use throughline_fuse::options::{CacheSize, MountOptions};
 
 use crate::context::{Access, Context};
 use crate::mount::{self, Plan, Stay, Trouble};
+use crate::output::note;
 use crate::problem::Failure;
+use crate::text::quote;
 
 /// Arguments of `mount`.
 #[derive(Args, Debug)]
@@ -40,6 +45,9 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
                 let (image, dir) = (args.image.display(), args.dir.display());
                 context.out.line(format!("{image} mounted on {dir}"))?;
             }
+            if plan.stay == Stay::Background && mount::is_start() && !plan.quiet {
+                say_who_may_write(&plan);
+            }
             Ok(())
         }
         Err(Trouble::Said(code)) => {
@@ -51,6 +59,26 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
             Err(failure)
         }
     }
+}
+
+/// mke2fs leaves a file system to root, whoever called it: one who mounts that and may not write is told why.
+fn say_who_may_write(plan: &Plan) {
+    let denied = rustix::fs::access(&plan.dir, rustix::fs::Access::WRITE_OK);
+    if plan.options.read_only || denied != Err(Errno::ACCESS) {
+        return;
+    }
+    let Ok(top) = std::fs::metadata(&plan.dir) else {
+        return;
+    };
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    note(&format!(
+        "the top directory of {} belongs to user {}, and you may not write there; to make it yours: throughline umount {}, then \
+         throughline chown {user}:{group} {}:/",
+        quote(&plan.image),
+        top.uid(),
+        quote(&plan.dir),
+        quote(&plan.image),
+    ));
 }
 
 fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {

@@ -16,8 +16,28 @@ use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, quote};
 
+/// What `--json` prints. Counts are since the mount began.
+const JSON: &str = "\
+With --json, one object a look. Counts are since the mount; sizes in bytes (…_bytes), times in milliseconds (…_ms) or seconds (…_s);
+null is what is not known or not so.
+
+  version, pid, pid_namespace     the server, and where its number counts
+  image, offset_bytes, log        what is mounted; the log's file
+  mounted_s, label, read_only
+  stopped, down, failing          why it takes no more changes; whether it was taken down; why dirty data cannot be written now
+  requests                        the kernel's: served, of them refused, at work now; reads and writes of data, and their bytes
+  choices                         which of the choices of `throughline mount -o with=…` are made
+  device                          engine, queue_depth
+  io                              the image's own: reads, writes, flushes, their bytes; discarded; in flight; read ahead now
+  cache                           memory for file data: budget_bytes, cached_bytes; reads that found all (hits) or not (misses)
+  dirty                           bytes now, from where on and up to what; bandwidth; pauses of writers; waits at the limit
+  writeback                       runs written, their bytes, errors, retries
+  journal                         state, running and committed transaction, commits, waits for them, checkpoints, the log's room
+  metadata                        blocks in memory, of them dirty; inodes";
+
 /// Arguments of `status`.
 #[derive(Args, Debug)]
+#[command(after_long_help = JSON)]
 pub(crate) struct StatusArgs {
     /// A directory where an image is mounted
     dir: PathBuf,
@@ -142,8 +162,9 @@ fn number(value: &Value) -> u64 {
 }
 
 fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
-    let (requests, device) = (&state["requests"], &state["device"]);
-    let (cache, journal) = (&state["cache"], &state["journal"]);
+    let (requests, device, io) = (&state["requests"], &state["device"], &state["io"]);
+    let (cache, dirty) = (&state["cache"], &state["dirty"]);
+    let (written_back, journal) = (&state["writeback"], &state["journal"]);
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let ms = |value: &Value| format!("{:.1} ms", value.as_f64().unwrap_or_default());
     let mut lines = vec![
@@ -173,6 +194,12 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
     if let Some(why) = state["stopped"].as_str() {
         lines.push(("Stopped", format!("takes no more changes: {why}")));
     }
+    if let Some(why) = state["failing"].as_str() {
+        lines.push((
+            "Failing",
+            format!("what is dirty cannot be written now: {why}"),
+        ));
+    }
     lines.extend([
         (
             "Requests",
@@ -186,7 +213,7 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
             format!(
                 "{} by programs, {} of it from the device; {}",
                 size(&requests["read_bytes"]),
-                size(&device["read_bytes"]),
+                size(&io["read_bytes"]),
                 hits(&Value::Null, state)
             ),
         ),
@@ -195,8 +222,8 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
             format!(
                 "{} by programs; {} to the device, {} flushes of it",
                 size(&requests["written_bytes"]),
-                size(&device["written_bytes"]),
-                device["flushes"]
+                size(&io["write_bytes"]),
+                io["flushes"]
             ),
         ),
         (
@@ -205,7 +232,7 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
                 "engine {}, queue of {}, takes {}",
                 text(&device["engine"]),
                 device["queue_depth"],
-                cache["bandwidth_bytes_per_s"].as_u64().map_or_else(
+                dirty["bandwidth_bytes_per_s"].as_u64().map_or_else(
                     || "what was not measured yet".to_owned(),
                     |bytes| format!("{}/s", human(bytes))
                 )
@@ -223,32 +250,32 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
             "Dirty memory",
             format!(
                 "{}; written back from {} on, {} at the most; {} written back, {} errors",
-                size(&cache["dirty_bytes"]),
-                size(&cache["dirty_background_bytes"]),
-                size(&cache["dirty_limit_bytes"]),
-                size(&cache["written_back_bytes"]),
-                cache["write_back_errors"]
+                size(&dirty["bytes"]),
+                size(&dirty["background_bytes"]),
+                size(&dirty["limit_bytes"]),
+                size(&written_back["bytes"]),
+                written_back["errors"]
             ),
         ),
         (
             "Pauses",
             format!(
                 "{} of writers, {} together, {} the longest; {} waited for room, {} do now",
-                cache["pauses"],
-                ms(&cache["paused_ms"]),
-                ms(&cache["longest_pause_ms"]),
-                cache["waits"],
-                cache["writers_waiting"]
+                dirty["pauses"],
+                ms(&dirty["pauses_ms"]),
+                ms(&dirty["longest_pause_ms"]),
+                dirty["waits"],
+                dirty["waiting"]
             ),
         ),
     ]);
     let mut log = text(&journal["state"]);
-    if !journal["bytes"].is_null() {
+    if journal["has_log"] == true {
         log = format!(
             "{log}, {} of {} used, transaction {}",
-            size(&journal["used_bytes"]),
-            size(&journal["bytes"]),
-            journal["transaction"]
+            size(&journal["log_used_bytes"]),
+            size(&journal["log_bytes"]),
+            journal["running"]
         );
     }
     lines.push((
@@ -266,7 +293,7 @@ fn hits(before: &Value, now: &Value) -> String {
     let since = |part: &str| {
         number(&now[part]["read_bytes"]).saturating_sub(number(&before[part]["read_bytes"]))
     };
-    let (asked, fetched) = (since("requests"), since("device"));
+    let (asked, fetched) = (since("requests"), since("io"));
     if asked == 0 {
         return "no hits".to_owned();
     }
@@ -293,10 +320,10 @@ fn change(before: &Value, now: &Value, seconds: f64) -> String {
         now["requests"]["now"].as_u64().unwrap_or_default(),
         rate("requests", "read_bytes"),
         rate("requests", "written_bytes"),
-        rate("device", "read_bytes"),
-        rate("device", "written_bytes"),
-        size(&now["cache"]["dirty_bytes"]),
-        count("cache", "pauses"),
+        rate("io", "read_bytes"),
+        rate("io", "write_bytes"),
+        size(&now["dirty"]["bytes"]),
+        count("dirty", "pauses"),
         count("journal", "commits"),
         hits(before, now),
     )
@@ -320,11 +347,10 @@ mod tests {
 
     #[test]
     fn a_change_is_per_second() {
-        let before =
-            json!({"requests": {"served": 10, "read_bytes": 0}, "device": {"read_bytes": 0}});
+        let before = json!({"requests": {"served": 10, "read_bytes": 0}, "io": {"read_bytes": 0}});
         let now = json!({
             "requests": {"served": 30, "read_bytes": 4096, "now": 2},
-            "device": {"read_bytes": 1024},
+            "io": {"read_bytes": 1024},
         });
         let line = change(&before, &now, 2.0);
         assert!(line.starts_with("          10    2       2.0K"), "{line}");

@@ -1,5 +1,6 @@
 //! The place of a mount.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -8,10 +9,13 @@ use throughline_fuse::{STATUS_ATTRIBUTE, mounts};
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
+/// What to do about a directory that others may mount at.
+pub(super) const OWN_DIRECTORY: &str = "take a directory of your own: mkdir ~/mnt";
+
 /// The absolute path of a directory that something can be mounted at. It may have files in it: they are hidden meanwhile.
 pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
     let cannot = || format!("cannot mount at {}", quote(dir));
-    let place = mounts::resolve(dir).doing(cannot)?;
+    let place = mounts::resolve(dir).map_err(|error| unusable(dir, error).met(cannot()))?;
     let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
     if let Some(mount) = there.filter(mounts::Mount::is_fuse) {
         let problem = if is_dead(&place) {
@@ -25,13 +29,22 @@ pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
         };
         return Err(problem.met(cannot()));
     }
-    let found = std::fs::metadata(&place).doing(cannot)?;
+    let found = std::fs::metadata(&place).map_err(|error| unusable(dir, error).met(cannot()))?;
     if !found.is_dir() {
         return Err(Problem::new("Not a directory")
             .with_next("make one: mkdir DIR")
             .met(cannot()));
     }
     Ok(place)
+}
+
+fn unusable(dir: &Path, error: io::Error) -> Problem {
+    let next = match error.kind() {
+        io::ErrorKind::NotFound => format!("make it: mkdir {}", quote(dir)),
+        io::ErrorKind::PermissionDenied => OWN_DIRECTORY.to_owned(),
+        _ => return error.into(),
+    };
+    Problem::from(error).with_next(next)
 }
 
 /// Nobody serves what is mounted there any more.

@@ -7,7 +7,7 @@ use throughline::Error;
 use throughline_fuse::options::{Access, MountOptions};
 use throughline_fuse::{MountError, mounts};
 
-use super::Plan;
+use super::{Plan, point};
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
@@ -135,8 +135,11 @@ pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     let said = said.trim().to_owned();
     let next = if said.contains("user_allow_other") {
         Some("as root: echo user_allow_other >> /etc/fuse.conf; or mount as root")
-    } else if said.contains("mountpoint") || said.contains("mount point") {
-        Some("take a directory of your own: mkdir ~/mnt")
+    } else if said.contains("mountpoint")
+        || said.contains("mount point")
+        || rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_err()
+    {
+        Some(point::OWN_DIRECTORY)
     } else if said.contains("too many FUSE filesystems") {
         Some("unmount one, or have mount_max in /etc/fuse.conf raised")
     } else if said.contains("fuse device not found")

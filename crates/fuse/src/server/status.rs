@@ -126,16 +126,14 @@ impl Status {
             })
             .collect();
         let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        json!({
+        let mut all = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "pid_namespace": space.to_string_lossy(),
             "image": self.image.to_string_lossy(),
             "offset_bytes": self.options.offset_bytes,
-            "read_only": volume.is_read_only(),
             "log": self.options.log_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             "mounted_s": self.since.elapsed().as_secs_f64(),
-            "stopped": volume.stopped().map(|why| why.to_string()),
             "requests": {
                 "served": ended,
                 "now": begun.saturating_sub(ended),
@@ -145,61 +143,26 @@ impl Status {
                 "writes": sum(|counts| &counts.writes),
                 "written_bytes": sum(|counts| &counts.written_bytes),
             },
-            "device": device(volume),
-            "cache": cache(volume),
-            "journal": journal(volume),
-            "volume": serde_json::to_value(volume.status()).unwrap_or_default(),
             "choices": choices,
-        })
+        });
+        add_volume(&mut all, volume);
+        all
     }
 }
 
-fn device(volume: &Volume) -> Value {
-    let io = volume.io_counts();
+/// Beside what the mount says of itself, what its volume says, with a few words of ours in its parts.
+fn add_volume(all: &mut Value, volume: &Volume) {
+    let parts = serde_json::to_value(volume.status()).unwrap_or_default();
+    if let (Some(all), Value::Object(parts)) = (all.as_object_mut(), parts) {
+        all.extend(parts);
+    }
     let disk = volume.disk();
-    json!({
+    // Its name is the image's, which is there as the list of mounts has it.
+    all["device"] = json!({
         "engine": disk.info().engine,
         "queue_depth": disk.limits().queue_depth,
-        "reads": io.reads,
-        "read_bytes": io.read_bytes,
-        "writes": io.writes,
-        "written_bytes": io.write_bytes,
-        "flushes": io.flushes,
-    })
-}
-
-fn cache(volume: &Volume) -> Value {
-    let cache = volume.cache_state();
-    let throttle = &cache.throttle;
-    json!({
-        "budget_bytes": cache.budget_bytes,
-        "cached_bytes": cache.cached_bytes,
-        "dirty_bytes": throttle.dirty_bytes,
-        "dirty_background_bytes": throttle.background_bytes,
-        "dirty_limit_bytes": throttle.limit_bytes,
-        "writers_waiting": throttle.waiting,
-        "bandwidth_bytes_per_s": throttle.bandwidth_bytes_per_s,
-        "pauses": throttle.pauses.count,
-        "paused_ms": throttle.pauses.total.as_secs_f64() * 1e3,
-        "longest_pause_ms": throttle.pauses.longest.as_secs_f64() * 1e3,
-        "waits": throttle.waits.count,
-        "written_back_bytes": cache.writeback.bytes,
-        "write_back_errors": cache.writeback.errors,
-    })
-}
-
-fn journal(volume: &Volume) -> Value {
-    let counts = volume.journal_counts();
+    });
     // Damage to it is what the log tells, and every change that fails by it.
     let info = volume.info().ok();
-    let log = info.as_ref().and_then(|info| info.log.as_ref());
-    json!({
-        "state": info.as_ref().map(|info| info.journal.as_str()),
-        "bytes": log.map(|log| log.bytes),
-        "used_bytes": log.and_then(|log| log.used_bytes),
-        "transaction": log.map(|log| log.tid),
-        "commits": counts.commits,
-        "waits": counts.waits,
-        "checkpoints": counts.checkpoints,
-    })
+    all["journal"]["state"] = json!(info.map(|info| info.journal.as_str()));
 }

@@ -53,7 +53,7 @@ fn what_cannot_be_mounted_ends_with_32() {
     fails(
         ["mount", path, none],
         32,
-        &["cannot mount at", "No such file or directory"],
+        &["cannot mount at", "No such file or directory", "mkdir"],
     );
     fails(["mount", path, file], 32, &["Not a directory", "mkdir"]);
     fails(
@@ -66,7 +66,7 @@ fn what_cannot_be_mounted_ends_with_32() {
         32,
         &["Is a directory", "image file"],
     );
-    fails(["mount", file, point.str()], 32, &["cannot open"]);
+    fails(["mount", file, point.str()], 32, &["cannot open", "mke2fs"]);
     assert!(!point.is_mounted());
     // A directory that is not empty is no obstacle: what is in it is hidden meanwhile.
     fs::write(point.path("hidden"), "").unwrap();

@@ -86,6 +86,38 @@ fn a_user_mounts_uses_and_unmounts() {
     image.assert_clean();
 }
 
+/// mke2fs gives the top directory to root, whoever calls it.
+#[test]
+fn a_user_who_may_not_write_is_told_how_to() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("32M", &["-t", "ext4"]);
+    let point = Point::new(&image, "mnt");
+    let text = "
+        $T mount $IMAGE $DIR
+        ! mkdir $DIR/a 2>/dev/null
+        $T umount $DIR
+        $T mount -r $IMAGE $DIR
+        $T umount $DIR
+        $T chown 12345:12345 $IMAGE:/
+        $T mount $IMAGE $DIR
+        mkdir $DIR/a
+        $T umount $DIR";
+    let Some(ran) = script(&image, &point, "", text) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    let told = "belongs to user 0, and you may not write there";
+    assert_eq!(ran.stderr.matches(told).count(), 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("throughline chown 12345:12345"),
+        "{}",
+        ran.stderr
+    );
+    image.assert_clean();
+}
+
 #[test]
 fn a_users_mistakes_are_explained() {
     if skipped() {
@@ -98,6 +130,7 @@ fn a_users_mistakes_are_explained() {
         try $T mount $IMAGE $DIR -o allow_other
         try $T mount $IMAGE $DIR -o allow_root
         try $T mount $IMAGE /usr
+        try $T mount $IMAGE /root
         chmod 444 $IMAGE
         try $T mount $IMAGE $DIR
         $T mount -r $IMAGE $DIR
@@ -109,12 +142,17 @@ fn a_users_mistakes_are_explained() {
     };
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let said = &ran.stderr;
-    assert_eq!(said.matches("exit 32").count(), 5, "{said}");
+    assert_eq!(said.matches("exit 32").count(), 6, "{said}");
+    assert_eq!(
+        said.matches("take a directory of your own").count(),
+        2,
+        "{said}"
+    );
     for text in [
         "cannot mount with 'allow_other': /etc/fuse.conf does not say user_allow_other",
         "cannot mount with 'allow_root'",
         "cannot mount at '/usr'",
-        "take a directory of your own",
+        "cannot mount at '/root'",
         "Permission denied",
         "-o ro",
     ] {

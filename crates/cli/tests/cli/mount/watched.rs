@@ -32,14 +32,22 @@ fn a_mount_says_what_it_does() {
         ("requests", "read_bytes", data.len() as u64),
         ("requests", "served", 4),
         ("requests", "now", 1),
-        ("device", "written_bytes", data.len() as u64),
+        ("device", "queue_depth", 1),
+        ("io", "write_bytes", data.len() as u64),
         ("cache", "budget_bytes", 1 << 20),
-        ("cache", "dirty_limit_bytes", 1 << 18),
+        ("dirty", "limit_bytes", 1 << 18),
+        ("writeback", "bytes", data.len() as u64),
         ("journal", "commits", 1),
-        ("journal", "bytes", 1 << 20),
+        ("journal", "log_bytes", 1 << 20),
+        ("metadata", "inodes", 1),
     ] {
         let value = state[part][name].as_u64();
         assert!(value >= Some(least), "{part}.{name}: {value:?} of {state}");
+    }
+    // Its help names every part.
+    let help = ok(["status", "--help"]).text();
+    for part in state.as_object().unwrap().keys() {
+        assert!(help.contains(part.as_str()), "{part} is in no help");
     }
     let text = ok(["status", point.str()]).text();
     for title in [
