@@ -138,8 +138,9 @@ impl Git {
         let output = rev_parse(dir, &["--path-format=absolute", "--git-common-dir"])?;
         let common = answer(&output).map_err(|said| {
             let dir = dir.display();
-            Error::new(match said.contains("not a git repository") {
-                true => format!("{dir} lies in no git repository: name one with -C"),
+            let nowhere = ["not a git repository", "cannot change to"];
+            Error::new(match nowhere.iter().any(|words| said.contains(words)) {
+                true => format!("{dir} is no folder in a git repository: name one with -C"),
                 // It says itself what to do about an owner that it does not trust.
                 false => format!("git cannot use the repository of {dir}: {said}"),
             })

@@ -38,10 +38,11 @@ fn wrong_ends_are_told_before_anything_is_built() {
     }
     assert!(!repository.state().exists(), "no state is made");
     let outside = tempfile::tempdir().unwrap();
-    let path = outside.path().to_str().unwrap();
-    let ran = ran(repository.asked("true", "true").args(["-C", path]));
-    assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("no git repository"), "{}", ran.stderr);
+    for folder in [outside.path().to_owned(), outside.path().join("none")] {
+        let ran = ran(repository.asked("true", "true").arg("-C").arg(folder));
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.contains("no folder in a git"), "{}", ran.stderr);
+    }
 }
 
 #[test]

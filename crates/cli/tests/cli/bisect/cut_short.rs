@@ -41,9 +41,9 @@ fn pairs(state: &Path) -> usize {
 }
 
 /// A bisection under way, which has measured so many pairs.
-fn begun(repository: &Repository, state: &Path, at_least: usize) -> Child {
+fn begun(repository: &Repository, seed: u64, state: &Path, at_least: usize) -> Child {
     let child = repository
-        .bisect(9, &["--state", state.to_str().unwrap()])
+        .bisect(seed, &["--state", state.to_str().unwrap()])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -57,11 +57,24 @@ fn what_was_killed_goes_on_to_the_same_answer() {
     if git_is_missing() {
         return;
     }
-    let repository = Repository::of(&line(64, 40));
+    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    for seed in if soak { 0..20 } else { 9..10 } {
+        kill_and_resume(seed);
+    }
+}
+
+/// With the noise of this seed, and builds that fail in the middle of the range, but beside the culprit.
+fn kill_and_resume(seed: u64) {
+    let culprit = 1 + (seed * 29 % 63) as usize;
+    let mut commits = line(64, culprit);
+    for place in (29..=34).filter(|place| ![culprit, culprit - 1].contains(place)) {
+        commits[place].broken = true;
+    }
+    let repository = Repository::of(&commits);
     let state = repository.kept();
     let mut seen = 0;
-    for more in [5, 40, 50] {
-        let mut child = begun(&repository, &state, seen + more);
+    for more in [5, 30, 30] {
+        let mut child = begun(&repository, seed, &state, seen + more);
         child.kill().unwrap();
         child.wait().unwrap();
         seen = pairs(&state);
@@ -77,18 +90,25 @@ fn what_was_killed_goes_on_to_the_same_answer() {
         .lab("bisect")
         .args(["--json", "--resume", "--state"])
         .arg(&state));
-    assert_found(&repository, &resumed, 40);
+    assert_found(&repository, &resumed, culprit);
     assert!(
         resumed.stderr.contains("goes on with what was begun"),
         "{}",
         resumed.stderr
     );
-    let in_one_go = ran(&mut repository.bisect(9, &[]));
-    assert_found(&repository, &in_one_go, 40);
+    let in_one_go = ran(&mut repository.bisect(seed, &[]));
+    assert_found(&repository, &in_one_go, culprit);
     // The figures go by the number of the pair, of which none was lost, and none counted twice.
     let (resumed, in_one_go) = (resumed.json(), in_one_go.json());
     assert_eq!(resumed["steps"], in_one_go["steps"]);
     assert_eq!(resumed["trial"], in_one_go["trial"]);
+    let steps = resumed["steps"].as_array().unwrap();
+    let skipped = steps.iter().filter(|step| step["mark"] == "skipped");
+    assert!(skipped.clone().count() > 0, "{resumed}");
+    println!(
+        "seed {seed}, commit {culprit}: killed after {seen} pairs, {} passed over",
+        skipped.count()
+    );
 }
 
 #[test]
@@ -98,7 +118,7 @@ fn ctrl_c_ends_the_command_at_work_and_keeps_the_rest() {
     }
     let repository = Repository::of(&line(16, 5));
     let state = repository.kept();
-    let child = begun(&repository, &state, 3);
+    let child = begun(&repository, 9, &state, 3);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
