@@ -114,11 +114,21 @@ pub(crate) enum Command {
     InstallHelpers(commands::install::HelpersArgs),
     /// Show what the I/O path did while a command ran
     ///
-    /// Without --kernel the command is one of throughline's own that opens images (explain cp a.bin disk.img:/b), and its account
-    /// comes from our engine: bytes asked for, bios, their sizes, splits and merges, the time to the first bio, queue depth,
-    /// pauses, cache hits, journal commits. With --kernel it is any command, and its account comes from the kernel's
-    /// tracepoints (explain --kernel -- dd if=/dev/zero of=/mnt/f bs=4M count=10 oflag=direct). The account goes to standard
-    /// error, behind what the command itself says there.
+    /// Without --kernel the command is one of throughline's own (explain cp a.bin disk.img:/b), and its account comes from our
+    /// engine: bytes asked for, bios, their sizes, splits and merges, the time to the first bio, queue depth, pauses, cache hits,
+    /// journal commits. With --kernel it is any command, and its account comes from the kernel's tracepoints (explain --kernel --
+    /// dd if=/dev/zero of=/mnt/f bs=4M count=10 oflag=direct). The account goes to standard error, behind what the command itself
+    /// says there.
+    ///
+    /// An account is of an image, file or device, from opening to closing it; of an experiment ('lab run NAME', 'lab founding'), of
+    /// a variant, in its measured samples. Watching takes time: figures that are measured under it are not those without.
+    ///
+    /// 'explain mount IMAGE DIR' stays in the foreground, and tells when it is unmounted what programs had the mount do. What other
+    /// processes do is not in it: of a mount that is there already 'throughline status DIR' tells, of the targets dir:, file: and
+    /// make: of 'lab run' --kernel, of mount: and fuse2fs: neither, and nor of the experiments mount/… and cp/…, which start
+    /// servers and programs of their own.
+    ///
+    /// Files that --out kept are for 'lab compare' and 'lab report' too, which show accounts side by side.
     ///
     /// Exit codes: those of the command. With --kernel 128 and the signal's number where a signal ended it, and 125 where the
     /// kernel could not be watched, 126 where the command could not be run, 127 where there is no such command.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use throughline::{DirtyLimits, EngineChoice, Listener, OpenOptions, Volume, throttle};
-use throughline_lab::explain::ours::{Watch, Watched};
+use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, throttle};
+use throughline_lab::explain::ours::{Watch, Watched, listening};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::replay::parts;
@@ -280,12 +280,11 @@ impl Images {
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
             self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
         }
-        let watched = self.watch.as_ref().map(|watch| watch.volume(image));
-        let listener = watched.clone().map(|watched| watched as Arc<dyn Listener>);
+        let watched = self.watched(image);
         let volume = self
             .globals
             .open_options(access)?
-            .listener(listener)
+            .listener(listening(watched.as_ref()))
             .open(image)
             .map_err(|error| {
                 opening_hint(error.into(), self.globals.offset, "--offset ").met(cannot())
@@ -311,6 +310,11 @@ impl Images {
             watched,
         });
         Ok((self.open.len() - 1, volume))
+    }
+
+    /// Who is to listen to an image that is about to be opened, if the command is explained.
+    pub(crate) fn watched(&self, image: &Path) -> Option<Arc<Watched>> {
+        self.watch.as_ref().map(|watch| watch.path(image))
     }
 
     /// Device and inode of each image's file on the host.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::outcome::Outcome;
-use crate::{Progress, Result};
+use crate::{Result, Settings};
 
 /// Quantities of one sample: name, unit, value.
 pub type Sample = Vec<(&'static str, &'static str, f64)>;
@@ -32,7 +32,7 @@ impl<'a> Variant<'a> {
 
 /// Runs every variant once unmeasured (warm-up), then `rounds` times, and puts the samples into `outcome`.
 ///
-/// Where `progress` ends it and there are samples, they are kept, and the outcome says that it was interrupted.
+/// Where [`Settings::progress`] ends it and there are samples, they are kept, and the outcome says that it was interrupted.
 ///
 /// # Errors
 /// What measuring meets; what `progress` says before there is anything to keep.
@@ -40,13 +40,19 @@ pub fn interleave(
     outcome: &mut Outcome,
     variants: &mut [Variant<'_>],
     rounds: usize,
-    progress: &Progress<'_>,
+    settings: &Settings<'_>,
 ) -> Result<()> {
     type Collected = BTreeMap<&'static str, (&'static str, Vec<f64>)>;
     let mut collected: Vec<Collected> = variants.iter().map(|_| BTreeMap::new()).collect();
+    if let Some(watch) = settings.watch {
+        // The first turn is not the first variant's.
+        for variant in &*variants {
+            watch.variants().variant(&variant.name);
+        }
+    }
     'rounds: for round in 0..=rounds {
         for step in 0..variants.len() {
-            if let Err(ended) = progress(round, rounds) {
+            if let Err(ended) = (settings.progress)(round, rounds) {
                 if round < 2 && outcome.variants.is_empty() {
                     return Err(ended);
                 }
@@ -54,7 +60,12 @@ pub fn interleave(
                 break 'rounds;
             }
             let which = (step + round) % variants.len();
-            let sample = (variants[which].measure)()?;
+            let variant = &mut variants[which];
+            // What is explained is what is counted: not the warm-up.
+            let watch = settings.watch.filter(|_| round > 0);
+            let turn = watch.map(|watch| watch.variants().sample(&variant.name));
+            let sample = (variant.measure)()?;
+            drop(turn);
             if round == 0 {
                 continue;
             }
@@ -87,7 +98,7 @@ mod tests {
         let mut outcome = Outcome::new("a test");
         let asked = Cell::new(0);
         let variant = |name: &str| Variant::new(name, || Ok(vec![("speed", "MB/s", 1.0)]));
-        let progress = |_, _| match asked.replace(asked.get() + 1) < at {
+        let progress = &|_, _| match asked.replace(asked.get() + 1) < at {
             true => Ok(()),
             false => Err(Error::new("interrupted")),
         };
@@ -95,7 +106,14 @@ mod tests {
             &mut outcome,
             &mut [variant("a"), variant("b")],
             3,
-            &progress,
+            &Settings {
+                dir: ".".into(),
+                rounds: None,
+                scale_percent: 100,
+                engine: throughline_device::EngineChoice::Auto,
+                progress,
+                watch: None,
+            },
         )?;
         Ok(outcome)
     }

@@ -30,8 +30,13 @@ pub mod workload;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use throughline::{Listener, OpenOptions, PageCache, RawFile};
+use throughline_block::Disk;
 use throughline_device::EngineChoice;
+
+use crate::explain::ours::Watch;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
 pub use interleave::{Sample, Variant, interleave};
@@ -86,9 +91,48 @@ pub struct Settings<'a> {
     pub engine: EngineChoice,
     /// Told before each sample how many rounds are done, and of how many; its error ends the experiment.
     pub progress: &'a Progress<'a>,
+    /// Told of what our engine does for each variant, if the run is explained.
+    pub watch: Option<&'a Watch>,
 }
 
 impl Settings<'_> {
+    /// Options to open something of ours with: by the run's engine, and heard by who explains the run.
+    pub(crate) fn opening(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.engine(self.engine).listener(self.listener());
+        options
+    }
+
+    /// The same for a device that is driven without more of the engine.
+    pub(crate) fn hear_disk(&self, disk: &Disk) {
+        if let Some(listener) = self.listener() {
+            disk.listen(listener);
+        }
+    }
+
+    /// The same for the cache of something that is open.
+    pub(crate) fn hear_cache(&self, cache: &Arc<PageCache>) {
+        if let Some(watch) = self.watch {
+            watch.variants().cache(cache);
+        }
+    }
+
+    /// The same for a plain file or a device.
+    pub(crate) fn hear_cache_of(&self, file: &RawFile) {
+        if self.watch.is_some() {
+            // It makes one with the first buffered write at the latest.
+            file.prepare_cache();
+            file.cache()
+                .into_iter()
+                .for_each(|cache| self.hear_cache(cache));
+        }
+    }
+
+    fn listener(&self) -> Option<Arc<dyn Listener>> {
+        let variants = Arc::clone(self.watch?.variants());
+        Some(variants as Arc<dyn Listener>)
+    }
+
     /// `full` scaled, but at least `floor`.
     pub(crate) fn scaled(&self, full: u64, floor: u64) -> u64 {
         (full.saturating_mul(self.scale_percent) / 100).max(floor)

@@ -7,6 +7,7 @@ use clap::Args;
 use rustix::io::Errno;
 use rustix::process::{getgid, getuid};
 use throughline_fuse::options::{CacheSize, MountOptions};
+use throughline_lab::explain::ours::listening;
 
 use crate::context::{Access, Context};
 use crate::mount::{self, Plan, Stay, Trouble};
@@ -111,7 +112,9 @@ fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {
         .open_options(access)
         .map_err(|failure| Failure::plain(failure.to_string()))?;
     options.apply(&mut open);
-    let stay = if args.foreground || options.debug {
+    let watched = context.images.watched(&args.image);
+    open.listener(listening(watched.as_ref()));
+    let stay = if args.foreground || options.debug || watched.is_some() {
         Stay::Foreground
     } else {
         Stay::Background
@@ -122,6 +125,7 @@ fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {
         options,
         open,
         stay,
+        watched,
         quiet: globals.quiet,
     })
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 use throughline::{Error, RecoveryReport};
+use throughline_lab::explain::ours::listening;
 
 use super::df::image_of;
 use crate::args::JsonFlag;
@@ -61,7 +62,8 @@ pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failur
 }
 
 fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failure> {
-    let options = context.globals.open_options(Access::Write)?;
+    let mut options = context.globals.open_options(Access::Write)?;
+    options.listener(listening(context.images.watched(image).as_ref()));
     let cannot = || format!("cannot recover {}", quote(image));
     check_kind(image).map_err(|problem| {
         context.exit_bits |= EXIT_FAILED;

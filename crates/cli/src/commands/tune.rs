@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Value, json};
 use throughline::{AlignedBuf, RawFile};
+use throughline_lab::explain::ours::listening;
 
 use super::df::image_of;
 use super::info::{cache_lines, cache_value};
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
     let file = context
         .globals
         .open_options(Access::Read)?
+        .listener(listening(context.images.watched(&path).as_ref()))
         .open_raw(&path)
         .doing(opening)?;
     let disk = file.disk();

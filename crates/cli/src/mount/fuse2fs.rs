@@ -144,6 +144,7 @@ fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
         options,
         open,
         stay,
+        watched: None,
         quiet: false,
     }
 }

@@ -66,6 +66,7 @@ fn mount(line: &CommandLine) -> Result<(), Trouble> {
         open: options.volume_options(),
         options,
         stay: Stay::Background,
+        watched: None,
         quiet: !line.verbose,
     };
     super::run(&plan)

@@ -24,9 +24,11 @@ mod start;
 mod trouble;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use throughline::OpenOptions;
 use throughline_fuse::options::MountOptions;
+use throughline_lab::explain::ours::Watched;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::logging;
@@ -49,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) open: OpenOptions,
     /// Where the server lives.
     pub(crate) stay: Stay,
+    /// Told of what the engine does, if the mount is explained: then the server lives in this process.
+    pub(crate) watched: Option<Arc<Watched>>,
     /// No notes.
     pub(crate) quiet: bool,
 }

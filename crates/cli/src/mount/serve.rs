@@ -42,6 +42,13 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     })?;
     trouble::look_ahead(&plan.options).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
     let volume = open(plan)?;
+    let watched = plan
+        .watched
+        .clone()
+        .map(|watched| (watched, volume.clone()));
+    if let Some((watched, volume)) = &watched {
+        watched.opened(volume);
+    }
     let session = Session::mount(volume, &shown(&plan.image), &dir, &plan.options)
         .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
     let ending = Ending::of(&dir).map_err(|error| {
@@ -60,6 +67,9 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     let served = session.run_and(|| {
         // Where it cannot, whoever mounts the image next waits less long for it.
         let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
+        if let Some((watched, volume)) = watched {
+            watched.closing(&volume);
+        }
     });
     tracing::info!(point = %dir.display(), "unmounted");
     served.map_err(|error| {

@@ -97,6 +97,11 @@ impl Gate {
     /// # Errors
     /// Where a limit's quantity is not compared, or no quantity has a limit.
     pub fn of(comparison: &Comparison, limits: &Limits) -> Result<Gate> {
+        if comparison.rows.is_empty() {
+            return Err(Error::new(
+                "they hold no samples: what the I/O path did is not judged",
+            ));
+        }
         let there: Vec<&str> = comparison
             .rows
             .iter()

@@ -5,13 +5,16 @@
 //! - The confidence that was asked for holds for all verdicts together: each is judged with its share of the error
 //!   probability (Bonferroni's), so that a table of twenty quantities is as silent, where nothing differs, as one of one.
 //! - Nothing is dropped silently: what looks like warming up or lies far out is named, and counted in.
+//! - What the I/O path did, as `explain` keeps it, stands side by side and is not judged: it was watched once.
 
+mod accounts;
 mod differences;
 mod gate;
 mod show;
 
 use serde::Serialize;
 
+use crate::explain::Account;
 use crate::record::{Better, Column, Head, Record};
 use crate::stats::{
     Judgement, Outlier, Question, Summary, judge, judge_separate, outliers, warm_up,
@@ -104,6 +107,10 @@ pub struct Comparison {
     pub confidence: f64,
     /// The rows, ordered by quantity, then series.
     pub rows: Vec<Row>,
+    /// What the I/O path did, the base's accounts first; none where not both have one. Where they come from two runs, the
+    /// names of their series begin with `base: ` and `new: `.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<Account>,
 }
 
 impl Comparison {
@@ -116,7 +123,21 @@ impl Comparison {
         new: (&str, &Record),
         choice: &Choice,
     ) -> Result<Comparison> {
-        let (theirs, ours) = (columns(base, choice)?, columns(new, choice)?);
+        let accounts = accounts::of_two(base.1, new.1, choice);
+        let (theirs, ours) = (columns(base.1, choice), columns(new.1, choice));
+        let nothing_measured = theirs.is_empty() || ours.is_empty();
+        if nothing_measured && choice.quantities.is_empty() && !accounts.is_empty() {
+            return Ok(Comparison {
+                base: source(base),
+                new: Some(source(new)),
+                warnings: differences::between(base, new),
+                confidence: choice.confidence,
+                rows: Vec::new(),
+                accounts,
+            });
+        }
+        holds_samples(base.0, &theirs)?;
+        holds_samples(new.0, &ours)?;
         let partners = match (&choice.base, &choice.new) {
             (None, None) => in_common(&theirs, &ours, choice)?,
             (from, to) => {
@@ -138,6 +159,7 @@ impl Comparison {
             warnings,
             confidence: choice.confidence,
             rows,
+            accounts,
         })
     }
 
@@ -146,7 +168,19 @@ impl Comparison {
     /// # Errors
     /// Where there are no such series, or they have no quantity in common; says what there is.
     pub fn within(run: (&str, &Record), choice: &Choice) -> Result<Comparison> {
-        let columns = columns(run, choice)?;
+        let columns = columns(run.1, choice);
+        let accounts = accounts::within(run.1, choice);
+        if columns.is_empty() && choice.quantities.is_empty() && !accounts.is_empty() {
+            return Ok(Comparison {
+                base: source(run),
+                new: None,
+                warnings: differences::of_one(run),
+                confidence: choice.confidence,
+                rows: Vec::new(),
+                accounts,
+            });
+        }
+        holds_samples(run.0, &columns)?;
         let (Some(from), Some(to)) = (&choice.base, &choice.new) else {
             return Err(Error::new(format!(
                 "one run alone: say which of its series are to be compared, the base and the new; there are {}",
@@ -168,6 +202,7 @@ impl Comparison {
             warnings,
             confidence: choice.confidence,
             rows,
+            accounts,
         })
     }
 }
@@ -180,7 +215,7 @@ fn source((name, record): (&str, &Record)) -> Source {
 }
 
 /// The run's columns, without the rounds that are not to be counted.
-fn columns((name, record): (&str, &Record), choice: &Choice) -> Result<Vec<Column>> {
+fn columns(record: &Record, choice: &Choice) -> Vec<Column> {
     let mut columns = record.columns();
     for column in &mut columns {
         column
@@ -188,10 +223,14 @@ fn columns((name, record): (&str, &Record), choice: &Choice) -> Result<Vec<Colum
             .retain(|(round, _)| *round > choice.skip_rounds);
     }
     columns.retain(|column| !column.samples.is_empty());
-    if columns.is_empty() {
-        return Err(Error::new(format!("{name} holds no samples to compare")));
+    columns
+}
+
+fn holds_samples(name: &str, columns: &[Column]) -> Result<()> {
+    match columns.is_empty() {
+        true => Err(Error::new(format!("{name} holds no samples to compare"))),
+        false => Ok(()),
     }
-    Ok(columns)
 }
 
 /// The names of the series, each once.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Comparison, Row, Side};
+use crate::explain::{Account, table};
 use crate::record::Better;
 use crate::stats::{Outlier, trimmed};
 
@@ -21,10 +22,12 @@ impl fmt::Display for Comparison {
             Some(new) => {
                 writeln!(f, "{}", source("base", &self.base))?;
                 writeln!(f, "{}", source("new", new))?;
-                writeln!(
-                    f,
-                    "note: separate runs, not pairs: what else changed between them is in the difference, and not in its interval"
-                )?;
+                if !self.rows.is_empty() {
+                    writeln!(
+                        f,
+                        "note: separate runs, not pairs: what else changed between them is in the difference, and not in its interval"
+                    )?;
+                }
             }
             None => writeln!(f, "{}", source("run", &self.base))?,
         }
@@ -39,7 +42,16 @@ impl fmt::Display for Comparison {
                 trimmed(100.0 * self.confidence, 4)
             )?;
         }
-        self.rows.iter().try_for_each(|row| self.show(row, f))
+        self.rows.iter().try_for_each(|row| self.show(row, f))?;
+        if !self.accounts.is_empty() {
+            let accounts: Vec<&Account> = self.accounts.iter().collect();
+            write!(
+                f,
+                "\nWhat the I/O path did, watched once and not judged\n{}",
+                table(&accounts, false)
+            )?;
+        }
+        Ok(())
     }
 }
 

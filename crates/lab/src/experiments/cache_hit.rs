@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use throughline::{Attributes, Handle, OpenOptions};
+use throughline::{Attributes, Handle};
 use throughline_device::{AlignedBuf, Op};
 
 use super::Experiment;
@@ -50,14 +50,16 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &["-t", "ext4", "-b", "4096"],
     )?;
 
-    let mut options = OpenOptions::new();
-    options.engine(settings.engine).cache_bytes(Some(len * 2));
+    let mut options = settings.opening();
+    options.cache_bytes(Some(len * 2));
     let volume = options.open(&image).map_err(as_error)?;
+    settings.hear_cache(volume.cache());
     let file = volume
         .create_file("/cached", &Attributes::new())
         .map_err(as_error)?;
     fill(&file, &plain)?;
     let raw = options.open_raw(&plain).map_err(as_error)?;
+    settings.hear_cache_of(&raw);
     let kernel = File::open(&plain)?;
     let memory = bring_in(&file, &raw, &kernel, len)?;
 
@@ -91,7 +93,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(15),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     let missed = volume.disk().counters().since(&before.0).bytes(Op::Read)

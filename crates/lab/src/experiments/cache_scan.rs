@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throughline::{Advice, OpenOptions, RawFile};
+use throughline::{Advice, RawFile};
 use throughline_block::{Event, Listener};
 use throughline_device::Op;
 
@@ -74,7 +74,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(5),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     outcome
@@ -118,11 +118,10 @@ impl Listener for HotReads {
 
 /// One run with a cache of its own.
 fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) -> Result<Sample> {
-    let mut options = OpenOptions::new();
-    options
-        .engine(settings.engine)
-        .cache_bytes(Some(sizes.budget));
+    let mut options = settings.opening();
+    options.cache_bytes(Some(sizes.budget));
     let file = options.open_raw(path).map_err(as_error)?;
+    settings.hear_cache_of(&file);
     let hot = file
         .reopen(&throughline::FileOptions::new())
         .map_err(as_error)?;

@@ -64,7 +64,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(3),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     outcome.ratio_at_most(

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use throughline::{Attributes, FileOptions, OpenOptions, Volume};
+use throughline::{Attributes, FileOptions, Volume};
 use throughline_device::{AlignedBuf, BlockDevice, Op};
 use throughline_models::{Clock, Content};
 
@@ -43,8 +43,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     }
     let on_disk = |name: &str, target| -> Result<Target> {
         Target::new(
-            OpenOptions::new()
-                .engine(settings.engine)
+            settings
+                .opening()
                 .bio_target(target)
                 .open(image(name))
                 .map_err(as_error)?,
@@ -53,7 +53,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let in_memory = |target| -> Result<Target> {
         let device = Arc::new(load_image(&image("memory"))?) as Arc<dyn BlockDevice>;
         Target::new(
-            OpenOptions::new()
+            settings
+                .opening()
                 .bio_target(target)
                 .open_device(device)
                 .map_err(as_error)?,
@@ -62,8 +63,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let (ours, naive) = (on_disk("ours", None)?, on_disk("naive", Some(PAGE_BYTES))?);
     let (ours_memory, naive_memory) = (in_memory(None)?, in_memory(Some(PAGE_BYTES))?);
     let (ours_model, naive_model) = (
-        on_model(&image("memory"), None)?,
-        on_model(&image("memory"), Some(PAGE_BYTES))?,
+        on_model(settings, &image("memory"), None)?,
+        on_model(settings, &image("memory"), Some(PAGE_BYTES))?,
     );
     let kernel = kernel_file(&image("kernel"), &mut outcome)?;
     let ram = RamDisk::new(settings, &mut outcome)?;
@@ -102,7 +103,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(10),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     outcome.counters.insert(
@@ -124,11 +125,12 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
 }
 
 /// The report's file on an image in memory that is as slow as the reporter's disk.
-fn on_model(image: &Path, target: Option<u32>) -> Result<Target> {
+fn on_model(settings: &Settings<'_>, image: &Path, target: Option<u32>) -> Result<Target> {
     let content = Content::Device(Arc::new(load_image(image)?));
     let device = modelled::open("xeon-disk", |options| options.content(content))?;
     let clock = device.clock().clone();
-    let volume = OpenOptions::new()
+    let volume = settings
+        .opening()
         .bio_target(target)
         .open_device(Arc::new(device))
         .map_err(as_error)?;
@@ -210,8 +212,8 @@ impl RamDisk {
             let image = scratch.path().join(name);
             mke2fs(&image, IMAGE_BYTES, &["-t", "ext3", "-b", "4096"])?;
             Target::new(
-                OpenOptions::new()
-                    .engine(settings.engine)
+                settings
+                    .opening()
                     .bio_target(target)
                     .open(image)
                     .map_err(as_error)?,

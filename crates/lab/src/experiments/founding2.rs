@@ -55,6 +55,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let disk =
         Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(|e| Error::new(e.to_string()))?;
+    settings.hear_disk(&disk);
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();
@@ -105,7 +106,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(15),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     drop((file, volume));
@@ -203,7 +204,8 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     mke2fs(&image, 128 << 20, &["-t", "ext4", "-b", "4096"])?;
     let device = Arc::new(HollowDevice::load(&image)?);
     let as_error = |e: throughline::Error| Error::new(e.to_string());
-    let volume = throughline::OpenOptions::new()
+    let volume = settings
+        .opening()
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .map_err(as_error)?;
     let file = volume

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use throughline::OpenOptions;
-
 use super::Experiment;
 use crate::interleave::{Variant, interleave};
 use crate::kernel::mke2fs;
@@ -30,9 +28,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let open = |write: bool| {
         let before = resident_kib()?;
         let began = Instant::now();
-        let volume = OpenOptions::new()
+        let volume = settings
+            .opening()
             .read_only(!write)
-            .engine(settings.engine)
             .open(&image)
             .map_err(|e| Error::new(e.to_string()))?;
         let opened = began.elapsed();
@@ -54,7 +52,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(10),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     for variant in ["read only", "writable"] {

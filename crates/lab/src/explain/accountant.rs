@@ -113,6 +113,11 @@ impl Accountant {
         self.account.requeued += 1;
     }
 
+    /// It is on the device still, and nobody looks any more.
+    pub(super) fn forgotten(&mut self, at_ns: u64) {
+        self.depth.less(at_ns);
+    }
+
     /// A bio was closed, or cut, before `offset_bytes`.
     pub(super) fn split(&mut self, at_ns: u64, offset_bytes: u64, reason: &str) {
         *named(&mut self.account.splits, reason) += 1;

@@ -15,9 +15,12 @@ mod gather;
 mod keep;
 pub mod kernel;
 pub mod ours;
+mod rows;
 mod table;
+mod variants;
 
 pub use account::{Account, Cache, Counted, Depth, Sizes, Times};
 pub use accountant::Explained;
 pub use keep::{accounts_in, record_of};
+pub(crate) use rows::{Section, sections};
 pub use table::table;

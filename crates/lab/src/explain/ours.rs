@@ -1,26 +1,33 @@
-//! What our engine did: a listener from the moment a volume is opened until it is closed.
+//! What our engine did: a listener from the moment a volume, a plain file or a device is opened until it is closed; of an
+//! experiment, whose variants share them, in the measured samples of each variant, see [`Variants`].
 
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::{BioInfo, Event, Listener, Op, Purpose, SplitReason, Volume, throttle};
+use throughline::{
+    BioInfo, Event, Listener, Op, PageCache, Purpose, RawFile, SplitReason, Volume, throttle,
+};
 
-use super::account::Cache;
+use super::account::{Cache, Counted};
 use super::accountant::{Accountant, Calls, Explained, Io};
+use super::variants::Variants;
 
-/// Watches the volumes that a command opens.
+/// Watches what a command opens.
 pub struct Watch {
     began: Instant,
-    volumes: Mutex<Vec<Arc<Watched>>>,
+    opened: Mutex<Vec<Arc<Watched>>>,
+    variants: Arc<Variants>,
+    left_out: Mutex<Vec<String>>,
 }
 
-/// One volume.
+/// One volume, plain file or device; or one variant of an experiment.
 pub struct Watched {
-    began: Instant,
     state: Mutex<State>,
 }
 
@@ -28,9 +35,44 @@ struct State {
     /// `None` once it has told all.
     accountant: Option<Accountant>,
     calls: Calls,
+    clock: Clock,
+    /// Bios on the device, by operation and first byte.
+    on_device: HashMap<(&'static str, u64), u32>,
     /// Its pauses are told here.
     throttle: Option<throttle::Subscription>,
-    name: String,
+    series: String,
+}
+
+/// Nanoseconds from a beginning on. It can stand still, and go on later as if nothing had been.
+struct Clock {
+    began: Instant,
+    /// What it showed when it was stopped.
+    stopped: Option<Duration>,
+}
+
+impl Clock {
+    /// That of an instant.
+    fn of(&self, at: Instant) -> u64 {
+        ns(at.saturating_duration_since(self.began))
+    }
+
+    fn now(&self) -> u64 {
+        ns(self
+            .stopped
+            .unwrap_or_else(|| Instant::now().saturating_duration_since(self.began)))
+    }
+
+    fn stop(&mut self) {
+        self.stopped
+            .get_or_insert(Instant::now().saturating_duration_since(self.began));
+    }
+
+    fn go_on(&mut self) {
+        if let Some(shown) = self.stopped.take() {
+            let now = Instant::now();
+            self.began = now.checked_sub(shown).unwrap_or(now);
+        }
+    }
 }
 
 impl Default for Watch {
@@ -44,41 +86,56 @@ impl Watch {
     pub fn new() -> Watch {
         Watch {
             began: Instant::now(),
-            volumes: Mutex::default(),
+            opened: Mutex::default(),
+            variants: Arc::default(),
+            left_out: Mutex::default(),
         }
     }
 
-    /// A listener for the volume on this image, which is about to be opened.
-    pub fn volume(&self, image: &Path) -> Arc<Watched> {
-        let name = image.file_name().unwrap_or(image.as_os_str());
-        let watched = Arc::new(Watched {
-            began: self.began,
-            state: Mutex::new(State {
-                accountant: Some(Accountant::default()),
-                calls: Calls::default(),
-                throttle: None,
-                name: format!("{} (throughline)", name.to_string_lossy()),
-            }),
-        });
-        locked(&self.volumes).push(Arc::clone(&watched));
+    /// A listener for the volume, file or device at this path, which is about to be opened.
+    pub fn path(&self, path: &Path) -> Arc<Watched> {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        self.named(&name.to_string_lossy())
+    }
+
+    /// A listener for a device of this name, which is about to be opened.
+    pub fn named(&self, name: &str) -> Arc<Watched> {
+        let watched = Arc::new(Watched::new(format!("{name} (throughline)"), self.began));
+        locked(&self.opened).push(Arc::clone(&watched));
         watched
     }
 
-    /// What was seen, one account for each volume in the order of their opening. What happens from now on is not.
+    /// Whoever listens for an experiment.
+    pub(crate) fn variants(&self) -> &Arc<Variants> {
+        &self.variants
+    }
+
+    /// Notes what the command does that is not seen here.
+    pub(crate) fn leave_out(&self, what: String) {
+        locked(&self.left_out).push(what);
+    }
+
+    /// What the command did that was not seen, a sentence each.
+    pub fn left_out(&self) -> Vec<String> {
+        locked(&self.left_out).clone()
+    }
+
+    /// What was seen: an account for each that was opened, in this order; then one for each variant of an experiment that had
+    /// to do with our engine. What happens from now on is not.
     pub fn finish(&self) -> Vec<Explained> {
-        let end_ns = since(self.began, Instant::now());
-        let volumes = std::mem::take(&mut *locked(&self.volumes));
-        let told = volumes.iter().filter_map(|watched| watched.finish(end_ns));
-        told.collect()
+        let opened = std::mem::take(&mut *locked(&self.opened));
+        let told = opened.iter().filter_map(|watched| watched.finish());
+        told.chain(self.variants.finish()).collect()
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Who is to listen, as [`OpenOptions::listener`](throughline::OpenOptions::listener) takes it.
+pub fn listening(watched: Option<&Arc<Watched>>) -> Option<Arc<dyn Listener>> {
+    watched.map(|watched| Arc::clone(watched) as Arc<dyn Listener>)
 }
 
-fn since(began: Instant, at: Instant) -> u64 {
-    ns(at.saturating_duration_since(began))
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ns(time: Duration) -> u64 {
@@ -86,64 +143,129 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Watched {
-    fn tell(&self, f: impl FnOnce(&mut Accountant, &mut Calls)) {
-        let mut state = locked(&self.state);
-        let state = &mut *state;
-        if let Some(accountant) = &mut state.accountant {
-            f(accountant, &mut state.calls);
+    /// Its account is to be called so; its time begins at `began`.
+    pub(super) fn new(series: String, began: Instant) -> Watched {
+        Watched {
+            state: Mutex::new(State {
+                accountant: Some(Accountant::default()),
+                calls: Calls::default(),
+                clock: Clock {
+                    began,
+                    stopped: None,
+                },
+                on_device: HashMap::new(),
+                throttle: None,
+                series,
+            }),
         }
     }
 
-    fn now(&self) -> u64 {
-        since(self.began, Instant::now())
+    /// Its time goes on.
+    pub(super) fn go_on(&self) {
+        locked(&self.state).clock.go_on();
     }
 
-    /// It is open: its throttle is listened to as well.
+    /// Its time stands still, and nobody looks any more at what is on the device.
+    pub(super) fn stop(&self) {
+        let mut state = locked(&self.state);
+        state.clock.stop();
+        let at_ns = state.clock.now();
+        let left: u32 = state.on_device.drain().map(|(_, count)| count).sum();
+        if let Some(accountant) = &mut state.accountant {
+            (0..left).for_each(|_| accountant.forgotten(at_ns));
+        }
+    }
+
+    fn tell(&self, f: impl FnOnce(&mut Accountant, &mut Calls, &Clock)) {
+        let mut state = locked(&self.state);
+        let state = &mut *state;
+        if let Some(accountant) = &mut state.accountant {
+            f(accountant, &mut state.calls, &state.clock);
+        }
+    }
+
+    /// Its volume is open: its throttle is listened to as well.
     pub fn opened(self: &Arc<Self>, volume: &Volume) {
+        self.listen_to(volume.cache());
+    }
+
+    /// The same of a plain file or a device. What is read and written past its cache makes none.
+    pub fn opened_raw(self: &Arc<Self>, file: &RawFile, direct: bool) {
+        if !direct {
+            file.prepare_cache();
+        }
+        if let Some(cache) = file.cache() {
+            self.listen_to(cache);
+        }
+    }
+
+    fn listen_to(self: &Arc<Self>, cache: &PageCache) {
         let watched = Arc::clone(self);
-        let listener = move |event: &throttle::Event| match event {
-            throttle::Event::Paused { pause, .. } => {
-                watched.tell(|accountant, _| accountant.pause(watched.now(), ns(*pause), false));
-            }
-            throttle::Event::Waited { waited, .. } => {
-                let at = watched.now().saturating_sub(ns(*waited));
-                watched.tell(|accountant, _| accountant.pause(at, ns(*waited), true));
-            }
-            _ => {}
-        };
-        let subscription = volume.cache().throttle().subscribe(Arc::new(listener));
+        let listener = move |event: &throttle::Event| watched.throttled(event);
+        let subscription = cache.throttle().subscribe(Arc::new(listener));
         locked(&self.state).throttle = Some(subscription);
     }
 
-    /// It is about to be closed: what only the open volume knows is noted.
-    pub fn closing(&self, volume: &Volume) {
-        // So that what closing has to write is in it; whether it failed, closing says.
-        let _ = volume.sync();
-        let status = volume.status();
-        // Outside of the lock, which what it tells last may want.
-        let subscription = locked(&self.state).throttle.take();
-        drop(subscription);
-        self.tell(|accountant, _| {
-            let account = accountant.account_mut();
-            account.cache = Some(Cache {
-                hits: status.cache.hits,
-                hit_bytes: status.cache.hit_bytes,
-                misses: status.cache.misses,
-                miss_bytes: status.cache.miss_bytes,
-            });
-            account.writeback.count = status.writeback.runs;
-            account.writeback.bytes = status.writeback.bytes;
+    /// What the throttle of dirty memory tells.
+    pub(super) fn throttled(&self, event: &throttle::Event) {
+        self.tell(|accountant, _, clock| match event {
+            throttle::Event::Paused { pause, .. } => {
+                accountant.pause(clock.now(), ns(*pause), false);
+            }
+            throttle::Event::Waited { waited, .. } => {
+                let at = clock.now().saturating_sub(ns(*waited));
+                accountant.pause(at, ns(*waited), true);
+            }
+            _ => {}
         });
     }
 
-    fn finish(&self, end_ns: u64) -> Option<Explained> {
+    /// Its volume is about to be closed: what only the open one knows is noted.
+    pub fn closing(&self, volume: &Volume) {
+        // So that what closing has to write is in it; whether it failed, closing says.
+        let _ = volume.sync();
+        self.cached(CacheCounts::of(volume.cache()));
+        self.end_listening();
+    }
+
+    /// The same of a plain file or a device.
+    pub fn closing_raw(&self, file: &RawFile) {
+        let _ = file.sync();
+        if let Some(cache) = file.cache() {
+            self.cached(CacheCounts::of(cache));
+        }
+        self.end_listening();
+    }
+
+    fn end_listening(&self) {
+        // Outside of the lock, which what it tells last may want.
+        let subscription = locked(&self.state).throttle.take();
+        drop(subscription);
+    }
+
+    /// So much more went through a page cache.
+    pub(super) fn cached(&self, more: CacheCounts) {
+        self.tell(|accountant, _, _| {
+            let account = accountant.account_mut();
+            let cache = account.cache.get_or_insert_default();
+            cache.hits += more.reads.hits;
+            cache.hit_bytes += more.reads.hit_bytes;
+            cache.misses += more.reads.misses;
+            cache.miss_bytes += more.reads.miss_bytes;
+            account.writeback.count += more.writeback.count;
+            account.writeback.bytes += more.writeback.bytes;
+        });
+    }
+
+    /// What was seen; nothing the second time.
+    pub(super) fn finish(&self) -> Option<Explained> {
         let mut state = locked(&self.state);
         let mut accountant = state.accountant.take()?;
         accountant
             .account_mut()
             .asked
             .clone_from(state.calls.asked());
-        Some(accountant.finish(&state.name, end_ns))
+        Some(accountant.finish(&state.series, state.clock.now()))
     }
 
     fn submitted(&self, bio: &BioInfo, opened_at: Instant, submitted_at: Instant) {
@@ -153,15 +275,36 @@ impl Watched {
             Purpose::Journal => "journal",
             _ => "data",
         };
-        let at_ns = since(self.began, submitted_at);
-        let opened_ns = since(self.began, opened_at);
         let by = by();
-        self.tell(|accountant, calls| {
-            let call = calls.first_bio(this_thread());
-            accountant.bio(opened_ns, io, kind, by, call);
-            accountant.waited_for_queue(at_ns.saturating_sub(opened_ns));
-            accountant.begins(at_ns, io);
-        });
+        let mut state = locked(&self.state);
+        let state = &mut *state;
+        let Some(accountant) = &mut state.accountant else {
+            return;
+        };
+        let at_ns = state.clock.of(submitted_at);
+        let opened_ns = state.clock.of(opened_at);
+        let call = state.calls.first_bio(this_thread());
+        accountant.bio(opened_ns, io, kind, by, call);
+        accountant.waited_for_queue(at_ns.saturating_sub(opened_ns));
+        accountant.begins(at_ns, io);
+        let key = (io.op, io.offset_bytes);
+        *state.on_device.entry(key).or_default() += 1;
+    }
+
+    fn completed(&self, io: Io, took_ns: u64, ok: bool) {
+        let mut state = locked(&self.state);
+        let state = &mut *state;
+        // One that began before anybody looked is not known.
+        let Entry::Occupied(mut waiting) = state.on_device.entry((io.op, io.offset_bytes)) else {
+            return;
+        };
+        match waiting.get() {
+            1 => drop(waiting.remove()),
+            _ => *waiting.get_mut() -= 1,
+        }
+        if let Some(accountant) = &mut state.accountant {
+            accountant.completes(state.clock.now(), io, took_ns, ok);
+        }
     }
 }
 
@@ -178,33 +321,74 @@ impl Listener for Watched {
                 service_time,
                 ok,
                 ..
-            } => {
-                let (io, took_ns) = (io_of(bio), ns(*service_time));
-                self.tell(|accountant, _| accountant.completes(self.now(), io, took_ns, *ok));
-            }
+            } => self.completed(io_of(bio), ns(*service_time), *ok),
             Event::Split {
                 offset_bytes,
                 reason,
-            } => self.tell(|accountant, _| {
-                accountant.split(self.now(), *offset_bytes, why(*reason));
+            } => self.tell(|accountant, _, clock| {
+                accountant.split(clock.now(), *offset_bytes, why(*reason));
             }),
-            Event::Merge { bio } => {
-                self.tell(|accountant, _| accountant.merge(self.now(), io_of(bio), "in the plug"));
+            Event::Merge { bio } => self.tell(|accountant, _, clock| {
+                accountant.merge(clock.now(), io_of(bio), "in the plug");
+            }),
+            Event::CallBegins => {
+                self.tell(|_, calls, clock| calls.begin(this_thread(), clock.now()));
             }
-            Event::CallBegins => self.tell(|_, calls| calls.begin(this_thread(), self.now())),
             Event::CallEnds { op, bytes } => {
                 let op = match op {
                     Op::Read => "read",
                     Op::Write => "write",
                     _ => "sync",
                 };
-                self.tell(|_, calls| calls.end(this_thread(), op, *bytes));
+                self.tell(|_, calls, _| calls.end(this_thread(), op, *bytes));
             }
-            Event::Committed { took } => {
-                let began = self.now().saturating_sub(ns(*took));
-                self.tell(|accountant, _| accountant.commit(began, ns(*took)));
-            }
+            Event::Committed { took } => self.tell(|accountant, _, clock| {
+                let began = clock.now().saturating_sub(ns(*took));
+                accountant.commit(began, ns(*took));
+            }),
             _ => {}
+        }
+    }
+}
+
+/// What went through a page cache since it was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CacheCounts {
+    reads: Cache,
+    writeback: Counted,
+}
+
+impl CacheCounts {
+    pub(super) fn of(cache: &PageCache) -> CacheCounts {
+        let (reads, writeback) = (cache.read_counts(), cache.writeback().counts());
+        CacheCounts {
+            reads: Cache {
+                hits: reads.hits,
+                hit_bytes: reads.hit_bytes,
+                misses: reads.misses,
+                miss_bytes: reads.miss_bytes,
+            },
+            writeback: Counted {
+                count: writeback.runs,
+                bytes: writeback.bytes,
+            },
+        }
+    }
+
+    /// What came since an earlier look.
+    pub(super) fn since(self, before: CacheCounts) -> CacheCounts {
+        let (now, then) = (self.reads, before.reads);
+        CacheCounts {
+            reads: Cache {
+                hits: now.hits.saturating_sub(then.hits),
+                hit_bytes: now.hit_bytes.saturating_sub(then.hit_bytes),
+                misses: now.misses.saturating_sub(then.misses),
+                miss_bytes: now.miss_bytes.saturating_sub(then.miss_bytes),
+            },
+            writeback: Counted {
+                count: (self.writeback.count).saturating_sub(before.writeback.count),
+                bytes: (self.writeback.bytes).saturating_sub(before.writeback.bytes),
+            },
         }
     }
 }

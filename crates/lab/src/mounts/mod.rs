@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
         };
         let mut variants: Vec<_> = contestants.iter().map(variant).collect();
         let rounds = self.settings.rounds.unwrap_or(own_rounds);
-        interleave(outcome, &mut variants, rounds, self.settings.progress)
+        interleave(outcome, &mut variants, rounds, self.settings)
     }
 
     fn sample(

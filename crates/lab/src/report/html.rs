@@ -53,6 +53,7 @@ pub(super) fn page(report: &Report) -> String {
                     (ratios(report))
                     (latencies(report))
                     (traces(report))
+                    (accounts(report))
                     (counts(report))
                     (circumstances(report))
                 }
@@ -307,6 +308,30 @@ fn traces(report: &Report) -> Markup {
                     td { (what) }
                     @for trace in &report.traces { td { (of(trace)) } }
                 } } }
+            } }
+        }
+    }
+}
+
+/// Everything that accounts say, side by side.
+fn accounts(report: &Report) -> Markup {
+    let accounts = &report.accounts;
+    if accounts.entities.is_empty() {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "Account of the path" }
+            p.hint { "Of the whole command, from the program down to the device." }
+            div.scroll tabindex="0" { table {
+                thead { tr { th { "" } @for entity in &accounts.entities { th { (report.entities[*entity].label) } } } }
+                @for section in &accounts.sections { tbody {
+                    tr { th colspan=(1 + accounts.entities.len()) scope="rowgroup" { (section.name) } }
+                    @for line in &section.lines { tr {
+                        td { (one_line(&line.name)) }
+                        @for text in &line.texts { td { (text.as_deref().map_or("-".to_owned(), one_line)) } }
+                    } }
+                } }
             } }
         }
     }

@@ -46,6 +46,7 @@ pub(super) fn mail(report: &Report) -> String {
     changes(&mut mail, report);
     latencies(&mut mail, report);
     traces(&mut mail, report);
+    accounts(&mut mail, report);
     others(&mut mail, report);
     format!("{}\n", mail.text.trim_end())
 }
@@ -147,6 +148,44 @@ fn traces(mail: &mut Mail, report: &Report) {
         }
         mail.gap();
     }
+}
+
+/// A column does not fit beside another into a mail: accounts have numbers, and stand below each other line by line.
+fn accounts(mail: &mut Mail, report: &Report) {
+    let accounts = &report.accounts;
+    if accounts.entities.is_empty() {
+        return;
+    }
+    let label = |entity: &usize| &report.entities[*entity].label;
+    let alone = accounts.entities.len() == 1;
+    match alone {
+        true => mail.words(&format!("Account of {}:", label(&accounts.entities[0]))),
+        false => {
+            mail.words("Accounts:");
+            for (number, entity) in accounts.entities.iter().enumerate() {
+                mail.shown(&format!("({}) {}", number + 1, label(entity)));
+            }
+            mail.gap();
+        }
+    }
+    for section in &accounts.sections {
+        mail.shown(section.name);
+        for line in &section.lines {
+            let name = one_line(&line.name);
+            let texts = line.texts.iter().map(|text| text.as_deref().map(one_line));
+            if alone {
+                let text = texts.flatten().collect::<String>();
+                mail.shown(&format!("  {name:<25} {text}"));
+                continue;
+            }
+            mail.shown(&format!("  {name}"));
+            for (number, text) in texts.enumerate() {
+                let text = text.unwrap_or_else(|| "-".to_owned());
+                mail.shown(&format!("    ({}) {text}", number + 1));
+            }
+        }
+    }
+    mail.gap();
 }
 
 /// Ratios, limits and counts of each run.

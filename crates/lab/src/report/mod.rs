@@ -10,6 +10,7 @@
 //! - Names from a file are data: escaped in the page's text, in its JSON, and in the mail.
 //! - Any [`Record`] gives a report: no samples, one, a hundred thousand, NaN, a run cut short.
 
+mod accounts;
 #[cfg(test)]
 mod browser;
 mod compare;
@@ -41,6 +42,7 @@ pub struct Report {
     quantities: Vec<Quantity>,
     latencies: Vec<latency::Plot>,
     traces: Vec<trace::Trace>,
+    accounts: accounts::Accounts,
     comparisons: Vec<Compared>,
     warnings: Vec<String>,
     headline: Headline,
@@ -81,7 +83,9 @@ impl Report {
                 }
             }
         }
+        let accounts = accounts::of(&records, |run, series| entities.number(run, series));
         let (comparisons, mut warnings) = compare::all(&sources);
+        warnings.extend(accounts.warnings.iter().cloned());
         if comparisons.is_empty() {
             warnings.extend(sources.iter().flat_map(Source::warnings));
         }
@@ -104,6 +108,7 @@ impl Report {
             quantities,
             latencies,
             traces,
+            accounts,
             comparisons,
             warnings,
             headline,
@@ -204,6 +209,7 @@ impl<'a> Entities<'a> {
                 Line::Sample(sample) => Some(sample.series.as_str()),
                 Line::Latencies(times) => Some(times.series.as_str()),
                 Line::Trace { series, .. } => Some(series.as_str()),
+                Line::Account(account) => Some(account.series.as_str()),
                 _ => None,
             });
             let first = series.next();

@@ -10,9 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::{
-    Advice, Attributes, EngineChoice, FileOptions, Handle, OpenOptions, RawFile, Volume,
-};
+use throughline::{Advice, Attributes, FileOptions, Handle, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::BlockDevice;
 use throughline_fileio::throttle::ThrottleState;
@@ -20,7 +18,7 @@ use throughline_fileio::{DirtyLimits, PageCache};
 
 use super::writers::Stream;
 use crate::kernel::{LoopMount, run, run_with};
-use crate::{Error, Result};
+use crate::{Error, Result, Settings};
 
 pub(crate) fn as_error(error: throughline::Error) -> Error {
     Error::new(error.to_string())
@@ -120,12 +118,11 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    pub(crate) fn open(path: &Path, engine: EngineChoice) -> Result<Image> {
+    pub(crate) fn open(path: &Path, settings: &Settings<'_>) -> Result<Image> {
+        let volume = settings.opening().open(path).map_err(as_error)?;
+        settings.hear_cache(volume.cache());
         Ok(Image {
-            volume: OpenOptions::new()
-                .engine(engine)
-                .open(path)
-                .map_err(as_error)?,
+            volume,
             path: path.into(),
             made: RefCell::default(),
         })
@@ -181,18 +178,28 @@ impl Ours for Image {
 pub(crate) struct Plain(RawFile);
 
 impl Plain {
-    pub(crate) fn open(path: &Path, engine: EngineChoice) -> Result<Plain> {
-        let file = OpenOptions::new()
-            .engine(engine)
-            .open_raw(path)
-            .map_err(as_error)?;
-        Ok(Plain(file))
+    pub(crate) fn open(path: &Path, settings: &Settings<'_>) -> Result<Plain> {
+        let file = settings.opening().open_raw(path).map_err(as_error)?;
+        Ok(Plain::heard(file, settings))
     }
 
-    /// A device in place of a file.
-    pub(crate) fn on_device(options: &OpenOptions, device: Arc<dyn BlockDevice>) -> Result<Plain> {
-        let file = options.open_raw_device(device).map_err(as_error)?;
-        Ok(Plain(file))
+    /// A device in place of a file, with so much memory for its cache.
+    pub(crate) fn on_device(
+        settings: &Settings<'_>,
+        cache_bytes: u64,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Plain> {
+        let mut options = settings.opening();
+        let file = options
+            .cache_bytes(Some(cache_bytes))
+            .open_raw_device(device)
+            .map_err(as_error)?;
+        Ok(Plain::heard(file, settings))
+    }
+
+    fn heard(file: RawFile, settings: &Settings<'_>) -> Plain {
+        settings.hear_cache_of(&file);
+        Plain(file)
     }
 }
 

@@ -67,6 +67,26 @@ pub enum TargetKind {
     },
 }
 
+impl TargetKind {
+    /// What tells of its I/O, where our engine in this process does not.
+    pub(super) fn explained_by(&self) -> Option<&'static str> {
+        match self {
+            TargetKind::Image { .. }
+            | TargetKind::NewImage { .. }
+            | TargetKind::Raw(_)
+            | TargetKind::Memory
+            | TargetKind::Model(_) => None,
+            TargetKind::Dir(_) | TargetKind::File(_) | TargetKind::Make { .. } => Some(
+                "the kernel serves it: 'throughline explain --kernel -- throughline lab run …' watches it, as root",
+            ),
+            TargetKind::Mount { .. } => Some(
+                "a process of its own serves it: 'throughline explain mount IMAGE DIR' watches a mount that you work on as dir:DIR",
+            ),
+            TargetKind::Fuse2fs { .. } => Some("another program serves it"),
+        }
+    }
+}
+
 impl TargetSpec {
     /// Reads one.
     ///

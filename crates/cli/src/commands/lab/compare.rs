@@ -77,6 +77,13 @@ pub(super) struct CompareArgs {
     pub(super) json: JsonFlag,
 }
 
+impl CompareArgs {
+    /// Whether it measures targets, and does not read files.
+    pub(super) fn measures(&self) -> bool {
+        self.workload.is_some()
+    }
+}
+
 /// Compares and shows the table.
 pub(super) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failure> {
     if let (Some(workload), Some(new)) = (&args.workload, &args.new) {

@@ -88,6 +88,7 @@ fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Ou
             let interrupted = |_| throughline_lab::Error::new("interrupted");
             context.interrupt().check().map_err(interrupted)
         },
+        watch: context.images.watch.as_deref(),
     };
     let outcome = (experiment.run)(&settings);
     progress.clear();

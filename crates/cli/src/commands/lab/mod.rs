@@ -25,9 +25,13 @@ pub(crate) struct LabArgs {
 }
 
 impl LabArgs {
-    /// Whether it runs a workload file.
-    pub(crate) fn runs_workload(&self) -> bool {
-        matches!(&self.command, LabCommand::Run(args) if args.is_workload())
+    /// Whether it measures in this process.
+    pub(crate) fn measures(&self) -> bool {
+        match &self.command {
+            LabCommand::Run(_) | LabCommand::Founding(_) => true,
+            LabCommand::Compare(args) => args.measures(),
+            _ => false,
+        }
     }
 }
 

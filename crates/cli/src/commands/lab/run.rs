@@ -101,7 +101,7 @@ pub(super) fn compare(live: Live<'_>, context: &mut Context) -> Result<(), Failu
 
 impl RunArgs {
     /// Whether it is a workload file that is to be run, and not an experiment.
-    pub(super) fn is_workload(&self) -> bool {
+    fn is_workload(&self) -> bool {
         let extension = self.name.as_deref().and_then(Path::extension);
         extension.is_some_and(|extension| extension == "toml")
     }
@@ -153,6 +153,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     // An experiment has mounts and large files to take away.
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
+    let watch = context.images.watch.clone();
     let settings = Settings {
         dir: args.dir.clone(),
         rounds: args.rounds.map(usize::from),
@@ -163,6 +164,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
             let interrupted = |_| throughline_lab::Error::new("interrupted");
             context.interrupt().check().map_err(interrupted)
         },
+        watch: watch.as_deref(),
     };
     let started = Timestamp::now();
     let outcome = (experiment.run)(&settings);

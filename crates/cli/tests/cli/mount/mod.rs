@@ -2,6 +2,7 @@
 //! so, and passes. Nothing here depends on how long anything takes: what is waited for has a limit that only a hang reaches.
 
 mod ended;
+mod explained;
 mod helper;
 mod like_fuse2fs;
 mod refused;

@@ -50,8 +50,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         dir: scratch.path().into(),
         settings,
     };
-    let image = Image::open(&bench.ext4("image")?, settings.engine)?;
-    let plain = Plain::open(&bench.written_out("plain", total_bytes)?, settings.engine)?;
+    let image = Image::open(&bench.ext4("image")?, settings)?;
+    let plain = Plain::open(&bench.written_out("plain", total_bytes)?, settings)?;
     let kernels = bench.kernels(&mut outcome)?;
     bench.measure(&mut outcome, &image, &plain, &kernels)?;
     drop(kernels);
@@ -180,7 +180,7 @@ impl Bench<'_> {
             }
         }
         let rounds = self.settings.rounds.unwrap_or(5);
-        interleave(outcome, &mut variants, rounds, self.settings.progress)
+        interleave(outcome, &mut variants, rounds, self.settings)
     }
 
     fn race(
@@ -296,7 +296,7 @@ impl Bench<'_> {
     /// The image without the files of earlier runs.
     fn emptied(&self, path: &Path) -> Result<Image> {
         targets::make_ext4(path, &[])?;
-        Image::open(path, self.settings.engine)
+        Image::open(path, self.settings)
     }
 
     fn trace_plain(&self, outcome: &mut Outcome, plain: &Plain) -> Result<()> {

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use throughline::OpenOptions;
 use throughline_models::{Clock, ModelDevice};
 
 use super::old_way::{Accounts, OldWay};
@@ -114,16 +113,13 @@ fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Plain, way: Way) -> R
 /// Measures, and says what should come out.
 pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
     let device = Arc::new(modelled::open("disk-array", |options| options)?);
-    let plain = Plain::on_device(
-        OpenOptions::new().cache_bytes(Some(CACHE_BYTES)),
-        Arc::clone(&device) as _,
-    )?;
+    let plain = Plain::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;
     let mut variants = Way::ALL.map(|way| {
         let (device, plain) = (&device, &plain);
         Variant::new(label(way), move || sample(bench, device, plain, way))
     });
     let rounds = bench.settings.rounds.unwrap_or(5);
-    interleave(outcome, &mut variants, rounds, bench.settings.progress)?;
+    interleave(outcome, &mut variants, rounds, bench.settings)?;
     drop(variants);
     let [old, buffered, direct] = Way::ALL.map(label);
     let name = "array model: old way / direct (reported 0.62)";

@@ -102,7 +102,7 @@ fn measure(
         outcome,
         &mut variants,
         settings.rounds.unwrap_or(15),
-        settings.progress,
+        settings,
     )
 }
 
@@ -141,15 +141,20 @@ impl Way {
             .write(true)
             .engine(settings.engine)
             .open(path)?;
-        Way::over(inner, depth)
+        Way::over(settings, inner, depth)
     }
 
-    fn over(inner: Arc<dyn BlockDevice>, depth: Option<u32>) -> Result<Way> {
+    fn over(
+        settings: &Settings<'_>,
+        inner: Arc<dyn BlockDevice>,
+        depth: Option<u32>,
+    ) -> Result<Way> {
         let device = Arc::new(ProbeDevice::new(inner, depth));
         let disk = Arc::new(
             Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)
                 .map_err(|e| Error::new(e.to_string()))?,
         );
+        settings.hear_disk(&disk);
         Ok(Way {
             raw: RawFile::new(Arc::clone(&disk)),
             disk,

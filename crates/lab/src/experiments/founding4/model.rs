@@ -21,7 +21,7 @@ fn label(mib: usize) -> String {
 pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     for mib in CALLS_MIB {
         let device = modelled::open("ufs-phone", |options| options)?;
-        let way = Way::over(Arc::new(device), None)?;
+        let way = Way::over(settings, Arc::new(device), None)?;
         let mut memory = ordinary_memory(mib);
         let buffer = RefCell::new(page_aligned(&mut memory, mib));
         let sample = |build| way.sample(Op::Read, &mut buffer.borrow_mut(), build);
@@ -32,7 +32,7 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
             }),
         ];
         let rounds = settings.rounds.unwrap_or(15);
-        interleave(outcome, &mut variants, rounds, settings.progress)?;
+        interleave(outcome, &mut variants, rounds, settings)?;
     }
     outcome.notes.push(
         "phone model: 'ufs-phone'; the processor's time for each page and request is the model's, spent in earnest".into(),

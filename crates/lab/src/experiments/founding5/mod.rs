@@ -85,8 +85,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
     mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
     let memory = [
-        Target::ext4_in_memory(&image, memory_bytes)?,
-        Target::raw_in_memory(memory_bytes)?,
+        Target::ext4_in_memory(settings.opening(), &image, memory_bytes)?,
+        Target::raw_in_memory(settings.opening(), memory_bytes)?,
     ];
     let instructions = instructions(&image, scratch.path(), &mut outcome)?;
     mke2fs(&image, 2 * disk_bytes.max(64 << 20), &["-t", "ext4"])?;
@@ -94,6 +94,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         Target::ext4_on_disk(settings, &image, disk_bytes)?,
         Target::raw_on_disk(settings, &plain, disk_bytes)?,
     ];
+    let caches = memory.iter().chain(&disk).map(|of| of.opened.cache());
+    caches
+        .flatten()
+        .for_each(|cache| settings.hear_cache(cache));
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
@@ -108,7 +112,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         &mut outcome,
         &mut variants,
         settings.rounds.unwrap_or(20),
-        settings.progress,
+        settings,
     )?;
     drop(variants);
     for target in memory.into_iter().chain(disk) {
@@ -157,9 +161,11 @@ impl Opened {
 }
 
 impl Target {
-    fn ext4_in_memory(image: &Path, file_bytes: u64) -> Result<Target> {
+    fn ext4_in_memory(options: OpenOptions, image: &Path, file_bytes: u64) -> Result<Target> {
         let device = Arc::new(load_image(image)?) as Arc<dyn BlockDevice>;
-        let volume = roomy(file_bytes).open_device(device).map_err(as_error)?;
+        let volume = roomy(options, file_bytes)
+            .open_device(device)
+            .map_err(as_error)?;
         Target::ext4(volume, file_bytes)
     }
 
@@ -174,9 +180,9 @@ impl Target {
         Target::new(Opened::Ext4(volume, file), file_bytes)
     }
 
-    fn raw_in_memory(file_bytes: u64) -> Result<Target> {
+    fn raw_in_memory(options: OpenOptions, file_bytes: u64) -> Result<Target> {
         let device = Arc::new(MemoryDevice::new(file_bytes)) as Arc<dyn BlockDevice>;
-        let file = roomy(file_bytes)
+        let file = roomy(options, file_bytes)
             .open_raw_device(device)
             .map_err(as_error)?;
         Target::new(Opened::Raw(file), file_bytes)
@@ -264,8 +270,7 @@ impl Target {
 }
 
 /// Options under which a file of this size is written without anyone waiting for the device.
-fn roomy(file_bytes: u64) -> OpenOptions {
-    let mut options = OpenOptions::new();
+fn roomy(mut options: OpenOptions, file_bytes: u64) -> OpenOptions {
     options
         .cache_bytes(Some(2 * file_bytes.max(64 << 20)))
         .dirty_limits(DirtyLimits::new(Some(2 * file_bytes.max(64 << 20)), None));
@@ -274,8 +279,8 @@ fn roomy(file_bytes: u64) -> OpenOptions {
 
 /// Options under which most of a file waits for the device.
 fn tight(settings: &Settings<'_>) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.engine(settings.engine).cache_bytes(Some(256 << 20));
+    let mut options = settings.opening();
+    options.cache_bytes(Some(256 << 20));
     options
 }
 
@@ -362,8 +367,8 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
     };
     let bytes = COUNTED_CALLS * CALL_BYTES;
     let target = match place {
-        Place::Ext4 => Target::ext4_in_memory(Path::new(image), bytes)?,
-        Place::Raw => Target::raw_in_memory(bytes)?,
+        Place::Ext4 => Target::ext4_in_memory(OpenOptions::new(), Path::new(image), bytes)?,
+        Place::Raw => Target::raw_in_memory(OpenOptions::new(), bytes)?,
     };
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     target.write(&buffer, 2, way)?;

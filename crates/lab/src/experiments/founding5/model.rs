@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use throughline::{OpenOptions, RawFile};
+use throughline::RawFile;
 use throughline_device::AlignedBuf;
 use throughline_models::ModelDevice;
 
@@ -52,12 +52,14 @@ struct Target {
 }
 
 impl Target {
-    fn open() -> Result<Target> {
+    fn open(settings: &Settings<'_>) -> Result<Target> {
         let device = Arc::new(modelled::open("sata-disk", |options| options)?);
-        let file = OpenOptions::new()
+        let file = settings
+            .opening()
             .cache_bytes(Some(CACHE_BYTES))
             .open_raw_device(Arc::clone(&device) as _)
             .map_err(as_error)?;
+        settings.hear_cache_of(&file);
         Ok(Target {
             device,
             file,
@@ -86,7 +88,7 @@ impl Target {
 }
 
 pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
-    let target = Target::open()?;
+    let target = Target::open(settings)?;
     let bytes = sample_bytes(settings);
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let sample = |loss| target.sample(&buffer, bytes, loss);
@@ -96,7 +98,7 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
         Variant::new(WITH_PLANT, || sample(Some(PLANTED))),
     ];
     let rounds = settings.rounds.unwrap_or(PAIRS).min(PAIRS);
-    interleave(outcome, &mut variants, rounds, settings.progress)?;
+    interleave(outcome, &mut variants, rounds, settings)?;
     drop(variants);
     target.file.close().map_err(as_error)?;
     outcome.notes.push(format!(

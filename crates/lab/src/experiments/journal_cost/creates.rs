@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use throughline::{Attributes, OpenOptions, Volume};
+use throughline::{Attributes, Volume};
 use throughline_device::Op;
 
 use super::{Bench, Images, WITH, WITHOUT};
@@ -34,8 +34,7 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
             })
         })
         .collect();
-    let progress = bench.settings.progress;
-    interleave(outcome, &mut variants, bench.rounds(4), progress)?;
+    interleave(outcome, &mut variants, bench.rounds(4), bench.settings)?;
     drop(variants);
     outcome
         .counters
@@ -48,10 +47,8 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
 }
 
 fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
-    let volume = OpenOptions::new()
-        .engine(bench.settings.engine)
-        .open(path)
-        .map_err(as_error)?;
+    let volume = bench.settings.opening().open(path).map_err(as_error)?;
+    bench.settings.hear_cache(volume.cache());
     let before = (volume.disk().counters(), volume.journal_counts());
     let meter = Meter::start();
     make_tree(&volume, &bench.source, files).map_err(as_error)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use throughline::{Attributes, Handle, OpenOptions, Volume};
+use throughline::{Attributes, Handle, Volume};
 use throughline_device::Op;
 
 use super::{Bench, Images};
@@ -31,11 +31,9 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
         targets::make_ext4(path, arguments)?;
     }
     let open = |path: &Path| {
-        let mut options = OpenOptions::new();
-        options
-            .engine(bench.settings.engine)
-            .open(path)
-            .map_err(as_error)
+        let volume = bench.settings.opening().open(path).map_err(as_error)?;
+        bench.settings.hear_cache(volume.cache());
+        Ok::<_, Error>(volume)
     };
     let (journal, none) = (open(&images.journal)?, open(&images.none)?);
     let kernel = match may_mount() {
@@ -63,8 +61,7 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
             variants.push(Variant::new(label(KERNEL, threads), run));
         }
     }
-    let progress = bench.settings.progress;
-    interleave(outcome, &mut variants, bench.rounds(7), progress)?;
+    interleave(outcome, &mut variants, bench.rounds(7), bench.settings)?;
     drop(variants);
     for (volume, path) in [(journal, &images.journal), (none, &images.none)] {
         volume.close().map_err(as_error)?;

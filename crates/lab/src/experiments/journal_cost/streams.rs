@@ -21,15 +21,14 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
         .map(|(name, arguments)| {
             Variant::new(name, move || {
                 targets::make_ext4(path, arguments)?;
-                let image = Image::open(path, bench.settings.engine)?;
+                let image = Image::open(path, bench.settings)?;
                 let sample = sample(bench, &image)?;
                 image.close()?;
                 Ok(sample)
             })
         })
         .collect();
-    let progress = bench.settings.progress;
-    interleave(outcome, &mut variants, bench.rounds(7), progress)?;
+    interleave(outcome, &mut variants, bench.rounds(7), bench.settings)?;
     drop(variants);
     e2fsck(path)?;
     let name = "stream: journal / no journal";

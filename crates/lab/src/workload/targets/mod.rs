@@ -106,6 +106,10 @@ pub(super) fn open(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Targe
 }
 
 fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
+    if let (Some(watch), Some(how)) = (needs.watch, spec.kind.explained_by()) {
+        let label = spec.label();
+        watch.leave_out(format!("target '{label}' is not in the account: {how}"));
+    }
     Ok(match &spec.kind {
         TargetKind::Image { path, file } => {
             Box::new(ours::Image::open(path, file.as_deref(), needs)?)

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use throughline::{Advice, FileOptions, Listener, OpenOptions, RawFile, Volume, memory};
+use throughline::{Advice, FileOptions, OpenOptions, RawFile, Volume, memory};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_models::MODELS;
 
 use super::made::new_image;
 use super::{Access, Needs, Target, file_name, too_short};
-use crate::explain::ours::Watched;
+use crate::explain::ours::{Watched, listening};
 use crate::streams::targets::{Place, as_error};
 use crate::{Error, Result};
 
@@ -81,6 +81,8 @@ fn disk_facts(disk: &Disk) -> BTreeMap<String, Value> {
 pub(super) struct Raw {
     /// Given up before what was made goes.
     file: Option<RawFile>,
+    /// Who listens to it, if the run is explained.
+    watched: Option<Arc<Watched>>,
     options: FileOptions,
     as_it_is: bool,
     /// To be removed.
@@ -91,13 +93,15 @@ impl Raw {
     pub(super) fn open(path: &Path, needs: &Needs<'_>) -> Result<Raw> {
         let there = path.exists();
         let as_it_is = there && needs.existing(&path.display().to_string())?;
+        let watched = needs.watch.map(|watch| watch.path(path));
         let file = OpenOptions::new()
             .engine(needs.engine)
             .create(!there)
             .read_only(as_it_is)
+            .listener(listening(watched.as_ref()))
             .open_raw(path)
             .map_err(as_error)?;
-        let mut raw = Raw::on(file, needs);
+        let mut raw = Raw::on(file, watched, needs);
         raw.as_it_is = as_it_is;
         raw.made = (!there).then(|| path.to_owned());
         let resizable = raw.disk()?.is_resizable();
@@ -115,10 +119,8 @@ impl Raw {
                 "{end} bytes are more than this process may have, {allowed}: make size or offset smaller"
             )));
         }
-        Raw::device(
-            Arc::new(MemoryDevice::new(end.next_multiple_of(4096))),
-            needs,
-        )
+        let device = MemoryDevice::new(end.next_multiple_of(4096));
+        Raw::device("memory", Arc::new(device), needs)
     }
 
     pub(super) fn model(name: &str, needs: &Needs<'_>) -> Result<Raw> {
@@ -132,26 +134,43 @@ impl Raw {
         if end > len {
             return Err(too_short(len, end));
         }
-        let mut raw = Raw::device(Arc::new(device), needs)?;
+        let mut raw = Raw::device(name, Arc::new(device), needs)?;
         // It keeps no bytes: to write it out would take its time for nothing.
         raw.as_it_is = true;
         Ok(raw)
     }
 
-    fn device(device: Arc<dyn BlockDevice>, needs: &Needs<'_>) -> Result<Raw> {
+    fn device(name: &str, device: Arc<dyn BlockDevice>, needs: &Needs<'_>) -> Result<Raw> {
+        let watched = needs.watch.map(|watch| watch.named(name));
         let file = OpenOptions::new()
+            .listener(listening(watched.as_ref()))
             .open_raw_device(device)
             .map_err(as_error)?;
-        Ok(Raw::on(file, needs))
+        Ok(Raw::on(file, watched, needs))
     }
 
-    fn on(file: RawFile, needs: &Needs<'_>) -> Raw {
+    fn on(file: RawFile, watched: Option<Arc<Watched>>, needs: &Needs<'_>) -> Raw {
+        if let Some(watched) = &watched {
+            watched.opened_raw(&file, needs.workload.direct);
+        }
         Raw {
             file: Some(file),
+            watched,
             options: file_options(needs.workload),
             as_it_is: false,
             made: None,
         }
+    }
+
+    /// Closes it; the second time nothing.
+    fn end(&mut self) -> Result<()> {
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        if let Some(watched) = &self.watched {
+            watched.closing_raw(&file);
+        }
+        file.close().map_err(as_error)
     }
 
     fn file(&self) -> Result<&RawFile> {
@@ -186,16 +205,14 @@ impl Target for Raw {
     }
 
     fn close(mut self: Box<Self>) -> Result<()> {
-        self.file
-            .take()
-            .map_or(Ok(()), RawFile::close)
-            .map_err(as_error)
+        self.end()
     }
 }
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        drop(self.file.take());
+        // What it says was to be heard by close().
+        let _ = self.end();
         if let Some(path) = &self.made {
             // Its folder may be gone with it.
             let _ = std::fs::remove_file(path);
@@ -246,11 +263,10 @@ impl Image {
     }
 
     fn on_image(path: &Path, needs: &Needs<'_>) -> Result<Image> {
-        let watched = needs.watch.map(|watch| watch.volume(path));
-        let listener = watched.clone().map(|watched| watched as Arc<dyn Listener>);
+        let watched = needs.watch.map(|watch| watch.path(path));
         let volume = OpenOptions::new()
             .engine(needs.engine)
-            .listener(listener)
+            .listener(listening(watched.as_ref()))
             .open(path)
             .map_err(as_error)?;
         if let Some(watched) = &watched {

@@ -1,0 +1,172 @@
+//! `explain`: a command of ours, or with `--kernel` any, and what the I/O path did meanwhile.
+
+mod kernel;
+mod ours;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use serde_json::json;
+use throughline_lab::explain::{Account, Explained, accounts_in, record_of, table};
+use throughline_lab::record::Record;
+
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::{parse_size, quote};
+use crate::time;
+
+/// Arguments of `explain`.
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// Watch the kernel's I/O path, under any command; for root
+    #[arg(long)]
+    kernel: bool,
+    /// Watch this block device, or the one below the file system that this place is on, and what anybody does with it;
+    /// instead of those that the command turns out to have to do with (may be given several times)
+    #[arg(long, value_name = "PLACE", requires = "kernel")]
+    device: Vec<PathBuf>,
+    /// Memory for events, for each processor
+    #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "4M", value_parser = parse_buffer)]
+    buffer: u64,
+    /// Write the account to a file instead of standard error; - is standard output
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Keep the account and single events in a file, as 'lab run' keeps its results: for 'lab report', and for --beside
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Show the account that --out kept beside this one (may be given several times)
+    #[arg(long, value_name = "FILE")]
+    beside: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Less loses events at once, more is a slip of the pen.
+const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+
+fn parse_buffer(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if BUFFER_BYTES.contains(&bytes) => Ok(bytes),
+        _ => Err(format!("{} is not between 64K and 1G", quote(text))),
+    }
+}
+
+/// Runs the command and tells.
+pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failure> {
+    // What cannot be read is said before anything is done.
+    let mut beside = Vec::new();
+    for path in &args.beside {
+        beside.push(read(path)?);
+    }
+    // So is what cannot be written.
+    let files = args.to.iter().chain(&args.out);
+    for path in files.filter(|path| path.as_os_str() != "-") {
+        let mut file = File::options();
+        let writable = file.create(true).append(true).open(path);
+        writable.doing(|| format!("cannot write {}", quote(path)))?;
+    }
+    let started = time::rfc3339(SystemTime::now()).unwrap_or_default();
+    let watched = match args.kernel {
+        true => Some(kernel::run(args, context)?),
+        false => ours::run(args, context)?,
+    };
+    let Some(seen) = watched else {
+        return Ok(());
+    };
+    show(args, context, &seen, &beside)?;
+    if let Some(path) = &args.out {
+        let words = args.command.iter().map(|word| word.to_string_lossy());
+        let settings: BTreeMap<String, serde_json::Value> = [
+            ("command".to_owned(), json!(words.collect::<Vec<_>>())),
+            ("kernel".to_owned(), json!(args.kernel)),
+        ]
+        .into();
+        record_of(seen.explained, &started, settings)
+            .write(path)
+            .map_err(lab_problem)
+            .doing(|| "cannot keep the account")?;
+    }
+    if seen.code == 0 {
+        return Ok(());
+    }
+    context.exit_bits = seen.code;
+    Err(Failure::Said)
+}
+
+fn lab_problem(error: throughline_lab::Error) -> Problem {
+    Problem::new(error.to_string())
+}
+
+fn read(path: &Path) -> Result<Record, Failure> {
+    let cannot = || format!("cannot show {} beside it", quote(path));
+    let record = Record::read(path).map_err(lab_problem).doing(cannot)?;
+    if accounts_in(&record).is_empty() {
+        return Err(Problem::new("it holds no account")
+            .with_next("make one: throughline explain --out FILE …")
+            .met(cannot()));
+    }
+    Ok(record)
+}
+
+/// In place of a table.
+const NOTHING_MET: &str = "no I/O path was met: no image was opened, no device touched; what was read may have been in the cache, and what \
+     other processes do is not seen without --kernel\n";
+
+fn show(
+    args: &ExplainArgs,
+    context: &mut Context,
+    seen: &Seen,
+    beside: &[Record],
+) -> Result<(), Failure> {
+    let mut accounts: Vec<&Account> = seen.explained.iter().map(|one| &one.account).collect();
+    accounts.extend(beside.iter().flat_map(accounts_in));
+    let to_stdout = args.to.as_deref() == Some(Path::new("-"));
+    let colours = match &args.to {
+        Some(_) => to_stdout && context.out.colours(),
+        None => io::stderr().is_terminal() && crate::output::colours_wanted(),
+    };
+    let text = match context.json {
+        true => {
+            let all = json!({ "accounts": accounts, "left_out": seen.left_out });
+            serde_json::to_string_pretty(&all)
+                .map(|text| text + "\n")
+                .map_err(io::Error::from)
+                .doing(|| "cannot show the account")?
+        }
+        false => {
+            let table = match accounts.is_empty() {
+                true => NOTHING_MET.to_owned(),
+                false => table(&accounts, colours),
+            };
+            let left_out = seen.left_out.iter().map(|what| format!("note: {what}\n"));
+            table + &left_out.collect::<String>()
+        }
+    };
+    match &args.to {
+        Some(_) if to_stdout => context.out.bytes(text.as_bytes()),
+        Some(path) => std::fs::write(path, text).doing(|| format!("cannot write {}", quote(path))),
+        // It may be closed; then there is nobody to tell.
+        None => {
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+/// What was seen.
+struct Seen {
+    explained: Vec<Explained>,
+    /// What was not, a sentence each.
+    left_out: Vec<String>,
+    /// The command's exit code.
+    code: u8,
+}

@@ -1,0 +1,173 @@
+//! Both kinds of account held against `bpftrace`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::ext3::{Loop, report_1};
+use super::{REPORT_1, kernel_is_out_of_reach, sizes, str};
+use crate::common::{noise, tool};
+
+/// Runs a command of words without blanks under `bpftrace`: its output, and of each bio of the device that was given by a
+/// thread of this name, or by any, sector count and letters. `None` where `bpftrace` is not there or cannot work.
+fn bpftraced(
+    words: &[String],
+    device: u64,
+    thread: Option<&str>,
+) -> Option<(String, Vec<(u64, u64)>)> {
+    let filter = match thread {
+        Some(name) => format!("args->dev == {device} && comm == \"{name}\""),
+        None => format!("args->dev == {device}"),
+    };
+    let program = format!(
+        "tracepoint:block:block_bio_queue /{filter} && args->nr_sector > 0 && args->rwbs != \"R\"/ {{ @bios[args->nr_sector] = count(); }}"
+    );
+    let words = words.join(" ");
+    let mut bpftrace = tool("unshare");
+    bpftrace
+        .args([
+            "-m",
+            "sh",
+            "-c",
+            "mount -t tracefs nodev /sys/kernel/tracing && exec bpftrace -e \"$1\" -c \"$2\"",
+            "sh",
+        ])
+        .args([&program, &words])
+        .stdin(Stdio::null());
+    let output = bpftrace.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() || !text.contains("Attaching") {
+        eprintln!(
+            "skipped: no bpftrace that works: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return None;
+    }
+    let bios = text.lines().filter_map(|line| {
+        let (sectors, count) = line.strip_prefix("@bios[")?.split_once("]: ")?;
+        Some((sectors.parse::<u64>().ok()? * 512, count.parse().ok()?))
+    });
+    let mut bios: Vec<(u64, u64)> = bios.collect();
+    bios.sort_unstable();
+    Some((text, bios))
+}
+
+/// Only with `THROUGHLINE_SOAK`, because it depends on another program than the kernel.
+fn no_judge() -> bool {
+    if std::env::var_os("THROUGHLINE_SOAK").is_none() {
+        eprintln!("skipped: holding accounts against bpftrace needs THROUGHLINE_SOAK=1");
+        return true;
+    }
+    kernel_is_out_of_reach()
+}
+
+fn explained_to(file: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut words: Vec<String> = vec![env!("CARGO_BIN_EXE_throughline").into()];
+    words.extend(["explain", "--json", "--to"].map(str::to_owned));
+    words.push(str(file).into());
+    words.extend(arguments.iter().map(|word| (*word).to_owned()));
+    words
+}
+
+fn account_in(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    all["accounts"][0].clone()
+}
+
+/// Journal and metadata of the mounted file system may be written at any moment, also outside of what one of the two
+/// watches; bios of this size are the command's alone.
+fn large(sizes: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    sizes
+        .into_iter()
+        .filter(|(bytes, _)| *bytes >= 32 << 10)
+        .collect()
+}
+
+#[test]
+fn bpftrace_counts_the_same_bios_of_the_kernels_ext3() {
+    if no_judge() {
+        return;
+    }
+    let Some(ext3) = Loop::new(true) else { return };
+    let out = ext3.image.beside("account.json");
+    let mut words = explained_to(&out, &["--kernel", "--"]);
+    words.extend(report_1(&ext3.file()));
+    let Some((said, bios)) = bpftraced(&words, ext3.number(), Some("dd")) else {
+        return;
+    };
+    let account = account_in(&out);
+    eprintln!("ext3 on loop, report 1, by the kernel; bpftrace (bytes, bios): {bios:?}");
+    let all: u64 = bios.iter().map(|(_, count)| count).sum();
+    assert_eq!(
+        account["submitted_by"]["the command"], all,
+        "{account}\n{said}"
+    );
+    assert_eq!(
+        large(sizes(&account, "write")),
+        large(bios),
+        "{account}\n{said}"
+    );
+}
+
+#[test]
+fn bpftrace_counts_the_same_bios_of_our_engine() {
+    if no_judge() {
+        return;
+    }
+    let Some(ext3) = Loop::new(false) else { return };
+    let out = ext3.image.beside("account.json");
+    let source = ext3.image.beside("a.bin");
+    fs::write(&source, noise((4 << 20) + (48 << 10), 5)).unwrap();
+    let target = format!("{}:/b", ext3.device);
+    // Bios of a size that the kernel takes whole from memory in small pages.
+    let words = explained_to(
+        &out,
+        &[
+            "--direct",
+            "--bio-target",
+            "512k",
+            "cp",
+            str(&source),
+            &target,
+        ],
+    );
+    let Some((said, bios)) = bpftraced(&words, ext3.number(), None) else {
+        return;
+    };
+    let account = account_in(&out);
+    eprintln!("our engine, cp; bpftrace (bytes, bios): {bios:?}");
+    assert_eq!(sizes(&account, "write"), bios, "{account}\n{said}");
+}
+
+#[test]
+fn bpftrace_counts_the_same_bios_of_report_1_on_our_engine() {
+    if no_judge() {
+        return;
+    }
+    let Some(ext3) = Loop::new(false) else { return };
+    let out = ext3.image.beside("account.json");
+    let workload = ext3.image.beside("report-1.toml");
+    fs::write(&workload, REPORT_1).unwrap();
+    let (kept, target) = (
+        ext3.image.beside("run.jsonl"),
+        format!("image:{}", ext3.device),
+    );
+    let run = [
+        "lab",
+        "run",
+        str(&workload),
+        "--target",
+        &target,
+        "--out",
+        str(&kept),
+    ];
+    let Some((said, bios)) = bpftraced(&explained_to(&out, &run), ext3.number(), None) else {
+        return;
+    };
+    let account = account_in(&out);
+    eprintln!("our engine, report 1; bpftrace (bytes, bios): {bios:?}");
+    assert_eq!(sizes(&account, "write"), bios, "{account}\n{said}");
+}

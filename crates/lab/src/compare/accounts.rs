@@ -1,0 +1,50 @@
+//! Accounts of what the I/O path did, of the two that are compared.
+
+use super::Choice;
+use crate::explain::{Account, accounts_in};
+use crate::record::Record;
+
+/// Those of two runs, where both have some that were asked for.
+pub(super) fn of_two(base: &Record, new: &Record, choice: &Choice) -> Vec<Account> {
+    let of = |record, place: &str, name: Option<&str>| -> Vec<Account> {
+        let chosen = chosen(record, choice, name);
+        let called = |account: &Account| Account {
+            series: format!("{place}: {}", account.series),
+            ..account.clone()
+        };
+        chosen.into_iter().map(called).collect()
+    };
+    let theirs = of(base, "base", choice.base.as_deref());
+    let ours = of(new, "new", choice.new.as_deref());
+    match theirs.is_empty() || ours.is_empty() {
+        true => Vec::new(),
+        false => theirs.into_iter().chain(ours).collect(),
+    }
+}
+
+/// Those of two series of one run; of all of them where none was named.
+pub(super) fn within(run: &Record, choice: &Choice) -> Vec<Account> {
+    let names = [choice.base.as_deref(), choice.new.as_deref()];
+    let accounts: Vec<&Account> = match names {
+        [None, None] => accounts_in(run),
+        names => {
+            let of = |name: Option<&str>| chosen(run, choice, name).first().copied();
+            names.into_iter().filter_map(of).collect()
+        }
+    };
+    match accounts.len() {
+        2.. => accounts.into_iter().cloned().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Those with the name, if one was said, and of the series that were asked for.
+fn chosen<'r>(record: &'r Record, choice: &Choice, name: Option<&str>) -> Vec<&'r Account> {
+    let mut accounts = accounts_in(record);
+    accounts.retain(|account| {
+        let series = &account.series;
+        name.is_none_or(|name| name == series)
+            && (choice.series.is_empty() || choice.series.contains(series))
+    });
+    accounts
+}

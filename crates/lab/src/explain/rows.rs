@@ -1,0 +1,333 @@
+//! Accounts in words: what each says of each thing, in the order of the path, from the program down to the device.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::account::{Account, Counted, Sizes, Times};
+
+/// A part of the path, with a line for each thing that any of the accounts has there.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) name: &'static str,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// What the accounts say of one thing, in their order.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// `None`: nothing.
+    pub(crate) texts: Vec<Option<String>>,
+}
+
+/// A line of one column: in which group it is, where in it, what it is about, and what it says.
+struct Row {
+    group: &'static str,
+    order: u64,
+    name: String,
+    text: String,
+}
+
+/// The groups, in the order of the path: from the program down to the device.
+const GROUPS: &[&str] = &[
+    "time",
+    "asked for",
+    "page cache",
+    "writers",
+    "write-back",
+    "journal",
+    "bios",
+    SIZES_OF_BIOS[0],
+    SIZES_OF_BIOS[1],
+    "bios given by",
+    "bios ended by",
+    "bios merged",
+    "requests",
+    SIZES_OF_REQUESTS[0],
+    SIZES_OF_REQUESTS[1],
+    "from call to bio",
+    "device",
+];
+const SIZES_OF_BIOS: [&str; 2] = ["sizes of reading bios", "sizes of writing bios"];
+const SIZES_OF_REQUESTS: [&str; 2] = ["sizes of reading requests", "sizes of writing requests"];
+
+/// Sizes that get a line of their own; with more, classes do.
+const MAX_SIZE_ROWS: usize = 8;
+/// Characters of a line of depths.
+const MOST_BARS: usize = 32;
+
+/// All accounts side by side.
+pub(crate) fn sections(accounts: &[&Account]) -> Vec<Section> {
+    let columns: Vec<Vec<Row>> = accounts
+        .iter()
+        .map(|account| rows(account, accounts))
+        .collect();
+    let mut sections: Vec<Section> = Vec::new();
+    for (group, name) in keys(&columns) {
+        if sections.last().is_none_or(|last| last.name != group) {
+            sections.push(Section {
+                name: group,
+                lines: Vec::new(),
+            });
+        }
+        let text = |column: &Vec<Row>| {
+            let mut rows = column.iter();
+            let row = rows.find(|row| row.group == group && row.name == name)?;
+            Some(row.text.clone())
+        };
+        let line = Line {
+            name: name.to_owned(),
+            texts: columns.iter().map(text).collect(),
+        };
+        if let Some(section) = sections.last_mut() {
+            section.lines.push(line);
+        }
+    }
+    sections
+}
+
+/// What the lines are about: group and name, in order.
+fn keys(columns: &[Vec<Row>]) -> Vec<(&'static str, &str)> {
+    let mut keys: BTreeSet<(usize, u64, &str)> = BTreeSet::new();
+    for row in columns.iter().flatten() {
+        let group = GROUPS.iter().position(|group| *group == row.group);
+        keys.insert((group.unwrap_or(GROUPS.len()), row.order, &row.name));
+    }
+    keys.into_iter()
+        .map(|(group, _, name)| (GROUPS.get(group).copied().unwrap_or_default(), name))
+        .collect()
+}
+
+/// Without what a terminal would take for a command.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// What an account says, in the order of the path: from the program down to the device.
+fn rows(account: &Account, all: &[&Account]) -> Vec<Row> {
+    let mut rows = Rows(Vec::new());
+    rows.push("time", "in all", duration(account.wall_us));
+    if let Some(us) = account.first_bio_us {
+        rows.push("time", "to the first bio", duration(us));
+    }
+    rows.counted("asked for", &account.asked);
+    rows.one("asked for", "direct I/O", &account.direct);
+    rows.one("asked for", "mappings", &account.mappings);
+    if let Some(cache) = account.cache.filter(|cache| cache.hits + cache.misses > 0) {
+        rows.push("page cache", "hits", counted(cache.hits, cache.hit_bytes));
+        rows.push(
+            "page cache",
+            "misses",
+            counted(cache.misses, cache.miss_bytes),
+        );
+    }
+    rows.times("writers", "pauses", &account.pauses);
+    rows.times("writers", "waits at the limit", &account.waits);
+    rows.one("write-back", "pieces", &account.writeback);
+    rows.sizes("write-back", &account.writeback_sizes, all, |account| {
+        vec![&account.writeback_sizes]
+    });
+    rows.times("journal", "commits", &account.commits);
+    rows.counted("bios", &account.bios);
+    for (op, sizes) in &account.bio_sizes {
+        rows.sizes(
+            SIZES_OF_BIOS[usize::from(op != "read")],
+            sizes,
+            all,
+            |account| account.bio_sizes.get(op).into_iter().collect(),
+        );
+    }
+    rows.plain("bios given by", &account.submitted_by);
+    rows.plain("bios ended by", &account.splits);
+    rows.plain("bios merged", &account.merges);
+    if account.plugs > 0 {
+        rows.push(
+            "bios merged",
+            "plugs",
+            format!("{}, let go {}", account.plugs, account.unplugs),
+        );
+    }
+    rows.counted("requests", &account.requests);
+    if account.requeued > 0 {
+        rows.push("requests", "given back", account.requeued.to_string());
+    }
+    for (op, sizes) in &account.request_sizes {
+        rows.sizes(
+            SIZES_OF_REQUESTS[usize::from(op != "read")],
+            sizes,
+            all,
+            |account| account.request_sizes.get(op).into_iter().collect(),
+        );
+    }
+    rows.times("from call to bio", "first bio", &account.first_submit);
+    rows.times("from call to bio", "bio to queue", &account.waiting);
+    for (op, times) in &account.latency {
+        rows.times("device", op, times);
+    }
+    if account.failed > 0 {
+        rows.push("device", "FAILED", account.failed.to_string());
+    }
+    rows.depth(account);
+    rows.0
+}
+
+struct Rows(Vec<Row>);
+
+impl Rows {
+    fn push(&mut self, group: &'static str, name: &str, text: String) {
+        self.at(group, 0, name, text);
+    }
+
+    /// One that is not in the order of names.
+    fn at(&mut self, group: &'static str, order: u64, name: &str, text: String) {
+        self.0.push(Row {
+            group,
+            order,
+            name: printable(name),
+            text: printable(&text),
+        });
+    }
+
+    fn one(&mut self, group: &'static str, name: &str, what: &Counted) {
+        if what.count > 0 {
+            self.push(group, name, counted(what.count, what.bytes));
+        }
+    }
+
+    fn counted(&mut self, group: &'static str, all: &BTreeMap<String, Counted>) {
+        for (name, what) in all {
+            self.one(group, name, what);
+        }
+    }
+
+    fn plain(&mut self, group: &'static str, all: &BTreeMap<String, u64>) {
+        for (name, count) in all {
+            self.push(group, name, count.to_string());
+        }
+    }
+
+    fn times(&mut self, group: &'static str, name: &str, times: &Times) {
+        if times.count > 0 {
+            let text = format!(
+                "{}: half {}, 99 % {}, longest {}",
+                times.count,
+                duration(times.p50_us),
+                duration(times.p99_us),
+                duration(times.max_us)
+            );
+            self.push(group, name, text);
+        }
+    }
+
+    /// Sizes as they are, or in classes where any of the columns has too many.
+    fn sizes(
+        &mut self,
+        group: &'static str,
+        sizes: &Sizes,
+        all: &[&Account],
+        of: impl Fn(&Account) -> Vec<&Sizes>,
+    ) {
+        let few = all
+            .iter()
+            .all(|account| of(account).iter().all(|sizes| sizes.len() <= MAX_SIZE_ROWS));
+        let mut classes: BTreeMap<u64, u64> = BTreeMap::new();
+        for (bytes, count) in sizes {
+            let class = match few {
+                true => *bytes,
+                false => bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+            };
+            *classes.entry(class).or_default() += count;
+        }
+        for (class, count) in classes {
+            let name = if few {
+                size(class)
+            } else {
+                format!("to {}", size(class))
+            };
+            self.at(group, class, &name, count.to_string());
+        }
+    }
+
+    fn depth(&mut self, account: &Account) {
+        let depth = &account.depth;
+        if depth.most == 0 {
+            return;
+        }
+        let most = format!(
+            "{}, {:.1} while busy, busy {:.0} % of the time",
+            depth.most,
+            depth.mean_busy,
+            depth.busy * 100.0
+        );
+        self.at("device", 1, "depth", most);
+        let each = depth.over_time.len().div_ceil(MOST_BARS).max(1);
+        let bars: Vec<f64> = depth
+            .over_time
+            .chunks(each)
+            .map(|slots| slots.iter().sum::<f64>() / slots.len() as f64)
+            .collect();
+        let text = format!(
+            "{} {} each",
+            sparks(&bars),
+            duration(depth.slot_us * each as f64)
+        );
+        self.at("device", 1, "depth over time", text);
+    }
+}
+
+/// Heights as characters, the highest the full one.
+fn sparks(values: &[f64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let bar = |value: &f64| match *value > 0.0 {
+        true => BARS[((value / most * 7.0).round() as usize).min(7)],
+        false => '·',
+    };
+    values.iter().map(bar).collect()
+}
+
+fn counted(count: u64, bytes: u64) -> String {
+    match bytes {
+        0 => count.to_string(),
+        bytes => format!("{count} of {}", size(bytes)),
+    }
+}
+
+/// `48 KiB`: exact where it is whole, else to three digits.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut shown = (bytes as f64, "bytes");
+    for unit in UNITS {
+        if shown.0 < 1024.0 {
+            break;
+        }
+        shown = (shown.0 / 1024.0, unit);
+    }
+    match shown {
+        (value, unit) if value.fract() == 0.0 => format!("{value:.0} {unit}"),
+        (value, unit) if value < 10.0 => format!("{value:.2} {unit}"),
+        (value, unit) => format!("{value:.1} {unit}"),
+    }
+}
+
+fn duration(us: f64) -> String {
+    match us {
+        us if us < 1_000.0 => format!("{us:.1} us"),
+        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(size(512), "512 bytes");
+        assert_eq!(size(48 << 10), "48 KiB");
+        assert_eq!(size(5_000_000), "4.77 MiB");
+        assert_eq!(duration(12.34), "12.3 us");
+        assert_eq!(duration(2e6), "2.00 s");
+        assert_eq!(sparks(&[0.0, 1.0, 8.0]), "·▂█");
+    }
+}

@@ -1,0 +1,118 @@
+//! [`Variants`]: what our engine does for each variant of an experiment, in its measured samples alone.
+//!
+//! Variants take turns on the same volumes and devices, so one listener hears of all of these and tells whose turn it is. What
+//! happens between two samples (files made, laid out, removed) and in the warm-up is nobody's.
+//!
+//! Invariant: at most one variant is at work; its time stands still while others are.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use throughline::{Event, Listener, PageCache, throttle};
+
+use super::accountant::Explained;
+use super::ours::{CacheCounts, Watched, locked};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Variants {
+    all: Mutex<Vec<(String, Arc<Watched>)>>,
+    /// Whose sample is under way.
+    now: Mutex<Option<Arc<Watched>>>,
+    caches: Mutex<Vec<Watching>>,
+}
+
+/// A page cache, which goes with its volume.
+struct Watching {
+    cache: Weak<PageCache>,
+    /// When the sample began.
+    before: CacheCounts,
+    _throttle: throttle::Subscription,
+}
+
+impl Variants {
+    /// A page cache whose pauses and hits are told too.
+    pub(crate) fn cache(self: &Arc<Self>, cache: &Arc<PageCache>) {
+        let variants = Arc::clone(self);
+        let listener = move |event: &throttle::Event| {
+            if let Some(watched) = variants.now() {
+                watched.throttled(event);
+            }
+        };
+        let mut caches = locked(&self.caches);
+        caches.retain(|known| known.cache.strong_count() > 0);
+        caches.push(Watching {
+            cache: Arc::downgrade(cache),
+            before: CacheCounts::of(cache),
+            _throttle: cache.throttle().subscribe(Arc::new(listener)),
+        });
+    }
+
+    /// The variant of this name; its time stands still.
+    pub(crate) fn variant(&self, name: &str) -> Arc<Watched> {
+        let mut all = locked(&self.all);
+        if let Some((_, watched)) = all.iter().find(|(other, _)| other == name) {
+            return Arc::clone(watched);
+        }
+        let watched = Arc::new(Watched::new(name.to_owned(), Instant::now()));
+        watched.stop();
+        all.push((name.to_owned(), Arc::clone(&watched)));
+        watched
+    }
+
+    /// A sample of this variant begins, and ends with the value that comes back.
+    pub(crate) fn sample(&self, name: &str) -> Turn<'_> {
+        let watched = self.variant(name);
+        for known in &mut *locked(&self.caches) {
+            if let Some(cache) = known.cache.upgrade() {
+                known.before = CacheCounts::of(&cache);
+            }
+        }
+        watched.go_on();
+        *locked(&self.now) = Some(watched);
+        Turn(self)
+    }
+
+    fn now(&self) -> Option<Arc<Watched>> {
+        locked(&self.now).clone()
+    }
+
+    fn end_of_sample(&self) {
+        let Some(watched) = locked(&self.now).take() else {
+            return;
+        };
+        watched.stop();
+        for known in &*locked(&self.caches) {
+            if let Some(cache) = known.cache.upgrade() {
+                watched.cached(CacheCounts::of(&cache).since(known.before));
+            }
+        }
+    }
+
+    /// An account for each variant that our engine did something for, in the order in which they were named.
+    pub(super) fn finish(&self) -> Vec<Explained> {
+        locked(&self.caches).clear();
+        let all = std::mem::take(&mut *locked(&self.all));
+        let told = all.iter().filter_map(|(_, watched)| watched.finish());
+        told.filter(|one| !one.account.asked.is_empty() || !one.account.bios.is_empty())
+            .collect()
+    }
+}
+
+impl Listener for Variants {
+    fn event(&self, event: &Event) {
+        if let Some(watched) = self.now() {
+            watched.event(event);
+        }
+    }
+}
+
+/// A sample under way.
+#[must_use = "dropping it ends the sample"]
+pub(crate) struct Turn<'v>(&'v Variants);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.end_of_sample();
+    }
+}
