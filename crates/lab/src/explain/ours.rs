@@ -120,12 +120,14 @@ impl Watch {
         locked(&self.left_out).clone()
     }
 
-    /// What was seen: an account for each that was opened, in this order; then one for each variant of an experiment that had
-    /// to do with our engine. What happens from now on is not.
+    /// What was seen: an account for each that was opened, in this order; then one for each variant of an experiment. There is
+    /// none of what nothing was done with, as where opening failed. What happens from now on is not seen.
     pub fn finish(&self) -> Vec<Explained> {
         let opened = std::mem::take(&mut *locked(&self.opened));
         let told = opened.iter().filter_map(|watched| watched.finish());
-        told.chain(self.variants.finish()).collect()
+        told.chain(self.variants.finish())
+            .filter(|one| !one.account.asked.is_empty() || !one.account.bios.is_empty())
+            .collect()
     }
 }
 

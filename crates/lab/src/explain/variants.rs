@@ -89,13 +89,12 @@ impl Variants {
         }
     }
 
-    /// An account for each variant that our engine did something for, in the order in which they were named.
+    /// An account for each variant, in the order in which they were named.
     pub(super) fn finish(&self) -> Vec<Explained> {
         locked(&self.caches).clear();
         let all = std::mem::take(&mut *locked(&self.all));
         let told = all.iter().filter_map(|(_, watched)| watched.finish());
-        told.filter(|one| !one.account.asked.is_empty() || !one.account.bios.is_empty())
-            .collect()
+        told.collect()
     }
 }
 
@@ -114,5 +113,56 @@ pub(crate) struct Turn<'v>(&'v Variants);
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.end_of_sample();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throughline::{FileOptions, OpenOptions};
+    use throughline_device::MemoryDevice;
+
+    use super::*;
+    use crate::explain::ours::Watch;
+
+    #[test]
+    fn each_variant_has_what_its_own_samples_did() {
+        let watch = Watch::new();
+        let variants = watch.variants();
+        let file = OpenOptions::new()
+            .listener(Some(Arc::clone(variants) as Arc<dyn Listener>))
+            .open_raw_device(Arc::new(MemoryDevice::new(1 << 20)))
+            .expect("memory");
+        file.prepare_cache();
+        file.cache().iter().for_each(|cache| variants.cache(cache));
+        let direct = file.reopen(FileOptions::new().direct(true)).expect("it");
+        let write = |bytes: usize| direct.write_all_at(0, &vec![1; bytes]).expect("room");
+        for name in ["a", "b", "the kernel's"] {
+            variants.variant(name);
+        }
+        for (name, bytes) in [("b", 8192), ("a", 4096), ("b", 8192)] {
+            let turn = variants.sample(name);
+            write(bytes);
+            drop(turn);
+            write(65536);
+        }
+        let turn = variants.sample("a");
+        let mut page = [0; 4096];
+        file.read_exact_at(0, &mut page).expect("it is there");
+        file.read_exact_at(0, &mut page).expect("it is there");
+        drop(turn);
+        let told = watch.finish();
+        let names: Vec<&str> = told.iter().map(|one| &*one.account.series).collect();
+        assert_eq!(names, ["a", "b"], "nothing of ours did the third");
+        let (a, b) = (&told[0].account, &told[1].account);
+        assert_eq!((a.asked["write"].count, a.asked["write"].bytes), (1, 4096));
+        assert_eq!((b.asked["write"].count, b.asked["write"].bytes), (2, 16384));
+        assert_eq!(b.bios["write data"].bytes, 16384);
+        assert_eq!(b.latency["write"].count, b.bios["write data"].count);
+        assert!(
+            a.cache
+                .is_some_and(|cache| cache.hits == 1 && cache.misses == 1)
+        );
+        assert!(b.depth.busy <= 1.0 && b.wall_us > 0.0);
+        assert!(watch.finish().is_empty());
     }
 }

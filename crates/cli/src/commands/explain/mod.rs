@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<Record, Failure> {
 }
 
 /// In place of a table.
-const NOTHING_MET: &str = "no I/O path was met: no image was opened, no device touched; what was read may have been in the cache, and what \
+const NOTHING_MET: &str = "no I/O path was met: nothing was opened, no device touched; what was read may have been in the cache, and what \
      other processes do is not seen without --kernel\n";
 
 fn show(

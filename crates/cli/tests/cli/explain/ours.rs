@@ -249,7 +249,7 @@ fn an_experiment_is_explained_by_its_variants() {
     assert_eq!(series, ["read only", "writable"]);
     // Two samples, without the warm-up: each opening reads the same.
     let read = count(&accounts[0], "bios", "read metadata");
-    assert!(read.0 > 0 && read.0 % 2 == 0, "{all}");
+    assert!(read.0 > 0 && read.0.is_multiple_of(2), "{all}");
     assert_eq!(count(&accounts[0], "bios", "flush").0, 0);
     assert!(count(&accounts[1], "bios", "write metadata").0 > 0, "{all}");
 }
