@@ -143,7 +143,7 @@ impl DepthOverTime {
         }
         while self.at_ns < to_ns {
             let slot = self.at_ns / self.slot_ns;
-            let end = ((slot + 1) * self.slot_ns).min(to_ns);
+            let end = (slot + 1).saturating_mul(self.slot_ns).min(to_ns);
             let spent = end - self.at_ns;
             let slot = slot as usize;
             if self.slots.len() <= slot {

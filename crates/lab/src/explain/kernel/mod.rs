@@ -7,6 +7,8 @@
 mod devices;
 mod events;
 mod format;
+#[cfg(test)]
+mod hostile;
 mod instance;
 mod pages;
 mod router;

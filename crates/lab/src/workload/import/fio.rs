@@ -19,6 +19,11 @@ struct Said {
 /// The keys of a job, those of `[global]` before it included.
 type Keys = BTreeMap<String, Said>;
 
+/// More jobs than a file of fio's own has, and more keys than fio knows: each job has a copy of the keys that hold for all, and
+/// with these limits no file becomes much larger in memory than it is.
+const MAX_JOBS: usize = 256;
+const MAX_KEYS: usize = 512;
+
 /// Says nothing about the work.
 const NO_MATTER: &[&str] = &[
     "group_reporting",
@@ -74,6 +79,9 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
                 .ok_or_else(|| wrong("a section without its ']'"))?;
             let is_global = name.eq_ignore_ascii_case("global");
             if !is_global {
+                if jobs.len() == MAX_JOBS {
+                    return Err(wrong(&format!("more than {MAX_JOBS} jobs")));
+                }
                 jobs.push((name.to_owned(), global.clone()));
             }
             section = Some(is_global);
@@ -104,6 +112,9 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
             (Some(false), Some((_, keys))) => keys,
             _ => return Err(wrong("a key before the first [section]")),
         };
+        if keys.len() == MAX_KEYS {
+            return Err(wrong(&format!("more than {MAX_KEYS} keys for a job")));
+        }
         keys.insert(usual_name(key).to_owned(), said);
     }
     match jobs.is_empty() {

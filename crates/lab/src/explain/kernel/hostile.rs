@@ -1,0 +1,172 @@
+//! Whatever the kernel's trace says, and however it says it: nothing panics, and what is kept of it is bounded.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{RngSeed, TestRunner};
+
+use super::events::{TRACEPOINTS, decode};
+use super::format::Format;
+use super::instance::Raw;
+use super::pages::Header;
+use super::router::Router;
+use crate::explain::table;
+
+/// The same cases in every run.
+fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {
+    let config = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(11),
+        ..ProptestConfig::default()
+    };
+    let done = TestRunner::new(config).run(&strategy, |value| {
+        each(value);
+        Ok(())
+    });
+    done.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// All fields that a record is asked for.
+const FIELDS: &[&str] = &[
+    "common_pid",
+    "dev",
+    "sector",
+    "nr_sector",
+    "new_sector",
+    "rwbs",
+    "comm",
+    "error",
+    "bytes",
+    "nr_bytes",
+    "ret",
+    "child_pid",
+    "flags",
+    "name",
+    "bdi",
+    "pause",
+    "wrote",
+    "count",
+    "length",
+    "transaction",
+];
+
+const RECORD_BYTES: usize = 96;
+
+/// A format with fields where chance puts them, a few of them behind the record.
+fn format() -> impl Strategy<Value = String> {
+    let place = (
+        0..RECORD_BYTES,
+        select(vec![0usize, 1, 2, 4, 8, 16]),
+        0..2u8,
+    );
+    proptest::collection::vec(place, FIELDS.len()).prop_map(|places| {
+        let line = |(name, (offset, size, signed)): (&&str, (usize, usize, u8))| {
+            format!("\tfield:int {name};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
+        };
+        FIELDS.iter().zip(places).map(line).collect()
+    })
+}
+
+/// Bytes as records have them: mostly small numbers, letters of operations and their edges.
+fn record() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![
+        4 => Just(0u8),
+        2 => 0..16u8,
+        2 => select(b"RWFSMDAE0:1jbd2/".to_vec()),
+        1 => Just(0xFF),
+        1 => any::<u8>(),
+    ];
+    proptest::collection::vec(byte, 0..RECORD_BYTES)
+}
+
+#[test]
+fn texts_of_formats() {
+    let pieces = select(vec![
+        "ID:",
+        "field:",
+        "int x",
+        "timestamp",
+        "commit",
+        "data",
+        "char y[16]",
+        ";",
+        "\t",
+        "\n",
+        "offset:",
+        "size:",
+        "signed:",
+        "0",
+        "8",
+        "4080",
+        "-1",
+        "18446744073709551615",
+        "99999999999999999999",
+        "é",
+    ]);
+    let shuffled = proptest::collection::vec(pieces, 0..60).prop_map(|pieces| pieces.concat());
+    check(2000, prop_oneof![shuffled, any::<String>()], |text| {
+        if let Ok(header) = Header::parse(&text) {
+            assert!(header.page_bytes <= 1 << 20);
+            header.records(&[0xFF; 64], |_, _| {});
+        }
+        if let Ok(format) = Format::parse(&text) {
+            for name in ["x", "y", "timestamp"] {
+                let _ = (format.number(&[1; 16], name), format.text(&[1; 16], name));
+            }
+        }
+    });
+}
+
+#[test]
+fn pages() {
+    let header = "field: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\nfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+                  field: char data;\toffset:16;\tsize:240;\tsigned:1;\n";
+    let header = Header::parse(header).expect("a header");
+    check(
+        4000,
+        proptest::collection::vec(any::<u8>(), 0..300),
+        |mut page| {
+            if page.len() > 16 && page[16] % 2 == 0 {
+                page[8..16].copy_from_slice(&240u64.to_ne_bytes());
+            }
+            let mut bytes = 0;
+            header.records(&page, |_, record| bytes += record.len());
+            assert!(bytes <= page.len());
+        },
+    );
+}
+
+#[test]
+fn records_of_every_tracepoint() {
+    let times = prop_oneof![4 => 0..1_000_000u64, 1 => any::<u64>()];
+    let event = (0..TRACEPOINTS.len(), times, record());
+    let events = proptest::collection::vec(event, 0..64);
+    check(
+        1000,
+        (format(), events, any::<u64>()),
+        |(format, events, end_ns)| {
+            let format = Format::parse(&format).expect("a format");
+            let mut router = Router::new(500, 0, &[]);
+            for (point, at_ns, bytes) in &events {
+                let raw = Raw {
+                    kind: TRACEPOINTS[*point].0,
+                    at_ns: *at_ns,
+                    format: &format,
+                    bytes,
+                };
+                if let Some(seen) = decode(&raw) {
+                    router.take(&seen);
+                }
+            }
+            assert!(router.in_flight() <= events.len());
+            router.end(end_ns);
+            let explained = router.finish(0, &[]);
+            let accounts: Vec<_> = explained.iter().map(|one| &one.account).collect();
+            assert!(accounts.is_empty() || !table(&accounts, false).is_empty());
+            for one in &explained {
+                assert!(one.trace.len() <= 4 * events.len(), "{}", one.trace.len());
+                serde_json::to_string(&one.account).expect("JSON");
+            }
+        },
+    );
+}

@@ -1,0 +1,463 @@
+//! Hostile text: what the lab reads from people, from other tools and from files of results never makes it panic, and what
+//! comes of it is no longer than what it read allows.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{RngSeed, TestRunner};
+use throughline_lab::compare::{Choice, Comparison, Gate, Limits};
+use throughline_lab::explain;
+use throughline_lab::record::{Line, Record};
+use throughline_lab::report::Report;
+use throughline_lab::workload::import::{self, Imported};
+use throughline_lab::workload::{EXAMPLE, TargetSpec, Workload};
+
+/// The same cases in every run.
+fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {
+    let config = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(7),
+        ..ProptestConfig::default()
+    };
+    let done = TestRunner::new(config).run(&strategy, |value| {
+        each(value);
+        Ok(())
+    });
+    done.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Numbers, sizes and times at the edges of their types, and what may not stand where it is put.
+const EDGES: &[&str] = &[
+    "0",
+    "-1",
+    "1",
+    "255",
+    "256",
+    "4294967295",
+    "4294967296",
+    "18446744073709551615",
+    "18446744073709551616",
+    "1e308",
+    "1e999",
+    "-0.0",
+    "nan",
+    "inf",
+    "0.0000001",
+    "512",
+    "16E",
+    "99999999999G",
+    "1s",
+    "9e18s",
+    "584942417355y",
+    "\"\"",
+    "''",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "\u{202e}",
+    "\0",
+    "é",
+    "\r\n",
+    "\n",
+    "=",
+    "[",
+    "]",
+    ":",
+    "?",
+    "&",
+    ",",
+    "%",
+    "${X}",
+];
+
+/// One change of a text.
+#[derive(Clone, Debug)]
+enum Change {
+    Insert(usize, String),
+    Replace(usize, usize, String),
+    Repeat(usize, usize, usize),
+    Cut(usize, usize),
+    End(usize),
+}
+
+impl Change {
+    fn apply(&self, text: &mut Vec<char>) {
+        let len = text.len();
+        let span = |at: usize, count: usize| {
+            let from = at % (len + 1);
+            from..(from + count).min(len)
+        };
+        match self {
+            Change::Insert(at, new) => drop(text.splice(span(*at, 0), new.chars())),
+            Change::Replace(at, count, new) => drop(text.splice(span(*at, *count), new.chars())),
+            Change::Repeat(at, count, times) => {
+                let span = span(*at, *count);
+                let again = text[span.clone()].repeat(*times);
+                drop(text.splice(span.end..span.end, again));
+            }
+            Change::Cut(at, count) => drop(text.drain(span(*at, *count))),
+            Change::End(at) => text.truncate(at % (len + 1)),
+        }
+    }
+}
+
+/// Changes with words of the text itself, with edges, and with anything.
+fn change(words: &'static [&'static str]) -> impl Strategy<Value = Change> {
+    let word = prop_oneof![
+        3 => select(EDGES).prop_map(str::to_owned),
+        3 => select(words).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ];
+    prop_oneof![
+        3 => (any::<usize>(), word.clone()).prop_map(|(at, new)| Change::Insert(at, new)),
+        4 => (any::<usize>(), 1usize..24, word).prop_map(|(at, count, new)| Change::Replace(at, count, new)),
+        1 => (any::<usize>(), 1usize..80, 1usize..40).prop_map(|(at, count, times)| Change::Repeat(at, count, times)),
+        2 => (any::<usize>(), 1usize..40).prop_map(|(at, count)| Change::Cut(at, count)),
+        1 => any::<usize>().prop_map(Change::End),
+    ]
+}
+
+/// One of the texts with some changes; or words in any order; or anything.
+fn text(
+    samples: &'static [&'static str],
+    words: &'static [&'static str],
+) -> impl Strategy<Value = String> {
+    let changes = proptest::collection::vec(change(words), 0..6);
+    let changed = (select(samples), changes).prop_map(|(sample, changes)| {
+        let mut text: Vec<char> = sample.chars().collect();
+        changes.iter().for_each(|change| change.apply(&mut text));
+        text.into_iter().collect()
+    });
+    let pieces = prop_oneof![select(words), select(EDGES), Just("\n"), Just(" ")];
+    let shuffled = proptest::collection::vec(pieces, 0..60).prop_map(|pieces| pieces.concat());
+    prop_oneof![6 => changed, 2 => shuffled, 1 => any::<String>()]
+}
+
+/// What holds of every workload that was accepted.
+fn is_sound(workload: &Workload, from: &str) {
+    assert!(workload.threads >= 1 && workload.queue_depth >= 1, "{from}");
+    assert!(
+        workload.block_bytes >= 1 && workload.size_bytes >= workload.block_bytes,
+        "{from}"
+    );
+    let _ = (
+        workload.workers(),
+        workload.part_bytes(),
+        workload.file_bytes(),
+        workload.files(),
+    );
+    let again = Workload::parse(&workload.to_toml());
+    let again = again.unwrap_or_else(|error| panic!("{from}: as written: {error}"));
+    assert_eq!(again.to_toml(), workload.to_toml(), "{from}");
+}
+
+const WORKLOADS: &[&str] = &[
+    EXAMPLE,
+    "pattern = \"sequential-mixed\"\nblock = \"1M\"\nsize = \"1G\"\nread-share = 30\noffset = \"4k\"\nthreads = 4\n\
+     queue-depth = 2\nfiles = \"per-thread\"\ncache = \"direct\"\nsync = \"every 32\"\nlayout = \"empty\"\nruntime = \"10s\"\n\
+     time-based = true\ncold = false\nseed = 7\nwarm-up = 0\nrounds = 3\n\
+     targets = [\"make:ext4?name=no journal&mkfs=-O ^has_journal&mount=noatime\", \"model:nvme\"]\n",
+];
+
+const WORKLOAD_WORDS: &[&str] = &[
+    "pattern",
+    "block",
+    "size",
+    "name",
+    "read-share",
+    "offset",
+    "threads",
+    "queue-depth",
+    "files",
+    "\"per-thread\"",
+    "cache",
+    "\"direct\"",
+    "sync",
+    "\"every 0\"",
+    "\"dsync\"",
+    "layout",
+    "runtime",
+    "time-based",
+    "cold",
+    "seed",
+    "warm-up",
+    "rounds",
+    "targets",
+    "\"random-mixed\"",
+    "\"sequential-write\"",
+    " = ",
+    "#",
+];
+
+#[test]
+fn workload_files() {
+    check(1500, text(WORKLOADS, WORKLOAD_WORDS), |text| {
+        if let Ok(workload) = Workload::parse(&text) {
+            is_sound(&workload, &text);
+        }
+    });
+    for nested in ["[", "a.", "{a=", "[["] {
+        let deep = format!("pattern = {}", nested.repeat(100_000));
+        assert!(Workload::parse(&deep).is_err());
+    }
+}
+
+const TARGETS: &[&str] = &[
+    "image:/tmp/a b.img:/dir/file?name=a&mount=noatime",
+    "make:xfs?mkfs=-m reflink=0&mount=noatime,discard",
+    "fuse2fs:?mkfs=-b 1024",
+    "model:nvme",
+    "raw:/dev/null",
+    "memory:",
+];
+
+const TARGET_WORDS: &[&str] = &[
+    "image:", "raw:", "memory:", "model:", "dir:", "file:", "make:", "mount:", "fuse2fs:", "name=",
+    "mkfs=", "mount=", "ext4", "/",
+];
+
+#[test]
+fn targets() {
+    check(1500, text(TARGETS, TARGET_WORDS), |text| {
+        if let Ok(spec) = TargetSpec::parse(&text) {
+            assert_eq!(spec.to_string(), text);
+            assert!(!spec.label().is_empty());
+        }
+    });
+}
+
+fn is_import(imported: &Imported, from: &str) {
+    is_sound(&imported.workload, from);
+    let text = imported.to_toml("a\nfile");
+    let workload = Workload::parse(&text).unwrap_or_else(|error| panic!("{from}: {error}"));
+    is_sound(&workload, from);
+}
+
+const FIO: &[&str] = &[
+    "[global]\nioengine=libaio\ndirect=1\nruntime=30\ntime_based\nsize=1g\nfilename=/data/a:/data/b\n\n[reader]\nrw=randread\n\
+     bs=4k,8k\niodepth=16\nnumjobs=4\n\n[writer] ; a comment\nstonewall\nrw=rw:8\nrwmixread=70\nfsync=32\noffset=1m\nrandseed=3\n",
+    "[job]\nrw=write\nbs=128k\nsize=64m\nend_fsync=1\ndirectory=/mnt\ninvalidate=0\nfdatasync=1\nsync=dsync\n",
+];
+
+const FIO_WORDS: &[&str] = &[
+    "[global]",
+    "[job]",
+    "rw=",
+    "readwrite=",
+    "bs=",
+    "blocksize=",
+    "size=",
+    "iodepth=",
+    "numjobs=",
+    "direct=",
+    "fsync=",
+    "fdatasync=",
+    "rwmixread=",
+    "rwmixwrite=",
+    "offset=",
+    "runtime=",
+    "timeout=",
+    "time_based",
+    "filename=",
+    "directory=",
+    "randseed=",
+    "invalidate=",
+    "end_fsync=",
+    "overwrite=",
+    "buffered=",
+    "include a",
+    "randrw",
+    "trimwrite",
+    ";",
+    "#",
+];
+
+#[test]
+fn fio_job_files() {
+    check(1500, text(FIO, FIO_WORDS), |text| {
+        for imported in import::fio(&text).unwrap_or_default() {
+            is_import(&imported, &text);
+        }
+    });
+}
+
+/// Every job has the keys of `[global]`: a file of many of both may not become many times as long in memory.
+#[test]
+fn fio_job_files_of_a_thousand_jobs_are_refused() {
+    let global: String = (0..20_000).map(|key| format!("key{key}=1\n")).collect();
+    let jobs = "[job]\nrw=read\nsize=1m\n".repeat(20_000);
+    assert!(import::fio(&format!("[global]\n{global}")).is_err());
+    assert!(import::fio(&jobs).is_err());
+    assert!(import::fio(&format!("[global]\n{global}{jobs}")).is_err());
+    let each: String = (0..20_000)
+        .map(|key| format!("[global]\nkey{key}\n[job]\nrw=read\n"))
+        .collect();
+    assert!(import::fio(&each).is_err());
+}
+
+const SYSBENCH: &[&str] = &[
+    "sysbench fileio --file-total-size=2G --file-test-mode=rndrw --file-rw-ratio=1.5 --threads=4 --time=30 run",
+    "/usr/bin/sysbench --test=fileio --num-threads=16 --file-block-size=16K --file-num=1 --file-test-mode=seqwr \
+     --file-extra-flags=direct,dsync --file-fsync-freq=0 --file-fsync-end=off --max-requests=1000 --rand-seed=9 prepare",
+];
+
+const SYSBENCH_WORDS: &[&str] = &[
+    "sysbench",
+    " fileio",
+    " --file-total-size=",
+    " --file-block-size=",
+    " --file-test-mode=",
+    " --file-rw-ratio=",
+    " --file-num=",
+    " --threads=",
+    " --time=",
+    " --file-fsync-freq=",
+    " --file-fsync-all=",
+    " --file-fsync-mode=",
+    " --file-extra-flags=",
+    " --events=",
+    " --rand-seed=",
+    "seqrewr",
+    "rndrd",
+    "direct",
+    "on",
+];
+
+#[test]
+fn sysbench_lines() {
+    check(1500, text(SYSBENCH, SYSBENCH_WORDS), |text| {
+        if let Ok(imported) = import::sysbench(&text) {
+            is_import(&imported, &text);
+        }
+    });
+}
+
+const HEAD: &str = r#"{"schema":1,"name":"a","started":"2026-01-02T03:04:05Z","machine":{"cpu":"c","cpus":2,"memory_mib":1,"kernel":"6.1","version":"1","optimised":true,"wake_up_us":2.5},"settings":{"scale":10,"targets":["a","b"]}}"#;
+
+const LINES: &[&str] = &[
+    r#"{"kind":"sample","series":"a","quantity":"throughput","unit":"MB/s","better":"higher","round":1,"value":100.5,"at_s":1.5}"#,
+    r#"{"kind":"sample","series":"a","quantity":"throughput","unit":"MB/s","better":"higher","round":2,"value":101}"#,
+    r#"{"kind":"sample","series":"b","quantity":"throughput","unit":"MB/s","better":"higher","round":1,"value":90.25}"#,
+    r#"{"kind":"sample","series":"b","quantity":"throughput","unit":"MB/s","better":"higher","round":2,"value":91}"#,
+    r#"{"kind":"sample","series":"b","quantity":"time","unit":"s","better":"lower","round":3,"value":0.001}"#,
+    r#"{"kind":"latencies","series":"a","quantity":"write","round":1,"classes_us":[[1.5,10],[2.5,20],[100,1]]}"#,
+    r#"{"kind":"trace","series":"a","events":[{"at_us":0,"what":"build","detail":"write","offset_bytes":0,"len_bytes":4096},{"at_us":1.5,"what":"submit","detail":"write","len_bytes":4096},{"at_us":9,"what":"complete","detail":"write","len_bytes":4096,"took_us":7.5},{"at_us":9,"what":"pause","took_us":3}]}"#,
+    r#"{"kind":"ratio","name":"a over b","ratio":{"value":1.1,"low":1.0,"high":1.2}}"#,
+    r#"{"kind":"account","series":"a","wall_us":1e6,"asked":{"write":{"count":2,"bytes":8192}},"bios":{"write data":{"count":1,"bytes":8192}},"bio_sizes":{"write":[[4096,1],[8192,2]]},"splits":{"device limit":3},"first_bio_us":2.5,"latency":{"write":{"count":1,"total_us":9,"p50_us":9,"p90_us":9,"p99_us":9,"max_us":9}},"depth":{"most":2,"mean_busy":1.5,"busy":0.5,"slot_us":10,"over_time":[0,1,2]},"cache":{"hits":1,"hit_bytes":4096,"misses":0,"miss_bytes":0},"writeback_sizes":[[4096,1]]}"#,
+    r#"{"kind":"count","name":"bios","value":12}"#,
+    r#"{"kind":"note","text":"<script>alert(1)</script>"}"#,
+    r#"{"kind":"end","why":"rounds"}"#,
+];
+
+const RECORD_WORDS: &[&str] = &[
+    "{\"kind\":\"account\"}\n",
+    "\"round\":4294967295",
+    "\"value\":-1e308",
+    "\"value\":1e308",
+    "\"value\":0",
+    "\"series\":\"\"",
+    "\"at_us\":1e308",
+    "\"at_us\":-1e308",
+    "\"len_bytes\":18446744073709551615",
+    "\"offset_bytes\":18446744073709551615",
+    "[1e308,18446744073709551615],",
+    "[-5,0],",
+    "\"a\"",
+    "\"b\"",
+    "-",
+    "e300",
+    "9",
+];
+
+/// A head, some of the lines and changes of what is behind the head; now and then of the head too.
+fn record() -> impl Strategy<Value = String> {
+    let lines = proptest::collection::vec(select(LINES), 0..40);
+    let changes = proptest::collection::vec(change(RECORD_WORDS), 0..5);
+    (lines, changes, 0..8u8).prop_map(|(lines, changes, whole)| {
+        let mut body: Vec<char> = lines.join("\n").chars().collect();
+        let mut head: Vec<char> = HEAD.chars().chain(['\n']).collect();
+        let changed = if whole == 0 { &mut head } else { &mut body };
+        changes.iter().for_each(|change| change.apply(changed));
+        head.into_iter().chain(body).collect()
+    })
+}
+
+/// All that is made of a record.
+fn use_record(record: &Record) {
+    let columns = record.columns();
+    for (one, other) in columns.iter().zip(columns.iter().skip(1)) {
+        let (left, right) = one.paired(other);
+        assert_eq!(left.len(), right.len());
+        assert!(left.len() <= one.samples.len());
+    }
+    let choice = Choice {
+        base: Some("a".into()),
+        new: Some("b".into()),
+        ..Choice::default()
+    };
+    let compared = [
+        Comparison::of_two(("x", record), ("y", record), &Choice::default()),
+        Comparison::within(("x", record), &choice),
+    ];
+    for comparison in compared.into_iter().flatten() {
+        assert!(!comparison.to_string().is_empty());
+        serde_json::to_string(&comparison).expect("JSON");
+        let limits = Limits {
+            max_regression_percent: Some(5.0),
+            ..Limits::default()
+        };
+        if let Ok(gate) = Gate::of(&comparison, &limits) {
+            assert!(!gate.to_string().is_empty());
+        }
+    }
+    let accounts: Vec<_> = record
+        .lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Account(account) => Some(&**account),
+            _ => None,
+        })
+        .collect();
+    let _ = explain::table(&accounts, true);
+}
+
+#[test]
+fn results() {
+    let reports = std::cell::Cell::new(0);
+    check(400, record(), |text| {
+        let Ok(record) = Record::from_lines(text.as_bytes()) else {
+            return;
+        };
+        use_record(&record);
+        let runs = vec![
+            ("one".to_owned(), record.clone()),
+            ("other".to_owned(), record),
+        ];
+        for runs in [runs[..1].to_vec(), runs] {
+            if let Ok(report) = Report::of(runs) {
+                let (html, mail) = (report.html(), report.markdown());
+                reports.set(reports.get() + 1);
+                assert!(!html.contains("<script>alert"), "not escaped");
+                let limit = (1 << 20) + 100 * text.len();
+                assert!(html.len() < limit && mail.len() < limit, "{}", html.len());
+            }
+        }
+    });
+    let reports = reports.get();
+    assert!(reports > 100, "only {reports} came to a report");
+}
+
+#[test]
+fn results_of_any_bytes() {
+    let bytes = proptest::collection::vec(any::<u8>(), 0..200);
+    check(500, bytes, |bytes| {
+        assert!(Record::from_lines(&bytes[..]).is_err());
+        let whole = [HEAD.as_bytes(), b"\n", &bytes].concat();
+        if let Ok(record) = Record::from_lines(&whole[..]) {
+            use_record(&record);
+        }
+    });
+    let deep = format!("{HEAD}\n{}\n", "{\"kind\":".repeat(100_000));
+    assert!(Record::from_lines(deep.as_bytes()).is_err());
+}
