@@ -32,7 +32,7 @@ impl File {
 
     fn on(held: Arc<Held>, mode: Mode) -> File {
         File {
-            handle: Handle::new(Arc::clone(&held) as _, mode),
+            handle: Handle::new(Arc::clone(&held) as _, held.volume.disk(), mode),
             held,
         }
     }

@@ -8,6 +8,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use throughline_block::Disk;
 use throughline_device::Op;
 use throughline_ext::{Fallocate, Reason};
 use throughline_fileio::{Advice, ReadStream, Wait};
@@ -27,14 +28,17 @@ use crate::source::{At, Source};
 /// they go straight between the program's memory and the device.
 pub struct Handle {
     source: Arc<dyn Source>,
+    /// What it lies on: whose listeners hear of the calls.
+    disk: Arc<Disk>,
     mode: Mode,
     stream: ReadStream,
 }
 
 impl Handle {
-    pub(crate) fn new(source: Arc<dyn Source>, mode: Mode) -> Handle {
+    pub(crate) fn new(source: Arc<dyn Source>, disk: &Arc<Disk>, mode: Mode) -> Handle {
         Handle {
             source,
+            disk: Arc::clone(disk),
             mode,
             stream: ReadStream::default(),
         }
@@ -67,10 +71,10 @@ impl Handle {
     /// As there.
     pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let (source, direct) = (&self.source, self.mode.direct);
-        let read = || source.read(direct, &self.stream, offset, bufs);
-        let done = told(source.disk(), Op::Read, |bytes| *bytes, read)?;
+        let read = move || source.read(direct, &self.stream, offset, bufs);
+        let done = told(&self.disk, Op::Read, |bytes| *bytes, read)?;
         if !self.mode.unseen {
-            self.source.accessed();
+            source.accessed();
         }
         Ok(done)
     }
@@ -158,22 +162,22 @@ impl Handle {
             At::Offset(offset) if self.mode.granted => At::Granted(offset),
             at => at,
         };
-        let (source, direct) = (&self.source, self.mode.direct);
+        let direct = self.mode.direct;
         let moved = |written: &(u64, usize)| written.1;
-        told(source.disk(), Op::Write, moved, || {
-            let written = source.write(direct, at, bufs, wait)?;
+        told(&self.disk, Op::Write, moved, move || {
+            let written = self.source.write(direct, at, bufs, wait)?;
             match self.mode.durability {
                 Durability::Later => {}
-                Durability::Data => source.sync(true)?,
-                Durability::All => source.sync(false)?,
+                Durability::Data => self.source.sync(true)?,
+                Durability::All => self.source.sync(false)?,
             }
             Ok(written)
         })
     }
 
     fn make_durable(&self, data_only: bool) -> Result<()> {
-        let sync = || self.source.sync(data_only);
-        told(self.source.disk(), Op::Flush, |()| 0, sync)
+        let sync = move || self.source.sync(data_only);
+        told(&self.disk, Op::Flush, |()| 0, sync)
     }
 
     /// Returns when data, size and name survive a crash (`fsync`).

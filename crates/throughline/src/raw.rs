@@ -27,7 +27,7 @@ impl RawFile {
 
     fn on(file: Arc<throughline_fileio::RawFile>, mode: Mode) -> RawFile {
         RawFile {
-            handle: Handle::new(Arc::clone(&file) as _, mode),
+            handle: Handle::new(Arc::clone(&file) as _, file.disk(), mode),
             file,
         }
     }

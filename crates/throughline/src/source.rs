@@ -4,7 +4,6 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use throughline_block::Disk;
 use throughline_ext::{Fallocate, Reason};
 use throughline_fileio::readahead::{self, Advice};
 use throughline_fileio::{RawFile, ReadStream, Wait};
@@ -33,9 +32,6 @@ pub(crate) trait Source: Send + Sync {
 
     /// Something that no other file has while both are open.
     fn address(&self) -> *const ();
-
-    /// What it lies on.
-    fn disk(&self) -> &Disk;
 
     fn size(&self) -> Result<u64>;
 
@@ -72,10 +68,6 @@ pub(crate) trait Source: Send + Sync {
 impl Source for Held {
     fn address(&self) -> *const () {
         Arc::as_ptr(&self.inode).cast()
-    }
-
-    fn disk(&self) -> &Disk {
-        self.volume.disk()
     }
 
     fn size(&self) -> Result<u64> {
@@ -168,10 +160,6 @@ impl Source for Held {
 impl Source for RawFile {
     fn address(&self) -> *const () {
         std::ptr::from_ref(self).cast()
-    }
-
-    fn disk(&self) -> &Disk {
-        RawFile::disk(self)
     }
 
     fn size(&self) -> Result<u64> {
