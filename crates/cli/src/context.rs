@@ -243,6 +243,8 @@ pub(crate) struct Images {
     pub(crate) watch: Option<Arc<Watch>>,
     /// Armed with the first image that is opened for writing.
     pub(crate) interrupt: Interrupt,
+    /// The permissions that new names do without.
+    pub(crate) umask: u32,
 }
 
 impl Images {
@@ -364,8 +366,6 @@ pub(crate) struct Context {
     pub(crate) out: Output,
     /// Standard error.
     pub(crate) complaints: Complaints,
-    /// The bits that new files do without.
-    pub(crate) umask: u32,
     /// The images that are open.
     pub(crate) images: Images,
     /// Bits of the exit code after a failure, from commands that have codes of their own.
@@ -380,13 +380,13 @@ impl Context {
             open: Vec::new(),
             watch: None,
             interrupt: Interrupt::default(),
+            umask: umask(),
         };
         Context {
             globals,
             json,
             out: Output::new(),
             complaints: Complaints::default(),
-            umask: umask(),
             images,
             exit_bits: 0,
         }

@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     NotAllowed,
     /// This process may not have more files open.
     TooManyOpen,
+    /// It cannot be done there at all.
+    Unsupported,
     /// Anything else.
     Other,
 }
@@ -103,7 +105,10 @@ impl From<Error> for Problem {
                 Problem::new(device.to_string()).with_next(device_hint(&device))
             }
             Error::Stopped(why) => stopped(&why),
-            Error::Unsupported(what) => Problem::new(format!("unsupported: {what}")),
+            Error::Unsupported(what) => Problem {
+                kind: Kind::Unsupported,
+                ..Problem::new(format!("unsupported: {what}"))
+            },
             Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
                 .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the data is dear)"),
             other => Problem::new(other.to_string()),

@@ -12,6 +12,7 @@ use throughline_ext::{Corrupt, Inode, Last, NewInode, NewKind, Place, Reason, Re
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
+use crate::node::Node;
 use crate::volume::{Held, Volume, path_from};
 
 /// An open directory. It stays itself when it is renamed.
@@ -120,6 +121,22 @@ impl Dir {
             attributes.mode = None;
         }
         attributes.set(&self.held.volume, &inode)
+    }
+
+    /// The inode of the directory by itself: what has its extended attributes, for one.
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn own_node(&self) -> Result<Node> {
+        Node::new(&self.held.volume, Arc::clone(&self.held.inode))
+    }
+
+    /// The inode that a path stands for, by itself; of a symbolic link, the link.
+    ///
+    /// # Errors
+    /// As [`Volume::open_dir`].
+    pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
+        Node::new(&self.held.volume, self.resolve(path, Last::NoFollow)?)
     }
 
     /// Opens a directory; symbolic links are followed.

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::metadata::{Attributes, FileType, Metadata};
 use crate::mode::{FileOptions, Mode};
+use crate::node::Node;
 use crate::volume::{Held, Volume};
 
 /// An open regular file of a volume; see [`Handle`] for what it can do.
@@ -48,6 +49,11 @@ impl File {
     /// None so far.
     pub fn reopen(&self, options: &FileOptions) -> Result<File> {
         Ok(File::on(Arc::clone(&self.held), options.mode()))
+    }
+
+    /// Its inode by itself: what has its extended attributes, for one.
+    pub fn node(&self) -> Node {
+        Node::held(Arc::clone(&self.held))
     }
 
     /// The volume that it is on.

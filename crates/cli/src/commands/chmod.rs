@@ -32,7 +32,9 @@ pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot change the mode of {place}");
         let meta = opened.volume.metadata(&opened.path).doing(cannot)?;
-        let after = args.mode.apply(meta.mode(), meta.is_dir(), context.umask);
+        let after = args
+            .mode
+            .apply(meta.mode(), meta.is_dir(), context.images.umask);
         opened
             .volume
             .set_attributes(&opened.path, &Attributes::new().mode(after))
@@ -94,7 +96,9 @@ fn one(
     if meta.is_symlink() {
         return Ok(());
     }
-    let after = args.mode.apply(meta.mode(), meta.is_dir(), context.umask);
+    let after = args
+        .mode
+        .apply(meta.mode(), meta.is_dir(), context.images.umask);
     dir.set_symlink_attributes(name, &Attributes::new().mode(after))
         .doing(cannot)?;
     said(args, context, place, &meta, after)?;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::mv::sources_and_target;
 use crate::context::{Context, place_parser};
-use crate::copy::{Follow, Options, Sparse, Totals, copy};
+use crate::copy::{Follow, Options, Preserve, Sparse, Totals, copy};
 use crate::place::Place;
 use crate::problem::Failure;
 
@@ -20,10 +20,21 @@ pub(crate) struct CpArgs {
     /// Copy directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep mode, owner and times
-    #[arg(short = 'p', long)]
-    preserve: bool,
-    /// As -r -p -P: everything as it is, but for extended attributes, which are not copied
+    /// As --preserve=mode,ownership,timestamps
+    #[arg(short = 'p')]
+    preserve_usual: bool,
+    /// Keep of the source: mode (with ACLs), ownership, timestamps, links (always kept), xattr (extended attributes; one
+    /// that cannot be set is a failure), or all (one that cannot be set is said) [without WHAT: mode,ownership,timestamps]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "mode,ownership,timestamps",
+        value_parser = Preserve::parse
+    )]
+    preserve: Vec<Preserve>,
+    /// As -r -P --preserve=all: everything as it is; extended attributes that cannot be set are passed over
     #[arg(short, long)]
     archive: bool,
     /// Follow all symbolic links in sources
@@ -73,9 +84,15 @@ impl CpArgs {
         } else {
             Follow::Arguments
         };
+        let whole = [
+            self.preserve_usual.then_some(Preserve::USUAL),
+            self.archive.then_some(Preserve::ARCHIVE),
+        ];
+        let named = self.preserve.iter().copied();
+        let preserve = whole.into_iter().flatten().chain(named);
         Options {
             recursive,
-            preserve: self.preserve || self.archive,
+            preserve: preserve.fold(Preserve::default(), Preserve::and),
             follow,
             no_clobber: self.no_clobber,
             force: self.force,

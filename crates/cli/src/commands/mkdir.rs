@@ -29,7 +29,7 @@ pub(crate) struct MkdirArgs {
 
 /// Makes each directory.
 pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure> {
-    let umask = context.umask;
+    let umask = context.images.umask;
     let plain = Attributes::new().mode(0o777 & !umask);
     let last = match &args.mode {
         Some(change) => Attributes::new().mode(change.apply(0o777 & !umask, true, umask)),

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
         match set.doing(cannot) {
             Err(failure) if failure.kind() == Some(Kind::NotFound) && args.no_create => Ok(()),
             Err(failure) if failure.kind() == Some(Kind::NotFound) && !args.no_dereference => {
-                let made = attributes.clone().mode(0o666 & !context.umask);
+                let made = attributes.clone().mode(0o666 & !context.images.umask);
                 opened
                     .volume
                     .create_file(&opened.path, &made)

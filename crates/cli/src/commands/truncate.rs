@@ -77,7 +77,7 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
                 if args.no_create {
                     return Ok(());
                 }
-                let made = Attributes::new().mode(0o666 & !context.umask);
+                let made = Attributes::new().mode(0o666 & !context.images.umask);
                 opened
                     .volume
                     .create_file(&opened.path, &made)

@@ -74,7 +74,6 @@ pub(crate) fn copy(
         images,
         out,
         complaints,
-        umask,
         globals,
         ..
     } = context;
@@ -97,17 +96,18 @@ pub(crate) fn copy(
         .filter(|_| options.stats)
         .map(|volume| volume.subscribe(Arc::clone(&first_submits) as Arc<dyn Listener>))
         .collect();
-    let interrupt = images.interrupt.clone();
+    let (interrupt, umask) = (images.interrupt.clone(), images.umask);
     let shared = Shared {
         interrupt: &interrupt,
         complaints,
         progress: &progress,
         sparse: options.sparse,
+        preserve: options.preserve,
         bytes: AtomicU64::new(0),
     };
     let mut names = 0;
     let copied = beside(&shared, |queue| {
-        let mut walker = Walker::new(options, *umask, out, &shared, queue, ids);
+        let mut walker = Walker::new(options, umask, out, &shared, queue, ids);
         for source in sources {
             match one(images, &mut walker, source, &target) {
                 Ok(()) => {}
@@ -265,7 +265,7 @@ fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Re
         Err(problem) if problem.kind == Kind::NotFound => None,
         Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
     };
-    let file = walker.open_target(to.at(), 0o666 & !walker.umask, existing.as_ref())?;
+    let file = walker.open_target(to.at(), 0o666, existing.as_ref())?;
     walker.names += 1;
     walker.bytes(from, file.as_ref(), &Place::Stream, &to.place)
 }
@@ -340,7 +340,7 @@ fn open_folder(
         Place::Image { .. } => {
             let opened = images.open(folder, access)?;
             let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-            Ok(Box::new(ImageFolder::new(dir, opened.image)))
+            Ok(Box::new(ImageFolder::new(dir, opened.image, images.umask)))
         }
         Place::Stream => Err(Failure::Usage("a stream is no directory".into())),
     }

@@ -1,7 +1,8 @@
 //! Directories: made or merged into at the target, gone into, and given their attributes behind the last entry.
 
 use super::Follow;
-use super::side::{Change, Folder, Id, Meta};
+use super::extended::Extended;
+use super::side::{Folder, Id, Meta};
 use super::tree::{At, Walker};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
@@ -51,21 +52,34 @@ impl Walker<'_> {
         if self.options.follow == Follow::Always {
             self.seen.remove(&meta.id);
         }
-        let change = match (self.options.preserve, created) {
-            (true, _) => Change::all_of(meta),
-            (false, true) => Change {
-                mode: Some(self.new_mode(meta)),
-                ..Change::default()
-            },
-            (false, false) => Change::default(),
-        };
-        let unchanged = !self.options.preserve && self.new_mode(meta) & 0o700 == 0o700;
-        if !change.is_empty() && !unchanged {
-            target
-                .set_own(&change)
-                .doing(|| format!("cannot preserve the attributes of {}", to.place))?;
-        }
+        self.finish_folder(source.as_ref(), target.as_ref(), (meta, created), to.place)?;
         walked
+    }
+
+    /// Sets the attributes of a directory behind its last entry.
+    fn finish_folder(
+        &self,
+        source: &dyn Folder,
+        target: &dyn Folder,
+        (meta, created): (&Meta, bool),
+        place: &Place,
+    ) -> Result<(), Failure> {
+        let preserve = self.options.preserve;
+        let cannot = || format!("cannot preserve the attributes of {place}");
+        let mut change = self.change(meta, created);
+        if created && change.mode.is_none() && meta.mode & 0o700 != 0o700 {
+            change.mode = Some(meta.mode & 0o777 & !self.umask);
+        }
+        if preserve.reads_attributes() {
+            let holder = source.own_holder();
+            let read = holder.and_then(|holder| Extended::read(&holder, meta.kind, preserve));
+            change.extended = read.doing(cannot)?;
+        }
+        if !change.is_empty() {
+            let refused = target.set_own(&change).doing(cannot)?;
+            self.shared.refused(refused, place);
+        }
+        Ok(())
     }
 
     /// A sound tree is finite; what pretends not to be is refused. Where links are followed, a directory may come twice,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use throughline::{Attributes, DeviceNumber, Dir, File, FileType, Metadata};
 
+use super::extended::{Holder, Refused};
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use crate::problem::{Problem, Result};
 
@@ -14,12 +15,19 @@ pub(crate) struct ImageFolder {
     dir: Dir,
     /// The image's number in this run.
     image: usize,
+    /// What new names do not get of their mode, unless the directory has a default list of access rights.
+    umask: u32,
 }
 
 impl ImageFolder {
     /// A directory of the image with that number.
-    pub(crate) fn new(dir: Dir, image: usize) -> ImageFolder {
-        ImageFolder { dir, image }
+    pub(crate) fn new(dir: Dir, image: usize, umask: u32) -> ImageFolder {
+        ImageFolder { dir, image, umask }
+    }
+
+    /// Of something new.
+    fn mode(&self, mode: u32) -> Attributes {
+        Attributes::new().mode(mode).umask(self.umask)
     }
 
     fn meta_of(&self, meta: &Metadata) -> Meta {
@@ -64,6 +72,7 @@ impl Folder for ImageFolder {
         Ok(Box::new(ImageFolder {
             dir: self.dir.open_dir(name)?,
             image: self.image,
+            umask: self.umask,
         }))
     }
 
@@ -79,9 +88,8 @@ impl Folder for ImageFolder {
     }
 
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>> {
-        let attributes = Attributes::new().mode(mode);
         let file = match how {
-            Create::New => self.dir.create_new(name, &attributes)?,
+            Create::New => self.dir.create_new(name, &self.mode(mode))?,
             Create::Existing | Create::Through => {
                 if how == Create::Existing && self.dir.symlink_metadata(name)?.is_symlink() {
                     return Err(Problem::new("Too many levels of symbolic links"));
@@ -95,7 +103,7 @@ impl Folder for ImageFolder {
     }
 
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
-        self.dir.create_dir(name, &Attributes::new().mode(mode))?;
+        self.dir.create_dir(name, &self.mode(mode))?;
         Ok(())
     }
 
@@ -110,9 +118,7 @@ impl Folder for ImageFolder {
         device: Option<DeviceNumber>,
         mode: u32,
     ) -> Result<()> {
-        Ok(self
-            .dir
-            .make_node(name, kind, device, &Attributes::new().mode(mode))?)
+        Ok(self.dir.make_node(name, kind, device, &self.mode(mode))?)
     }
 
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()> {
@@ -130,12 +136,22 @@ impl Folder for ImageFolder {
         Ok(self.dir.remove_file(name)?)
     }
 
-    fn set(&self, name: &OsStr, change: &Change) -> Result<()> {
-        Ok(self.dir.set_symlink_attributes(name, &attributes(change))?)
+    fn holder(&self, name: &OsStr) -> Result<Holder<'_>> {
+        Ok(Holder::Node(self.dir.node(name)?))
     }
 
-    fn set_own(&self, change: &Change) -> Result<()> {
-        Ok(self.dir.set_own_attributes(&attributes(change))?)
+    fn own_holder(&self) -> Result<Holder<'_>> {
+        Ok(Holder::Node(self.dir.own_node()?))
+    }
+
+    fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>> {
+        self.dir.set_symlink_attributes(name, &attributes(change))?;
+        set_extended(change, || self.holder(name))
+    }
+
+    fn set_own(&self, change: &Change) -> Result<Vec<Refused>> {
+        self.dir.set_own_attributes(&attributes(change))?;
+        set_extended(change, || self.own_holder())
     }
 }
 
@@ -177,9 +193,27 @@ impl Content for ImageContent {
         Ok(self.file.set_len(len_bytes)?)
     }
 
-    fn set(&self, change: &Change) -> Result<()> {
-        Ok(self.file.set_attributes(&attributes(change))?)
+    fn holder(&self) -> Holder<'_> {
+        Holder::Node(self.file.node())
     }
+
+    fn set(&self, change: &Change) -> Result<Vec<Refused>> {
+        self.file.set_attributes(&attributes(change))?;
+        set_extended(change, || Ok(self.holder()))
+    }
+}
+
+/// After the owner, whose change takes capabilities away.
+fn set_extended<'a>(
+    change: &Change,
+    holder: impl FnOnce() -> Result<Holder<'a>>,
+) -> Result<Vec<Refused>> {
+    if change.extended.is_empty() {
+        return Ok(Vec::new());
+    }
+    let holder = holder()?;
+    change.extended.give_lists(&holder)?;
+    Ok(change.extended.give_attributes(&holder))
 }
 
 fn attributes(change: &Change) -> Attributes {

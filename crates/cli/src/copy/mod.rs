@@ -2,7 +2,8 @@
 //!
 //! Both sides look alike: a [`side::Folder`] holds names, a [`side::Content`] holds bytes; [`host`] and [`image`] bring
 //! them. [`arguments`] turns the command line into single copies, [`tree`] and [`descend`] walk one source and make what
-//! they find at the target, [`pump`] moves the bytes, [`workers`] move those of small files, many at a time.
+//! they find at the target, [`pump`] moves the bytes, [`workers`] move those of small files, many at a time, [`extended`] has
+//! the extended attributes and ACLs.
 //!
 //! Invariants:
 //! - Names are made by the one thread that walks, in the order of the walk; only bytes and final attributes come later.
@@ -14,23 +15,27 @@
 
 mod arguments;
 mod descend;
+mod extended;
 mod host;
+mod host_meta;
 mod image;
 mod latency;
+mod preserve;
 mod pump;
 mod side;
 mod tree;
 mod workers;
 
 pub(crate) use arguments::{Totals, copy};
+pub(crate) use preserve::{Preserve, Xattrs};
 
 /// What is copied, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// Directories with all that is in them.
     pub(crate) recursive: bool,
-    /// Mode, owner and times are the source's.
-    pub(crate) preserve: bool,
+    /// What is the source's.
+    pub(crate) preserve: Preserve,
     /// Which symbolic links are followed in sources.
     pub(crate) follow: Follow,
     /// What exists at the target stays.

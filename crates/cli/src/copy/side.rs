@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use throughline::{DeviceNumber, FileType};
 
+use super::extended::{Extended, Holder, Refused};
 use crate::problem::Result;
 
 /// Which file it is, on whatever side.
@@ -43,27 +44,21 @@ impl Meta {
     }
 }
 
-/// Attributes to set; all given are set, in the order that keeps them: owner, mode, times.
+/// Attributes to set; all given are set, in an order that keeps them: the owner before what a change of it takes away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) mode: Option<u32>,
     /// Of the last access and the last modification.
     pub(crate) times: Option<(SystemTime, SystemTime)>,
+    /// Extended attributes and lists of access rights.
+    pub(crate) extended: Extended,
 }
 
 impl Change {
-    /// Everything of the source.
-    pub(crate) fn all_of(meta: &Meta) -> Change {
-        Change {
-            owner: Some((meta.uid, meta.gid)),
-            mode: Some(meta.mode),
-            times: Some((meta.accessed, meta.modified)),
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        self.owner.is_none() && self.mode.is_none() && self.times.is_none()
+        let plain = self.owner.is_none() && self.mode.is_none() && self.times.is_none();
+        plain && self.extended.is_empty()
     }
 }
 
@@ -101,6 +96,10 @@ pub(crate) trait Folder {
     fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>>;
     /// Where a symbolic link points.
     fn link_target(&self, name: &OsStr) -> Result<PathBuf>;
+    /// The extended attributes of a name (a symbolic link is not followed).
+    fn holder(&self, name: &OsStr) -> Result<Holder<'_>>;
+    /// Those of the directory itself.
+    fn own_holder(&self) -> Result<Holder<'_>>;
 
     /// Opens for writing.
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>>;
@@ -122,10 +121,10 @@ pub(crate) trait Folder {
     fn landed(&self, name: &OsStr) -> Result<Landed>;
     /// Removes a name that is not a directory.
     fn remove(&self, name: &OsStr) -> Result<()>;
-    /// Sets attributes of a name (a symbolic link is not followed).
-    fn set(&self, name: &OsStr, change: &Change) -> Result<()>;
-    /// Sets attributes of the directory itself.
-    fn set_own(&self, change: &Change) -> Result<()>;
+    /// Sets attributes of a name (a symbolic link is not followed); those extended ones that could not be set.
+    fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>>;
+    /// Sets attributes of the directory itself, as [`Folder::set`].
+    fn set_own(&self, change: &Change) -> Result<Vec<Refused>>;
 }
 
 /// The bytes of one file.
@@ -151,6 +150,8 @@ pub(crate) trait Content: Send + Sync {
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>>;
     /// Makes it this long.
     fn set_len(&self, len_bytes: u64) -> Result<()>;
-    /// Sets attributes.
-    fn set(&self, change: &Change) -> Result<()>;
+    /// Its extended attributes.
+    fn holder(&self) -> Holder<'_>;
+    /// Sets attributes; those extended ones that could not be set.
+    fn set(&self, change: &Change) -> Result<Vec<Refused>>;
 }

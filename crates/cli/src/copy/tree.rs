@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use throughline::FileType;
 
+use super::extended::Extended;
 use super::pump::{Buffers, Transfer, copy_large};
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use super::workers::{Job, Queue, SMALL_BYTES, Shared};
@@ -231,13 +232,11 @@ impl<'a> Walker<'a> {
             to.folder.remove(to.name).doing(cannot)?;
         }
         to.folder.make_symlink(to.name, &target).doing(cannot)?;
-        self.preserve(
-            to,
-            Change {
-                mode: None,
-                ..Change::all_of(meta)
-            },
-        )
+        let change = Change {
+            mode: None,
+            ..self.change(meta, true)
+        };
+        self.preserve(from, to, meta, change)
     }
 
     fn node(
@@ -259,25 +258,46 @@ impl<'a> Walker<'a> {
         to.folder
             .make_node(to.name, meta.kind, meta.device, self.new_mode(meta))
             .doing(cannot)?;
-        self.preserve(to, Change::all_of(meta))
+        self.preserve(from, to, meta, self.change(meta, true))
     }
 
-    fn preserve(&self, to: At<'_>, change: Change) -> Result<(), Failure> {
-        if !self.options.preserve {
-            return Ok(());
+    /// Sets what is kept of a name that is neither a file nor a directory.
+    fn preserve(
+        &self,
+        from: At<'_>,
+        to: At<'_>,
+        meta: &Meta,
+        mut change: Change,
+    ) -> Result<(), Failure> {
+        let preserve = self.options.preserve;
+        let cannot = || format!("cannot preserve the attributes of {}", to.place);
+        if preserve.reads_attributes() {
+            let holder = from.folder.holder(from.name);
+            let read = holder.and_then(|holder| Extended::read(&holder, meta.kind, preserve));
+            change.extended = read.doing(cannot)?;
         }
-        to.folder
-            .set(to.name, &change)
-            .doing(|| format!("cannot preserve the attributes of {}", to.place))
+        if !change.is_empty() {
+            let refused = to.folder.set(to.name, &change).doing(cannot)?;
+            self.shared.refused(refused, to.place);
+        }
+        Ok(())
     }
 
-    /// The mode that something new begins with; with -p nobody else gets in before it has its owner.
+    /// What is set of something that was made, or was there, beside its extended attributes.
+    pub(super) fn change(&self, meta: &Meta, made: bool) -> Change {
+        let preserve = self.options.preserve;
+        let mode = preserve.last_mode(meta.mode, self.umask);
+        Change {
+            owner: preserve.owner.then_some((meta.uid, meta.gid)),
+            mode: mode.filter(|_| made || preserve.mode),
+            times: preserve.times.then_some((meta.accessed, meta.modified)),
+            ..Change::default()
+        }
+    }
+
+    /// The mode that something new begins with, before the umask.
     pub(super) fn new_mode(&self, meta: &Meta) -> u32 {
-        if self.options.preserve {
-            meta.mode & 0o700
-        } else {
-            meta.mode & 0o777 & !self.umask
-        }
+        self.options.preserve.first_mode(meta.mode)
     }
 
     fn file(
@@ -304,11 +324,7 @@ impl<'a> Walker<'a> {
             Ok((source, target))
         };
         let (source, target) = self.patiently(open)?;
-        let change = if self.options.preserve {
-            Change::all_of(meta)
-        } else {
-            Change::default()
-        };
+        let change = self.change(meta, existing.is_none());
         if !source.is_stream() && meta.len_bytes <= SMALL_BYTES {
             let target_id = target
                 .meta()
@@ -327,12 +343,8 @@ impl<'a> Walker<'a> {
             return Ok(());
         }
         self.bytes(source.as_ref(), target.as_ref(), from.place, to.place)?;
-        if change.is_empty() {
-            return Ok(());
-        }
-        target
-            .set(&change)
-            .doing(|| format!("cannot preserve the attributes of {}", to.place))
+        let (source, target) = (source.as_ref(), target.as_ref());
+        self.shared.finish(source, target, (&change, to.place))
     }
 
     /// Opens something; where too many files are open, again once those are closed that wait for the workers.

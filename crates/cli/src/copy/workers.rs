@@ -4,20 +4,24 @@
 //! image goes to the device together.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use throughline::{AlignedBuf, File};
+use throughline::{AlignedBuf, File, FileType};
 
-use super::Sparse;
+use super::extended::{Extended, Refused};
 use super::pump::{ALIGN_BYTES, Transfer, copy_small};
 use super::side::{Change, Content, Id};
+use super::{Preserve, Sparse, Xattrs};
 use crate::interrupt::Interrupt;
 use crate::output::Complaints;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Result};
+use crate::problem::{Doing, Failure, Kind, Result};
 use crate::progress::Progress;
+use crate::text::quote;
 
 /// Files up to this size are the workers'.
 pub(crate) const SMALL_BYTES: u64 = 1 << 20;
@@ -51,6 +55,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) sparse: Sparse,
+    pub(crate) preserve: Preserve,
     /// Bytes of file contents copied.
     pub(crate) bytes: AtomicU64,
 }
@@ -59,6 +64,42 @@ impl Shared<'_> {
     /// Says a failure without disturbing the progress display.
     pub(crate) fn complain(&self, failure: &Failure) {
         self.progress.suspend(|| self.complaints.say(failure));
+    }
+
+    /// Sets the attributes of a file whose bytes are there, with the extended ones of its source.
+    pub(crate) fn finish(
+        &self,
+        from: &dyn Content,
+        to: &dyn Content,
+        (change, target): (&Change, &Place),
+    ) -> std::result::Result<(), Failure> {
+        let cannot = || format!("cannot preserve the attributes of {target}");
+        let mut change = change.clone();
+        if self.preserve.reads_attributes() {
+            let read = Extended::read(&from.holder(), FileType::File, self.preserve);
+            change.extended = read.doing(cannot)?;
+        }
+        if !change.is_empty() {
+            self.refused(to.set(&change).doing(cannot)?, target);
+        }
+        Ok(())
+    }
+
+    /// Attributes that a target could not be given: failures, a word, or nothing, as was asked.
+    pub(crate) fn refused(&self, refused: Vec<Refused>, target: &Place) {
+        for Refused { name, problem } in refused {
+            let supported = problem.kind != Kind::Unsupported;
+            let name = quote(OsStr::from_bytes(&name));
+            let failure = problem.met(format!("cannot set attribute {name} of {target}"));
+            match self.preserve.xattrs {
+                Xattrs::All => self.complain(&failure),
+                Xattrs::Said if supported => {
+                    let say = || self.complaints.note(&failure.to_string());
+                    self.progress.suspend(say);
+                }
+                _ => {}
+            }
+        }
     }
 
     fn run_batch(&self, batch: &[Job], buffer: &mut [u8]) {
@@ -139,12 +180,8 @@ impl Shared<'_> {
     fn end(&self, job: &Job, copied: std::result::Result<u64, Failure>) {
         let ended = copied.and_then(|copied| {
             self.bytes.fetch_add(copied, Ordering::Relaxed);
-            if job.change.is_empty() {
-                return Ok(());
-            }
-            job.to
-                .set(&job.change)
-                .doing(|| format!("cannot preserve the attributes of {}", job.target))
+            let (from, to) = (job.from.as_ref(), job.to.as_ref());
+            self.finish(from, to, (&job.change, &job.target))
         });
         if let Err(failure) = ended
             && !failure.ends_command()

@@ -13,6 +13,7 @@ mod founding;
 mod generated;
 mod habits;
 mod interrupted;
+mod kept;
 mod lab;
 mod mount;
 mod recovered;

@@ -8,6 +8,7 @@
 
 pub(crate) mod directory;
 
+use throughline_extfmt::acl::Acl;
 use throughline_extfmt::dir::{self, DirFormat};
 use throughline_extfmt::extent::{self, Expect, Extent, Index, Node, NodeMut};
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
@@ -36,6 +37,7 @@ pub(crate) const TARGETS: &[Target] = &[
     ("htree", directory::htree),
     ("xattr_block", xattr_block),
     ("jbd2_block", jbd2_block),
+    ("acl", acl),
 ];
 
 /// A volume that parsers of single blocks are told to be in. Bits of `choice`: 0-2 block size,
@@ -417,5 +419,44 @@ pub(crate) fn jbd2_block(data: &[u8]) {
     }
     if throughline_extfmt::jbd2::escape(&mut block) {
         assert!(BlockHeader::read(&block).is_none());
+    }
+}
+
+/// A list of access rights: in the volume's form, or, the first byte odd, in the programs'.
+pub(crate) fn acl(data: &[u8]) {
+    let (&choice, bytes) = data.split_first().unwrap_or((&0, &[]));
+    let list = match choice & 1 {
+        0 => Acl::from_disk(bytes).ok(),
+        _ => Acl::from_user(bytes).ok().flatten(),
+    };
+    let Some(list) = list else {
+        return;
+    };
+    comes_back(&list);
+    let (bits, all) = list.permissions();
+    assert_eq!(all, list.entries().len() == 3);
+    for mode in [0, 0o640, 0o7777, bits, u16::from(choice) << 2] {
+        let mut changed = list.clone();
+        changed.set_permissions(mode);
+        assert_eq!(changed.permissions(), (mode & 0o777, all));
+        comes_back(&changed);
+        let (inherited, bits) = list.inherited(mode);
+        assert_eq!(bits & !mode, 0, "more than was asked for");
+        assert_eq!(inherited.is_none(), all);
+        if let Some(inherited) = inherited {
+            assert_eq!(inherited.permissions(), (bits, false));
+            comes_back(&inherited);
+        }
+    }
+}
+
+/// A list is the same one in both forms.
+fn comes_back(list: &Acl) {
+    let stored = Acl::from_disk(&list.to_disk()).expect("what was well formed");
+    let told = Acl::from_user(&list.to_user()).expect("what was well formed");
+    let told = told.expect("it has entries");
+    for back in [stored, told] {
+        assert_eq!(back.to_user(), list.to_user());
+        assert_eq!(back.to_disk(), list.to_disk());
     }
 }

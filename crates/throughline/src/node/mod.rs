@@ -84,6 +84,10 @@ impl Node {
         })
     }
 
+    pub(crate) fn held(held: Arc<Held>) -> Node {
+        Node { held }
+    }
+
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.held.inode
     }

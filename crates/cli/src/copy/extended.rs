@@ -1,0 +1,269 @@
+//! Extended attributes and lists of access rights (POSIX ACLs): read of a source, given to a target.
+//!
+//! On both sides a list of access rights is an attribute `system.posix_acl_…` in the form that programs know. Lists belong to
+//! the permissions: they are kept where those are, and a source without one leaves the target none, whatever its directory
+//! has given it. The other attributes come to those that the target has.
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{self, XattrFlags};
+use rustix::io::Errno;
+use throughline::{Error, FileType, Node, Reason, XattrMode};
+
+use super::{Preserve, Xattrs};
+use crate::problem::{Kind, Problem, Result};
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+/// Attributes that mean nothing at another place, as `/etc/xattr.conf` names them for cp; `*` is any end.
+const PASSED_OVER: [&str; 7] = [
+    "afs.*",
+    "security.evm",
+    "system.nfs4_acl",
+    "system.nfs4acl",
+    "trusted.SGI_*",
+    "user.Beagle.*",
+    "xfsroot.*",
+];
+/// Longest list of names, and longest value, that calls of Linux give, in bytes.
+const MOST_BYTES: usize = 1 << 16;
+
+/// What has attributes, on either side.
+pub(crate) enum Holder<'a> {
+    /// An open file or directory of the host.
+    Open(BorrowedFd<'a>),
+    /// What a name of the host stands for; of a symbolic link, the link.
+    Named(PathBuf),
+    /// An inode of an image.
+    Node(Node),
+}
+
+/// What a source has, for its copy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extended {
+    /// The lists of access rights that the copy is to have; `None` for one that it is not to have.
+    lists: Vec<(&'static str, Option<Vec<u8>>)>,
+    /// Names and values of the others.
+    pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// An attribute that a target could not be given.
+pub(crate) struct Refused {
+    pub(crate) name: Vec<u8>,
+    pub(crate) problem: Problem,
+}
+
+impl Extended {
+    /// What of `source` is to be kept.
+    pub(crate) fn read(
+        source: &Holder<'_>,
+        kind: FileType,
+        preserve: Preserve,
+    ) -> Result<Extended> {
+        let mut read = Extended::default();
+        let names = source.names()?;
+        if preserve.mode && kind != FileType::Symlink {
+            let kinds = match kind {
+                FileType::Directory => &[ACCESS, DEFAULT][..],
+                _ => &[ACCESS],
+            };
+            for kind in kinds {
+                let is_there = names.iter().any(|name| name == kind.as_bytes());
+                let list = if is_there {
+                    source.get(kind.as_bytes())?
+                } else {
+                    None
+                };
+                read.lists.push((kind, list));
+            }
+        }
+        if preserve.xattrs != Xattrs::No {
+            for name in names.into_iter().filter(|name| is_kept(name)) {
+                // It may go between the two calls.
+                if let Some(value) = source.get(&name)? {
+                    read.attributes.push((name, value));
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lists.is_empty() && self.attributes.is_empty()
+    }
+
+    /// Gives a target the lists of access rights, and takes away those that it is not to have.
+    pub(crate) fn give_lists(&self, target: &Holder<'_>) -> Result<()> {
+        for (kind, list) in &self.lists {
+            let done = match list {
+                Some(list) => target.set(kind.as_bytes(), list),
+                None => target.remove(kind.as_bytes()),
+            };
+            done.map_err(|problem| Problem {
+                reason: format!("list of access rights: {}", problem.reason),
+                ..problem
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives a target the other attributes; those that it cannot have come back.
+    pub(crate) fn give_attributes(&self, target: &Holder<'_>) -> Vec<Refused> {
+        let give = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            let problem = target.set(name, value).err()?;
+            Some(Refused {
+                name: name.clone(),
+                problem,
+            })
+        };
+        self.attributes.iter().filter_map(give).collect()
+    }
+}
+
+/// Whether a copy of extended attributes has that one.
+fn is_kept(name: &[u8]) -> bool {
+    let is = |pattern: &&str| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == pattern.as_bytes(),
+    };
+    name != ACCESS.as_bytes() && name != DEFAULT.as_bytes() && !PASSED_OVER.iter().any(is)
+}
+
+impl Holder<'_> {
+    /// The names of all attributes; none where there cannot be any.
+    fn names(&self) -> Result<Vec<Vec<u8>>> {
+        let listed = match self {
+            Holder::Open(fd) => filled(|bytes| fs::flistxattr(fd, bytes)),
+            Holder::Named(path) => filled(|bytes| fs::llistxattr(path, bytes)),
+            Holder::Node(node) => return Ok(node.xattr_names()?),
+        };
+        match listed {
+            Ok(names) => {
+                let names = names.split(|byte| *byte == 0);
+                Ok(names
+                    .filter(|n| !n.is_empty())
+                    .map(<[u8]>::to_vec)
+                    .collect())
+            }
+            Err(errno) if self.has_none(errno) => Ok(Vec::new()),
+            Err(errno) => Err(problem(errno)),
+        }
+    }
+
+    /// A value, if it is there.
+    fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let got = match self {
+            Holder::Open(fd) => filled(|bytes| fs::fgetxattr(fd, name, bytes)),
+            Holder::Named(path) => filled(|bytes| fs::lgetxattr(path, name, bytes)),
+            Holder::Node(node) => return Ok(node.xattr(name)?),
+        };
+        match got {
+            Ok(value) => Ok(Some(value)),
+            Err(errno) if errno == Errno::NODATA || self.has_none(errno) => Ok(None),
+            Err(errno) => Err(problem(errno)),
+        }
+    }
+
+    fn set(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        let flags = XattrFlags::empty();
+        let set = match self {
+            Holder::Open(fd) => fs::fsetxattr(fd, name, value, flags),
+            Holder::Named(path) => fs::lsetxattr(path, name, value, flags),
+            Holder::Node(node) => {
+                let set = node.set_xattr(name, value, XattrMode::Either);
+                return set.map_err(|error| match error {
+                    Error::Caller(Reason::NoSpace) => no_room(error),
+                    other => other.into(),
+                });
+            }
+        };
+        set.map_err(problem)
+    }
+
+    /// Takes an attribute away, if it is there.
+    fn remove(&self, name: &[u8]) -> Result<()> {
+        let removed = match self {
+            Holder::Open(fd) => fs::fremovexattr(fd, name),
+            Holder::Named(path) => fs::lremovexattr(path, name),
+            Holder::Node(node) => {
+                return match node.xattr(name) {
+                    Ok(None) | Err(Error::Unsupported(_)) => Ok(()),
+                    Ok(Some(_)) => Ok(node.remove_xattr(name)?),
+                    Err(error) => Err(error.into()),
+                };
+            }
+        };
+        match removed {
+            Err(errno) if errno != Errno::NODATA && !self.has_none(errno) => Err(problem(errno)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an errno says that attributes cannot be there: a file system without them, or a name that cannot be reached
+    /// without `/proc`.
+    fn has_none(&self, errno: Errno) -> bool {
+        matches!(errno, Errno::NOTSUP | Errno::NOSYS)
+            || matches!((self, errno), (Holder::Named(_), Errno::NOENT))
+    }
+}
+
+fn problem(errno: Errno) -> Problem {
+    let problem = Problem::from(errno);
+    match errno {
+        Errno::NOTSUP | Errno::NOSYS => Problem {
+            kind: Kind::Unsupported,
+            ..problem
+        },
+        _ => problem,
+    }
+}
+
+/// No room where attributes are is not a matter of the image's size alone.
+fn no_room(error: Error) -> Problem {
+    Problem::from(error).with_next(
+        "the attributes of a file share one block, unless the image has the feature ea_inode ('tune2fs -O ea_inode IMAGE')",
+    )
+}
+
+/// What a call writes that says how much it is, or that there was not room enough.
+fn filled(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut few = [0; 256];
+    match call(&mut few) {
+        Ok(len) => Ok(few[..len].to_vec()),
+        Err(Errno::RANGE) => {
+            let mut bytes = vec![0; MOST_BYTES];
+            let len = call(&mut bytes)?;
+            bytes.truncate(len);
+            Ok(bytes)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_means_nothing_elsewhere_is_passed_over() {
+        for name in [
+            "user.a",
+            "trusted.a",
+            "security.evm2",
+            "security.selinux",
+            "user.beagle.x",
+        ] {
+            assert!(is_kept(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "security.evm",
+            "trusted.SGI_ACL",
+            "user.Beagle.x",
+            ACCESS,
+            DEFAULT,
+        ] {
+            assert!(!is_kept(name.as_bytes()), "{name}");
+        }
+    }
+}

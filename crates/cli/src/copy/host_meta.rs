@@ -1,0 +1,151 @@
+//! What the host says about a file, and how its attributes are set.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{self, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
+use throughline::{DeviceNumber, FileType};
+
+use super::extended::{Holder, Refused};
+use super::side::{Change, Id, Meta};
+use crate::problem::{Problem, Result};
+
+pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
+    let fd = fd.as_fd();
+    apply(
+        change,
+        &Holder::Open(fd),
+        |uid, gid| fs::fchown(fd, uid, gid),
+        |mode| fs::fchmod(fd, mode),
+        |times| fs::futimens(fd, times),
+    )
+}
+
+/// Owner, extended attributes, mode, times, in this order: a change of owner takes set-id bits and capabilities away, and the
+/// last mode may take our right to set attributes.
+pub(super) fn apply(
+    change: &Change,
+    holder: &Holder<'_>,
+    chown: impl Fn(Option<fs::Uid>, Option<fs::Gid>) -> rustix::io::Result<()>,
+    chmod: impl FnOnce(Mode) -> rustix::io::Result<()>,
+    utimens: impl FnOnce(&Timestamps) -> rustix::io::Result<()>,
+) -> Result<Vec<Refused>> {
+    let mut mode = change.mode;
+    if let Some((uid, gid)) = change.owner {
+        let gid = Some(fs::Gid::from_raw(gid));
+        match chown(Some(fs::Uid::from_raw(uid)), gid) {
+            Ok(()) => {}
+            // Whoever is not root keeps the group if it can be, and gives nobody else's rights away: as cp -p.
+            Err(Errno::PERM | Errno::INVAL) => {
+                let kept = if chown(None, gid).is_ok() {
+                    0o4000
+                } else {
+                    0o6000
+                };
+                mode = mode.map(|mode| mode & !kept);
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let refused = change.extended.give_attributes(holder);
+    change.extended.give_lists(holder)?;
+    if let Some(mode) = mode {
+        chmod(Mode::from_raw_mode(mode))?;
+    }
+    if let Some((accessed, modified)) = change.times {
+        utimens(&Timestamps {
+            last_access: timespec(accessed),
+            last_modification: timespec(modified),
+        })?;
+    }
+    Ok(refused)
+}
+
+fn timespec(time: SystemTime) -> Timespec {
+    let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (
+            i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            after.subsec_nanos(),
+        ),
+        Err(before) => {
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs())
+                .unwrap_or(i64::MAX)
+                .saturating_neg();
+            match before.subsec_nanos() {
+                0 => (seconds, 0),
+                nanos => (seconds.saturating_sub(1), 1_000_000_000 - nanos),
+            }
+        }
+    };
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanos.into(),
+    }
+}
+
+fn system_time(seconds: i64, nanos: u64) -> SystemTime {
+    let whole = if seconds >= 0 {
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds.unsigned_abs()))
+    } else {
+        UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs()))
+    };
+    whole
+        .and_then(|time| time.checked_add(Duration::from_nanos(nanos)))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the count of links has 32 bits on some architectures"
+)]
+pub(super) fn meta_of(stat: &fs::Stat) -> Result<Meta> {
+    let kind = match fs::FileType::from_raw_mode(stat.st_mode) {
+        fs::FileType::RegularFile => FileType::File,
+        fs::FileType::Directory => FileType::Directory,
+        fs::FileType::Symlink => FileType::Symlink,
+        fs::FileType::Fifo => FileType::Fifo,
+        fs::FileType::Socket => FileType::Socket,
+        fs::FileType::CharacterDevice => FileType::CharDevice,
+        fs::FileType::BlockDevice => FileType::BlockDevice,
+        fs::FileType::Unknown => {
+            return Err(Problem::new(format!(
+                "unknown kind of file, mode {:o}",
+                stat.st_mode
+            )));
+        }
+    };
+    let device = kind.is_device().then(|| DeviceNumber {
+        major: fs::major(stat.st_rdev),
+        minor: fs::minor(stat.st_rdev),
+    });
+    Ok(Meta {
+        id: Id::Host(stat.st_dev, stat.st_ino),
+        kind,
+        device,
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        links: stat.st_nlink as u64,
+        len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        allocated_bytes: u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512),
+        accessed: system_time(stat.st_atime, stat.st_atime_nsec),
+        modified: system_time(stat.st_mtime, stat.st_mtime_nsec),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_survive() {
+        for (seconds, nanos) in [(0, 0), (5, 7), (-1, 999_999_999), (-5, 0), (-5, 7)] {
+            let back = timespec(system_time(seconds, nanos));
+            assert_eq!((back.tv_sec, back.tv_nsec), (seconds, nanos as i64));
+        }
+    }
+}

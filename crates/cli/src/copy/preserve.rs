@@ -1,0 +1,149 @@
+//! What of a source, beside its bytes and names, its copy has: the words of `--preserve`.
+
+/// See the head of this file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preserve {
+    /// Permissions, and with them lists of access rights (ACLs).
+    pub(crate) mode: bool,
+    pub(crate) owner: bool,
+    pub(crate) times: bool,
+    pub(crate) xattrs: Xattrs,
+}
+
+/// What becomes of extended attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Xattrs {
+    /// They are not copied.
+    #[default]
+    No,
+    /// Those that the target can have.
+    Possible,
+    /// Those that the target can have; others are said, unless it can have none of them.
+    Said,
+    /// All of them: one that the target cannot have is a failure.
+    All,
+}
+
+impl Preserve {
+    /// What `-p` keeps.
+    pub(crate) const USUAL: Preserve = Preserve {
+        mode: true,
+        owner: true,
+        times: true,
+        xattrs: Xattrs::No,
+    };
+    /// What `-a` keeps.
+    pub(crate) const ARCHIVE: Preserve = Preserve {
+        xattrs: Xattrs::Possible,
+        ..Preserve::USUAL
+    };
+
+    /// From a list of words, as cp has them.
+    pub(crate) fn parse(list: &str) -> Result<Preserve, String> {
+        let mut preserve = Preserve::default();
+        for word in list.split(',') {
+            preserve = preserve.and(match word {
+                "mode" => Preserve {
+                    mode: true,
+                    ..Preserve::default()
+                },
+                "ownership" => Preserve {
+                    owner: true,
+                    ..Preserve::default()
+                },
+                "timestamps" => Preserve {
+                    times: true,
+                    ..Preserve::default()
+                },
+                "xattr" => Preserve {
+                    xattrs: Xattrs::All,
+                    ..Preserve::default()
+                },
+                // Names of one file are always names of one file.
+                "links" => Preserve::default(),
+                "all" => Preserve {
+                    xattrs: Xattrs::Said,
+                    ..Preserve::USUAL
+                },
+                _ => {
+                    return Err(
+                        "not a list of mode, ownership, timestamps, links, xattr, all".into(),
+                    );
+                }
+            });
+        }
+        Ok(preserve)
+    }
+
+    /// What either keeps.
+    pub(crate) fn and(self, other: Preserve) -> Preserve {
+        Preserve {
+            mode: self.mode || other.mode,
+            owner: self.owner || other.owner,
+            times: self.times || other.times,
+            xattrs: self.xattrs.max(other.xattrs),
+        }
+    }
+
+    /// Whether attributes of the source are to be read, lists of access rights among them.
+    pub(crate) fn reads_attributes(self) -> bool {
+        self.mode || self.xattrs != Xattrs::No
+    }
+
+    /// The permissions that something new begins with, whose source has `mode`, before the umask. Where more is kept of it,
+    /// nobody else gets in before it has all that, and we must be able to give it.
+    pub(crate) fn first_mode(self, mode: u32) -> u32 {
+        let writable = if self.xattrs == Xattrs::No { 0 } else { 0o200 };
+        if self.changes_new() {
+            mode & 0o700 | writable
+        } else {
+            mode & 0o777
+        }
+    }
+
+    /// The permissions that something new is to have in the end, where it did not begin with them.
+    pub(crate) fn last_mode(self, mode: u32, umask: u32) -> Option<u32> {
+        match self.mode {
+            true => Some(mode),
+            false => self.changes_new().then_some(mode & 0o777 & !umask),
+        }
+    }
+
+    fn changes_new(self) -> bool {
+        self.owner || self.reads_attributes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_add_up() {
+        assert_eq!(
+            Preserve::parse("mode,ownership,timestamps"),
+            Ok(Preserve::USUAL)
+        );
+        let both = Preserve::parse("links,xattr")
+            .unwrap()
+            .and(Preserve::ARCHIVE);
+        assert_eq!((both.mode, both.xattrs), (true, Xattrs::All));
+        let all = Preserve::parse("all").unwrap().and(Preserve::ARCHIVE);
+        assert_eq!(all.xattrs, Xattrs::Said);
+        for bad in ["", "mode,", "xattrs", "Mode"] {
+            assert!(Preserve::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn new_files_are_closed_until_they_have_all() {
+        let none = Preserve::default();
+        assert_eq!(none.first_mode(0o4755), 0o755);
+        assert_eq!(none.last_mode(0o4755, 0o022), None);
+        assert_eq!(Preserve::USUAL.first_mode(0o4575), 0o500);
+        assert_eq!(Preserve::USUAL.last_mode(0o4575, 0o022), Some(0o4575));
+        let xattr = Preserve::parse("xattr").unwrap();
+        assert_eq!(xattr.first_mode(0o4575), 0o700);
+        assert_eq!(xattr.last_mode(0o4575, 0o022), Some(0o555));
+    }
+}

@@ -1,0 +1,7 @@
+#![no_main]
+
+#[allow(dead_code)] // the other targets'
+#[path = "../../crates/extfmt/tests/exercise/mod.rs"]
+mod exercise;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| exercise::acl(data));
