@@ -324,8 +324,16 @@ impl Prepared {
         } else {
             None
         };
-        let lost = self.lost_values(fs, block.as_ref())?;
-        self.count_blocks(fs, inode, block.as_ref())?;
+        let lost = self.lost_values(fs, block.as_ref()).and_then(|lost| {
+            self.count_blocks(fs, inode, block.as_ref())?;
+            Ok(lost)
+        });
+        if lost.is_err()
+            && let Some(Place::New(run, _)) = block.as_ref().map(|block| &block.place)
+        {
+            fs.release(*run);
+        }
+        let lost = lost?;
         // Nothing is refused from here on.
         if self.layout.body_changed {
             let mut raw = inode.raw.write();
@@ -353,13 +361,7 @@ impl Prepared {
     fn count_blocks(&self, fs: &Fs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
         let first = block.is_some_and(|block| block.old.is_none());
         let values = self.layout.value_blocks() - self.value_blocks_before;
-        let counted = map::add_blocks(fs, inode, values + i64::from(first));
-        if counted.is_err()
-            && let Some(Place::New(run, _)) = block.map(|block| &block.place)
-        {
-            fs.release(*run);
-        }
-        counted
+        map::add_blocks(fs, inode, values + i64::from(first))
     }
 
     /// It was entered, or will not be: its values need not be held any more.
