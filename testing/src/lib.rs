@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod attributes;
 mod disk_image;
 pub mod model;
 mod mount;

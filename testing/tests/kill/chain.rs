@@ -59,7 +59,15 @@ impl Counts {
 fn recipes() -> [(Shape, bool); 7] {
     [
         (shape("ext4", 4096, true, "-t ext4"), true),
-        (shape("ext4 1k", 1024, true, "-t ext4 -O orphan_file"), true),
+        (
+            shape(
+                "ext4 1k, ea_inode",
+                1024,
+                true,
+                "-t ext4 -O orphan_file,ea_inode",
+            ),
+            true,
+        ),
         (shape("ext2", 4096, false, "-t ext2"), false),
         (shape("ext3", 4096, false, "-t ext3"), true),
         (

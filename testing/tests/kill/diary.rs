@@ -33,6 +33,12 @@ pub(crate) enum Op {
     Unlink { id: u32 },
     /// Sets the size.
     Cut { id: u32, size: u64 },
+    /// Sets an attribute to the value of that number, or takes it away.
+    Attribute {
+        id: u32,
+        name: u8,
+        value: Option<u8>,
+    },
     /// Syncs the volume.
     SyncAll,
     /// Syncs a directory: its names.
@@ -67,6 +73,10 @@ impl fmt::Display for Op {
             Op::Rename { id, to } => write!(f, "rename {id} {to}"),
             Op::Unlink { id } => write!(f, "unlink {id}"),
             Op::Cut { id, size } => write!(f, "cut {id} {size}"),
+            Op::Attribute { id, name, value } => match value {
+                Some(value) => write!(f, "attribute {id} {name} {value}"),
+                None => write!(f, "attribute {id} {name} none"),
+            },
             Op::SyncAll => write!(f, "syncall"),
             Op::SyncDir { dir } => write!(f, "syncdir {dir}"),
             Op::Close => write!(f, "close"),
@@ -108,6 +118,11 @@ impl Op {
             "cut" => Op::Cut {
                 id: id()?,
                 size: number(2)?,
+            },
+            "attribute" => Op::Attribute {
+                id: id()?,
+                name: number(2)? as u8,
+                value: number(3).map(|value| value as u8),
             },
             "syncall" => Op::SyncAll,
             "syncdir" => Op::SyncDir {
@@ -173,6 +188,11 @@ pub(crate) fn read(path: &Path) -> Result<Read, String> {
                 entry.end = Some(line);
                 read.closed |= entry.op == Op::Close;
             }
+            "r" => {
+                let thread = thread().ok_or_else(bad)?;
+                let last = read.entries.iter().rposition(|e| e.thread == thread);
+                read.entries.remove(last.ok_or_else(bad)?);
+            }
             _ => return Err(bad()),
         }
     }
@@ -212,6 +232,11 @@ impl Diary {
     /// `op` is about to be called.
     pub(crate) fn begin(&self, thread: usize, op: &Op) {
         self.line(format!("b {thread} {op}"));
+    }
+
+    /// The thread's last operation has returned, and done nothing.
+    pub(crate) fn refused(&self, thread: usize) {
+        self.line(format!("r {thread}"));
     }
 
     /// The thread's last operation has returned.

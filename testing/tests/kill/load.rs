@@ -1,6 +1,7 @@
 //! The load: threads that make, write, sync, rename, cut and remove files of their own in directories that they share, by a
 //! seed. What they work on is killed under them, or they are.
 
+use throughline_testing::attributes::{self, Attributes};
 use throughline_testing::sectors::{SECTOR_BYTES, filled};
 
 use crate::diary::{Diary, Op, Promise};
@@ -35,6 +36,7 @@ pub(crate) struct Found {
     pub(crate) path: String,
     pub(crate) id: u32,
     pub(crate) size: u64,
+    pub(crate) attributes: Attributes,
 }
 
 /// What the load works on. Paths begin with a slash at the volume's root.
@@ -53,6 +55,13 @@ pub(crate) trait Place: Sync {
     fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> Result<(), Self::Error>;
     fn sync(&self, file: &Self::File, data_only: bool) -> Result<(), Self::Error>;
     fn set_len(&self, file: &Self::File, size: u64) -> Result<(), Self::Error>;
+    /// Sets an attribute, or takes it away; `false`, and nothing done, where there is no room for it.
+    fn set_attribute(
+        &self,
+        path: &str,
+        name: &str,
+        value: Option<&[u8]>,
+    ) -> Result<bool, Self::Error>;
     fn rename(&self, from: &str, to: &str) -> Result<(), Self::Error>;
     fn unlink(&self, path: &str) -> Result<(), Self::Error>;
     /// The operation that syncs more than one file, at `dir`, and the call of it.
@@ -158,7 +167,8 @@ impl<'a, P: Place> Worker<'a, P> {
             0..18 if self.files.len() < MOST_FILES => self.create(),
             0..50 => self.write(chosen),
             50..66 => self.sync(chosen),
-            66..80 => self.rename(chosen),
+            66..72 => self.attribute(chosen),
+            72..80 => self.rename(chosen),
             80..88 => self.unlink(chosen),
             88..98 => self.cut(chosen),
             _ => self.sync_wide(),
@@ -182,7 +192,13 @@ impl<'a, P: Place> Worker<'a, P> {
             path: path.clone(),
         };
         self.call(&op, || self.place.create(&path, id))?;
-        self.files.push(Found { id, path, size: 0 });
+        let attributes = Attributes::default();
+        self.files.push(Found {
+            id,
+            path,
+            size: 0,
+            attributes,
+        });
         Ok(())
     }
 
@@ -244,6 +260,33 @@ impl<'a, P: Place> Worker<'a, P> {
         })
     }
 
+    fn attribute(&mut self, chosen: usize) -> Result<(), P::Error> {
+        let name = self.random.u8(..attributes::NAMES.len() as u8);
+        let number = (self.random.u8(..4) > 0).then(|| self.random.u8(..attributes::VALUES));
+        let mine = &mut self.files[chosen];
+        if number.is_none() && !mine.attributes.has(name) {
+            return Ok(());
+        }
+        let op = Op::Attribute {
+            id: mine.id,
+            name,
+            value: number,
+        };
+        let value = number.map(|number| attributes::value(name, number));
+        let known = attributes::NAMES[usize::from(name)];
+        self.diary.begin(self.number, &op);
+        let done = self
+            .place
+            .set_attribute(&mine.path, known, value.as_deref())?;
+        if done {
+            mine.attributes.set(name, number);
+            self.diary.end(self.number);
+        } else {
+            self.diary.refused(self.number);
+        }
+        Ok(())
+    }
+
     fn sync_wide(&mut self) -> Result<(), P::Error> {
         let dir = tree::DIRS[self.random.usize(..tree::DIRS.len())];
         self.call(&self.place.wide(dir), || match self.lies {
@@ -273,7 +316,7 @@ impl<'a, P: Place> Worker<'a, P> {
 
     /// Sometimes the file stays open, is written to, and goes later.
     fn unlink(&mut self, chosen: usize) -> Result<(), P::Error> {
-        let Found { id, path, size } = self.files.swap_remove(chosen);
+        let Found { id, path, size, .. } = self.files.swap_remove(chosen);
         let file = self.place.open(&path, How::PLAIN)?;
         self.call(&Op::Unlink { id }, || self.place.unlink(&path))?;
         if self.random.bool() {

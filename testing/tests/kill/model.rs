@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  World (on the disk before) + diary ─► for each thread: its names after each operation
-//!                                       for each file:   the state that was promised, and all since
+//!                                       for each file:   the state that was promised, and all since; its attributes alike
 //!                                ─► what was found must be among them
 //! ```
 //!
@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use throughline_testing::attributes::Attributes;
 use throughline_testing::sectors::{SECTOR_BYTES, Sector};
 
 use crate::diary::{Entry, Op, Promise};
@@ -39,6 +40,7 @@ type Names = BTreeMap<String, u32>;
 pub(crate) struct World {
     names: Names,
     files: BTreeMap<u32, Content>,
+    attributes: BTreeMap<u32, Attributes>,
 }
 
 impl World {
@@ -55,6 +57,13 @@ impl World {
                 .map(|(path, seen)| (path.clone(), seen.id))
                 .collect(),
             files: tree.values().map(|seen| (seen.id, content(seen))).collect(),
+            attributes: tree
+                .values()
+                .filter_map(|seen| {
+                    let attributes = Attributes::of(&seen.attributes, seen.mode);
+                    Some((seen.id, attributes.ok()?))
+                })
+                .collect(),
         }
     }
 
@@ -102,6 +111,7 @@ pub(crate) fn judge(
         for (path, seen) in mine {
             history
                 .judge_content(seen, promises)
+                .and_then(|()| history.judge_attributes(seen, promises))
                 .map_err(|what| format!("{path}, file {}: {what}", seen.id))?;
             judged.files += 1;
         }
@@ -343,6 +353,39 @@ impl<'a> History<'a> {
     }
 }
 
+impl History<'_> {
+    /// The attributes must be those that were promised, or what they became later.
+    fn judge_attributes(&self, seen: &Seen, promises: Promises) -> Result<(), String> {
+        let found = Attributes::of(&seen.attributes, seen.mode)?;
+        let world = self.world.attributes.get(&seen.id);
+        let mut now = world.cloned().unwrap_or_default();
+        let promised = self.promised.get(&seen.id).map_or(0, |at| at + 1);
+        let mut allowed = Vec::new();
+        for (index, entry) in self.ops.iter().enumerate() {
+            if index == promised {
+                allowed.push(now.clone());
+            }
+            if let Op::Attribute { id, name, value } = entry.op
+                && id == seen.id
+            {
+                now.set(name, value);
+                if index >= promised {
+                    allowed.push(now.clone());
+                }
+            }
+        }
+        if promised >= self.ops.len() {
+            allowed.push(now);
+        }
+        // Without a journal, what was touched since may be anything.
+        let known = promises == Promises::Journal || allowed.len() == 1;
+        if known && !allowed.iter().any(|one| one.admits(&found)) {
+            return Err(format!("{found:?}, not one of {allowed:?}"));
+        }
+        Ok(())
+    }
+}
+
 fn path_of(names: &Names, id: u32) -> Option<String> {
     let found = names.iter().find(|(_, other)| **other == id);
     found.map(|(path, _)| path.clone())
@@ -360,6 +403,7 @@ fn id_of(op: &Op) -> Option<u32> {
         | Op::Sync { id, .. }
         | Op::Rename { id, .. }
         | Op::Unlink { id }
+        | Op::Attribute { id, .. }
         | Op::Cut { id, .. } => Some(*id),
         Op::SyncAll | Op::SyncDir { .. } | Op::Close => None,
     }

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 
 use throughline::{
-    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, RenameMode, Volume,
+    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, Reason, RenameMode, Volume,
+    XattrMode,
 };
+use throughline_testing::attributes;
 
 use crate::diary::{Diary, Op, Promise};
 use crate::load::{Found, How, Load, Place};
+use crate::tree;
 
 /// What tells the process that it is to be the load.
 const ORDER: &str = "THROUGHLINE_KILL_ORDER";
@@ -88,10 +91,13 @@ impl Place for Volume {
 
     fn look(&self, path: &str) -> throughline::Result<Found> {
         let metadata = self.metadata(path)?;
+        let found = tree::attributes_of_file(&self.open_file(path)?)?;
+        let attributes = attributes::Attributes::of(&found, metadata.mode());
         Ok(Found {
             path: path.to_owned(),
             id: metadata.uid(),
             size: metadata.len(),
+            attributes: attributes.expect("it was judged before"),
         })
     }
 
@@ -120,6 +126,23 @@ impl Place for Volume {
 
     fn set_len(&self, file: &File, size: u64) -> throughline::Result<()> {
         file.set_len(size)
+    }
+
+    fn set_attribute(
+        &self,
+        path: &str,
+        name: &str,
+        value: Option<&[u8]>,
+    ) -> throughline::Result<bool> {
+        let node = self.open_file(path)?.node();
+        let done = match value {
+            Some(value) => node.set_xattr(name.as_bytes(), value, XattrMode::Either),
+            None => node.remove_xattr(name.as_bytes()),
+        };
+        match done {
+            Err(Error::Caller(Reason::NoSpace)) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 
     fn rename(&self, from: &str, to: &str) -> throughline::Result<()> {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use throughline::{OpenOptions, Volume};
+use rustix::io::Errno;
+use throughline::{File, OpenOptions, Volume};
+use throughline_testing::attributes::Found;
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, parse};
 
 /// The directories of the load.
@@ -16,6 +18,8 @@ pub(crate) struct Seen {
     /// Its owner, which is its number.
     pub(crate) id: u32,
     pub(crate) sectors: Vec<Sector>,
+    pub(crate) mode: u32,
+    pub(crate) attributes: Found,
 }
 
 /// All names.
@@ -31,14 +35,45 @@ pub(crate) fn thread_of(name: &str) -> Option<usize> {
     thread.parse().ok()
 }
 
-fn seen(path: &str, id: u32, bytes: &[u8]) -> Result<Seen, String> {
+fn seen(
+    path: &str,
+    (id, mode): (u32, u32),
+    bytes: &[u8],
+    attributes: Found,
+) -> Result<Seen, String> {
     if !bytes.len().is_multiple_of(SECTOR_BYTES) {
         return Err(format!("{path} has {} bytes", bytes.len()));
     }
     Ok(Seen {
         id,
         sectors: bytes.chunks(SECTOR_BYTES).map(parse).collect(),
+        mode: mode & 0o7777,
+        attributes,
     })
+}
+
+/// The extended attributes of a file of a volume.
+pub(crate) fn attributes_of_file(file: &File) -> throughline::Result<Found> {
+    let node = file.node();
+    let mut found = Found::new();
+    for name in node.xattr_names()? {
+        let value = node.xattr(&name)?.unwrap_or_default();
+        found.insert(String::from_utf8_lossy(&name).into_owned(), value);
+    }
+    Ok(found)
+}
+
+/// The extended attributes of a file of a mount.
+pub(crate) fn attributes_of_path(path: &Path) -> Result<Found, Errno> {
+    let mut bytes = vec![0; 1 << 16];
+    let len = rustix::fs::listxattr(path, &mut bytes[..])?;
+    let names = String::from_utf8_lossy(&bytes[..len]).into_owned();
+    let mut found = Found::new();
+    for name in names.split_terminator('\0') {
+        let len = rustix::fs::getxattr(path, name, &mut bytes[..])?;
+        found.insert(name.to_owned(), bytes[..len].to_vec());
+    }
+    Ok(found)
 }
 
 /// Through the library.
@@ -54,7 +89,9 @@ pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
             let file = volume.open_file(&path).map_err(said)?;
             let mut bytes = vec![0; metadata.len() as usize];
             file.read_exact_at(0, &mut bytes).map_err(said)?;
-            let seen = seen(&path, metadata.uid(), &bytes)?;
+            let attributes = attributes_of_file(&file).map_err(said)?;
+            let about = (metadata.uid(), metadata.mode());
+            let seen = seen(&path, about, &bytes, attributes)?;
             tree.insert(path, seen);
         }
     }
@@ -79,8 +116,11 @@ pub(crate) fn of_mount(root: &Path) -> Result<Tree, String> {
             let entry = entry.map_err(said)?;
             let path = format!("{dir}/{}", entry.file_name().to_string_lossy());
             let bytes = std::fs::read(entry.path()).map_err(said)?;
-            let id = entry.metadata().map_err(said)?.uid();
-            let seen = seen(&path, id, &bytes)?;
+            let metadata = entry.metadata().map_err(said)?;
+            let attributes = attributes_of_path(&entry.path());
+            let attributes = attributes.map_err(|errno| said(errno.into()))?;
+            let about = (metadata.uid(), metadata.mode());
+            let seen = seen(&path, about, &bytes, attributes)?;
             tree.insert(path, seen);
         }
     }
@@ -97,7 +137,9 @@ pub(crate) fn differences(one: &Tree, other: &Tree) -> Option<String> {
     different.dedup();
     let text = |seen: Option<&Seen>| {
         seen.map_or("absent".into(), |seen| {
-            format!("file {} of {} sectors", seen.id, seen.sectors.len())
+            let (id, sectors) = (seen.id, seen.sectors.len());
+            let names: Vec<_> = seen.attributes.keys().collect();
+            format!("file {id} of {sectors} sectors, {:o}, {names:?}", seen.mode)
         })
     };
     let lines = different.iter().map(|path| {

@@ -50,7 +50,15 @@ struct Counts {
 fn recipes() -> [(Shape, Promises, &'static str); 6] {
     [
         (shape("ext4", 4096, true, "-t ext4"), "commit=1"),
-        (shape("ext4 1k", 1024, true, "-t ext4 -O orphan_file"), ""),
+        (
+            shape(
+                "ext4 1k, ea_inode",
+                1024,
+                true,
+                "-t ext4 -O orphan_file,ea_inode",
+            ),
+            "",
+        ),
         (shape("ext3", 4096, false, "-t ext3"), "cache_size=8M"),
         (shape("ext2", 4096, false, "-t ext2"), ""),
         (

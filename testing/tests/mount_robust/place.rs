@@ -5,12 +5,15 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, XattrFlags};
+use rustix::io::Errno;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
+use throughline_testing::attributes::Attributes;
 
 use crate::diary::{Op, Promise};
 use crate::load::{self, Found, How};
+use crate::tree;
 
 /// A directory under which the volume is.
 #[derive(Clone, Debug)]
@@ -60,10 +63,13 @@ impl load::Place for Place {
 
     fn look(&self, path: &str) -> io::Result<Found> {
         let metadata = std::fs::metadata(self.path(path))?;
+        let found = tree::attributes_of_path(&self.path(path))?;
+        let attributes = Attributes::of(&found, metadata.mode());
         Ok(Found {
             path: path.to_owned(),
             id: metadata.uid(),
             size: metadata.len(),
+            attributes: attributes.map_err(io::Error::other)?,
         })
     }
 
@@ -94,6 +100,18 @@ impl load::Place for Place {
 
     fn set_len(&self, file: &File, size: u64) -> io::Result<()> {
         file.set_len(size)
+    }
+
+    fn set_attribute(&self, path: &str, name: &str, value: Option<&[u8]>) -> io::Result<bool> {
+        let path = self.path(path);
+        let done = match value {
+            Some(value) => rustix::fs::setxattr(&path, name, value, XattrFlags::empty()),
+            None => rustix::fs::removexattr(&path, name),
+        };
+        match done {
+            Err(Errno::NOSPC) => Ok(false),
+            done => Ok(done.map(|()| true)?),
+        }
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use throughline::{
-    Attributes, Error, Fallocate, File, FileOptions, Reason, RenameMode, Result, Volume,
+    Attributes, Error, Fallocate, File, FileOptions, Reason, RenameMode, Result, Volume, XattrMode,
 };
 use throughline_testing::PowerDevice;
+use throughline_testing::attributes;
 use throughline_testing::sectors::{SECTOR_BYTES, filled};
 
 use super::content::{Content, FileHistory, FileOp};
@@ -242,6 +243,36 @@ impl<'a> Actor<'a> {
         };
         self.file_op(id, op, &mut |file| file.allocate(mode, offset, len))
             .map(drop)
+    }
+
+    /// Sets an attribute to the value of a number, or takes it away. Where there is no room for it nothing happens.
+    pub fn set_attribute(&mut self, id: Id, name: u8, value: Option<u8>) -> Result<()> {
+        if value.is_none() && !self.contents[&id].attributes.has(name) {
+            return Ok(());
+        }
+        let span = self.begun();
+        let node = self.open[&id].node();
+        let op = FileOp::Attribute { name, value };
+        let history = self.lane.files.entry(id).or_default();
+        history.ops.push((span, op));
+        let known = attributes::NAMES[usize::from(name)].as_bytes();
+        let done = match value {
+            Some(number) => {
+                let value = attributes::value(name, number);
+                node.set_xattr(known, &value, XattrMode::Either)
+            }
+            None => node.remove_xattr(known),
+        };
+        if let Err(Error::Caller(Reason::NoSpace)) = done {
+            history.ops.pop();
+            return Ok(());
+        }
+        done?;
+        if let Some((span, _)) = history.ops.last_mut() {
+            span.done = Some(self.device.mark());
+        }
+        op.apply(self.contents.entry(id).or_default());
+        Ok(())
     }
 
     /// Reads a range, so that it is in the cache.

@@ -4,10 +4,13 @@
 //! - The operations on one file are one after the other; all are in whole sectors, each of which says whose it is.
 //! - What a sync covers and nothing touched since is there to the byte. A sector that was touched since holds what it held,
 //!   or what one of those operations put there; nothing else, ever.
+//! - Extended attributes are those after some number of their changes, at least those that a sync covers, with the permissions
+//!   that a list of access rights brings along.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use throughline_testing::attributes::{Attributes, Found};
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, parse};
 
 use super::names::{Id, Span};
@@ -26,6 +29,8 @@ pub enum FileOp {
     Grow { len: u64 },
     /// As long as this.
     SetLen { len: u64 },
+    /// An attribute gets the value of that number, or goes.
+    Attribute { name: u8, value: Option<u8> },
 }
 
 /// What was done to one file, in order, and when it was synced.
@@ -39,6 +44,7 @@ pub struct FileHistory {
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pub size: u64,
+    pub attributes: Attributes,
     sectors: BTreeMap<u64, u64>,
 }
 
@@ -66,6 +72,7 @@ impl FileOp {
                 content.size = len;
                 content.sectors.split_off(&(len / SECTOR));
             }
+            FileOp::Attribute { name, value } => content.attributes.set(name, value),
         }
     }
 }
@@ -80,6 +87,8 @@ pub struct Window {
     zeroed: BTreeSet<u64>,
     zero_from: u64,
     sizes: (u64, u64),
+    /// What it may have of attributes: what it surely had, and what came since.
+    attributes: Vec<Attributes>,
 }
 
 impl FileHistory {
@@ -103,6 +112,9 @@ impl FileHistory {
             op.apply(&mut now);
             let (least, most) = window.sizes;
             window.sizes = (least.min(now.size), most.max(now.size));
+            if let FileOp::Attribute { .. } = op {
+                window.attributes.push(now.attributes.clone());
+            }
         }
         window
     }
@@ -115,6 +127,7 @@ impl Window {
             zeroed: BTreeSet::new(),
             zero_from: first.size / SECTOR,
             sizes: (first.size, first.size),
+            attributes: vec![first.attributes.clone()],
             first,
         }
     }
@@ -136,7 +149,7 @@ impl Window {
             FileOp::Zero { offset, len } => {
                 self.zeroed.extend(offset / SECTOR..(offset + len) / SECTOR);
             }
-            FileOp::Grow { .. } => {}
+            FileOp::Grow { .. } | FileOp::Attribute { .. } => {}
             FileOp::SetLen { len } => self.zero_from = self.zero_from.min(len / SECTOR),
         }
     }
@@ -147,6 +160,18 @@ impl Window {
         match (least..=most).contains(&size) {
             true => Ok(()),
             false => Err(format!("size {size}, not in {least}..={most}")),
+        }
+    }
+
+    /// Whether these attributes can be. What was changed since a sync may be anything, where `torn`.
+    pub fn check_attributes(&self, found: &Found, mode: u32, torn: bool) -> Result<(), String> {
+        if torn && self.attributes.len() > 1 {
+            return Ok(());
+        }
+        let found = Attributes::of(found, mode)?;
+        match self.attributes.iter().any(|one| one.admits(&found)) {
+            true => Ok(()),
+            false => Err(format!("{found:?}, not one of {:?}", self.attributes)),
         }
     }
 

@@ -122,6 +122,7 @@ impl Case<'_> {
             };
             checked
                 .and_then(|()| window.check(entry.id, &entry.content, torn))
+                .and_then(|()| window.check_attributes(&entry.attributes, entry.mode, torn))
                 .map_err(|what| format!("{path} (file {}): {what}", entry.id))?;
         }
         Ok(())

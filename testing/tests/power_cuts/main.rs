@@ -125,7 +125,7 @@ const APPENDING: Script<'static> = &scripts::appending;
 const WORK: [&[Script<'static>]; 11] = [
     &[RANDOM],
     &[&scripts::fragments],
-    &[SHORT; 2],
+    &[SHORT, &scripts::attributes],
     &[&scripts::orphans],
     &[APPENDING; 4],
     &[LONG],

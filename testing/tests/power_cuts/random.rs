@@ -1,6 +1,7 @@
 //! Random work of one actor.
 
 use throughline::{Error, Fallocate, Reason, Result};
+use throughline_testing::attributes::{NAMES, VALUES};
 
 use super::actor::{Actor, How};
 use super::history::Lane;
@@ -81,7 +82,8 @@ impl<'a, 'v> Player<'a, 'v> {
     fn one(&mut self) -> Result<()> {
         match self.random.u8(..100) {
             0..12 => self.create().map(drop),
-            12..28 => self.write(),
+            12..21 => self.write(),
+            21..28 => self.attribute(),
             28..40 => self.append(),
             40..50 => self.sync(),
             50..56 => self.resize(),
@@ -174,6 +176,17 @@ impl<'a, 'v> Player<'a, 'v> {
         let id = self.any_open()?;
         let (len, how) = (self.length(), self.how());
         self.actor.append(id, len, how)?;
+        match self.random.u8(..3) {
+            0 => self.actor.sync(id, self.random.bool()),
+            _ => Ok(()),
+        }
+    }
+
+    fn attribute(&mut self) -> Result<()> {
+        let id = self.any_open()?;
+        let name = self.random.u8(..NAMES.len() as u8);
+        let value = (self.random.u8(..4) > 0).then(|| self.random.u8(..VALUES));
+        self.actor.set_attribute(id, name, value)?;
         match self.random.u8(..3) {
             0 => self.actor.sync(id, self.random.bool()),
             _ => Ok(()),

@@ -81,10 +81,10 @@ pub const RECIPES: &[Recipe] = &[
         "-b 4096 -t ext4 -J size=4 -O ^metadata_csum",
     ),
     journaled(
-        "ext4 4k no 64bit, orphan_file",
+        "ext4 4k no 64bit, orphan_file, ea_inode",
         16,
         true,
-        "-b 4096 -t ext4 -J size=4 -O ^64bit,orphan_file -g 1024",
+        "-b 4096 -t ext4 -J size=4 -O ^64bit,orphan_file,ea_inode -g 1024",
     ),
     journaled(
         "ext4 1k without extents",
@@ -111,10 +111,10 @@ pub const RECIPES: &[Recipe] = &[
         )
     },
     journaled(
-        "ext4 1k inline_data",
+        "ext4 1k inline_data, ea_inode",
         8,
         true,
-        "-b 1024 -t ext4 -J size=1 -O inline_data -I 512 -g 1024",
+        "-b 1024 -t ext4 -J size=1 -O inline_data,ea_inode -I 512 -g 1024",
     ),
 ];
 

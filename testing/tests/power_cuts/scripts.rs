@@ -1,6 +1,7 @@
 //! Work that is aimed at one thing each.
 
 use throughline::{Fallocate, Result};
+use throughline_testing::attributes::{NAMES, VALUES};
 
 use super::actor::How;
 use super::history::Lane;
@@ -206,6 +207,42 @@ fn fill(player: &mut Player<'_, '_>, files: u64) -> Result<()> {
         Some(id) => actor.sync(id, false),
         None => Ok(()),
     }
+}
+
+/// Files whose attributes are the same ones as others', and change; which lose them, and go with them.
+pub fn attributes(player: &mut Player<'_, '_>) -> Result<()> {
+    let home = player.home()?;
+    let actor = &mut *player.actor;
+    let mut ids = Vec::new();
+    for number in 0..8 {
+        let id = actor.create(&format!("{home}/f{number}"))?;
+        actor.append(id, 512, How::Buffered)?;
+        ids.push(id);
+    }
+    for round in 0..5 {
+        for (number, id) in (0..).zip(&ids) {
+            let name = (round + number / 2) % NAMES.len() as u8;
+            let value = (round * 2 + number / 4) % VALUES;
+            actor.set_attribute(*id, name, Some(value))?;
+            if number % 3 == 0 {
+                actor.sync(*id, round % 2 == 0)?;
+            }
+        }
+    }
+    actor.sync_volume()?;
+    for (number, id) in (0..).zip(ids) {
+        for name in 0..number % (NAMES.len() as u8 + 1) {
+            actor.set_attribute(id, name, None)?;
+        }
+        if number % 2 == 0 {
+            actor.sync(id, false)?;
+        }
+        if number % 4 > 1 {
+            actor.remove(&format!("{home}/f{number}"))?;
+        }
+        actor.close(id);
+    }
+    actor.sync_home()
 }
 
 /// New files and longer ones, written straight to the device.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throughline::{FileType, OpenOptions, Volume};
+use throughline_testing::attributes::Found;
 use throughline_testing::{Image, PowerDevice};
 
 use super::names::Id;
@@ -28,6 +29,8 @@ pub struct Entry {
     pub size: u64,
     /// Of a file its bytes, of a symbolic link its target.
     pub content: Vec<u8>,
+    /// Extended attributes, lists of access rights too.
+    pub attributes: Found,
 }
 
 /// All names, by path.
@@ -89,6 +92,7 @@ fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> 
             links: about.links(),
             size: about.len(),
             content,
+            attributes: attributes(volume, about.ino())?,
         };
         tree.insert(path.clone(), entry);
         if about.file_type() == FileType::Directory {
@@ -98,20 +102,34 @@ fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> 
     Ok(())
 }
 
+fn attributes(volume: &Volume, ino: u64) -> throughline::Result<Found> {
+    let node = volume.node(ino)?;
+    let mut found = Found::new();
+    for name in node.xattr_names()? {
+        let value = node.xattr(&name)?.unwrap_or_default();
+        found.insert(String::from_utf8_lossy(&name).into_owned(), value);
+    }
+    Ok(found)
+}
+
 /// The first difference.
 pub fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     let short = |entry: Option<&Entry>| {
         entry.map(|e| {
             let (at, n) = (&e.content, e.content.len().min(16));
             format!(
-                "inode {} {:?} id {} mode {:o} links {} size {} {:?}",
+                "inode {} {:?} id {} mode {:o} links {} size {} {:?} attributes {:?}",
                 e.ino,
                 e.kind,
                 e.id,
                 e.mode,
                 e.links,
                 e.size,
-                &at[..n]
+                &at[..n],
+                e.attributes
+                    .iter()
+                    .map(|(name, value)| (name, value.len()))
+                    .collect::<Vec<_>>()
             )
         })
     };
