@@ -133,7 +133,7 @@ pub(crate) enum Command {
     /// Exit codes: those of the command. With --kernel 128 and the signal's number where a signal ended it, and 125 where the
     /// kernel could not be watched, 126 where the command could not be run, 127 where there is no such command.
     Explain(commands::explain::ExplainArgs),
-    /// Run experiments that measure the I/O path
+    /// Measure, compare, bisect and report what I/O paths do: ours, or any file system's
     Lab(commands::lab::LabArgs),
     /// Print completions for a shell
     Completions(commands::generate::CompletionsArgs),

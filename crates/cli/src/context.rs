@@ -187,6 +187,25 @@ impl Globals {
         Ok(options)
     }
 
+    /// What was said of how files are opened, the choice of engine apart: options and values, by the options' names.
+    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+        let mut told = Vec::new();
+        let mut tell = |name, value: Option<String>| told.extend(value.map(|value| (name, value)));
+        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
+        let yes = |yes: bool| yes.then(|| "yes".to_owned());
+        tell("offset", bytes(Some(self.offset).filter(|at| *at > 0)));
+        tell("direct", yes(self.direct));
+        tell("host-cache", yes(self.host_cache));
+        tell("cache", bytes(self.cache));
+        tell("dirty-limit", bytes(self.dirty_limit));
+        tell("dirty-background", bytes(self.dirty_background));
+        tell("readahead", bytes(self.readahead));
+        tell("bio-target", bytes(self.bio_target.map(u64::from)));
+        tell("commit", bytes(self.commit.map(u64::from)));
+        tell("noload", yes(self.no_replay));
+        told
+    }
+
     /// Refuses a size of I/Os that this device cannot do.
     pub(crate) fn check_bio_target(&self, logical_block_bytes: u32) -> Result<(), Failure> {
         match self.bio_target {

@@ -113,10 +113,11 @@ impl Source<'_> {
     }
 
     fn line(&self, row: &super::reports::Row) -> Option<Line> {
+        let names = row.columns();
         let line = match row.from {
             From::Samples(quantity) => {
-                let of = |series| self.column(series, quantity);
-                let (old, ours, kernel) = (of(row.old), of(row.ours), of(row.kernel));
+                let of = |name: &Option<String>| self.column(name.as_deref()?, quantity);
+                let [old, ours, kernel] = names.each_ref().map(of);
                 let unit = [ours, old, kernel].into_iter().flatten().next();
                 Line {
                     what: row.what,
@@ -129,16 +130,17 @@ impl Source<'_> {
                 }
             }
             From::Counts(unit) => {
-                let of = |name| {
-                    let value = self.count(name)?;
+                let of = |name: &Option<String>| {
+                    let value = self.count(name.as_deref()?)?;
                     Some(Cell { value, samples: 0 })
                 };
+                let [old_way, ours, kernel] = names.each_ref().map(of);
                 Line {
                     what: row.what,
                     unit: unit.to_owned(),
-                    old_way: of(row.old),
-                    ours: of(row.ours),
-                    kernel: of(row.kernel),
+                    old_way,
+                    ours,
+                    kernel,
                     ours_over_old: None,
                     ours_over_kernel: None,
                 }

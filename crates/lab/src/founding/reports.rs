@@ -34,37 +34,43 @@ impl Report {
 pub(super) struct Row {
     pub(super) what: &'static str,
     pub(super) from: From,
-    pub(super) old: &'static str,
-    pub(super) ours: &'static str,
-    /// Empty where there is none.
-    pub(super) kernel: &'static str,
+    /// What the experiment calls it, `{}` being the way that it is done.
+    name: &'static str,
+    /// The old way, ours, the kernel's; empty where there is none.
+    ways: Ways,
 }
+
+impl Row {
+    /// What the experiment calls the three columns.
+    pub(super) fn columns(&self) -> [Option<String>; 3] {
+        let named = |way: &str| (!way.is_empty()).then(|| self.name.replace("{}", way));
+        self.ways.map(named)
+    }
+}
+
+type Ways = [&'static str; 3];
 
 /// Where a line's figures are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
     /// In samples of this quantity; the columns name variants.
     Samples(&'static str),
-    /// In counts; the columns name them.
+    /// In counts of this unit; the columns name them.
     Counts(&'static str),
 }
 
-const fn row(
-    what: &'static str,
-    quantity: &'static str,
-    [old, ours, kernel]: [&'static str; 3],
-) -> Row {
-    Row {
-        what,
-        from: From::Samples(quantity),
-        old,
-        ours,
-        kernel,
-    }
+/// A line for each: what it is called here, where its figures are, what the experiment calls it, the ways.
+macro_rules! rows {
+    ($($what:literal, $from:ident($of:literal), $name:literal, $ways:expr;)*) => {
+        &[$(Row { what: $what, from: From::$from($of), name: $name, ways: $ways }),*]
+    };
 }
 
 /// The reports in their order.
 pub const REPORTS: &[Report] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH];
+
+const PAGES: Ways = ["one bio per page", "ours", ""];
+const PAGES_AND_KERNEL: Ways = ["one bio per page", "ours", "kernel ext3 on loop"];
 
 const FIRST: Report = Report {
     number: 1,
@@ -75,55 +81,21 @@ const FIRST: Report = Report {
         "on a RAM disk 350 MB/s -> 1.2 GB/s (x 3.4)",
     ],
     kernel: "the kernel's ext3 of today on a loop device",
-    rows: &[
-        row(
-            "disk",
-            "throughput",
-            ["one bio per page", "ours", "kernel ext3 on loop"],
-        ),
-        row("disk, processor", "cpu", ["one bio per page", "ours", ""]),
-        row(
-            "disk, bios per call",
-            "bios per call",
-            ["one bio per page", "ours", ""],
-        ),
-        row(
-            "RAM disk",
-            "throughput",
-            ["RAM disk: one bio per page", "RAM disk: ours", ""],
-        ),
-        row(
-            "memory",
-            "throughput",
-            ["memory: one bio per page", "memory: ours", ""],
-        ),
-        row(
-            "model xeon-disk",
-            "throughput",
-            ["model: one bio per page", "model: ours", ""],
-        ),
-        row(
-            "model xeon-disk, processor",
-            "cpu",
-            ["model: one bio per page", "model: ours", ""],
-        ),
-        row(
-            "model xeon-disk, bios per call",
-            "bios per call",
-            ["model: one bio per page", "model: ours", ""],
-        ),
-    ],
+    rows: rows! {
+        "disk",                           Samples("throughput"),    "{}",           PAGES_AND_KERNEL;
+        "disk, processor",                Samples("cpu"),           "{}",           PAGES;
+        "disk, bios per call",            Samples("bios per call"), "{}",           PAGES;
+        "RAM disk",                       Samples("throughput"),    "RAM disk: {}", PAGES;
+        "memory",                         Samples("throughput"),    "memory: {}",   PAGES;
+        "model xeon-disk",                Samples("throughput"),    "model: {}",    PAGES;
+        "model xeon-disk, processor",     Samples("cpu"),           "model: {}",    PAGES;
+        "model xeon-disk, bios per call", Samples("bios per call"), "model: {}",    PAGES;
+    },
 };
 
-const fn cores(what: &'static str, [old, ours]: [&'static str; 2]) -> Row {
-    Row {
-        what,
-        from: From::Counts("kIOPS"),
-        old,
-        ours,
-        kernel: "",
-    }
-}
+const RAW: Ways = ["one shared counter", "none (ours)", ""];
+const FILE: Ways = ["one shared counter", "sharded (ours)", ""];
+const CORES: Ways = ["one shared counter", "no count", ""];
 
 const SECOND: Report = Report {
     number: 2,
@@ -133,112 +105,26 @@ const SECOND: Report = Report {
         "30 % of system time; x 3.6 without it (as merged: 2.5 M -> 9.6 M IOPS) on a many-core machine",
     ],
     kernel: "none: it took the counter away from raw devices in 2015, and what is left is not its cost",
-    rows: &[
-        row(
-            "raw device, 1 thread",
-            "rate",
-            [
-                "raw, one shared counter, 1 threads",
-                "raw, none (ours), 1 threads",
-                "",
-            ],
-        ),
-        row(
-            "raw device, 2 threads",
-            "rate",
-            [
-                "raw, one shared counter, 2 threads",
-                "raw, none (ours), 2 threads",
-                "",
-            ],
-        ),
-        row(
-            "raw device, 4 threads",
-            "rate",
-            [
-                "raw, one shared counter, 4 threads",
-                "raw, none (ours), 4 threads",
-                "",
-            ],
-        ),
-        row(
-            "raw device, 8 threads",
-            "rate",
-            [
-                "raw, one shared counter, 8 threads",
-                "raw, none (ours), 8 threads",
-                "",
-            ],
-        ),
-        row(
-            "file, 1 thread",
-            "rate",
-            [
-                "file, one shared counter, 1 threads",
-                "file, sharded (ours), 1 threads",
-                "",
-            ],
-        ),
-        row(
-            "file, 2 threads",
-            "rate",
-            [
-                "file, one shared counter, 2 threads",
-                "file, sharded (ours), 2 threads",
-                "",
-            ],
-        ),
-        cores(
-            "model,   2 cores",
-            [
-                "model,   2 cores: one shared counter, kIOPS",
-                "model,   2 cores: no count, kIOPS",
-            ],
-        ),
-        cores(
-            "model,   4 cores",
-            [
-                "model,   4 cores: one shared counter, kIOPS",
-                "model,   4 cores: no count, kIOPS",
-            ],
-        ),
-        cores(
-            "model,   8 cores",
-            [
-                "model,   8 cores: one shared counter, kIOPS",
-                "model,   8 cores: no count, kIOPS",
-            ],
-        ),
-        cores(
-            "model,  16 cores",
-            [
-                "model,  16 cores: one shared counter, kIOPS",
-                "model,  16 cores: no count, kIOPS",
-            ],
-        ),
-        cores(
-            "model,  32 cores",
-            [
-                "model,  32 cores: one shared counter, kIOPS",
-                "model,  32 cores: no count, kIOPS",
-            ],
-        ),
-        cores(
-            "model,  64 cores",
-            [
-                "model,  64 cores: one shared counter, kIOPS",
-                "model,  64 cores: no count, kIOPS",
-            ],
-        ),
-        cores(
-            "model, 128 cores",
-            [
-                "model, 128 cores: one shared counter, kIOPS",
-                "model, 128 cores: no count, kIOPS",
-            ],
-        ),
-    ],
+    rows: rows! {
+        "raw device, 1 thread",  Samples("rate"), "raw, {}, 1 threads",          RAW;
+        "raw device, 2 threads", Samples("rate"), "raw, {}, 2 threads",          RAW;
+        "raw device, 4 threads", Samples("rate"), "raw, {}, 4 threads",          RAW;
+        "raw device, 8 threads", Samples("rate"), "raw, {}, 8 threads",          RAW;
+        "file, 1 thread",        Samples("rate"), "file, {}, 1 threads",         FILE;
+        "file, 2 threads",       Samples("rate"), "file, {}, 2 threads",         FILE;
+        "model,   2 cores",      Counts("kIOPS"), "model,   2 cores: {}, kIOPS", CORES;
+        "model,   4 cores",      Counts("kIOPS"), "model,   4 cores: {}, kIOPS", CORES;
+        "model,   8 cores",      Counts("kIOPS"), "model,   8 cores: {}, kIOPS", CORES;
+        "model,  16 cores",      Counts("kIOPS"), "model,  16 cores: {}, kIOPS", CORES;
+        "model,  32 cores",      Counts("kIOPS"), "model,  32 cores: {}, kIOPS", CORES;
+        "model,  64 cores",      Counts("kIOPS"), "model,  64 cores: {}, kIOPS", CORES;
+        "model, 128 cores",      Counts("kIOPS"), "model, 128 cores: {}, kIOPS", CORES;
+    },
 };
+
+const BUFFERED: Ways = ["old way", "buffered", "kernel ext4"];
+const BUFFERED_ALONE: Ways = ["old way", "buffered", ""];
+const DIRECT: Ways = ["", "direct", ""];
 
 const THIRD: Report = Report {
     number: 3,
@@ -248,65 +134,20 @@ const THIRD: Report = Report {
         "205 MB/s -> 326 MB/s on an array of four disks where O_DIRECT runs at 330 (x 0.62 -> x 0.99 of direct)",
     ],
     kernel: "the kernel's ext4 of today on a loop device",
-    rows: &[
-        row(
-            "image, 1 writer",
-            "throughput",
-            [
-                "image, old way, 1 writer",
-                "image, buffered, 1 writer",
-                "image, kernel ext4, 1 writer",
-            ],
-        ),
-        row(
-            "image, 1 writer, direct",
-            "throughput",
-            ["", "image, direct, 1 writer", ""],
-        ),
-        row(
-            "image, 8 writers",
-            "throughput",
-            [
-                "image, old way, 8 writers",
-                "image, buffered, 8 writers",
-                "image, kernel ext4, 8 writers",
-            ],
-        ),
-        row(
-            "image, 8 writers, direct",
-            "throughput",
-            ["", "image, direct, 8 writers", ""],
-        ),
-        row(
-            "plain file, 1 writer",
-            "throughput",
-            [
-                "plain file, old way, 1 writer",
-                "plain file, buffered, 1 writer",
-                "",
-            ],
-        ),
-        row(
-            "plain file, 1 writer, direct",
-            "throughput",
-            ["", "plain file, direct, 1 writer", ""],
-        ),
-        row(
-            "model disk-array, 1 writer",
-            "throughput",
-            [
-                "array model, old way, 1 writer",
-                "array model, buffered, 1 writer",
-                "",
-            ],
-        ),
-        row(
-            "model disk-array, direct",
-            "throughput",
-            ["", "array model, direct, 1 writer", ""],
-        ),
-    ],
+    rows: rows! {
+        "image, 1 writer",              Samples("throughput"), "image, {}, 1 writer",       BUFFERED;
+        "image, 1 writer, direct",      Samples("throughput"), "image, {}, 1 writer",       DIRECT;
+        "image, 8 writers",             Samples("throughput"), "image, {}, 8 writers",      BUFFERED;
+        "image, 8 writers, direct",     Samples("throughput"), "image, {}, 8 writers",      DIRECT;
+        "plain file, 1 writer",         Samples("throughput"), "plain file, {}, 1 writer",  BUFFERED_ALONE;
+        "plain file, 1 writer, direct", Samples("throughput"), "plain file, {}, 1 writer",  DIRECT;
+        "model disk-array, 1 writer",   Samples("throughput"), "array model, {}, 1 writer", BUFFERED_ALONE;
+        "model disk-array, direct",     Samples("throughput"), "array model, {}, 1 writer", DIRECT;
+    },
 };
+
+const WHOLE_AND_KERNEL: Ways = ["whole request", "ours", "kernel O_DIRECT"];
+const WHOLE: Ways = ["whole request", "ours", ""];
 
 const FOURTH: Report = Report {
     number: 4,
@@ -317,86 +158,22 @@ const FOURTH: Report = Report {
         "512 MB read at 1900 -> 2000 MB/s (x 1.05)",
     ],
     kernel: "the kernel's O_DIRECT with the same call on the same file",
-    rows: &[
-        row(
-            "disk, 32 MiB read",
-            "throughput",
-            [
-                "32 MiB read: whole request",
-                "32 MiB read: ours",
-                "32 MiB read: kernel O_DIRECT",
-            ],
-        ),
-        row(
-            "disk, 64 MiB read",
-            "throughput",
-            [
-                "64 MiB read: whole request",
-                "64 MiB read: ours",
-                "64 MiB read: kernel O_DIRECT",
-            ],
-        ),
-        row(
-            "disk, 32 MiB write",
-            "throughput",
-            [
-                "32 MiB write: whole request",
-                "32 MiB write: ours",
-                "32 MiB write: kernel O_DIRECT",
-            ],
-        ),
-        row(
-            "disk, 64 MiB write",
-            "throughput",
-            [
-                "64 MiB write: whole request",
-                "64 MiB write: ours",
-                "64 MiB write: kernel O_DIRECT",
-            ],
-        ),
-        row(
-            "disk, 32 MiB read, first submit",
-            "first submit",
-            ["32 MiB read: whole request", "32 MiB read: ours", ""],
-        ),
-        row(
-            "disk, 4 requests deep (control)",
-            "throughput",
-            [
-                "32 MiB read: depth 4, whole request",
-                "32 MiB read: depth 4, ours",
-                "",
-            ],
-        ),
-        row(
-            "model ufs-phone, 32 MiB",
-            "throughput",
-            [
-                "phone model, 32 MiB read: whole request",
-                "phone model, 32 MiB read: ours",
-                "",
-            ],
-        ),
-        row(
-            "model ufs-phone, 512 MiB by 64 MiB",
-            "throughput",
-            [
-                "phone model, 64 MiB read: whole request",
-                "phone model, 64 MiB read: ours",
-                "",
-            ],
-        ),
-        row(
-            "model ufs-phone, first submit",
-            "first submit",
-            [
-                "phone model, 32 MiB read: whole request",
-                "phone model, 32 MiB read: ours",
-                "",
-            ],
-        ),
-    ],
+    rows: rows! {
+        "disk, 32 MiB read",                  Samples("throughput"),   "32 MiB read: {}",              WHOLE_AND_KERNEL;
+        "disk, 64 MiB read",                  Samples("throughput"),   "64 MiB read: {}",              WHOLE_AND_KERNEL;
+        "disk, 32 MiB write",                 Samples("throughput"),   "32 MiB write: {}",             WHOLE_AND_KERNEL;
+        "disk, 64 MiB write",                 Samples("throughput"),   "64 MiB write: {}",             WHOLE_AND_KERNEL;
+        "disk, 32 MiB read, first submit",    Samples("first submit"), "32 MiB read: {}",              WHOLE;
+        "disk, 4 requests deep (control)",    Samples("throughput"),   "32 MiB read: depth 4, {}",     WHOLE;
+        "model ufs-phone, 32 MiB",            Samples("throughput"),   "phone model, 32 MiB read: {}", WHOLE;
+        "model ufs-phone, 512 MiB by 64 MiB", Samples("throughput"),   "phone model, 64 MiB read: {}", WHOLE;
+        "model ufs-phone, first submit",      Samples("first submit"), "phone model, 32 MiB read: {}", WHOLE;
+    },
 };
+
+const LOOKUP: Ways = ["looked up per page", "handle cached", ""];
+const PLANTED: Ways = ["a cost for each page planted", "base", ""];
+const CONTROL: Ways = ["base again", "base", ""];
 
 const FIFTH: Report = Report {
     number: 5,
@@ -404,63 +181,13 @@ const FIFTH: Report = Report {
     experiment: "founding/5",
     claimed: &["135.7 (stdev 1.61) -> 131.0 MB/s (stdev 1.01), n = 40: -3.5 %, bisected to -4.5 %"],
     kernel: "none: the change itself is not in the kernel of today",
-    rows: &[
-        row(
-            "memory, ext4",
-            "throughput",
-            [
-                "memory, ext4: looked up per page",
-                "memory, ext4: handle cached",
-                "",
-            ],
-        ),
-        row(
-            "memory, raw",
-            "throughput",
-            [
-                "memory, raw: looked up per page",
-                "memory, raw: handle cached",
-                "",
-            ],
-        ),
-        row(
-            "disk, ext4",
-            "throughput",
-            [
-                "disk, ext4: looked up per page",
-                "disk, ext4: handle cached",
-                "",
-            ],
-        ),
-        row(
-            "disk, raw",
-            "throughput",
-            [
-                "disk, raw: looked up per page",
-                "disk, raw: handle cached",
-                "",
-            ],
-        ),
-        Row {
-            what: "32 KiB, ext4, instructions",
-            from: From::Counts(""),
-            old: "instructions per 32 KiB, ext4: looked up per page",
-            ours: "instructions per 32 KiB, ext4: handle cached",
-            kernel: "",
-        },
-        row(
-            "model sata-disk, cost planted",
-            "throughput",
-            [
-                "sata model: a cost for each page planted",
-                "sata model: base",
-                "",
-            ],
-        ),
-        row(
-            "model sata-disk, none (control)",
-            "throughput",
-            ["sata model: base again", "sata model: base", ""],
-        ),
-    ],
+    rows: rows! {
+        "memory, ext4",                    Samples("throughput"), "memory, ext4: {}",                  LOOKUP;
+        "memory, raw",                     Samples("throughput"), "memory, raw: {}",                   LOOKUP;
+        "disk, ext4",                      Samples("throughput"), "disk, ext4: {}",                    LOOKUP;
+        "disk, raw",                       Samples("throughput"), "disk, raw: {}",                     LOOKUP;
+        "32 KiB, ext4, instructions",      Counts(""),            "instructions per 32 KiB, ext4: {}", LOOKUP;
+        "model sata-disk, cost planted",   Samples("throughput"), "sata model: {}",                    PLANTED;
+        "model sata-disk, none (control)", Samples("throughput"), "sata model: {}",                    CONTROL;
+    },
 };

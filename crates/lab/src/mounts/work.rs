@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
+use std::thread::Builder;
 
 use rustix::fs::OFlags;
 use throughline_device::AlignedBuf;
@@ -17,20 +18,35 @@ use crate::{Error, Result};
 pub(crate) const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC);
 
 /// Has so many threads do their parts at once; from the first one's start to the last one's end.
+///
+/// # Errors
+/// A part's own; a thread that cannot be started, and then no part is done.
 pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync) -> Result<Spent> {
-    let start = Barrier::new(threads + 1);
-    let run = |number| {
-        start.wait();
-        part(number)
+    /// Nothing where not all of them are there: they end without having begun.
+    type Start = OnceLock<Option<Barrier>>;
+    let start = Start::new();
+    let run = |number| match start.wait() {
+        Some(all) => {
+            all.wait();
+            part(number)
+        }
+        None => Ok(()),
     };
     std::thread::scope(|scope| {
         let run = &run;
-        let running: Vec<_> = (0..threads)
-            .map(|number| scope.spawn(move || run(number)))
-            .collect();
+        let spawn = |number| Builder::new().spawn_scoped(scope, move || run(number));
+        let running: std::io::Result<Vec<_>> = (0..threads).map(spawn).collect();
+        let all = start.get_or_init(|| running.is_ok().then(|| Barrier::new(threads + 1)));
+        let running = running.map_err(|e| {
+            Error::new(format!(
+                "cannot start {threads} threads: {e}: fewer of them, or a higher limit of processes (ulimit -u, pids.max)"
+            ))
+        })?;
         // Before they may go: on a busy machine this thread's turn may come late.
         let meter = Meter::start();
-        start.wait();
+        if let Some(all) = all {
+            all.wait();
+        }
         let panicked = |_| Err(Error::new("a thread panicked"));
         let ends: Vec<Result<()>> = running
             .into_iter()

@@ -2,7 +2,7 @@
 
 use crate::outcome::Bar;
 use crate::record::{Better, Line, Record};
-use crate::stats::{Ratio, Verdict};
+use crate::stats::{Question, Ratio, Verdict, judge};
 
 use super::compare::Compared;
 use super::samples::{Quantity, Row};
@@ -134,10 +134,16 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
         headline.more.push(format!("{spread}."));
         return headline;
     };
-    let ratio = paired_ratio(quantity, record, best, next, entities);
+    let (over, under) = paired(quantity, record, best, next, entities);
+    let ratio = Ratio::of(&over, &under);
+    let question = Question::new(quantity.better);
+    let verdict = judge(&under, &over, &question).verdict;
     let interval = ratio.map(|r| format!(" (95 %: {} to {})", short(r.low), short(r.high)));
-    let mut headline = match ratio {
-        Some(r) if r.low <= 1.0 && 1.0 <= r.high => Headline::new(
+    let times = ratio.map_or_else(String::new, |r| {
+        format!("its {what} is {} x that of {}", short(r.value), name(next))
+    });
+    let mut headline = match (verdict, ratio) {
+        (Verdict::NoDifference, _) => Headline::new(
             Tone::Open,
             format!(
                 "No difference in {what} is seen between {} and {}.",
@@ -145,16 +151,17 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
                 name(next)
             ),
         ),
-        Some(r) => Headline::new(
-            Tone::Plain,
+        (_, None) => Headline::new(Tone::Plain, format!("{} is best in {what}.", name(best))),
+        (Verdict::Faster, _) => {
+            Headline::new(Tone::Plain, format!("{} is best: {times}.", name(best)))
+        }
+        (Verdict::NotEnough | Verdict::Slower, _) => Headline::new(
+            Tone::Open,
             format!(
-                "{} is best: its {what} is {} x that of {}.",
-                name(best),
-                short(r.value),
-                name(next)
+                "{} looks best, without enough evidence: {times}.",
+                name(best)
             ),
         ),
-        None => Headline::new(Tone::Plain, format!("{} is best in {what}.", name(best))),
     };
     headline.more.push(format!(
         "{} against {}{}; {spread}.",
@@ -165,14 +172,14 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
     headline
 }
 
-/// Of two series of one run, by the rounds that both have.
-fn paired_ratio(
+/// The samples of two series of one run, of the rounds that both have; none of a round where one is no number.
+fn paired(
     quantity: &Quantity,
     record: &Record,
     over: &Row,
     under: &Row,
     entities: &[Entity],
-) -> Option<Ratio> {
+) -> (Vec<f64>, Vec<f64>) {
     let columns = record.columns();
     let column = |row: &Row| {
         columns.iter().find(|column| {
@@ -180,13 +187,12 @@ fn paired_ratio(
                 && one_line(&column.series) == entities[row.entity].label
         })
     };
-    let (over, under) = column(over)?.paired(column(under)?);
-    let finite = over
-        .iter()
-        .zip(&under)
-        .filter(|(a, b)| a.is_finite() && b.is_finite());
-    let (over, under): (Vec<f64>, Vec<f64>) = finite.map(|(a, b)| (*a, *b)).unzip();
-    Ratio::of(&over, &under)
+    let (Some(over), Some(under)) = (column(over), column(under)) else {
+        return (Vec::new(), Vec::new());
+    };
+    let (over, under) = over.paired(under);
+    let both = over.into_iter().zip(under);
+    both.filter(|(a, b)| a.is_finite() && b.is_finite()).unzip()
 }
 
 fn of_traces(traces: &[Trace], entities: &[Entity]) -> Headline {

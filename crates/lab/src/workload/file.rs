@@ -30,10 +30,10 @@ struct Form {
     block: Size,
     size: Size,
     name: Option<String>,
-    read_share: Option<u8>,
+    read_share: Option<Count>,
     offset: Option<Size>,
-    threads: Option<u32>,
-    queue_depth: Option<u32>,
+    threads: Option<Count>,
+    queue_depth: Option<Count>,
     files: Option<Files>,
     cache: Option<Cache>,
     sync: Option<Sync>,
@@ -42,8 +42,8 @@ struct Form {
     time_based: Option<bool>,
     cold: Option<bool>,
     seed: Option<u64>,
-    warm_up: Option<u32>,
-    rounds: Option<u32>,
+    warm_up: Option<Count>,
+    rounds: Option<Count>,
     targets: Option<Vec<Target>>,
 }
 
@@ -86,6 +86,20 @@ enum Number {
     Whole(u64),
     Broken(f64),
     Text(String),
+}
+
+/// What is larger is as large as can be: too large for every key, which says what its range is.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "i64")]
+struct Count(u32);
+
+impl TryFrom<i64> for Count {
+    type Error = &'static str;
+
+    fn try_from(number: i64) -> std::result::Result<Count, Self::Error> {
+        let number = u64::try_from(number).map_err(|_| "write a whole number, not below 0")?;
+        Ok(Count(u32::try_from(number).unwrap_or(u32::MAX)))
+    }
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -186,7 +200,8 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
         Pattern::SequentialRead | Pattern::RandomRead => Direction::Read,
         Pattern::SequentialWrite | Pattern::RandomWrite => Direction::Write,
         Pattern::SequentialMixed | Pattern::RandomMixed => {
-            Direction::Mixed(form.read_share.unwrap_or(50))
+            let percent = form.read_share.map_or(50, |share| share.0);
+            Direction::Mixed(u8::try_from(percent).unwrap_or(u8::MAX))
         }
     };
     let random = matches!(
@@ -200,8 +215,8 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
         block_bytes: form.block.0,
         size_bytes: form.size.0,
         offset_bytes: form.offset.map_or(0, |offset| offset.0),
-        threads: form.threads.unwrap_or(1),
-        queue_depth: form.queue_depth.unwrap_or(1),
+        threads: form.threads.map_or(1, |count| count.0),
+        queue_depth: form.queue_depth.map_or(1, |count| count.0),
         file_per_thread: matches!(form.files, Some(Files::PerThread)),
         direct: matches!(form.cache, Some(Cache::Direct)),
         sync: form.sync.map_or(SyncPolicy::End, |sync| sync.0),
@@ -213,8 +228,8 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
         time_based: form.time_based.unwrap_or(false),
         cold: form.cold.unwrap_or(true),
         seed: form.seed.unwrap_or(1),
-        warm_up: form.warm_up.unwrap_or(1),
-        rounds: form.rounds.unwrap_or(10),
+        warm_up: form.warm_up.map_or(1, |count| count.0),
+        rounds: form.rounds.map_or(10, |count| count.0),
         targets: form
             .targets
             .into_iter()

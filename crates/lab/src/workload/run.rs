@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use throughline_device::EngineChoice;
+use throughline::OpenOptions;
 
 use super::targets::{self, Needs, Target};
 use super::verdicts::{Asked, Verdicts};
@@ -25,8 +25,10 @@ pub struct Plan<'a> {
     pub dir: &'a Path,
     /// What is there already may be written over: named files of images, plain files, block devices.
     pub overwrite: bool,
-    /// The engine that our targets are opened with.
-    pub engine: EngineChoice,
+    /// How our engine's targets are opened. Where it begins inside a device holds for those that were there before.
+    pub options: &'a OpenOptions,
+    /// What the record is to say of that: name and value.
+    pub told: BTreeMap<String, Value>,
     /// When it began: RFC 3339, UTC.
     pub started: &'a str,
     /// What is asked of each target but the first. Where that may end the run early, the workload's rounds are the most.
@@ -68,7 +70,7 @@ pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Re
         workload: plan.workload,
         dir: plan.dir,
         overwrite: plan.overwrite,
-        engine: plan.engine,
+        options: plan.options,
         interrupted: plan.interrupted,
         watch: plan.watch,
     };
@@ -131,13 +133,13 @@ fn head(plan: &Plan<'_>, open: &[(String, Box<dyn Target>)]) -> Head {
         .map(|(label, target)| (label.clone(), json!(target.facts())))
         .collect();
     let depth = "each operation under way is a call of a thread of its own";
-    let settings = BTreeMap::from([
+    let mut settings = BTreeMap::from([
         ("workload".to_owned(), plan.workload.to_toml().into()),
         ("targets".to_owned(), Value::Object(facts)),
         ("dir".to_owned(), plan.dir.display().to_string().into()),
-        ("engine".to_owned(), plan.engine.to_string().into()),
         ("queue depth".to_owned(), depth.into()),
     ]);
+    settings.extend(plan.told.clone());
     Head {
         schema: SCHEMA,
         name: plan.workload.name.clone(),

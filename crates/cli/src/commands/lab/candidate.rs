@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use throughline_lab::bisect::{Limits, Outlook, Tell, Terms, Watch};
 use throughline_lab::record;
 
+use super::percent::percent;
 use crate::context::Context;
 use crate::interrupt::Interrupt;
 use crate::output::note;
@@ -69,22 +70,15 @@ impl From<Way> for record::Better {
     }
 }
 
-fn number(text: &str) -> Result<f64, String> {
-    text.trim_end_matches('%')
-        .trim_end()
-        .parse()
-        .map_err(|_| format!("'{text}' is no number"))
-}
-
 fn threshold(text: &str) -> Result<f64, String> {
-    match number(text)? {
-        percent if (0.0..=90.0).contains(&percent) => Ok(percent),
+    match percent(text)? {
+        percent if percent <= 90.0 => Ok(percent),
         _ => Err("a threshold is 0 to 90 percent".to_owned()),
     }
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    match number(text)? {
+    match percent(text)? {
         percent if (60.0..=99.9999).contains(&percent) => Ok(percent),
         _ => Err("a confidence is 60 to 99.9999 percent".to_owned()),
     }

@@ -8,6 +8,7 @@ use throughline_lab::record::Record;
 use throughline_lab::workload::TargetSpec;
 use throughline_lab::{Error, Question};
 
+use super::percent::{confidence, percent};
 use super::run::{self, Live};
 use crate::args::JsonFlag;
 use crate::context::Context;
@@ -33,7 +34,7 @@ pub(super) struct ChoiceArgs {
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     skip: u32,
     /// How sure all answers together must be, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = parse_confidence)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
     confidence: f64,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     choice: ChoiceArgs,
     /// A difference no larger than this is none, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = percent)]
     threshold: f64,
     #[command(flatten)]
     pub(super) json: JsonFlag,
@@ -170,22 +171,4 @@ pub(super) fn shown(
     value
         .map_err(std::io::Error::from)
         .doing(|| "cannot show the figures")
-}
-
-/// A percentage from 0.
-pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').trim_end().parse::<f64>() {
-        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
-        _ => Err(format!("{} is no percentage from 0", quote(text))),
-    }
-}
-
-fn parse_confidence(text: &str) -> Result<f64, String> {
-    match parse_percent(text) {
-        Ok(percent) if percent > 50.0 && percent < 100.0 => Ok(percent),
-        _ => Err(format!(
-            "{} is no percentage above 50 and below 100",
-            quote(text)
-        )),
-    }
 }

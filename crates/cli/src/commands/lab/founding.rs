@@ -1,18 +1,15 @@
 //! `lab founding`: the five reports that the project started from, each with what comes out of it here.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
 use throughline_lab::founding::{Finding, REPORTS, Report};
 use throughline_lab::record::Record;
-use throughline_lab::{Outcome, Settings};
 
+use super::experiment::{self, AmountArgs};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
-use crate::progress::Progress;
 use crate::text::quote;
 
 /// Arguments of `lab founding`.
@@ -24,15 +21,8 @@ pub(super) struct FoundingArgs {
     /// Keep each run as a file in this directory, founding-1.jsonl and so on, for 'lab compare' and 'lab report'
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The directory for images and files: on the disk to be measured
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
-    /// Samples of each variant, instead of each experiment's own number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: Option<u16>,
-    /// Work for each sample, in percent of an experiment's full size; 10 takes minutes, 100 half an hour
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
-    scale: u64,
+    #[command(flatten)]
+    amount: AmountArgs,
     #[command(flatten)]
     pub(super) json: JsonFlag,
 }
@@ -40,6 +30,7 @@ pub(super) struct FoundingArgs {
 /// Runs them one after the other, and shows each when it has ended. A bar that is not met is reported, and no failure.
 pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
+    experiment::check_globals(&context.globals)?;
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
     if let Some(out) = &args.out {
@@ -49,9 +40,7 @@ pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Fail
     let chosen = |report: &&Report| args.only.is_empty() || args.only.contains(&report.number);
     let mut findings = Vec::new();
     for report in REPORTS.iter().filter(chosen) {
-        let started = jiff::Timestamp::now().to_string();
-        let outcome = measure(report, args, context)?;
-        let record = Record::of(&outcome, &started, settings(args, context));
+        let record = measure(report, args, context)?;
         if let Some(out) = &args.out {
             keep(&record, report, out)?;
         }
@@ -73,42 +62,13 @@ pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Fail
     }
 }
 
-fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Outcome, Failure> {
+fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Record, Failure> {
     let cannot = || format!("cannot run {}", report.experiment);
     let met = |error: throughline_lab::Error| Problem::new(error.to_string()).met(cannot());
     let experiment = report.experiment().map_err(met)?;
-    let progress = Progress::rounds(context.globals.quiet);
-    let settings = Settings {
-        dir: args.dir.clone(),
-        rounds: args.rounds.map(usize::from),
-        scale_percent: args.scale,
-        engine: context.globals.engine.into(),
-        progress: &|done, of| {
-            progress.round(done, of);
-            let interrupted = |_| throughline_lab::Error::new("interrupted");
-            context.interrupt().check().map_err(interrupted)
-        },
-        watch: context.images.watch.as_deref(),
-    };
-    let outcome = (experiment.run)(&settings);
-    progress.clear();
+    let (_, record) = experiment::measure(experiment, &args.amount, context)?;
     context.interrupt().check()?;
-    outcome.map_err(met)
-}
-
-/// What the run was told, for its record.
-fn settings(args: &FoundingArgs, context: &Context) -> BTreeMap<String, Value> {
-    BTreeMap::from([
-        ("scale".to_owned(), args.scale.into()),
-        ("rounds".to_owned(), args.rounds.into()),
-        ("dir".to_owned(), args.dir.to_string_lossy().into()),
-        (
-            "engine".to_owned(),
-            format!("{:?}", context.globals.engine)
-                .to_lowercase()
-                .into(),
-        ),
-    ])
+    Ok(record)
 }
 
 fn keep(record: &Record, report: &Report, out: &Path) -> Result<(), Failure> {

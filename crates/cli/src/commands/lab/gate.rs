@@ -7,7 +7,8 @@ use serde_json::json;
 use throughline_lab::Question;
 use throughline_lab::compare::{Gate, Limits, Outcome};
 
-use super::compare::{ChoiceArgs, compared, parse_percent, shown};
+use super::compare::{ChoiceArgs, compared, shown};
+use super::percent::percent;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Failure, Problem};
@@ -31,7 +32,7 @@ pub(super) struct GateArgs {
     #[arg(value_name = "NEW")]
     new: Option<PathBuf>,
     /// How much worse every quantity may be that has no limit of its own, in percent
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, required_unless_present = "limit")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, required_unless_present = "limit")]
     max_regression: Option<f64>,
     /// How much worse one quantity may be, in percent: throughput=2; may be given several times. Without --max-regression,
     /// only these are looked at
@@ -83,8 +84,8 @@ fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {
 
 fn parse_limit(text: &str) -> Result<(String, f64), String> {
     match text.rsplit_once('=') {
-        Some((quantity, percent)) if !quantity.is_empty() => {
-            Ok((quantity.to_owned(), parse_percent(percent)?))
+        Some((quantity, limit)) if !quantity.is_empty() => {
+            Ok((quantity.to_owned(), percent(limit)?))
         }
         _ => Err("write QUANTITY=PERCENT, such as throughput=2".into()),
     }

@@ -3,11 +3,14 @@
 mod bisect;
 mod candidate;
 mod compare;
+mod experiment;
 mod founding;
 pub(crate) mod gate;
 mod import;
 mod list;
 mod models;
+mod out_place;
+mod percent;
 mod report;
 mod run;
 pub(crate) mod step;
@@ -44,7 +47,12 @@ enum LabCommand {
     /// on a file or block device (raw:PATH), on memory (memory:), on a device model (model:NAME); by system calls a directory
     /// of any mounted file system (dir:PATH), a file or block device (file:PATH); as root a file system made for the run, on
     /// a loop device (make:ext4, make:xfs, make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS); our FUSE mount of a new image
-    /// (mount:), fuse2fs (fuse2fs:). What is made is taken away, however the run ends.
+    /// (mount:), fuse2fs (fuse2fs:). --cache, --dirty-limit, --bio-target and the like hold for our engine's targets; a mount
+    /// has its own (mount:?mount=cache=64M).
+    ///
+    /// What is made is taken away, however the run ends. Only kill -9 leaves what has a name: files and folders called
+    /// throughline-lab-… in a target's or in --dir's directory, and the file of raw: or file:; where a file system was just
+    /// being made, also its loop device, which losetup -a shows, and its mount below /tmp. They may be taken away.
     ///
     /// Each sample goes to the result file as soon as it is known; Ctrl-C ends the run with what it has.
     ///
@@ -115,7 +123,7 @@ enum LabCommand {
     ///
     /// Each on the disk of --dir, in memory and on models of the reporters' devices ('lab models'), with its negative
     /// controls: the report's old way, ours, the kernel's, and which of the project's bars are met. Needs mke2fs; without
-    /// root and loop devices the kernel's column stays empty.
+    /// root and loop devices the kernel's column stays empty. With --scale 10 it takes minutes, in full half an hour.
     ///
     /// Exit codes: 0: all ran, whatever came out; 1: one could not; 2: a wrong command line; 130: interrupted.
     Founding(founding::FoundingArgs),

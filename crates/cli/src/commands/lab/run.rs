@@ -1,16 +1,19 @@
 //! `lab run`: an experiment or a person's workload, its variants or targets interleaved, and the record of it.
 
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use rustix::stdio::stdout;
-use throughline_lab::record::{Head, Record, Writer};
+use serde_json::Value;
+use throughline::{EngineChoice, OpenOptions};
 use throughline_lab::workload::{self, Asked, EXAMPLE, Entry, Plan, TargetSpec, Workload};
-use throughline_lab::{Question, Settings, find};
+use throughline_lab::{Question, find};
 
-use crate::context::Context;
+use super::experiment::{self, AmountArgs, second};
+use super::out_place::OutPlace;
+use super::percent::{confidence, percent};
+use crate::context::{Access, Context, Globals};
 use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
@@ -35,15 +38,8 @@ pub(super) struct RunArgs {
     /// [default: NAME-DATE-TIME.jsonl in the current directory]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The directory for images and files: on the disk to be measured
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
-    /// Samples of each variant or target, instead of the experiment's or file's own number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: Option<u16>,
-    /// Work for each sample, in percent of the experiment's full size
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
-    scale: u64,
+    #[command(flatten)]
+    amount: AmountArgs,
     /// End as soon as it is certain how each target compares with the first, after --rounds at the latest (1000, if it is
     /// not said); the confidence holds over all looks
     #[arg(long)]
@@ -52,10 +48,10 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = "throughput")]
     quantity: String,
     /// A difference no larger than this is none, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = parse_threshold)]
+    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = percent)]
     threshold: f64,
     /// How sure all answers together must be, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = parse_confidence)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
     confidence: f64,
     /// Let a workload write over what is there: a block device, a plain file, a named file of an image
     #[arg(long)]
@@ -87,9 +83,7 @@ pub(super) fn compare(live: Live<'_>, context: &mut Context) -> Result<(), Failu
         example: false,
         target: live.targets.into(),
         out: live.out.map(Path::to_owned),
-        dir: live.dir.to_owned(),
-        rounds: None,
-        scale: 100,
+        amount: AmountArgs::whole(live.dir.to_owned()),
         until_certain: true,
         quantity: live.quantity.unwrap_or("throughput").to_owned(),
         threshold: live.threshold,
@@ -109,22 +103,6 @@ impl RunArgs {
 
 fn parse_target(text: &str) -> Result<TargetSpec, String> {
     TargetSpec::parse(text).map_err(|error| error.to_string())
-}
-
-fn parse_threshold(text: &str) -> Result<f64, String> {
-    let percent = text
-        .parse()
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| "write a percentage from 0 to 100".into())
-}
-
-fn parse_confidence(text: &str) -> Result<f64, String> {
-    let percent = text
-        .parse()
-        .ok()
-        .filter(|percent| *percent > 50.0 && *percent < 100.0);
-    percent.ok_or_else(|| "write a percentage above 50 and below 100".into())
 }
 
 /// Runs it, shows what it found, and writes it down.
@@ -149,63 +127,34 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
                 .into(),
         ));
     }
-    let progress = Progress::rounds(context.globals.quiet);
+    experiment::check_globals(&context.globals)?;
+    let mut place = OutPlace::open(args.out.as_deref(), experiment.name, Timestamp::now())?;
     // An experiment has mounts and large files to take away.
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
-    let watch = context.images.watch.clone();
-    let settings = Settings {
-        dir: args.dir.clone(),
-        rounds: args.rounds.map(usize::from),
-        scale_percent: args.scale,
-        engine: context.globals.engine.into(),
-        progress: &|done, of| {
-            progress.round(done, of);
-            let interrupted = |_| throughline_lab::Error::new("interrupted");
-            context.interrupt().check().map_err(interrupted)
-        },
-        watch: watch.as_deref(),
-    };
-    let started = Timestamp::now();
-    let outcome = (experiment.run)(&settings);
-    progress.clear();
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            context.interrupt().check()?;
-            let cannot = format!("cannot run {}", experiment.name);
-            return Err(Problem::new(error.to_string()).met(cannot));
-        }
-    };
-    let settings = [
-        ("scale".to_owned(), args.scale.into()),
-        ("rounds".to_owned(), args.rounds.into()),
-        ("dir".to_owned(), args.dir.display().to_string().into()),
-        ("engine".to_owned(), settings.engine.to_string().into()),
-    ];
-    let record = Record::of(&outcome, &second(started).to_string(), settings.into());
-    let place = OutPlace::of(args, experiment.name, started);
+    let (outcome, record) = experiment::measure(experiment, &args.amount, context)?;
     let cannot = |error| cannot_write(&error);
-    let mut writer = place.create(&record.head).map_err(cannot)?;
+    let mut writer = place.begin(&record.head).map_err(cannot)?;
     record
         .lines
         .iter()
         .try_for_each(|line| writer.line(line))
         .map_err(cannot)?;
-    place.show(outcome.to_string(), context)?;
+    place.show(&outcome.to_string(), context)?;
     context.interrupt().check()
 }
 
 fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     let workload = read_workload(path, args)?;
+    let options = options(&context.globals)?;
+    let started = Timestamp::now();
+    let mut place = OutPlace::open(args.out.as_deref(), &workload.name, started)?;
     let progress = Progress::rounds(context.globals.quiet);
     // There may be mounts and large files to take away.
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
     let interrupt = context.interrupt().clone();
     let watch = context.images.watch.clone();
-    let started = Timestamp::now();
-    let place = OutPlace::of(args, &workload.name, started);
     let asked = Asked {
         quantity: args.quantity.clone(),
         threshold_percent: args.threshold,
@@ -215,9 +164,10 @@ fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<()
     let plan = Plan {
         workload: &workload,
         asked: &asked,
-        dir: &args.dir,
+        dir: &args.amount.dir,
         overwrite: args.overwrite,
-        engine: context.globals.engine.into(),
+        options: &options,
+        told: told(&context.globals),
         started: &second(started).to_string(),
         interrupted: &|| interrupt.check().is_err(),
         watch: watch.as_deref(),
@@ -229,7 +179,7 @@ fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<()
     let mut writer = None;
     let ran = workload::run(&plan, &mut |entry| {
         match (entry, &mut writer) {
-            (Entry::Head(head), _) => writer = Some(place.create(head)?),
+            (Entry::Head(head), _) => writer = Some(place.begin(head)?),
             (Entry::Line(line), Some(writer)) => writer.line(line)?,
             (Entry::Line(_), None) => {}
         }
@@ -243,12 +193,12 @@ fn run_workload(path: &Path, args: &RunArgs, context: &mut Context) -> Result<()
             return Err(Problem::new(error.to_string()).met(format!("cannot run {}", quote(path))));
         }
     };
-    place.show(record.to_string(), context)?;
+    place.show(&record.to_string(), context)?;
     context.interrupt().check()
 }
 
 fn read_workload(path: &Path, args: &RunArgs) -> Result<Workload, Failure> {
-    if args.scale != 100 {
+    if args.amount.scale != AmountArgs::WHOLE {
         return Err(Failure::Usage(
             "--scale is for experiments: a workload file says its size".into(),
         ));
@@ -263,7 +213,7 @@ fn read_workload(path: &Path, args: &RunArgs) -> Result<Workload, Failure> {
     if !args.target.is_empty() {
         workload.targets = args.target.clone();
     }
-    match args.rounds {
+    match args.amount.rounds {
         Some(rounds) => workload.rounds = rounds.into(),
         None if args.until_certain => workload.rounds = MOST_ROUNDS,
         None => {}
@@ -280,52 +230,25 @@ fn cannot_write(error: &throughline_lab::Error) -> Failure {
     Failure::plain(error.to_string())
 }
 
-/// To the second: more would say nothing.
-fn second(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
+/// How our engine's targets are opened.
+fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
+    if globals.direct {
+        return Err(Failure::Usage(
+            "a workload file says what goes past the caches: cache = \"direct\", in place of --direct".into(),
+        ));
+    }
+    globals.open_options(Access::Write)
 }
 
-/// Where the record goes.
-struct OutPlace {
-    /// `None` is standard output.
-    path: Option<PathBuf>,
-}
-
-impl OutPlace {
-    fn of(args: &RunArgs, name: &str, started: Timestamp) -> OutPlace {
-        let path = match &args.out {
-            Some(path) if path.as_os_str() == "-" => None,
-            Some(path) => Some(path.clone()),
-            None => {
-                let name = name.replace('/', "-");
-                let time = started.strftime("%Y%m%d-%H%M%S");
-                Some(format!("{name}-{time}.jsonl").into())
-            }
-        };
-        OutPlace { path }
-    }
-
-    fn create(&self, head: &Head) -> throughline_lab::Result<Writer> {
-        match &self.path {
-            Some(path) => Writer::create(path, head),
-            None => {
-                let copy = rustix::io::dup(stdout()).map_err(std::io::Error::from)?;
-                Writer::to(File::from(copy), Path::new("standard output"), head)
-            }
-        }
-    }
-
-    /// Shows the table, and says where the record is.
-    fn show(&self, table: String, context: &mut Context) -> Result<(), Failure> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        context.out.line(table.trim_end())?;
-        if !context.globals.quiet {
-            context
-                .complaints
-                .note(&format!("the result is in {}", quote(path)));
-        }
-        Ok(())
-    }
+/// The same for the record.
+fn told(globals: &Globals) -> BTreeMap<String, Value> {
+    let engine = EngineChoice::from(globals.engine).to_string();
+    let mut told = BTreeMap::from([("engine".to_owned(), engine.into())]);
+    told.extend(
+        globals
+            .told()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into())),
+    );
+    told
 }

@@ -2,6 +2,7 @@
 
 mod devices;
 mod ended;
+mod kept;
 
 use std::path::Path;
 

@@ -210,7 +210,7 @@ function listen(plot) {
     const dx = x < left ? left - x : x > right ? x - right : 0;
     return dx * dx + (y - mark.y) * (y - mark.y);
   };
-  plot.root.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     const box = plot.root.getBoundingClientRect();
     const share = plot.width / box.width;
     const x = (event.clientX - box.left) * share, y = (event.clientY - box.top) * share;
@@ -221,8 +221,11 @@ function listen(plot) {
     });
     current = best;
     if (best < 0) hideTip(); else showTip(plot, marks[best], false);
-  });
-  plot.root.addEventListener("pointerleave", hideTip);
+  };
+  plot.root.addEventListener("pointermove", point);
+  // A finger does not hover: what it tapped is shown until it taps elsewhere.
+  plot.root.addEventListener("pointerdown", point);
+  plot.root.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") hideTip(); });
   plot.root.addEventListener("blur", hideTip);
   plot.root.addEventListener("keydown", (event) => {
     const group = (step) => {

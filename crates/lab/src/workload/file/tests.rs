@@ -111,6 +111,30 @@ fn errors_name_line_key_and_what_is_allowed() {
 }
 
 #[test]
+fn hostile_counts_are_errors_that_name_the_range() {
+    const LEAST: &str = "pattern = \"random-mixed\"\nblock = \"4k\"\nsize = \"64M\"\n";
+    for (line, said) in [
+        ("threads = -1", "not below 0"),
+        ("threads = 0", "1 to 1024"),
+        ("threads = 1000000000", "1 to 1024"),
+        ("threads = 10000000000", "1 to 1024"),
+        ("threads = 9223372036854775807", "1 to 1024"),
+        ("queue-depth = 10000000000", "at most 1024"),
+        ("rounds = 10000000000", "1 to 100000"),
+        ("warm-up = -9", "not below 0"),
+        ("read-share = 300", "0 to 100"),
+        ("read-share = -1", "not below 0"),
+    ] {
+        let error = Workload::parse(&format!("{LEAST}{line}\n")).expect_err(line);
+        let error = error.to_string();
+        assert!(
+            error.contains(said) && error.contains("line 4"),
+            "{line}: {error}"
+        );
+    }
+}
+
+#[test]
 fn hostile_sizes_are_errors() {
     for (block, size, said) in [
         ("0", "64M", "block"),

@@ -51,9 +51,16 @@ pub fn fio(text: &str) -> Result<Vec<Imported>> {
             keys,
             left_out: Vec::new(),
         };
-        if several > 1 {
-            job.left_out
-                .push(format!("the {} other jobs of the file: fio has them run at once, or one by one after stonewall", several - 1));
+        match several {
+            1 => {}
+            2 => job.left_out.push(
+                "the other job of the file: fio runs both at once, or one by one after stonewall"
+                    .into(),
+            ),
+            _ => job.left_out.push(format!(
+                "the {} other jobs of the file: fio runs all at once, or one by one after stonewall",
+                several - 1
+            )),
         }
         job.import(&name)
             .map_err(|error| Error::new(format!("job '{name}': {error}")))
@@ -130,10 +137,9 @@ fn usual_name(key: &str) -> &str {
     match key {
         "readwrite" => "rw",
         "blocksize" => "bs",
+        "blocksize_range" => "bsrange",
         "timeout" => "runtime",
-        "write_iolog" => key,
         "fileoffset" => "offset",
-        "io_size" => key,
         _ => key,
     }
 }

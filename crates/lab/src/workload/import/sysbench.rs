@@ -48,7 +48,11 @@ pub fn sysbench(command: &str) -> Result<Imported> {
     for word in command.split_whitespace() {
         match word.strip_prefix("--") {
             Some(option) => line.option(option)?,
-            None if matches!(word, "sysbench" | "fileio" | "run" | "prepare" | "cleanup") => {}
+            // The last is how a shell's line goes on in the next.
+            None if matches!(
+                word,
+                "sysbench" | "fileio" | "run" | "prepare" | "cleanup" | "\\"
+            ) => {}
             None if word.ends_with("/sysbench") => {}
             None => {
                 return Err(Error::new(format!(
@@ -234,6 +238,14 @@ mod tests {
             (w.runtime, w.time_based),
             (Some(Duration::from_secs(10)), true)
         );
+    }
+
+    #[test]
+    fn a_command_over_several_lines_is_one() {
+        let one = sysbench("sysbench fileio \\\n  --file-test-mode=seqrd \\\n  --threads=3 run")
+            .expect("it is one");
+        assert_eq!((one.workload.threads, one.left_out.len()), (3, 1));
+        assert!(one.left_out[0].contains("--file-num=128"));
     }
 
     #[test]

@@ -9,10 +9,12 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, openat};
+use rustix::fs::{
+    Advice, AtFlags, CWD, FlockOperation, Mode, OFlags, StatxFlags, fadvise, openat, statx,
+};
 use serde_json::Value;
 
-use super::{Access, Needs, Target, file_name, too_short};
+use super::{Access, Needs, Target, file_name, room, too_short};
 use crate::mounts::place::Place;
 use crate::{Error, Result};
 
@@ -109,15 +111,8 @@ impl Dir {
         let root = openat(CWD, path, flags_dir, Mode::empty()).map_err(|e| {
             Error::new(format!("cannot open the directory {}: {e}", path.display()))
         })?;
-        let free = rustix::fs::fstatvfs(&root).map_err(io::Error::from)?;
         let w = needs.workload;
-        let wanted = w.file_bytes().saturating_mul(u64::from(w.files()));
-        if wanted > free.f_bavail.saturating_mul(free.f_frsize) {
-            return Err(Error::new(format!(
-                "it has no room for {} MiB: make size smaller",
-                wanted >> 20
-            )));
-        }
+        room(&root, w.file_bytes().saturating_mul(u64::from(w.files())))?;
         Ok(Dir {
             root: root.into(),
             flags: flags(w),
@@ -162,16 +157,13 @@ impl Drop for Dir {
 
 /// What `/proc/self/mountinfo` says of the file system that `file` is on: type, source, options.
 fn mounted(file: &File) -> BTreeMap<String, Value> {
-    let Ok(stat) = rustix::fs::fstat(file) else {
+    // By the mount's own number: files of btrfs and of overlays have device numbers that no mount has.
+    let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else {
         return BTreeMap::new();
     };
-    let device = format!(
-        "{}:{}",
-        rustix::fs::major(stat.st_dev),
-        rustix::fs::minor(stat.st_dev)
-    );
+    let number = stat.stx_mnt_id.to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let of_ours = |line: &&str| line.split_whitespace().nth(2) == Some(&device);
+    let of_ours = |line: &&str| line.split_whitespace().next() == Some(&number);
     // The fields behind the dash: type, source, options of the file system.
     let fields = table
         .lines()
@@ -254,6 +246,9 @@ impl OneFile {
         let end = needs.workload.file_end();
         if len < end && (as_it_is || device) {
             return Err(too_short(len, end));
+        }
+        if !as_it_is && !device {
+            room(&one.held, end.saturating_sub(len))?;
         }
         Ok(one)
     }

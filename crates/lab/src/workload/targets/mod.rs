@@ -9,11 +9,13 @@ mod made;
 mod ours;
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use throughline_device::{AlignedBuf, EngineChoice};
+use throughline::OpenOptions;
+use throughline_device::AlignedBuf;
 
 use super::{Layout, TargetKind, TargetSpec, Workload};
 use crate::explain::ours::Watch;
@@ -65,7 +67,8 @@ pub(super) struct Needs<'a> {
     pub(super) dir: &'a Path,
     /// What is there may be written over.
     pub(super) overwrite: bool,
-    pub(super) engine: EngineChoice,
+    /// How our engine opens what was there before.
+    pub(super) options: &'a OpenOptions,
     pub(super) interrupted: &'a (dyn Fn() -> bool + Sync),
     /// Told of what our engine does with images, if the run is explained.
     pub(super) watch: Option<&'a Watch>,
@@ -83,6 +86,13 @@ impl Needs<'_> {
                 "{what} is there already, and the workload would overwrite it; --overwrite allows that"
             ))),
         }
+    }
+
+    /// How our engine opens what is made for the run: from its beginning.
+    fn options_of_new(&self) -> OpenOptions {
+        let mut options = self.options.clone();
+        options.offset(0);
+        options
     }
 
     /// An error when the person wants to end.
@@ -154,6 +164,21 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
         access.settle(false)?;
     }
     Ok(())
+}
+
+/// An error where the file system that this is on has no room for so many bytes: to find that out by writing takes long, and
+/// takes the room away from all others.
+fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
+    let free = rustix::fs::fstatvfs(on).map_err(std::io::Error::from)?;
+    let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
+    match wanted_bytes > free_bytes {
+        true => Err(Error::new(format!(
+            "it has no room for {} MiB, {} MiB are free: make size smaller",
+            wanted_bytes >> 20,
+            free_bytes >> 20
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// A target that is not to be lengthened ends before the workload does.

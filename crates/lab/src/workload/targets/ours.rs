@@ -11,7 +11,7 @@ use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_models::MODELS;
 
 use super::made::new_image;
-use super::{Access, Needs, Target, file_name, too_short};
+use super::{Access, Needs, Target, file_name, room, too_short};
 use crate::explain::ours::{Watched, listening};
 use crate::streams::targets::{Place, as_error};
 use crate::{Error, Result};
@@ -94,8 +94,9 @@ impl Raw {
         let there = path.exists();
         let as_it_is = there && needs.existing(&path.display().to_string())?;
         let watched = needs.watch.map(|watch| watch.path(path));
-        let file = OpenOptions::new()
-            .engine(needs.engine)
+        let file = needs
+            .options
+            .clone()
             .create(!there)
             .read_only(as_it_is)
             .listener(listening(watched.as_ref()))
@@ -108,6 +109,9 @@ impl Raw {
         let (len, end) = (raw.disk()?.len_bytes(), needs.workload.file_end());
         if len < end && (as_it_is || !resizable) {
             return Err(too_short(len, end));
+        }
+        if !as_it_is && resizable {
+            room(std::fs::File::open(path)?, end.saturating_sub(len))?;
         }
         Ok(raw)
     }
@@ -142,7 +146,8 @@ impl Raw {
 
     fn device(name: &str, device: Arc<dyn BlockDevice>, needs: &Needs<'_>) -> Result<Raw> {
         let watched = needs.watch.map(|watch| watch.named(name));
-        let file = OpenOptions::new()
+        let file = needs
+            .options_of_new()
             .listener(listening(watched.as_ref()))
             .open_raw_device(device)
             .map_err(as_error)?;
@@ -237,7 +242,7 @@ pub(super) struct Image {
 impl Image {
     /// On an image that is there.
     pub(super) fn open(path: &Path, file: Option<&str>, needs: &Needs<'_>) -> Result<Image> {
-        let mut image = Image::on_image(path, needs)?;
+        let mut image = Image::on_image(path, needs.options, needs)?;
         let Some(name) = file else { return Ok(image) };
         if let Ok(metadata) = image.volume()?.metadata(name) {
             image.as_it_is = needs.existing(name)?;
@@ -255,17 +260,17 @@ impl Image {
     /// On a new one, which has no name any more once it is open.
     pub(super) fn make(mkfs: &[String], needs: &Needs<'_>) -> Result<Image> {
         let new = new_image("ext4", mkfs, needs)?;
-        let mut image = Image::on_image(&new.path(), needs)?;
+        let mut image = Image::on_image(&new.path(), &needs.options_of_new(), needs)?;
         image.facts.insert("mkfs".into(), new.command().into());
         // A name that no two runs share, and that is gone.
         image.facts.remove("device");
         Ok(image)
     }
 
-    fn on_image(path: &Path, needs: &Needs<'_>) -> Result<Image> {
+    fn on_image(path: &Path, options: &OpenOptions, needs: &Needs<'_>) -> Result<Image> {
         let watched = needs.watch.map(|watch| watch.path(path));
-        let volume = OpenOptions::new()
-            .engine(needs.engine)
+        let volume = options
+            .clone()
             .listener(listening(watched.as_ref()))
             .open(path)
             .map_err(as_error)?;

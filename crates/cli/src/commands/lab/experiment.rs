@@ -1,0 +1,98 @@
+//! Running an experiment: what `lab run` and `lab founding` have in common.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::Value;
+use throughline_lab::record::Record;
+use throughline_lab::{Experiment, Outcome, Settings};
+
+use crate::context::{Context, Globals};
+use crate::problem::{Failure, Problem};
+use crate::progress::Progress;
+
+/// Where it is measured, and how much.
+#[derive(Args, Debug)]
+pub(super) struct AmountArgs {
+    /// The directory for images and files: on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(super) dir: PathBuf,
+    /// Samples of each variant or target, instead of the experiment's or workload file's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) rounds: Option<u16>,
+    /// Work for each sample, in percent of an experiment's full size
+    #[arg(long, value_name = "PERCENT", default_value_t = AmountArgs::WHOLE, value_parser = clap::value_parser!(u64).range(1..=AmountArgs::WHOLE))]
+    pub(super) scale: u64,
+}
+
+impl AmountArgs {
+    /// The full size.
+    pub(super) const WHOLE: u64 = 100;
+
+    /// All of a workload file's rounds, in this directory.
+    pub(super) fn whole(dir: PathBuf) -> AmountArgs {
+        AmountArgs {
+            dir,
+            rounds: None,
+            scale: AmountArgs::WHOLE,
+        }
+    }
+}
+
+/// Refuses options of the engine that an experiment would not hear of: it opens its volumes its own way.
+pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
+    match globals.told().first() {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "an experiment opens its volumes its own way: --{option} is for workload files"
+        ))),
+    }
+}
+
+/// Runs it, and makes the record of what came out, also of one that was interrupted after its first rounds. Ctrl-C is
+/// watched for already.
+pub(super) fn measure(
+    experiment: &Experiment,
+    amount: &AmountArgs,
+    context: &Context,
+) -> Result<(Outcome, Record), Failure> {
+    let progress = Progress::rounds(context.globals.quiet);
+    let settings = Settings {
+        dir: amount.dir.clone(),
+        rounds: amount.rounds.map(usize::from),
+        scale_percent: amount.scale,
+        engine: context.globals.engine.into(),
+        progress: &|done, of| {
+            progress.round(done, of);
+            let interrupted = |_| throughline_lab::Error::new("interrupted");
+            context.interrupt().check().map_err(interrupted)
+        },
+        watch: context.images.watch.as_deref(),
+    };
+    let started = second(Timestamp::now()).to_string();
+    let outcome = (experiment.run)(&settings);
+    progress.clear();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            context.interrupt().check()?;
+            let cannot = format!("cannot run {}", experiment.name);
+            return Err(Problem::new(error.to_string()).met(cannot));
+        }
+    };
+    let told: BTreeMap<String, Value> = BTreeMap::from([
+        ("scale".to_owned(), amount.scale.into()),
+        ("rounds".to_owned(), amount.rounds.into()),
+        ("dir".to_owned(), amount.dir.display().to_string().into()),
+        ("engine".to_owned(), settings.engine.to_string().into()),
+    ]);
+    let record = Record::of(&outcome, &started, told);
+    Ok((outcome, record))
+}
+
+/// To the second: more would say nothing.
+pub(super) fn second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

@@ -1,0 +1,127 @@
+//! Where a run's record goes: opened before anything is measured, so that nobody measures for an hour what cannot be kept.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::stdio::stdout;
+use throughline_lab::record::{Head, Writer};
+
+use crate::context::Context;
+use crate::problem::{Doing, Failure};
+use crate::text::quote;
+
+/// As many runs may begin in one second, in one directory and by one name.
+const MOST_OF_A_SECOND: u32 = 1000;
+
+/// The place. What is in its file stays until there is a head to be written; a file that was made and got none goes.
+pub(super) struct OutPlace {
+    /// `None` is standard output.
+    path: Option<PathBuf>,
+    file: File,
+    made: bool,
+}
+
+impl OutPlace {
+    /// Opens it: `out`, where `-` is standard output; without it a new file in the current directory, by the run's name.
+    pub(super) fn open(
+        out: Option<&Path>,
+        name: &str,
+        started: Timestamp,
+    ) -> Result<OutPlace, Failure> {
+        match out {
+            Some(path) if path.as_os_str() == "-" => {
+                let file = rustix::io::dup(stdout()).doing(|| "cannot write standard output")?;
+                Ok(OutPlace {
+                    path: None,
+                    file: file.into(),
+                    made: false,
+                })
+            }
+            Some(path) => OutPlace::at(path),
+            None => OutPlace::new_file(name, started),
+        }
+    }
+
+    fn at(path: &Path) -> Result<OutPlace, Failure> {
+        let mut options = File::options();
+        options.write(true);
+        let made = options.clone().create_new(true).open(path);
+        let (file, made) = match made {
+            // Also of a symbolic link whose target is not there.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                (options.create(true).truncate(false).open(path), false)
+            }
+            file => (file, true),
+        };
+        Ok(OutPlace {
+            file: file.doing(|| format!("cannot write {}", quote(path)))?,
+            path: Some(path.to_owned()),
+            made,
+        })
+    }
+
+    /// One that no other run has.
+    fn new_file(name: &str, started: Timestamp) -> Result<OutPlace, Failure> {
+        let stem = format!(
+            "{}-{}",
+            name.replace('/', "-"),
+            started.strftime("%Y%m%d-%H%M%S")
+        );
+        let mut number = 1;
+        loop {
+            let path = PathBuf::from(match number {
+                1 => format!("{stem}.jsonl"),
+                number => format!("{stem}-{number}.jsonl"),
+            });
+            match File::create_new(&path) {
+                Err(error)
+                    if error.kind() == ErrorKind::AlreadyExists && number < MOST_OF_A_SECOND =>
+                {
+                    number += 1;
+                }
+                file => {
+                    return Ok(OutPlace {
+                        file: file.doing(|| format!("cannot write {}", quote(&path)))?,
+                        path: Some(path),
+                        made: true,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Empties it, and writes the head.
+    pub(super) fn begin(&mut self, head: &Head) -> throughline_lab::Result<Writer> {
+        // A pipe or a terminal has no length.
+        if self.path.is_some() && self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        let name = self.path.as_deref().unwrap_or(Path::new("standard output"));
+        self.made = false;
+        Writer::to(self.file.try_clone()?, name, head)
+    }
+
+    /// Shows the table, and says where the record is.
+    pub(super) fn show(&self, table: &str, context: &mut Context) -> Result<(), Failure> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        context.out.line(table.trim_end())?;
+        if !context.globals.quiet {
+            let said = format!("the result is in {}", quote(path));
+            context.complaints.note(&said);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OutPlace {
+    fn drop(&mut self) {
+        if let (true, Some(path)) = (self.made, &self.path) {
+            // Whoever removed it before us did our work.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

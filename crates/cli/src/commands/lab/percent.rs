@@ -1,0 +1,22 @@
+//! Percentages as the lab's options take them: `1`, `1.5`, `1%`.
+
+use crate::text::quote;
+
+/// From 0.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
+        _ => Err(format!("{} is no percentage from 0", quote(text))),
+    }
+}
+
+/// How sure an answer must be.
+pub(super) fn confidence(text: &str) -> Result<f64, String> {
+    match percent(text) {
+        Ok(percent) if percent > 50.0 && percent < 100.0 => Ok(percent),
+        _ => Err(format!(
+            "{} is no percentage above 50 and below 100",
+            quote(text)
+        )),
+    }
+}
