@@ -90,6 +90,12 @@ impl Inode {
         locked(Rank::FileIo, self.ino.0.into(), || self.io.alone())
     }
 
+    /// As [`Inode::io_exclusive`], to free it: it has no names and is open nowhere. Who holds this waits for no other file, so
+    /// it may be taken under the lock of one whose attribute's value this is.
+    pub(crate) fn io_unused(&self) -> Held<FileAlone<'_>> {
+        locked(Rank::Unused, self.ino.0.into(), || self.io.alone())
+    }
+
     /// For a buffered write that may end behind the file's end; beside [`Inode::io_shared`].
     pub(crate) fn extend(&self) -> Held<MutexGuard<'_, ()>> {
         locked(Rank::Extend, self.ino.0.into(), || self.extend.lock())

@@ -1,7 +1,7 @@
 //! The order in which locks are taken, checked per thread in debug builds.
 //!
 //! ```text
-//! rename → directory inode (by number) → file inode (by number) → file end (by number) → journal handle
+//! rename → directory inode (by number) → file inode (by number) → inode nobody uses (by number) → file end (by number) → journal handle
 //!   → shared attributes → mapping (by number) → room put by for a file → discarding of freed blocks → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
 //! ```
 //!
@@ -22,6 +22,8 @@ pub(crate) enum Rank {
     Directory,
     /// A file against truncation, ascending by inode number.
     FileIo,
+    /// An inode that nobody uses any more, while it is freed: also as the value of an attribute of a file that is locked.
+    Unused,
     /// A file's end against buffered writes behind it, by inode number.
     Extend,
     /// An open journal handle.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use throughline_extfmt::InodeNumber;
+use throughline_extfmt::inode::InodeFlags;
 
 use crate::dir;
 use crate::error::{Error, Reason, Result};
@@ -135,6 +136,10 @@ impl Fs {
             Err(Error::Caller(Reason::NotFound)) => Err(corrupt(format!(
                 "a name leads to inode {ino}, which is not in use"
             ))),
+            // Such an inode has no name: it would be locked as a file and as a value.
+            Ok(inode) if inode.raw.read().flags().contains(InodeFlags::EA_INODE) => Err(corrupt(
+                format!("a name leads to inode {ino}, which is for an attribute's value"),
+            )),
             other => other,
         }
     }

@@ -338,7 +338,7 @@ impl Fs {
         truncate::free_all(self, inode)?;
         let mut unused = Vec::new();
         // Whoever reads its attributes just now, or changes them, comes to an end first.
-        let _alone = inode.io_exclusive();
+        let _alone = inode.io_unused();
         loop {
             let mut h = self.begin(FREE_CREDITS)?;
             let released = xattr::release(self, &mut h, inode)?;

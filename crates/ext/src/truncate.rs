@@ -92,7 +92,7 @@ impl Fs {
 /// # Errors
 /// `Corrupt` where blocks cannot be its own; those of the device.
 pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
-    let _io = inode.io_exclusive();
+    let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
     coherent::resized(inode, 0);
     shrink(fs, inode, 0, false)

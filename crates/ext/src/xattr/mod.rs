@@ -13,6 +13,8 @@
 pub(crate) mod acl;
 mod change;
 mod layout;
+#[cfg(test)]
+mod limit_tests;
 mod place;
 mod release;
 mod shared;

@@ -48,7 +48,7 @@ pub fn tail(block: &[u8]) -> Result<&DirTail> {
     Ok(tail)
 }
 
-/// Checks the checksum of a leaf block. `inode_seed`: [`Geometry::inode_seed`] of the
+/// Checks the checksum of a leaf block. `inode_seed`: [`Geometry::inode_seed`](crate::Geometry::inode_seed) of the
 /// directory; `None`: the volume has none.
 pub fn verify_checksum(block: &[u8], inode_seed: Option<u32>) -> Result<()> {
     let Some(seed) = inode_seed else {

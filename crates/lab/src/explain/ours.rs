@@ -1,5 +1,5 @@
 //! What our engine did: a listener from the moment a volume, a plain file or a device is opened until it is closed; of an
-//! experiment, whose variants share them, in the measured samples of each variant, see [`Variants`].
+//! experiment, whose variants share them, in the measured samples of each variant, see `Variants`.
 
 use std::cell::Cell;
 use std::collections::HashMap;
