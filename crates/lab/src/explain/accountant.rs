@@ -108,9 +108,10 @@ impl Accountant {
     }
 
     /// It goes back, to be given to the device again.
-    pub(super) fn requeued(&mut self, at_ns: u64) {
+    pub(super) fn requeued(&mut self, at_ns: u64, io: Io) {
         self.depth.less(at_ns);
         self.account.requeued += 1;
+        self.note("requeue", at_ns, io, io.op, 0);
     }
 
     /// It is on the device still, and nobody looks any more.
@@ -300,6 +301,8 @@ mod tests {
         accountant.bio(3_000, io, "data", "the command", first);
         assert_eq!(calls.first_bio(7), None, "only the first");
         accountant.begins(4_000, io);
+        accountant.requeued(4_000, io);
+        accountant.begins(4_000, io);
         accountant.completes(9_000, io, 5_000, true);
         accountant.split(4_000, 12288, "target");
         accountant.pause(5_000, 10_000_000, false);
@@ -322,13 +325,16 @@ mod tests {
         );
         assert_eq!(account.latency["write"].count, 1);
         assert_eq!((account.depth.most, account.depth.busy), (1, 0.5));
+        assert_eq!(account.requeued, 1);
         assert_eq!(account.splits["target"], 1);
         assert_eq!((account.pauses.count, account.commits.count), (1, 1));
         assert_eq!(calls.asked()["write"].bytes, 8192);
         let what: Vec<&str> = explained.trace.iter().map(|e| e.what.as_str()).collect();
         assert_eq!(
             what,
-            ["build", "submit", "split", "pause", "commit", "complete"]
+            [
+                "build", "submit", "requeue", "submit", "split", "pause", "commit", "complete"
+            ]
         );
     }
 

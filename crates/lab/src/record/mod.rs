@@ -89,7 +89,8 @@ pub struct Latencies {
 pub struct TraceEvent {
     /// Microseconds since the trace began.
     pub at_us: f64,
-    /// What happened: `build`, `submit`, `complete`, `split`, `merge`, `pause`, `commit`.
+    /// What happened: `build`, `submit`, `requeue` (given back by the driver, to be submitted again), `complete`, `split`,
+    /// `merge`, `pause`, `commit`.
     pub what: String,
     /// For a bio, `read`, `write` or as the device calls it; for a split, why.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,6 +1,7 @@
 //! What a trace shows: bios from building to completion, the device's queue depth over time, pauses, sizes, splits.
 //!
-//! Invariants: every `submit` or `complete` gives one bio at most; the queue depth is never below 0, whatever a trace holds.
+//! Invariants: every `submit` or `complete` gives one bio at most, and `requeue` takes back what `submit` gave; the queue depth is
+//! never below 0, whatever a trace holds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -178,7 +179,7 @@ impl Whole {
 fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
     let mut built: BTreeMap<u64, VecDeque<f64>> = BTreeMap::new();
     let mut on_device: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
-    let mut bios: Vec<Whole> = Vec::new();
+    let mut bios: Vec<Option<Whole>> = Vec::new();
     for event in events.iter().filter(|e| e.at_us.is_finite()) {
         let key = (event.offset_bytes, event.len_bytes);
         match event.what.as_str() {
@@ -191,36 +192,44 @@ fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
                     .get_mut(&event.offset_bytes)
                     .and_then(VecDeque::pop_front);
                 on_device.entry(key).or_default().push_back(bios.len());
-                bios.push(Whole {
+                bios.push(Some(Whole {
                     built: begun.unwrap_or(event.at_us).min(event.at_us),
                     submitted: event.at_us,
                     completed: None,
                     len: event.len_bytes,
                     operation: number_of(operations, &event.detail),
-                });
+                }));
             }
             "complete" => {
                 let known = on_device.get_mut(&key).and_then(VecDeque::pop_front);
-                if let Some(bio) = known {
-                    bios[bio].completed = Some(event.at_us.max(bios[bio].submitted));
+                if let Some(bio) = known.and_then(|known| bios[known].as_mut()) {
+                    bio.completed = Some(event.at_us.max(bio.submitted));
                     continue;
                 }
                 let submitted = (event.at_us - event.took_us.max(0.0)).max(0.0);
                 let begun = built
                     .get_mut(&event.offset_bytes)
                     .and_then(VecDeque::pop_front);
-                bios.push(Whole {
+                bios.push(Some(Whole {
                     built: begun.unwrap_or(submitted).min(submitted),
                     submitted,
                     completed: Some(event.at_us),
                     len: event.len_bytes,
                     operation: number_of(operations, &event.detail),
-                });
+                }));
+            }
+            // Built when it was; it will be submitted again.
+            "requeue" => {
+                let known = on_device.get_mut(&key).and_then(VecDeque::pop_front);
+                if let Some(bio) = known.and_then(|known| bios[known].take()) {
+                    let begun = built.entry(event.offset_bytes).or_default();
+                    begun.push_front(bio.built);
+                }
             }
             _ => {}
         }
     }
-    bios
+    bios.into_iter().flatten().collect()
 }
 
 fn number_of(names: &mut Vec<String>, name: &str) -> usize {
@@ -310,6 +319,24 @@ mod tests {
             len_bytes: 4096,
             took_us,
         }
+    }
+
+    #[test]
+    fn what_was_given_back_is_not_on_the_device() {
+        let trace = of(
+            0,
+            &[
+                event(0.0, "build", 0, 0.0),
+                event(5.0, "submit", 0, 0.0),
+                event(6.0, "requeue", 0, 0.0),
+                event(7.0, "requeue", 4096, 0.0),
+                event(10.0, "submit", 0, 0.0),
+                event(15.0, "complete", 0, 5.0),
+            ],
+        );
+        let shown: Vec<_> = trace.bios.iter().map(|b| (b.0, b.1, b.2)).collect();
+        assert_eq!(shown, [(0.0, 10.0, Some(15.0))]);
+        assert_eq!(trace.depth, [(10.0, 1), (15.0, 0)]);
     }
 
     #[test]

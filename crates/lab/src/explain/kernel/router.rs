@@ -295,7 +295,7 @@ impl Device {
 
     fn requeue(&mut self, at_ns: u64, io: Io) {
         if self.take(&io).is_some() {
-            self.accountant.requeued(at_ns);
+            self.accountant.requeued(at_ns, io);
         }
     }
 
