@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::features::{Compat, RoCompat};
 use throughline_extfmt::superblock::State;
-use throughline_extfmt::{InodeNumber, Superblock};
+use throughline_extfmt::{FsBlock, InodeNumber, Superblock};
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -135,6 +135,25 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()>
         };
     }
     fs.store(h, inode)
+}
+
+/// Makes an inode that is being truncated and has a name an orphan, as [`add`] does.
+///
+/// Not where there is no journal and a block holds its attributes: after a crash e2fsck (1.47) drops that block from each
+/// inode whose truncation it ends. (With a journal we or the kernel end it.) The blocks behind its size are then given back
+/// to it by e2fsck, or found by the next truncation.
+///
+/// # Errors
+/// Those of the journal.
+pub(crate) fn add_named(fs: &Fs, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    let (links, block) = {
+        let raw = inode.raw.read();
+        (raw.links_count(), raw.file_acl(&fs.geo))
+    };
+    if links > 0 && block != FsBlock(0) && !fs.has_log() {
+        return fs.store(h, inode);
+    }
+    add(fs, h, inode)
 }
 
 /// It is no orphan any more; its deletion time is 0 if it was one. It is not stored.

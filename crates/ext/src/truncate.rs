@@ -149,7 +149,7 @@ fn shrink_step(
     }
     if left.is_some() {
         // Whoever holds an inode has it from the table.
-        orphan::add(fs, h, &fs.inode(inode.ino)?)?;
+        orphan::add_named(fs, h, &fs.inode(inode.ino)?)?;
     } else {
         orphan::remove_named(fs, h, inode)?;
         fs.store(h, inode)?;

@@ -1,5 +1,6 @@
 //! What must hold after a crash, whoever recovers the volume.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
@@ -65,7 +66,7 @@ impl Case<'_> {
             self.some_prefix(lane, trees, tree)?;
         }
         self.is_kept(tree)?;
-        self.contents(tree, false)
+        self.contents(tree, None)
     }
 
     /// What the workload never touched is as it was.
@@ -106,8 +107,10 @@ impl Case<'_> {
         ))
     }
 
-    /// Each file holds what it may.
-    fn contents(&self, tree: &Tree, torn: bool) -> Result<(), String> {
+    /// Each file holds what it may; on a volume that keeps no promise about what was touched since a sync, given the names
+    /// that were not.
+    fn contents(&self, tree: &Tree, untouched: Option<&BTreeSet<&str>>) -> Result<(), String> {
+        let torn = untouched.is_some();
         for (path, entry) in tree {
             if entry.kind != EntryKind::File || self.kept.contains_key(path) {
                 continue;
@@ -120,9 +123,16 @@ impl Case<'_> {
                 true => Ok(()),
                 false => window.check_size(entry.size),
             };
+            // What is being removed may be on the list of orphans before its count of links says so. e2fsck (1.47) ends the
+            // truncation that it takes that for, and drops the block of attributes while it is there.
+            let removed = untouched.is_some_and(|names| !names.contains(path.as_str()));
+            let attributes = || match removed {
+                true => Ok(()),
+                false => window.check_attributes(&entry.attributes, entry.mode, torn),
+            };
             checked
                 .and_then(|()| window.check(entry.id, &entry.content, torn))
-                .and_then(|()| window.check_attributes(&entry.attributes, entry.mode, torn))
+                .and_then(|()| attributes())
                 .map_err(|what| format!("{path} (file {}): {what}", entry.id))?;
         }
         Ok(())
@@ -130,9 +140,15 @@ impl Case<'_> {
 
     /// What ext2 promises: what was synced and not touched since is there, and nothing foreign anywhere.
     fn plain(&self, tree: &Tree) -> Result<(), String> {
+        let mut untouched = BTreeSet::new();
         for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
             for id in lane.files.keys() {
-                self.still_there(lane, trees, *id, tree)?;
+                for path in self.untouched(lane, trees, *id) {
+                    if tree.get(path).is_none_or(|entry| entry.id != *id) {
+                        return Err(format!("{path} (file {id}) was synced, and is gone"));
+                    }
+                    untouched.insert(path);
+                }
             }
         }
         for (path, entry) in self.kept {
@@ -140,28 +156,22 @@ impl Case<'_> {
                 return Err(format!("{path}, which nobody touched, is not as it was"));
             }
         }
-        self.contents(tree, true)
+        self.contents(tree, Some(&untouched))
     }
 
-    fn still_there(&self, lane: &Lane, trees: &[Names], id: Id, tree: &Tree) -> Result<(), String> {
-        let whole = self
-            .history
-            .syncs
-            .iter()
-            .filter(|sync| sync.done_by(self.at));
+    /// The names of a file that a sync covers and nothing touched since.
+    fn untouched<'n>(&self, lane: &Lane, trees: &'n [Names], id: Id) -> Vec<&'n str> {
+        let whole = self.history.syncs.iter();
+        let whole = whole.filter(|sync| sync.done_by(self.at));
         let whole = whole.map(|sync| lane.names.covered(*sync)).max();
         let sure = lane.sure_for(trees, id, self.at).max(whole.unwrap_or(0));
         let range = lane.names.may_be(sure, self.at);
         let node = (id, Kind::File);
         let names = trees[sure].iter().filter(|(_, found)| **found == node);
-        for (path, node) in names {
-            let untouched = range.clone().all(|n| trees[n].get(path) == Some(node));
-            let there = tree.get(path).is_some_and(|entry| entry.id == id);
-            if untouched && !there {
-                return Err(format!("{path} (file {id}) was synced, and is gone"));
-            }
-        }
-        Ok(())
+        names
+            .filter(|(path, node)| range.clone().all(|n| trees[n].get(*path) == Some(*node)))
+            .map(|(path, _)| path.as_str())
+            .collect()
     }
 }
 

@@ -10,7 +10,7 @@ use throughline_testing::Mount;
 use super::Place;
 use crate::inode::Inode;
 use crate::testing::Image;
-use crate::{Error, Fs, Last, NewInode, NewKind, OpenOptions, RenameMode, truncate};
+use crate::{Error, Fs, Last, NewInode, NewKind, OpenOptions, RenameMode, XattrMode, truncate};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o755,
@@ -260,6 +260,32 @@ fn the_kernel_ends_a_crash_as_we_do() {
         fs.close().expect("closed");
         assert!(!ours.repair().contains("rphan"), "{what}");
         ours.check(what);
+    }
+}
+
+/// e2fsck (1.47) drops the block of attributes of whatever it takes off the list, also of what keeps its name.
+#[test]
+fn without_a_journal_a_truncation_cut_short_loses_no_attributes() {
+    for (block, value) in [(false, &b"short"[..]), (true, &[b'v'; 700])] {
+        let Some(image) = Image::make("32M", &["-t", "ext2", "-b", "1024"]) else {
+            return;
+        };
+        let fs = image.open();
+        let file = make_scattered(&fs, "cut", 300);
+        fs.set_xattr(&file, b"user.a", value, XattrMode::Create)
+            .expect("set");
+        assert!(truncate::begin_only(&fs, &file, 5_000).expect("begun"));
+        assert_eq!(*file.orphan.lock() == Place::Nowhere, block);
+        fs.sync().expect("synced");
+        let theirs = image.copy();
+        fs.truncate(&file, 0).expect("truncated");
+        fs.close().expect("closed");
+        image.check("ours");
+        theirs.repair();
+        theirs.check("theirs");
+        let fs = theirs.open();
+        let file = fs.resolve(b"/cut", Last::NoFollow).expect("there");
+        assert_eq!(fs.get_xattr(&file, b"user.a").expect("there"), value);
     }
 }
 
