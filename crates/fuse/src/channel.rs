@@ -7,6 +7,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use throughline_device::AlignedBuf;
 use zerocopy::{FromBytes, IntoBytes};
@@ -23,25 +24,47 @@ pub(crate) struct Channel {
     fd: OwnedFd,
 }
 
+/// What reading a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// There is one.
+    Request,
+    /// There is none yet.
+    Nothing,
+    /// The mount has gone.
+    Ended,
+}
+
 impl Channel {
     pub(crate) fn new(fd: OwnedFd) -> Channel {
         Channel { fd }
     }
 
-    /// Reads the next request into `scratch`; `false` when the mount has gone. Waits for one.
+    /// From now on [`receive`](Channel::receive) waits for requests, or does not. For all that read through the channel.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn receive(&self, scratch: &mut Scratch) -> io::Result<bool> {
+    pub(crate) fn set_waits(&self, waits: bool) -> io::Result<()> {
+        let mut flags = rustix::fs::fcntl_getfl(&self.fd)?;
+        flags.set(OFlags::NONBLOCK, !waits);
+        Ok(rustix::fs::fcntl_setfl(&self.fd, flags)?)
+    }
+
+    /// Reads the next request into `scratch`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn receive(&self, scratch: &mut Scratch) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.fd, &mut scratch.buf[REQUEST_AT..]) {
                 Ok(len) => {
                     scratch.len = len;
-                    return Ok(true);
+                    return Ok(Received::Request);
                 }
                 // A request that was withdrawn before it was read; a signal.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(false),
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Ended),
                 Err(error) => return Err(error.into()),
             }
         }

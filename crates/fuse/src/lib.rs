@@ -4,7 +4,7 @@
 //!  program ─ kernel ─ /dev/fuse
 //!                        │ one request
 //!                        ▼
-//!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs
+//!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs, pace.rs
 //!                        ▼
 //!  server: one file a family of requests                               server/
 //!      nodes.rs  what the kernel knows        files.rs  what is open        policy.rs  which cache serves it
@@ -25,6 +25,7 @@ mod files;
 pub mod mounts;
 mod nodes;
 pub mod options;
+mod pace;
 mod policy;
 mod server;
 mod session;

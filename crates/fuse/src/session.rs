@@ -48,7 +48,7 @@ pub struct Session {
     server: Server,
     volume: Volume,
     request_bytes: usize,
-    clone_fd: bool,
+    choices: Choices,
 }
 
 impl Session {
@@ -79,7 +79,7 @@ impl Session {
             server: Server::new(volume.clone(), source, options, long_setxattr),
             volume,
             request_bytes: request_bytes as usize,
-            clone_fd: options.choices.clone_fd,
+            choices: options.choices,
         })
     }
 
@@ -105,7 +105,7 @@ impl Session {
             &self.server,
             Channel::new(connection),
             self.request_bytes,
-            self.clone_fd,
+            &self.choices,
         );
         ended();
         self.server.end();

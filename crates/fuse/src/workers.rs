@@ -1,9 +1,10 @@
 //! The threads that serve a mount.
 //!
 //! Invariants:
-//! - While a request is worked at, somebody waits for the next: a thread that takes one and leaves nobody waiting starts
-//!   another, up to a bound, so that requests that wait for the device, or for each other, never stop the mount.
-//! - A thread that finds enough others waiting ends. Threads sleep in the kernel; nothing spins.
+//! - While a request is worked at, somebody waits for the next, or watches over who works ([`Pace`]): a thread that takes one
+//!   and leaves nobody who does either starts another, up to a bound, so that requests that wait for the device, or for each
+//!   other, never stop the mount.
+//! - A thread that finds enough others waiting ends. When nothing comes, all sleep.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use throughline_device::clone_fuse_connection;
 
-use crate::channel::{Channel, Scratch};
+use crate::channel::{Channel, Received, Scratch};
+use crate::options::Choices;
+use crate::pace::{Find, Finds, Pace, SPIN};
 use crate::server::Server;
 
 /// Threads at most.
@@ -31,8 +34,10 @@ struct Workers<'a> {
     connection: Arc<Channel>,
     request_bytes: usize,
     clone_fd: bool,
+    pace: Pace,
     threads: AtomicUsize,
     waiting: AtomicUsize,
+    working: AtomicUsize,
     ended: AtomicBool,
     failure: Mutex<Option<io::Error>>,
     /// When memory was last given back to the system.
@@ -47,15 +52,19 @@ pub(crate) fn run(
     server: &Server,
     connection: Channel,
     request_bytes: usize,
-    clone_fd: bool,
+    choices: &Choices,
 ) -> io::Result<()> {
+    // On a single processor nobody can make a request while somebody spins.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = Workers {
         server,
         connection: Arc::new(connection),
         request_bytes,
-        clone_fd,
+        clone_fd: choices.clone_fd,
+        pace: Pace::new(choices.spin && choices.clone_fd && processors > 1),
         threads: AtomicUsize::new(1),
         waiting: AtomicUsize::new(0),
+        working: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
         failure: Mutex::new(None),
         memory_given: Mutex::new(None),
@@ -64,34 +73,110 @@ pub(crate) fn run(
     workers.failure.into_inner().map_or(Ok(()), Err)
 }
 
+/// What a thread reads requests with.
+struct Reader {
+    channel: Arc<Channel>,
+    scratch: Scratch,
+    /// Reading waits for a request.
+    waits: bool,
+    finds: Finds,
+}
+
+impl Reader {
+    fn set_waits(&mut self, waits: bool) -> io::Result<()> {
+        if self.waits != waits {
+            self.channel.set_waits(waits)?;
+            self.waits = waits;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a request comes.
+    fn receive(&mut self) -> io::Result<Received> {
+        self.set_waits(true)?;
+        self.channel.receive(&mut self.scratch)
+    }
+
+    /// Of the thread that reads alone: looks for a request for a while before it sleeps.
+    fn receive_alone(&mut self, pace: &Pace) -> io::Result<Received> {
+        self.set_waits(false)?;
+        let begun = Instant::now();
+        let mut find = Find::AtOnce;
+        while find != Find::NotYet {
+            let received = self.channel.receive(&mut self.scratch)?;
+            if received != Received::Nothing {
+                pace.found(&mut self.finds, find);
+                return Ok(received);
+            }
+            std::hint::spin_loop();
+            find = match begun.elapsed() < SPIN {
+                true => Find::Soon,
+                false => Find::NotYet,
+            };
+        }
+        pace.found(&mut self.finds, find);
+        self.receive()
+    }
+}
+
 impl Workers<'_> {
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let channel = self.channel();
-        let mut scratch = Scratch::new(self.request_bytes);
-        let mut waits = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
-        while waits <= MAX_WAITING {
-            match channel.receive(&mut scratch) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.ended.store(true, Ordering::Release);
+        let mut reader = Reader {
+            channel: self.channel(),
+            scratch: Scratch::new(self.request_bytes),
+            waits: true,
+            finds: Finds::default(),
+        };
+        while !self.ended.load(Ordering::Acquire) {
+            let waits = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
+            let alone = self.pace.is_alone();
+            if waits > if alone { 1 } else { MAX_WAITING } {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                if !alone {
                     break;
                 }
-                Err(error) => {
-                    self.ended.store(true, Ordering::Release);
-                    self.failure.lock().get_or_insert(error);
-                    break;
-                }
+                self.pace.park();
+                continue;
             }
-            if self.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
-                self.start_another(scope);
+            let received = match alone {
+                true => reader.receive_alone(&self.pace),
+                false => reader.receive(),
+            };
+            let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
+            match received {
+                Ok(Received::Request) => self.serve(scope, &mut reader, others),
+                Ok(Received::Nothing) => {}
+                Ok(Received::Ended) => self.end(None),
+                Err(error) => self.end(Some(error)),
             }
-            self.serve(&channel, &mut scratch);
-            waits = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.threads.fetch_sub(1, Ordering::Relaxed);
-        drop(scratch);
+        drop(reader);
         self.give_memory_back();
+    }
+
+    /// Serves the request that was read; so many others wait for the next.
+    fn serve<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        reader: &mut Reader,
+        others: usize,
+    ) {
+        if others == 0 && !self.pace.is_watched() {
+            self.start_another(scope);
+        }
+        let turn = self.pace.take(self.working.fetch_add(1, Ordering::Relaxed));
+        self.answer(&reader.channel, &mut reader.scratch);
+        self.working.fetch_sub(1, Ordering::Relaxed);
+        self.pace.done(&turn);
+    }
+
+    fn end(&self, failure: Option<io::Error>) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(error) = failure {
+            self.failure.lock().get_or_insert(error);
+        }
+        self.pace.end();
     }
 
     /// The work of a thread that ends is less than it was: what the allocator keeps of it goes back, not too often.
@@ -105,7 +190,7 @@ impl Workers<'_> {
     }
 
     /// A request that panics is a bug of ours, and ends with an error of its own and no more.
-    fn serve(&self, channel: &Channel, scratch: &mut Scratch) {
+    fn answer(&self, channel: &Channel, scratch: &mut Scratch) {
         let unique = scratch.header().map(|header| header.unique);
         let served =
             std::panic::catch_unwind(AssertUnwindSafe(|| self.server.serve(channel, scratch)));
@@ -129,6 +214,7 @@ impl Workers<'_> {
             // Without a right to open /dev/fuse: the first descriptor serves all.
             Err(error) => {
                 tracing::debug!(%error, "no descriptor of its own for a thread");
+                self.pace.disable();
                 Arc::clone(&self.connection)
             }
         }

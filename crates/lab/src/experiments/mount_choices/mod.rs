@@ -36,6 +36,10 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("without=no_flush", &["create", "read small files"]),
     ("without=clone_fd", &["create by 4", "write 4 files"]),
     ("without=async_dio", &["direct read"]),
+    (
+        "without=spin",
+        &["small writes", "create", "create by 4", "write", "read"],
+    ),
     ("without=atomic_o_trunc", &["rewrite"]),
     ("without=readdirplus", &["ls -lR"]),
     ("without=readdirplus_auto", &["ls -R"]),
