@@ -10,6 +10,7 @@ mod args;
 mod commands;
 mod context;
 mod copy;
+mod images;
 mod interrupt;
 mod logging;
 mod mode;

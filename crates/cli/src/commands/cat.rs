@@ -4,7 +4,8 @@ use std::io::Read;
 
 use clap::Args;
 
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 

@@ -3,7 +3,8 @@
 use clap::Args;
 use throughline::{Attributes, Dir, Metadata};
 
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::owner::{Names, Owner};
 use crate::place::Place;
 use crate::problem::{Doing, Failure};

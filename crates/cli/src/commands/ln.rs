@@ -6,7 +6,8 @@ use clap::Args;
 use throughline::{Attributes, Volume};
 
 use super::mv::sources_and_target;
-use crate::context::{Access, Context, not_in_an_image, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 

@@ -9,7 +9,8 @@ use throughline::{Dir, Metadata, Volume};
 
 use super::describe::{coloured, letter, metadata_into, name_into};
 use crate::args::JsonFlag;
-use crate::context::{Access, Context, Opened, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::{Access, Opened};
 use crate::mode::show;
 use crate::owner::Names;
 use crate::place::Place;

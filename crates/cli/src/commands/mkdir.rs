@@ -5,7 +5,8 @@ use std::path::{Component, PathBuf};
 use clap::Args;
 use throughline::Attributes;
 
-use crate::context::{Access, Context, Opened, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::{Access, Opened};
 use crate::mode::ModeChange;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};

@@ -9,7 +9,8 @@ use rustix::process::{getgid, getuid};
 use throughline_fuse::options::{CacheSize, MountOptions};
 use throughline_lab::explain::ours::listening;
 
-use crate::context::{Access, Context};
+use crate::context::Context;
+use crate::images::Access;
 use crate::mount::{self, Plan, Stay, Trouble};
 use crate::output::note;
 use crate::problem::Failure;

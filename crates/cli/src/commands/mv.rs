@@ -5,7 +5,8 @@ use std::path::Path;
 use clap::Args;
 use throughline::{RenameMode, Volume};
 
-use crate::context::{Access, Context, not_in_an_image, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::printable;

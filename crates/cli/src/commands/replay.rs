@@ -9,7 +9,8 @@ use throughline_lab::explain::ours::listening;
 
 use super::df::image_of;
 use crate::args::JsonFlag;
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;

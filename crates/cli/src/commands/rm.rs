@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::Args;
 use throughline::Dir;
 
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 use crate::walk::{Guard, open_parent};

@@ -6,7 +6,8 @@ use throughline::Metadata;
 
 use super::describe::{letter, metadata_into, name_into, words};
 use crate::args::JsonFlag;
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::mode::show;
 use crate::owner::Names;
 use crate::place::Place;

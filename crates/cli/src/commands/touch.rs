@@ -6,7 +6,8 @@ use std::time::SystemTime;
 use clap::Args;
 use throughline::Attributes;
 
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind};
 use crate::time::{parse, parse_posix};

@@ -6,7 +6,8 @@ use throughline::{Dir, Metadata};
 
 use super::describe::{coloured, metadata_into, name_into};
 use crate::args::JsonFlag;
-use crate::context::{Access, Context, place_parser};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::printable;

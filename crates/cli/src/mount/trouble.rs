@@ -106,7 +106,7 @@ pub(super) fn opening(plan: &Plan, error: Error) -> Problem {
     let busy = matches!(&error, Error::Caller(throughline::Reason::Busy(_)));
     let unsupported = matches!(&error, Error::Unsupported(_));
     let problem =
-        crate::context::opening_hint(error.into(), plan.options.offset_bytes, "-o offset=");
+        crate::images::opening_hint(error.into(), plan.options.offset_bytes, "-o offset=");
     if problem.next.is_some() {
         return problem;
     }

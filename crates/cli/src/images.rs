@@ -1,0 +1,218 @@
+//! The images that a command has open.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use throughline::Volume;
+use throughline_lab::explain::ours::{Watch, Watched, listening};
+
+use crate::commands::replay::parts;
+use crate::context::Globals;
+use crate::interrupt::Interrupt;
+use crate::output::{Complaints, note};
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+
+/// A place in an image that a command has opened.
+pub(crate) struct Opened {
+    /// The volume.
+    pub(crate) volume: Volume,
+    /// The image's number in this run.
+    pub(crate) image: usize,
+    /// The absolute path in it.
+    pub(crate) path: PathBuf,
+    /// The place, for messages.
+    pub(crate) place: Place,
+}
+
+/// What is wanted of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing is changed.
+    Read,
+    /// Names, attributes or contents are changed.
+    Write,
+}
+
+struct OpenImage {
+    id: (u64, u64),
+    path: PathBuf,
+    volume: Volume,
+    access: Access,
+    /// Who listens to it, if the command is explained.
+    watched: Option<Arc<Watched>>,
+}
+
+/// The images that are open.
+pub(crate) struct Images {
+    globals: Globals,
+    open: Vec<OpenImage>,
+    /// The command is explained: every image's I/O is told to this.
+    pub(crate) watch: Option<Arc<Watch>>,
+    /// Armed with the first image that is opened for writing.
+    pub(crate) interrupt: Interrupt,
+    /// The permissions that new names do without.
+    pub(crate) umask: u32,
+}
+
+impl Images {
+    /// None yet.
+    pub(crate) fn new(globals: Globals, umask: u32) -> Images {
+        Images {
+            globals,
+            open: Vec::new(),
+            watch: None,
+            interrupt: Interrupt::default(),
+            umask,
+        }
+    }
+
+    /// Opens the image of a place, or finds it open already. An image that a command both reads and writes is to be
+    /// opened for writing first.
+    pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {
+        let Place::Image { image, path } = place else {
+            return Err(not_in_an_image(place));
+        };
+        let (number, volume) = self.open_image(image, access)?;
+        Ok(Opened {
+            volume,
+            image: number,
+            path: path.clone(),
+            place: place.clone(),
+        })
+    }
+
+    /// The same by the image's path: its number in this run, and the volume.
+    pub(crate) fn open_image(
+        &mut self,
+        image: &Path,
+        access: Access,
+    ) -> Result<(usize, Volume), Failure> {
+        let cannot = || format!("cannot open {}", quote(image));
+        let host = std::fs::metadata(image).doing(cannot)?;
+        if host.is_dir() {
+            return Err(Problem::new("Is a directory")
+                .with_next("name an image file or a block device")
+                .met(cannot()));
+        }
+        let id = (host.dev(), host.ino());
+        if let Some(number) = self.open.iter().position(|open| open.id == id) {
+            let open = &self.open[number];
+            if access == Access::Write && open.access == Access::Read {
+                return Err(Problem::new("it is already open for reading").met(cannot()));
+            }
+            return Ok((number, open.volume.clone()));
+        }
+        if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
+            self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
+        }
+        let watched = self.watched(image);
+        let volume = self
+            .globals
+            .open_options(access)?
+            .listener(listening(watched.as_ref()))
+            .open(image)
+            .map_err(|error| {
+                opening_hint(error.into(), self.globals.offset, "--offset ").met(cannot())
+            })?;
+        if let Some(watched) = &watched {
+            watched.opened(&volume);
+        }
+        self.globals
+            .check_bio_target(volume.disk().limits().logical_block_bytes)?;
+        let mended = parts(volume.recovery());
+        if !mended.is_empty() && !self.globals.quiet {
+            note(&format!(
+                "{} was not closed the last time: {}",
+                quote(image),
+                mended.join("; ")
+            ));
+        }
+        self.open.push(OpenImage {
+            id,
+            path: image.to_owned(),
+            volume: volume.clone(),
+            access,
+            watched,
+        });
+        Ok((self.open.len() - 1, volume))
+    }
+
+    /// Who is to listen to an image that is about to be opened, if the command is explained.
+    pub(crate) fn watched(&self, image: &Path) -> Option<Arc<Watched>> {
+        self.watch.as_ref().map(|watch| watch.path(image))
+    }
+
+    /// Device and inode of each image's file on the host.
+    pub(crate) fn host_ids(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.open.iter().map(|open| open.id)
+    }
+
+    /// All volumes.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.open.iter().map(|open| &open.volume)
+    }
+
+    /// Puts everything on the disks.
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
+        for open in &self.open {
+            open.volume
+                .sync()
+                .doing(|| format!("cannot write back {}", quote(&open.path)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes back and closes every image; what fails here is said as any other failure.
+    pub(crate) fn close(&mut self, complaints: &Complaints) {
+        for open in self.open.drain(..) {
+            if let Some(watched) = &open.watched {
+                watched.closing(&open.volume);
+            }
+            if let Err(error) = open.volume.close() {
+                let doing = match open.access {
+                    Access::Read => format!("cannot close {}", quote(&open.path)),
+                    Access::Write => format!("cannot write back {}", quote(&open.path)),
+                };
+                complaints.say(&Problem::from(error).met(doing));
+            }
+        }
+    }
+}
+
+/// The usage error for a place that had to be in an image.
+pub(crate) fn not_in_an_image(place: &Place) -> Failure {
+    match place {
+        Place::Host(path) if path.is_file() => Failure::Usage(format!(
+            "{place} is not a place in an image: write {} for its root",
+            quote(format!("{}:/", path.display()))
+        )),
+        _ => Failure::Usage(format!(
+            "{place} is not a place in an image: write IMAGE:/path"
+        )),
+    }
+}
+
+/// What to do about an image that does not open. `option` is how an offset is given here.
+pub(crate) fn opening_hint(problem: Problem, offset: u64, option: &str) -> Problem {
+    let reason = problem.reason.to_lowercase();
+    if reason.contains("has only") {
+        return problem.with_next("make a file system in it: mke2fs -t ext4 IMAGE SIZE");
+    }
+    if reason.contains("magic") || reason.contains("not an ext") {
+        let next = if offset == 0 {
+            format!(
+                "for an image inside a disk, give the start of its partition: {option}2048s ('sfdisk -l' shows it)"
+            )
+        } else {
+            let option = option.trim_end_matches(['=', ' ']);
+            format!(
+                "check {option}: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
+            )
+        };
+        return problem.with_next(next);
+    }
+    problem
+}

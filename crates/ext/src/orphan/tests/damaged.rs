@@ -1,0 +1,157 @@
+//! Lists and files of orphans that are damaged: refused, with the inode or block.
+
+use super::*;
+
+/// An image with orphans in a list, changed by `debugfs`: what opening it for writing says.
+fn damaged(args: &[&str], requests: impl FnOnce(&[InodeNumber]) -> Vec<String>) -> Option<String> {
+    let image = Image::make("32M", args)?;
+    let fs = image.open();
+    let root = fs.root().expect("a root");
+    let inodes: Vec<_> = ["a", "b", "c"]
+        .map(|name| make(&fs, name, NewKind::File).ino)
+        .into();
+    drop(root);
+    fs.close().expect("closed");
+    let requests = requests(&inodes);
+    image.debugfs_write_all(&requests.iter().map(String::as_str).collect::<Vec<_>>());
+    match open_after_crash(&image) {
+        Err(Error::Corrupt(what)) => Some(what.to_string()),
+        Err(other) => panic!("{other}"),
+        Ok(_) => Some(String::new()),
+    }
+}
+
+#[test]
+fn damaged_lists_are_refused_with_their_inode() {
+    let args = ["-t", "ext4", "-O", "^orphan_file"];
+    let unnamed = |ino: InodeNumber, name: &str| {
+        vec![
+            format!("unlink /{name}"),
+            format!("sif <{ino}> links_count 0"),
+        ]
+    };
+    // Nobody has the inode.
+    let Some(told) = damaged(&args, |_| vec!["ssv last_orphan 500".into()]) else {
+        return;
+    };
+    assert!(
+        told.contains("free inode") && told.contains("500"),
+        "{told}"
+    );
+    let told = damaged(&args, |_| vec!["ssv last_orphan 8".into()]).expect("made");
+    assert!(
+        told.contains("reserved inode") && told.contains('8'),
+        "{told}"
+    );
+    let told = damaged(&args, |_| vec!["ssv last_orphan 4000000".into()]).expect("made");
+    assert!(told.contains("does not exist"), "{told}");
+    // A circle of inodes without names, and one of inodes with names.
+    let told = damaged(&args, |inodes| {
+        let [a, b, _] = inodes else { panic!() };
+        let mut all = [unnamed(*a, "a"), unnamed(*b, "b")].concat();
+        all.push(format!("sif <{a}> dtime {b}"));
+        all.push(format!("sif <{b}> dtime {a}"));
+        all.push(format!("ssv last_orphan {a}"));
+        all
+    });
+    let told = told.expect("made");
+    assert!(told.contains("free inode"), "{told}");
+    let told = damaged(&args, |inodes| {
+        let [a, b, _] = inodes else { panic!() };
+        vec![
+            format!("sif <{a}> dtime {b}"),
+            format!("sif <{b}> dtime {a}"),
+            format!("ssv last_orphan {a}"),
+        ]
+    });
+    assert_eq!(
+        told.expect("made"),
+        "",
+        "each is ended once, and leaves the list"
+    );
+    // Free as its bitmap has it.
+    let told = damaged(&args, |inodes| {
+        let [a, ..] = inodes else { panic!() };
+        let mut all = unnamed(*a, "a");
+        all.push(format!("freei <{a}>"));
+        all.push(format!("ssv last_orphan {a}"));
+        all
+    });
+    let told = told.expect("made");
+    assert!(told.contains("free in its bitmap"), "{told}");
+}
+
+/// What opening says of a volume whose orphan file had an inode put into its slot 7 behind our back, and then its block
+/// changed; `pick` gets an inode with a name and one that is on the list.
+fn damaged_file(
+    pick: impl FnOnce(&Inode, &Inode) -> u32,
+    change: impl FnOnce(&mut [u8]),
+) -> Option<String> {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
+    let image = Image::make("32M", &args)?;
+    let fs = image.open();
+    let named = make(&fs, "named", NewKind::File);
+    let listed = make(&fs, "listed", NewKind::File);
+    let file = fs.orphans.file.get().expect("an orphan file");
+    let block = fs
+        .transact(4, |h| {
+            fs.orphans.list().push(&fs, h, &listed)?;
+            fs.store(h, &listed)?;
+            file.put_behind_back(h, 7, InodeNumber(pick(&named, &listed)), change)
+        })
+        .expect("changed");
+    fs.sync().expect("synced");
+    let crashed = image.copy();
+    let told = match open_after_crash(&crashed) {
+        Err(Error::Corrupt(what)) => what.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => return Some(String::new()),
+    };
+    assert!(
+        told.contains(&block.to_string()),
+        "{told} names block {block}"
+    );
+    Some(told)
+}
+
+#[test]
+fn damaged_orphan_files_are_refused_with_their_block() {
+    let keep = |_: &mut [u8]| ();
+    let Some(told) = damaged_file(|_, _| 700, keep) else {
+        return;
+    };
+    assert!(
+        told.contains("free inode") && told.contains("700"),
+        "{told}"
+    );
+    let told = damaged_file(|_, _| 8, keep).expect("made");
+    assert!(told.contains("reserved inode"), "{told}");
+    let told = damaged_file(|_, _| 5_000_000, keep).expect("made");
+    assert!(told.contains("names inode 5000000"), "{told}");
+    let told = damaged_file(|_, _| 700, |bytes| bytes[1000] ^= 1).expect("made");
+    assert!(told.contains("checksum"), "{told}");
+    let told = damaged_file(|_, _| 700, |bytes| bytes[1016] ^= 1).expect("made");
+    assert!(told.contains("magic"), "{told}");
+    // Both on the list and in the file: with names, its truncation is ended twice.
+    let told = damaged_file(|_, listed| listed.ino.0, keep).expect("made");
+    assert_eq!(told, "");
+}
+
+#[test]
+fn an_orphan_file_that_is_none_is_refused() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
+    for (number, why) in [
+        (0, "does not exist"),
+        (600, "free inode"),
+        (1_000_000, "does not exist"),
+    ] {
+        let Some(image) = Image::make("32M", &args) else {
+            return;
+        };
+        image.edit_super(|sb| sb.s_orphan_file_inum.set(number));
+        match open_after_crash(&image) {
+            Err(Error::Corrupt(told)) => assert!(told.to_string().contains(why), "{told}"),
+            other => panic!("{number}: {:?}", other.map(drop)),
+        }
+    }
+}
