@@ -26,6 +26,7 @@ pub mod report;
 pub mod stats;
 mod streams;
 mod wake_up;
+mod warm;
 pub mod workload;
 
 use std::fmt;

@@ -6,6 +6,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use crate::wake_up::wake_up_us;
+use crate::warm::free_memory_leaves;
 
 /// The machine a run was made on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Machine {
     /// wake-up dear. `None` where the kernel does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_halt_poll_ns: Option<u64>,
+    /// What is free of this virtual machine's memory goes back to its host, and is slow to come again.
+    #[serde(default)]
+    pub free_memory_leaves: bool,
 }
 
 const GUEST_HALT_POLL_NS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
@@ -68,6 +72,7 @@ impl Machine {
             guest_halt_poll_ns: fs::read_to_string(GUEST_HALT_POLL_NS)
                 .ok()
                 .and_then(|text| text.trim().parse().ok()),
+            free_memory_leaves: free_memory_leaves(),
         }
     }
 }
@@ -84,6 +89,9 @@ impl fmt::Display for Machine {
         }
         if let Some(ns) = self.guest_halt_poll_ns {
             write!(f, ", guest_halt_poll_ns {ns}")?;
+        }
+        if self.free_memory_leaves {
+            f.write_str(", free memory goes back to the host")?;
         }
         if self.optimised {
             Ok(())

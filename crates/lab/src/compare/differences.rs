@@ -98,6 +98,12 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
         &poll(a.guest_halt_poll_ns),
         &poll(b.guest_halt_poll_ns),
     );
+    let goes = |leaves: bool| if leaves { "to the host" } else { "nowhere" };
+    differ(
+        "ways of free memory",
+        &goes(a.free_memory_leaves),
+        &goes(b.free_memory_leaves),
+    );
 }
 
 /// What is wrong with one run.

@@ -8,6 +8,7 @@ use crate::interleave::Sample;
 use crate::mounts::work::{NEW, fio, have, read_stream, together, write_stream};
 use crate::mounts::{Bench, Contestant, Session, bars};
 use crate::outcome::Outcome;
+use crate::warm::{note, warm};
 use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -34,6 +35,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     outcome
         .counters
         .insert("a stream, MiB".into(), (file_bytes / MIB) as f64);
+    note(&mut outcome);
     bars(&mut outcome, "write", Some(1.3), Some(8.0));
     bars(&mut outcome, "write, fio", Some(1.3), Some(8.0));
     bars(&mut outcome, "cold read", Some(1.0), Some(4.0));
@@ -56,6 +58,9 @@ fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sam
     let write = |name: &str, flags, len_bytes, call_bytes| {
         write_stream(&root.open(name, flags)?, source, len_bytes, call_bytes)
     };
+    // The cache of what is written: ours, or the kernel's.
+    let needed = file_bytes / 4 * 5;
+    warm(needed);
     let buffered = together(1, |_| write("buffered", NEW, file_bytes, CALL_BYTES))?;
     let mut sample = vec![
         ("write", "MB/s", buffered.mb_per_s(file_bytes)),
@@ -66,6 +71,7 @@ fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sam
         ),
     ];
     if with_fio {
+        warm(needed);
         let rate = fio(root, "fio", file_bytes, &["--rw=write", "--bs=1M"])?;
         sample.push(("write, fio", "MB/s", rate));
     }
@@ -73,6 +79,7 @@ fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sam
     let direct = together(1, |_| write("direct", flags, file_bytes, DIRECT_CALL_BYTES))?;
     sample.push(("direct write", "MB/s", direct.mb_per_s(file_bytes)));
     let part_bytes = file_bytes / FILES as u64;
+    warm(needed);
     let four = together(FILES, |n| {
         write(&format!("part{n}"), NEW, part_bytes, CALL_BYTES)
     })?;
@@ -87,11 +94,15 @@ fn read(session: &Session<'_>, file_bytes: u64) -> Result<Sample> {
         read_stream(&file, len_bytes, call_bytes)
     };
     let cached = OFlags::empty();
+    // Read ahead by ours, and then in the kernel's.
+    let needed = file_bytes / 2 * 3;
+    warm(needed);
     let buffered = together(1, |_| read("buffered", cached, file_bytes, CALL_BYTES))?;
     let direct = together(1, |_| {
         read("direct", OFlags::DIRECT, file_bytes, DIRECT_CALL_BYTES)
     })?;
     let part_bytes = file_bytes / FILES as u64;
+    warm(needed);
     let four = together(FILES, |n| {
         read(&format!("part{n}"), cached, part_bytes, CALL_BYTES)
     })?;

@@ -10,6 +10,7 @@ use crate::command::timed;
 use crate::mounts::work::have;
 use crate::mounts::{Bench, Contestant, bars};
 use crate::outcome::Outcome;
+use crate::warm::{note, warm};
 use crate::{Error, Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -42,6 +43,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             .arg(format!("--events={}", file_mib * MIB / BLOCK_BYTES))
             .args(["--time=0", "run"])
             .current_dir(session.root().path(""));
+        warm(file_mib * MIB / 4 * 5);
         let (_, stdout) = timed(&mut sysbench)?;
         let written = number_after(&stdout, "written, MiB/s:")?;
         let unmounting = session.unmount()?;
@@ -61,6 +63,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     outcome
         .notes
         .push("durable: until it is unmounted; the report's command line has no fsync".into());
+    note(&mut outcome);
     bars(&mut outcome, "written", Some(1.0), Some(10.0));
     bars(&mut outcome, "written, durable", None, None);
     Ok(outcome)

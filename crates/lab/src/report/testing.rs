@@ -39,6 +39,7 @@ pub(super) fn record(mut lines: Vec<Line>) -> Record {
                 optimised: true,
                 wake_up_us: 0.0,
                 guest_halt_poll_ns: None,
+                free_memory_leaves: false,
             },
             settings: [("scale".to_owned(), 100.into())].into(),
         },

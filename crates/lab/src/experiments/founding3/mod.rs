@@ -16,6 +16,7 @@ use crate::kernel::{e2fsck, may_mount};
 use crate::outcome::Outcome;
 use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
+use crate::warm::{note, warm};
 use crate::{Result, Settings};
 use model::Pace;
 use old_way::{Accounts, OldWay};
@@ -59,6 +60,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     bench.trace_plain(&mut outcome, &plain)?;
     bars(&mut outcome);
     model::measure(&bench, &mut outcome)?;
+    note(&mut outcome);
     outcome.notes.push(format!(
         "calls of {} KiB buffered, {} KiB direct; machine cpu is of all that runs on this machine",
         CALL_BYTES / 1024,
@@ -189,6 +191,7 @@ impl Bench<'_> {
         call_bytes: usize,
         streams: Vec<Box<dyn Stream + '_>>,
     ) -> Result<Race> {
+        warm(self.total_bytes / 4 * 5);
         race(
             &self.source,
             self.total_bytes / writers,
