@@ -41,14 +41,10 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Counts rounds of an experiment.
+    /// Counts rounds of an experiment, once it is known how many there will be.
     pub(crate) fn rounds(quiet: bool) -> Progress {
-        let progress = Progress::bytes(Some(0), quiet);
-        if let Ok(style) =
-            ProgressStyle::with_template("{pos} of {len} {bar:30} {elapsed}, {eta} left")
-        {
-            progress.bar.set_style(style);
-        }
+        let progress = Progress::words(quiet);
+        progress.name("getting ready");
         progress
     }
 
@@ -63,7 +59,13 @@ impl Progress {
 
     /// So many rounds are done.
     pub(crate) fn round(&self, done: usize, of: usize) {
-        self.bar.set_length(of as u64);
+        if self.bar.length() != Some(of as u64) {
+            let template = "{pos} of {len} {bar:30} {elapsed}, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                self.bar.set_style(style);
+            }
+            self.bar.set_length(of as u64);
+        }
         self.bar.set_position(done as u64);
     }
 

@@ -191,8 +191,11 @@ impl Run<'_, '_> {
                 self.measured(which, label, counted, &measured)?;
             }
             if counted > 0 && !self.goes_on()? {
-                return Ok(Ended::Certain);
+                break;
             }
+        }
+        if self.verdicts.are_certain() {
+            return Ok(Ended::Certain);
         }
         (self.plan.progress)(samples, samples)?;
         Ok(Ended::Rounds)

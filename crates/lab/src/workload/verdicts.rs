@@ -81,6 +81,12 @@ impl<'a> Verdicts<'a> {
         self.sequential.is_empty() || self.sequential.iter().any(Sequential::wants_more)
     }
 
+    /// Whether the run may stop early, and has all answers.
+    pub(super) fn are_certain(&self) -> bool {
+        let decided = |sequential: &Sequential| sequential.decided().is_some();
+        !self.sequential.is_empty() && self.sequential.iter().all(decided)
+    }
+
     /// The answers so far, one for each target but the first.
     pub(super) fn judgements(&self) -> Vec<Judgement> {
         if !self.sequential.is_empty() {
@@ -112,7 +118,10 @@ mod tests {
                 break;
             }
         }
-        (taken, verdicts.judgements()[0].verdict)
+        let verdict = verdicts.judgements()[0].verdict;
+        let certain = asked.until_certain && verdict != Verdict::NotEnough;
+        assert_eq!(verdicts.are_certain(), certain);
+        (taken, verdict)
     }
 
     #[test]
@@ -125,6 +134,8 @@ mod tests {
             taken < 60 && verdict == Verdict::Slower,
             "{taken} {verdict:?}"
         );
+        // All rounds, and still no answer.
+        assert_eq!(ended(&asked, -10.0, 3), (3, Verdict::NotEnough));
     }
 
     #[test]
