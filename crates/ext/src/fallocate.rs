@@ -187,6 +187,10 @@ impl Fs {
 
     /// Notes that the file changed, and grew to `size` if it was smaller.
     fn settle(&self, inode: &Inode, size: u64) -> Result<()> {
+        let old = map::size(self, inode)?;
+        if size > old {
+            file::zero_in_block(self, inode, old, size)?;
+        }
         self.transact(INODE_CREDITS, |h| {
             file::grow_to(self, h, inode, size)?;
             file::touch(self, inode);

@@ -336,6 +336,26 @@ pub(crate) fn zero_in_block(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Resul
     zero_on_disk(fs, at, from - block_start, to - block_start)
 }
 
+/// Makes zero what lies behind the end in the last block, which is done once while the inode is in memory, before a buffered write
+/// makes the file longer. It is zero already, unless a crash came between such a write's data in that block and the size that it
+/// reached. Were it left, it would show after another crash, between the data of later blocks and those of this one.
+///
+/// # Errors
+/// `Corrupt`; those of the device.
+pub(crate) fn settle_tail(fs: &Fs, inode: &Inode) -> Result<()> {
+    if inode.tail_is_zero.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let _io = inode.io_exclusive();
+    let size = map::size(fs, inode)?;
+    if !is_inline(inode) && !size.is_multiple_of(fs.geo.block_bytes.into()) {
+        let _frozen = coherent::freeze(inode);
+        zero_in_block(fs, inode, size, u64::MAX)?;
+    }
+    inode.tail_is_zero.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Makes the bytes `from..to` of a block zero, if they are not.
 fn zero_on_disk(fs: &Fs, block: FsBlock, from: u64, to: u64) -> Result<()> {
     let unit = u64::from(fs.disk.limits().logical_block_bytes.max(1));

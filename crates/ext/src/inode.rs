@@ -71,6 +71,8 @@ pub struct Inode {
     pub(crate) delayed: Delayed,
     /// Buffered writes behind its end, one at a time.
     extend: Mutex<()>,
+    /// What lies behind its end in its last block is known to be zero on the disk.
+    pub(crate) tail_is_zero: AtomicBool,
     /// Where the disk has it among the orphans.
     pub(crate) orphan: Mutex<crate::orphan::Place>,
     /// The block of the inode table that holds it.
@@ -210,6 +212,7 @@ impl Inode {
             cached: OnceLock::new(),
             delayed: Delayed::default(),
             extend: Mutex::new(()),
+            tail_is_zero: AtomicBool::new(false),
             orphan: Mutex::default(),
             table_block,
             table_offset,

@@ -179,7 +179,10 @@ impl OpenFile {
             };
             let done = match done {
                 Some(done) => Some(done),
-                None => self.write_behind(at, bufs, wait)?,
+                None => {
+                    file::settle_tail(self.fs(), inode)?;
+                    self.write_behind(at, bufs, wait)?
+                }
             };
             if let Some(done) = done {
                 return Ok(done);

@@ -5,10 +5,12 @@ mod model;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use throughline_extfmt::FileBlock;
 use throughline_fileio::{ReadStream, Wait};
 
 use super::OpenFile;
 use crate::coherent::ALL;
+use crate::map::{self, Kind};
 use crate::testing::{Image, Rng};
 use crate::{Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, Reason};
 
@@ -384,6 +386,58 @@ fn truncations_meet_running_write_back() {
     });
     drop((file, inode));
     close(&image, fs, "truncations");
+}
+
+/// A crash may leave bytes behind the end: those of a write whose size was not committed.
+#[test]
+fn what_lies_behind_the_end_never_shows() {
+    for (shape, args) in SHAPES {
+        let Some(image) = Image::make(shape, args) else {
+            return;
+        };
+        let what = format!("{args:?}");
+        let fs = open(&image, 4 << 20);
+        let block_bytes = u64::from(fs.geo.block_bytes);
+        let (size, block) = (block_bytes + 700, FileBlock(1));
+        let file = fs.open_file(&create(&fs, "file")).expect("opened");
+        write_all(&file, 0, &pattern(1, 0, size as usize)).expect("written");
+        file.sync(false).expect("synced");
+        let found = map::lookup(&fs, file.inode(), block, 1).expect("mapped");
+        let Kind::Data(at) = found.kind else {
+            panic!("{what}: {:?}", found.kind);
+        };
+        drop(file);
+        close(&image, fs, &what);
+        let behind = at.0 * block_bytes + 700;
+        let disk = image.disk(true);
+        let len = (block_bytes - 700) as usize;
+        let (rest, unit) = (len % 512, behind - behind % 512);
+        let mut sectors = vec![0; len - rest + 512];
+        disk.read_at(unit, &mut sectors).expect("read");
+        sectors[(behind - unit) as usize..].fill(0xEE);
+        disk.write_at(unit, &sectors, false).expect("written");
+        drop(disk);
+
+        let fs = open(&image, 4 << 20);
+        let file = fs.open_file(&lookup(&fs, "file")).expect("opened");
+        let long = pattern(2, size, 5 * block_bytes as usize);
+        write_all(&file, size, &long).expect("written");
+        // What is behind the block goes first, and takes the size with it.
+        file.flush_range(2 * block_bytes..u64::MAX)
+            .expect("flushed");
+        let mut tail = vec![0; sectors.len()];
+        image.disk(false).read_at(unit, &mut tail).expect("read");
+        let tail = &tail[(behind - unit) as usize..];
+        let new = &long[..tail.len()];
+        assert!(
+            tail.iter().all(|byte| *byte == 0) || tail == new,
+            "{what}: {:x?}",
+            &tail[..16]
+        );
+        assert_eq!(read(&file, true, size, long.len()), long, "{what}");
+        drop(file);
+        close(&image, fs, &what);
+    }
 }
 
 #[test]
