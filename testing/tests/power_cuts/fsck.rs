@@ -77,8 +77,10 @@ impl Fsck {
 }
 
 /// What `e2fsck -fy` said beyond the replay of the journal, the orphans and the counts in the superblock, which a journaled
-/// volume leaves to whoever opens it next.
+/// volume leaves to whoever opens it next; and what it (1.47) has to mend itself, as it counts no attribute's value of an orphan
+/// down that it clears.
 pub fn repairs(said: &str) -> Vec<&str> {
+    let cleared = said.contains("Clearing orphaned inode ");
     let expected = |line: &str| {
         line.is_empty()
             || line.starts_with("e2fsck 1.")
@@ -87,6 +89,9 @@ pub fn repairs(said: &str) -> Vec<&str> {
             || line.starts_with("Clearing orphaned inode ")
             || line.starts_with("Truncating orphaned inode ")
             || line.starts_with("Setting free ")
+            || cleared
+                && line.starts_with("Extended attribute inode ")
+                && line.contains(" ref count is ")
             || line.starts_with("Free blocks count wrong (")
             || line.starts_with("Free inodes count wrong (")
             || line.starts_with("Orphan file (inode ") && line.ends_with(" is not clean.")
