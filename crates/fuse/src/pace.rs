@@ -117,7 +117,7 @@ impl Pace {
         }
     }
 
-    /// It has answered it. Says whether one thread is to be alone from now on.
+    /// It has answered it. From here on one thread may be alone.
     pub(crate) fn done(&self, turn: &Turn) {
         if self.is_alone() {
             self.turns.fetch_add(1, Ordering::Release);
