@@ -9,6 +9,7 @@ use throughline_lab::explain::ours::{Watch, Watched, listening};
 
 use crate::commands::replay::parts;
 use crate::context::Globals;
+use crate::formats;
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, note};
 use crate::place::Place;
@@ -90,6 +91,20 @@ impl Images {
         image: &Path,
         access: Access,
     ) -> Result<(usize, Volume), Failure> {
+        self.open_with(image, access, false)
+    }
+
+    /// Opens an image for reading as it lies on the disk, although somebody else has it.
+    pub(crate) fn open_in_use(&mut self, image: &Path) -> Result<Volume, Failure> {
+        Ok(self.open_with(image, Access::Read, true)?.1)
+    }
+
+    fn open_with(
+        &mut self,
+        image: &Path,
+        access: Access,
+        in_use: bool,
+    ) -> Result<(usize, Volume), Failure> {
         let cannot = || format!("cannot open {}", quote(image));
         let host = std::fs::metadata(image).doing(cannot)?;
         if host.is_dir() {
@@ -109,13 +124,15 @@ impl Images {
             self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
         }
         let watched = self.watched(image);
-        let volume = self
-            .globals
-            .open_options(access)?
+        let mut options = self.globals.open_options(access)?;
+        if in_use {
+            options.no_replay(true).beside_writer(true);
+        }
+        let volume = options
             .listener(listening(watched.as_ref()))
             .open(image)
             .map_err(|error| {
-                opening_hint(error.into(), self.globals.offset, "--offset ").met(cannot())
+                opening_hint(error.into(), image, self.globals.offset, "--offset ").met(cannot())
             })?;
         if let Some(watched) = &watched {
             watched.opened(&volume);
@@ -196,23 +213,31 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
 }
 
 /// What to do about an image that does not open. `option` is how an offset is given here.
-pub(crate) fn opening_hint(problem: Problem, offset: u64, option: &str) -> Problem {
+pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: &str) -> Problem {
     let reason = problem.reason.to_lowercase();
+    let is_none = ["magic", "not an ext", "has only"];
+    if !is_none.iter().any(|words| reason.contains(words)) {
+        return problem;
+    }
+    if let Some(found) = formats::identify(image, offset, option) {
+        return Problem {
+            reason: format!("not an ext2, ext3 or ext4 volume: it is {}", found.what),
+            ..problem
+        }
+        .with_next(found.next);
+    }
     if reason.contains("has only") {
         return problem.with_next("make a file system in it: mke2fs -t ext4 IMAGE SIZE");
     }
-    if reason.contains("magic") || reason.contains("not an ext") {
-        let next = if offset == 0 {
-            format!(
-                "for an image inside a disk, give the start of its partition: {option}2048s ('sfdisk -l' shows it)"
-            )
-        } else {
-            let option = option.trim_end_matches(['=', ' ']);
-            format!(
-                "check {option}: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
-            )
-        };
-        return problem.with_next(next);
-    }
-    problem
+    let next = if offset == 0 {
+        format!(
+            "for an image inside a disk, give the start of its partition: {option}2048s ('sfdisk -l' shows it)"
+        )
+    } else {
+        let option = option.trim_end_matches(['=', ' ']);
+        format!(
+            "check {option}: 'sfdisk -l' shows where partitions start, in sectors (write them as 2048s)"
+        )
+    };
+    problem.with_next(next)
 }

@@ -12,6 +12,7 @@ use syslog_tracing::{Facility, Options, Syslog};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::writer::MakeWriterExt;
 
+use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
@@ -38,6 +39,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
         .with_target(false);
     let started = match file {
         Some(path) => {
+            check_output(path)?;
             let file = std::fs::File::options()
                 .create(true)
                 .append(true)

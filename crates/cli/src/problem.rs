@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     TooManyOpen,
     /// It cannot be done there at all.
     Unsupported,
+    /// Somebody else has it.
+    Busy,
     /// Anything else.
     Other,
 }
@@ -155,6 +157,12 @@ impl From<Reason> for Problem {
             Reason::TooManyLinks => (Kind::Other, "Too many links"),
             Reason::Loop => (Kind::Other, "Too many levels of symbolic links"),
             Reason::CrossDevice => (Kind::Other, "Invalid cross-device link"),
+            Reason::Busy(who) => {
+                return Problem {
+                    kind: Kind::Busy,
+                    ..Problem::new(who)
+                };
+            }
             other => return Problem::new(other.to_string()),
         };
         let next = match reason {
@@ -227,6 +235,14 @@ impl Failure {
     pub(crate) fn next(&self) -> Option<&str> {
         match self {
             Failure::Failed { problem, .. } => problem.next.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What went wrong, without what was being done.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            Failure::Failed { problem, .. } => Some(&problem.reason),
             _ => None,
         }
     }

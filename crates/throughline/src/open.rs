@@ -47,6 +47,7 @@ pub struct OpenOptions {
     on_error: Option<OnError>,
     discard: bool,
     no_replay: bool,
+    beside_writer: bool,
     acl: bool,
     listener: Option<Heard>,
 }
@@ -93,6 +94,7 @@ impl OpenOptions {
             on_error: None,
             discard: false,
             no_replay: false,
+            beside_writer: false,
             acl: true,
             listener: None,
         }
@@ -225,6 +227,14 @@ impl OpenOptions {
     /// one ever saw it.
     pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
         self.no_replay = no_replay;
+        self
+    }
+
+    /// For reading: open it although somebody else writes it, and lock nothing. What is seen is what lies on the device at each
+    /// look, so that a superblock and its counts make sense, and what hangs together over several blocks may not. Goes with
+    /// [`OpenOptions::no_replay`].
+    pub fn beside_writer(&mut self, beside: bool) -> &mut Self {
+        self.beside_writer = beside;
         self
     }
 
@@ -388,10 +398,10 @@ impl OpenOptions {
             io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
             _ => Error::open(path, source),
         };
-        let lock = if self.read_only {
-            LockMode::Shared
-        } else {
-            LockMode::Exclusive
+        let lock = match (self.read_only, self.beside_writer) {
+            (true, true) => LockMode::None,
+            (true, false) => LockMode::Shared,
+            (false, _) => LockMode::Exclusive,
         };
         let device: Arc<dyn BlockDevice> = throughline_device::OpenOptions::new()
             .engine(self.engine)

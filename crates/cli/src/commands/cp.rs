@@ -61,6 +61,9 @@ pub(crate) struct CpArgs {
     /// The last place is a name even where it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
+    /// Overwrite files of the host that hold an ext volume, or that are in use as images: the image itself is replaced
+    #[arg(long)]
+    overwrite_image: bool,
     /// Say every name
     #[arg(short, long)]
     verbose: bool,
@@ -73,7 +76,7 @@ pub(crate) struct CpArgs {
 }
 
 impl CpArgs {
-    fn options(&self) -> Options {
+    fn options(&self, offset_bytes: u64) -> Options {
         let recursive = self.recursive || self.archive;
         let follow = if self.dereference {
             Follow::Always
@@ -100,6 +103,8 @@ impl CpArgs {
             sparse: self.sparse,
             stats: self.stats,
             exact_target: self.no_target_directory,
+            overwrite_image: self.overwrite_image,
+            offset_bytes,
         }
     }
 }
@@ -107,13 +112,14 @@ impl CpArgs {
 /// Copies.
 pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
     let (sources, target) = sources_and_target(&args.places, args.target_directory.as_ref())?;
+    let offset_bytes = context.globals.offset;
     let start = Instant::now();
     let totals = copy(
         context,
         sources,
         target,
         args.target_directory.is_some(),
-        &args.options(),
+        &args.options(offset_bytes),
     )?;
     if args.stats {
         // What is not on the disk yet is not copied yet.

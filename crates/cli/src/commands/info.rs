@@ -1,16 +1,17 @@
 //! `info`.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::{CacheState, DeviceState, LogInfo, OnError, VolumeInfo};
+use throughline::{CacheState, DeviceState, LogInfo, OnError, Volume, VolumeInfo};
 
 use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::{Context, place_parser};
 use crate::place::Place;
-use crate::problem::{Doing, Failure};
+use crate::problem::{Doing, Failure, Kind};
 use crate::text::{human, quote};
 use crate::time::{full, rfc3339};
 
@@ -30,7 +31,12 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     let mut first = true;
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
-        let volume = context.open_image(&image)?;
+        let volume = match context.open_image(&image) {
+            Err(failure) if failure.kind() == Some(Kind::Busy) => {
+                in_use(context, &image, &failure)?
+            }
+            opened => opened?,
+        };
         let info = volume
             .info()
             .doing(|| format!("cannot read {}", quote(&image)))?;
@@ -53,6 +59,18 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
         context.out.json(&Value::Array(found))?;
     }
     Ok(())
+}
+
+/// What lies on the disk of an image that somebody else has, and a word that it is no more than that.
+fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume, Failure> {
+    let volume = context.images.open_in_use(image)?;
+    if !context.globals.quiet {
+        let reason = busy.reason().unwrap_or("it is in use");
+        context.complaints.note(&format!(
+            "{reason}; what is shown is what lies on the disk now"
+        ));
+    }
+    Ok(volume)
 }
 
 fn size(bytes: u64) -> String {

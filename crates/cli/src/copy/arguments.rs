@@ -19,6 +19,7 @@ use super::{Follow, Options};
 use crate::context::Context;
 use crate::images::{Access, Images};
 use crate::place::Place;
+use crate::precious;
 use crate::problem::{Doing, Failure, Kind, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
@@ -78,6 +79,9 @@ pub(crate) fn copy(
         globals,
         ..
     } = context;
+    if is_of_the_host(sources, target) && !globals.quiet {
+        complaints.note("no image is involved: sources and target are files of the host (IMAGE:/path is a place in an image)");
+    }
     // The target first: its image is opened for writing, and a source in the same image uses it as it is.
     let target = find_target(images, sources, target, must_be_dir, options)?;
     for source in sources {
@@ -128,6 +132,12 @@ pub(crate) fn copy(
     })
 }
 
+/// Nothing of the copy is in an image.
+fn is_of_the_host(sources: &[Place], target: &Place) -> bool {
+    let in_image = |place: &Place| matches!(place, Place::Image { .. });
+    matches!(target, Place::Host(_)) && !sources.iter().any(in_image)
+}
+
 /// The length of the only file that is copied, for the progress display.
 fn single_len(images: &mut Images, sources: &[Place], options: &Options) -> Option<u64> {
     match sources {
@@ -165,12 +175,19 @@ fn find_target(
     }
     let located = locate(images, target, Access::Write)?;
     let found = located.folder.meta(&located.name, true);
+    if let (Place::Host(path), Ok(meta)) = (target, &found)
+        && !meta.is_dir()
+        && !options.no_clobber
+    {
+        may_overwrite(path, options)?;
+    }
     match found {
         Ok(meta) if meta.is_dir() && !options.exact_target => {
             return Ok(Target::Into(target.clone()));
         }
         Ok(meta) if !meta.is_dir() && is_folder_name(target) => {
-            return Err(Problem::new("Not a directory").met(format!("cannot access {target}")));
+            let problem = through_an_image(Problem::new("Not a directory"), target);
+            return Err(problem.met(format!("cannot access {target}")));
         }
         Ok(_) => {}
         Err(problem) if problem.kind == Kind::NotFound => {
@@ -187,6 +204,17 @@ fn find_target(
             .met(format!("target {target}")));
     }
     Ok(Target::Name(located))
+}
+
+/// Refuses to write over a file of the host that holds an ext volume, or that is in use, unless that was said.
+pub(super) fn may_overwrite(path: &Path, options: &Options) -> Result<(), Failure> {
+    if options.overwrite_image {
+        return Ok(());
+    }
+    match precious::reason(path, options.offset_bytes) {
+        Some(why) => Err(precious::refusal(path, why)),
+        None => Ok(()),
+    }
 }
 
 /// `IMAGE:`, where the slash was forgotten; nobody means a host file of that name.
@@ -337,13 +365,27 @@ fn open_folder(
         Access::Write => format!("cannot create {wanted}"),
     };
     match folder {
-        Place::Host(path) => Ok(Box::new(HostFolder::open(path).doing(cannot)?)),
+        Place::Host(path) => match HostFolder::open(path) {
+            Ok(folder) => Ok(Box::new(folder)),
+            Err(problem) => Err(through_an_image(problem, wanted).met(cannot())),
+        },
         Place::Image { .. } => {
             let opened = images.open(folder, access)?;
             let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
             Ok(Box::new(ImageFolder::new(dir, opened.image, images.umask)))
         }
         Place::Stream => Err(Failure::Usage("a stream is no directory".into())),
+    }
+}
+
+/// `disk.img/etc`, where `disk.img:/etc` was meant.
+fn through_an_image(problem: Problem, wanted: &Place) -> Problem {
+    let Place::Host(path) = wanted else {
+        return problem;
+    };
+    match precious::path_in_image(path) {
+        Some(meant) => problem.with_next(format!("to go into the image, write {}", quote(meant))),
+        None => problem,
     }
 }
 

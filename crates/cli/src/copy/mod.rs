@@ -50,6 +50,10 @@ pub(crate) struct Options {
     pub(crate) stats: bool,
     /// The target is a name, never a directory to copy into.
     pub(crate) exact_target: bool,
+    /// A file of the host that holds an ext volume, or is in use, may be overwritten.
+    pub(crate) overwrite_image: bool,
+    /// Where a volume in such a file may begin, in bytes.
+    pub(crate) offset_bytes: u64,
 }
 
 /// Which symbolic links are followed in sources.

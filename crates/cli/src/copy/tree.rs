@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use throughline::FileType;
 
+use super::arguments::may_overwrite;
 use super::extended::Extended;
 use super::pump::{Buffers, Transfer, copy_large};
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
@@ -191,6 +192,12 @@ impl<'a> Walker<'a> {
                 "not writing to {}: it is the image that is open",
                 to.place
             )));
+        }
+        // A link that is replaced, not followed, is no image.
+        let is_written = written.kind != FileType::Symlink
+            && (meta.kind == FileType::File || existing.kind != FileType::Symlink);
+        if let (Place::Host(path), true) = (to.place, is_written) {
+            may_overwrite(path, self.options)?;
         }
         Ok(Some(Some(existing)))
     }

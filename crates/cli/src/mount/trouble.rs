@@ -105,8 +105,8 @@ pub(super) fn opening(plan: &Plan, error: Error) -> Problem {
             if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem));
     let busy = matches!(&error, Error::Caller(throughline::Reason::Busy(_)));
     let unsupported = matches!(&error, Error::Unsupported(_));
-    let problem =
-        crate::images::opening_hint(error.into(), plan.options.offset_bytes, "-o offset=");
+    let offset = plan.options.offset_bytes;
+    let problem = crate::images::opening_hint(error.into(), &plan.image, offset, "-o offset=");
     if problem.next.is_some() {
         return problem;
     }

@@ -449,8 +449,14 @@ fn nothing_is_copied_into_itself() {
         1,
         "it is the image that is open",
     );
+    // Whatever may be overwritten, not that.
     fails(
-        ["cp", &image.at("/d/file"), str(&image.path())],
+        [
+            "cp",
+            "--overwrite-image",
+            &image.at("/d/file"),
+            str(&image.path()),
+        ],
         1,
         "it is the image that is open",
     );

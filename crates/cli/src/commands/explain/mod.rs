@@ -17,6 +17,7 @@ use throughline_lab::record::Record;
 
 use crate::args::JsonFlag;
 use crate::context::Context;
+use crate::precious::check_output;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{parse_size, quote};
 use crate::time;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
     // So is what cannot be written.
     let files = args.to.iter().chain(&args.out);
     for path in files.filter(|path| path.as_os_str() != "-") {
+        check_output(path)?;
         let mut file = File::options();
         let writable = file.create(true).append(true).open(path);
         writable.doing(|| format!("cannot write {}", quote(path)))?;

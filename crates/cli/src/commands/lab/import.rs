@@ -6,6 +6,7 @@ use clap::Args;
 use throughline_lab::workload::import::{self, Imported};
 
 use crate::context::Context;
+use crate::precious::check_output;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
@@ -81,6 +82,7 @@ fn write(
     let text = one.to_toml(from);
     match place {
         Some(path) => {
+            check_output(path)?;
             std::fs::write(path, text).doing(|| format!("cannot write {}", quote(path)))?
         }
         None => context.out.bytes(text.as_bytes())?,

@@ -9,6 +9,7 @@ use rustix::stdio::stdout;
 use throughline_lab::record::{Head, Writer};
 
 use crate::context::Context;
+use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
@@ -47,6 +48,7 @@ impl OutPlace {
     fn at(path: &Path) -> Result<OutPlace, Failure> {
         let mut options = File::options();
         options.write(true);
+        check_output(path)?;
         let made = options.clone().create_new(true).open(path);
         let (file, made) = match made {
             // Also of a symbolic link whose target is not there.

@@ -7,6 +7,7 @@ use throughline_lab::record::Record;
 use throughline_lab::report::Report;
 
 use crate::context::Context;
+use crate::precious::check_output;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
@@ -37,6 +38,9 @@ pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failur
             "{} is a result: name another file for the report, with --output",
             quote(result)
         )));
+    }
+    if output.as_os_str() != "-" {
+        check_output(&output)?;
     }
     let mut runs = Vec::new();
     for path in &args.results {

@@ -1,0 +1,201 @@
+//! What a file is, by its bytes: an ext volume, a disk with partitions, or one of the kinds that people mistake for an image.
+//!
+//! Every magic is a fact of the format that it belongs to; what is read is bounded, and nothing that is found is trusted
+//! further than for a sentence to a person.
+
+mod known;
+mod partitions;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+pub(crate) use partitions::Table;
+
+/// Where the superblock of an ext volume lies, from its beginning.
+const SUPERBLOCK_BYTES: u64 = 1024;
+
+/// What a file turned out to be, and what to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// "a qcow2 disk image".
+    pub(crate) what: String,
+    /// What the user can do next.
+    pub(crate) next: String,
+}
+
+/// Looks at a file that does not open as an ext volume at `offset` bytes. `option` is how an offset is given here.
+pub(crate) fn identify(path: &Path, offset: u64, option: &str) -> Option<Found> {
+    let file = open(path)?;
+    let known = known::find(&file, offset);
+    if known.is_some() {
+        return known;
+    }
+    let table = (offset == 0).then(|| Table::read(&file)).flatten();
+    if let Some(table) = table {
+        return Some(of_table(&file, &table, option));
+    }
+    let Some(backup) = backup(&file, offset) else {
+        return known::empty(&file, offset);
+    };
+    Some(Found {
+        what: format!(
+            "an ext volume whose superblock is gone; there is a copy of it in block {}",
+            backup.block
+        ),
+        next: format!(
+            "on a copy of the image: e2fsck -b {} -B {} IMAGE",
+            backup.block, backup.block_bytes
+        ),
+    })
+}
+
+/// Opens what can be looked at without waiting: a regular file or a block device.
+fn open(path: &Path) -> Option<File> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    File::options()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)
+        .ok()
+}
+
+fn of_table(file: &File, table: &Table, option: &str) -> Found {
+    let volumes: Vec<_> = table
+        .partitions
+        .iter()
+        .filter(|partition| is_ext(file, partition.start_bytes))
+        .collect();
+    let what = format!(
+        "a disk with a partition table ({}, {} partitions)",
+        table.kind,
+        table.partitions.len()
+    );
+    let next = match volumes.as_slice() {
+        [] => {
+            "none of its partitions holds an ext volume ('sfdisk -l IMAGE' shows them)".to_owned()
+        }
+        some => {
+            let places = some.iter().map(|partition| {
+                let start = match partition.start_bytes % 512 {
+                    0 => format!("{}s", partition.start_bytes / 512),
+                    _ => partition.start_bytes.to_string(),
+                };
+                format!("partition {}: {option}{start}", partition.number)
+            });
+            format!(
+                "give the start of the partition that holds the volume: {}",
+                places.collect::<Vec<_>>().join(", ")
+            )
+        }
+    };
+    Found { what, next }
+}
+
+/// Where a file holds an ext volume: at `offset`, at its beginning, or in a partition. In words, for a message.
+pub(crate) fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
+    let file = open(path)?;
+    if is_ext(&file, 0) {
+        return Some("it holds an ext volume");
+    }
+    if offset != 0 && is_ext(&file, offset) {
+        return Some("it holds an ext volume at --offset");
+    }
+    let table = Table::read(&file)?;
+    let in_partition = |start_bytes| is_ext(&file, start_bytes);
+    table
+        .partitions
+        .iter()
+        .any(|partition| in_partition(partition.start_bytes))
+        .then_some("it is a disk with an ext volume in a partition")
+}
+
+/// The superblock of an ext volume is there: its magic, and numbers that a volume has.
+fn is_ext(file: &File, start_bytes: u64) -> bool {
+    start_bytes
+        .checked_add(SUPERBLOCK_BYTES)
+        .is_some_and(|at| superblock_at(file, at).is_some())
+}
+
+/// The size of its blocks, if a superblock is at `at`.
+fn superblock_at(file: &File, at: u64) -> Option<u64> {
+    let bytes: [u8; 0x60] = read(file, at)?;
+    let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes);
+    let magic = bytes[0x38..0x3a] == [0x53, 0xef];
+    let (log_block, revision) = (word(0x18).ok()?, word(0x4c).ok()?);
+    // Blocks of 1 KiB to 64 KiB, revisions 0 and 1.
+    (magic && log_block <= 6 && revision <= 1).then(|| 1024 << log_block)
+}
+
+struct Backup {
+    block: u64,
+    block_bytes: u64,
+}
+
+/// A copy of the superblock where mke2fs puts the first one, for the usual sizes of blocks.
+fn backup(file: &File, offset: u64) -> Option<Backup> {
+    [(8193, 1024), (16384, 2048), (32768, 4096)]
+        .into_iter()
+        .map(|(block, block_bytes)| Backup { block, block_bytes })
+        .find(|backup| {
+            let at = offset.checked_add(backup.block * backup.block_bytes);
+            at.and_then(|at| superblock_at(file, at)) == Some(backup.block_bytes)
+        })
+}
+
+/// So many bytes at a place, if they are there.
+fn read<const LEN: usize>(file: &File, at: u64) -> Option<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume() -> Vec<u8> {
+        let mut bytes = vec![0; 2048];
+        bytes[1024 + 0x18] = 2;
+        bytes[1024 + 0x38..1024 + 0x3a].copy_from_slice(&[0x53, 0xef]);
+        bytes
+    }
+
+    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn volumes_are_seen_where_they_are() {
+        let ext = file(&volume());
+        assert_eq!(holds_ext(ext.path(), 0), Some("it holds an ext volume"));
+        let inside = file(&[vec![0; 4096], volume()].concat());
+        assert_eq!(holds_ext(inside.path(), 0), None);
+        assert!(holds_ext(inside.path(), 4096).is_some());
+        // Two bytes that happen to be there are no volume.
+        let mut chance = volume();
+        chance[1024 + 0x18..1024 + 0x1c].fill(0xff);
+        assert_eq!(holds_ext(file(&chance).path(), 0), None);
+        for short in [0, 1, 1024, 1100] {
+            assert_eq!(holds_ext(file(&volume()[..short]).path(), 0), None);
+        }
+        assert_eq!(holds_ext(Path::new("/dev/null"), u64::MAX), None);
+    }
+
+    #[test]
+    fn a_lost_superblock_has_a_copy() {
+        let mut bytes = vec![0; 8193 * 1024];
+        let mut copy = volume().split_off(1024);
+        copy[0x18] = 0;
+        bytes.extend(copy);
+        let found = identify(file(&bytes).path(), 0, "--offset ").unwrap();
+        assert!(found.next.contains("-b 8193 -B 1024"), "{found:?}");
+    }
+}

@@ -1,0 +1,255 @@
+//! An image is not overwritten because somebody forgot its `:/`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use crate::common::{
+    Image, assert_clean, fails, is_root, noise, ok, run, run_with_input, throughline, tool,
+    tools_are_missing,
+};
+use crate::copy::str;
+
+const MEANT: &str = "to copy into the image, write";
+
+/// An image with a file that is dear, and a file of the host beside it.
+fn image_and_file() -> (Image, PathBuf) {
+    let image = Image::new("16M", &["-t", "ext4"]);
+    let file = image.beside("file");
+    fs::write(&file, b"small").unwrap();
+    let ran = run_with_input(["cp", "-", &image.at("/dear")], b"dear");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    (image, file)
+}
+
+/// Runs a copy, which has to leave the image as it is and say what was meant.
+#[track_caller]
+fn refused(image: &Image, arguments: &[&str]) {
+    let before = fs::read(image.path()).unwrap();
+    let ran = run_with_input(arguments, b"from a stream");
+    assert!(
+        fs::read(image.path()).unwrap() == before,
+        "{arguments:?} changed the image"
+    );
+    assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.stderr);
+    let root = format!("{}:/'", image.path().display());
+    for part in ["not writing to", "ext volume", MEANT, &root] {
+        assert!(ran.stderr.contains(part), "no {part:?} in {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_copy_onto_an_image_is_refused() {
+    if tools_are_missing() {
+        return;
+    }
+    let (image, file) = image_and_file();
+    let (whole, file) = (image.path(), str(&file).to_owned());
+    let whole = str(&whole);
+    let link = image.beside("link");
+    symlink("image", &link).unwrap();
+    let dear = image.at("/dear");
+    for arguments in [
+        vec!["cp", &file, whole],
+        vec!["cp", "-f", &file, whole],
+        vec!["cp", "-T", &file, whole],
+        vec!["cp", "-a", &file, whole],
+        vec!["cp", "-", whole],
+        vec!["cp", "-q", "-", whole],
+        vec!["cp", &file, &file, whole],
+        vec!["cp", "-r", str(image.path().parent().unwrap()), whole],
+        vec!["cp", &dear, whole],
+    ] {
+        refused(&image, &arguments);
+    }
+    // By the name of a link to it, the image is meant all the same.
+    let before = fs::read(whole).unwrap();
+    fails(["cp", &file, str(&link)], 1, "ext volume");
+    assert!(fs::read(whole).unwrap() == before);
+    // Nothing is asked where nothing would be written.
+    assert_eq!(run(["cp", "-n", &file, whole]).code, Some(0));
+    assert!(fs::read(whole).unwrap() == before);
+    fails(
+        ["cp", &file, &format!("{whole}/")],
+        1,
+        &format!("'{whole}:/'"),
+    );
+    fails(
+        ["cp", &file, &format!("{whole}/etc/motd")],
+        1,
+        &format!("{whole}:/etc/motd"),
+    );
+    ok(["cp", "--overwrite-image", "-q", &file, whole]);
+    assert_eq!(fs::read(whole).unwrap(), b"small");
+}
+
+#[test]
+fn images_in_a_directory_that_is_copied_onto_are_kept() {
+    if tools_are_missing() {
+        return;
+    }
+    let (image, _) = image_and_file();
+    let (from, to) = (image.beside("from"), image.beside("to"));
+    fs::create_dir_all(from.join("sub")).unwrap();
+    fs::create_dir_all(to.join("sub")).unwrap();
+    for name in ["sub/disk.img", "sub/link.img", "sub/other"] {
+        fs::write(from.join(name), b"new").unwrap();
+    }
+    let kept = to.join("sub/disk.img");
+    fs::copy(image.path(), &kept).unwrap();
+    symlink("disk.img", to.join("sub/link.img")).unwrap();
+    fs::write(to.join("sub/other"), b"old").unwrap();
+    let into = format!("{}/.", str(&from));
+    let ran = fails(["cp", "-r", &into, str(&to)], 1, MEANT);
+    assert!(ran.stderr.contains("sub/disk.img"), "{}", ran.stderr);
+    assert!(fs::read(&kept).unwrap() == fs::read(image.path()).unwrap());
+    // What is no image was copied.
+    assert_eq!(fs::read(to.join("sub/other")).unwrap(), b"new");
+    // With -f a link below the target is replaced, and the image behind it stays; the image itself too.
+    fails(["cp", "-rf", &into, str(&to)], 1, MEANT);
+    assert!(fs::read(&kept).unwrap() == fs::read(image.path()).unwrap());
+    let one = from.join("sub/disk.img");
+    fails(["cp", "-a", str(&one), str(&to.join("sub"))], 1, MEANT);
+    assert_clean(&kept);
+}
+
+#[test]
+fn a_disk_with_a_volume_in_a_partition_is_kept() {
+    if tools_are_missing() {
+        return;
+    }
+    let (image, file) = image_and_file();
+    let disk = image.beside("disk");
+    let mut bytes = vec![0; 1 << 20];
+    // One partition from sector 2048 on.
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
+    bytes[446 + 12..446 + 16].copy_from_slice(&32768u32.to_le_bytes());
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bytes.extend(fs::read(image.path()).unwrap());
+    fs::write(&disk, &bytes).unwrap();
+    fails(["cp", str(&file), str(&disk)], 1, "in a partition");
+    // Without a table, only --offset tells.
+    bytes[..512].fill(0);
+    fs::write(&disk, &bytes).unwrap();
+    fails(
+        ["cp", "--offset=1M", str(&file), str(&disk)],
+        1,
+        "at --offset",
+    );
+    assert!(fs::read(&disk).unwrap() == bytes);
+}
+
+#[test]
+fn what_somebody_has_open_is_kept() {
+    if tools_are_missing() {
+        return;
+    }
+    let (image, file) = image_and_file();
+    let raw = image.beside("raw");
+    let bytes = noise(100_000, 4);
+    fs::write(&raw, &bytes).unwrap();
+    let held = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&raw)
+        .unwrap();
+    rustix::fs::fcntl_lock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let ran = fails(["cp", str(&file), str(&raw)], 1, "is in use by process");
+    let this = std::process::id().to_string();
+    assert!(ran.stderr.contains(&this), "{}", ran.stderr);
+    assert!(fs::read(&raw).unwrap() == bytes);
+    drop(held);
+    ok(["cp", "-q", str(&file), str(&raw)]);
+}
+
+/// The kernel has it: neither an ext volume nor a lock tells, only the list of loop devices.
+#[test]
+fn what_a_loop_device_has_is_kept() {
+    if tools_are_missing() || !is_root() {
+        return;
+    }
+    let (image, file) = image_and_file();
+    let raw = image.beside("raw");
+    let bytes = noise(1 << 20, 4);
+    fs::write(&raw, &bytes).unwrap();
+    let made = tool("losetup").args(["-f", "--show"]).arg(&raw).output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        eprintln!("skipped: no loop device can be had here");
+        return;
+    };
+    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let ran = run(["cp", str(&file), str(&raw)]);
+    let unchanged = fs::read(&raw).unwrap() == bytes;
+    let gone = tool("losetup").args(["-d", &device]).status().unwrap();
+    assert!(gone.success());
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&device), "{}", ran.stderr);
+    assert!(unchanged);
+}
+
+#[test]
+fn a_copy_without_an_image_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("disk.img"));
+    fs::write(&from, b"x").unwrap();
+    let ran = run(["cp", str(&from), str(&to)]);
+    assert_eq!((ran.code, ran.stderr.lines().count()), (Some(0), 1));
+    assert!(
+        ran.stderr.contains("no image is involved"),
+        "{}",
+        ran.stderr
+    );
+    let ran = run_with_input(["cp", "-", str(&to)], b"y");
+    assert!(
+        ran.stderr.contains("no image is involved"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(fs::read(&to).unwrap(), b"y");
+    ok(["cp", "-q", str(&from), str(&to)]);
+    // Into a stream nothing can be lost.
+    assert_eq!(ok(["cp", str(&from), "-"]), "x");
+}
+
+/// Reports, records, accounts and logs.
+#[test]
+fn what_is_said_beside_does_not_go_into_an_image() {
+    if tools_are_missing() {
+        return;
+    }
+    let (image, _) = image_and_file();
+    let before = fs::read(image.path()).unwrap();
+    let whole = image.path();
+    let whole = str(&whole);
+    let results = image.beside("run.jsonl");
+    let memory = ["lab", "run", "memory", "--out", str(&results)];
+    let _ = run(memory);
+    let job = image.beside("job.fio");
+    fs::write(&job, "[a]\nrw=write\nsize=1M\nbs=4k\nfilename=f\n").unwrap();
+    let place = image.at("/");
+    for arguments in [
+        vec!["explain", "--to", whole, "ls", &place],
+        vec!["explain", "--out", whole, "ls", &place],
+        vec!["lab", "report", str(&results), "--output", whole],
+        vec!["lab", "run", "founding/1", "--out", whole],
+        vec!["lab", "import", str(&job), "--out", whole],
+        vec!["ls", "--log", "debug", "--log-file", whole, &place],
+    ] {
+        let ran = run(&arguments);
+        assert!(
+            ran.stderr.contains("not writing to"),
+            "{arguments:?}: {}",
+            ran.stderr
+        );
+        assert_ne!(ran.code, Some(0), "{arguments:?}");
+        assert!(fs::read(whole).unwrap() == before, "{arguments:?}");
+    }
+    assert!(
+        throughline()
+            .args(["ls", &place])
+            .status()
+            .unwrap()
+            .success()
+    );
+}

@@ -1,0 +1,269 @@
+//! What is no ext image is called by its name, as the programs that make such files make them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::{Image, fails, is_root, noise, ok, run, throughline, tool, tools_are_missing};
+use crate::copy::str;
+
+/// Runs a program that makes a file; whether it is there and did.
+fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> bool {
+    let made = tool(name)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let is_made = made.is_ok_and(|status| status.success());
+    if !is_made {
+        eprintln!("left out: {name} is missing here");
+    }
+    is_made
+}
+
+fn empty(path: &Path, bytes: u64) {
+    let _ = fs::remove_file(path);
+    fs::File::create(path).unwrap().set_len(bytes).unwrap();
+}
+
+/// `ls` says this of the file, and something to do; the file stays as it is.
+#[track_caller]
+fn is_called(path: &Path, what: &str, next: &str) {
+    let before = fs::read(path).unwrap();
+    for command in [vec!["ls"], vec!["mkdir"], vec!["info"]] {
+        let place = format!("{}:/x", path.display());
+        let ran = fails(command.into_iter().chain([place.as_str()]), 1, what);
+        assert!(ran.stderr.contains("next:"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(next), "no {next:?} in {}", ran.stderr);
+    }
+    assert!(fs::read(path).unwrap() == before);
+}
+
+#[test]
+fn images_of_disks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    for (format, what) in [
+        ("qcow2", "a qcow disk image"),
+        ("qed", "a QED disk image"),
+        ("vmdk", "a VMDK disk image"),
+        ("vdi", "a VDI disk image"),
+        ("vhdx", "a VHDX disk image"),
+        ("vpc", "a VHD disk image"),
+        ("parallels", "a Parallels disk image"),
+    ] {
+        if made("qemu-img", ["create", "-f", format, str(&path), "64M"]) {
+            is_called(&path, what, "qemu-img convert -O raw");
+        }
+        let _ = fs::remove_file(&path);
+    }
+}
+
+#[test]
+fn compressed_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    fs::write(&path, noise(300_000, 3)).unwrap();
+    for (program, end) in [
+        ("xz", "xz"),
+        ("zstd", "zst"),
+        ("gzip", "gz"),
+        ("bzip2", "bz2"),
+        ("lz4", "lz4"),
+        ("lzip", "lz"),
+        ("lzop", "lzo"),
+    ] {
+        let packed = dir.path().join(format!("disk.{end}"));
+        let mut arguments = vec!["-k", "-f", str(&path)];
+        // It would write to standard output, which is no terminal.
+        if program == "lz4" {
+            arguments.push(str(&packed));
+        }
+        if made(program, arguments) {
+            is_called(
+                &packed,
+                &format!("it is compressed with {program}"),
+                &format!("{program} -d"),
+            );
+        }
+    }
+    let tar = dir.path().join("disk.tar");
+    if made("tar", ["-cf", str(&tar), str(&path)]) {
+        is_called(&tar, "a tar archive", "unpack it");
+    }
+}
+
+#[test]
+fn other_file_systems() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let name = str(&path);
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), noise(5000, 1)).unwrap();
+    let tree = str(&tree);
+    for (program, arguments, what) in [
+        ("mkfs.xfs", vec!["-q", name], "an XFS file system"),
+        ("mkfs.btrfs", vec!["-q", name], "a Btrfs file system"),
+        ("mkfs.f2fs", vec!["-q", name], "an F2FS file system"),
+        ("mkfs.vfat", vec!["-F", "32", name], "a FAT file system"),
+        ("mkfs.vfat", vec!["-F", "16", name], "a FAT file system"),
+        ("mkfs.exfat", vec![name], "an exFAT file system"),
+        ("mkntfs", vec!["-q", "-F", name], "an NTFS file system"),
+        ("mkfs.jfs", vec!["-q", name], "a JFS file system"),
+        ("mkswap", vec!["-q", name], "swap space"),
+        ("mkfs.cramfs", vec![tree, name], "a cramfs file system"),
+        ("mkfs.erofs", vec!["-q", name, tree], "an EROFS file system"),
+        (
+            "genisoimage",
+            vec!["-q", "-o", name, tree],
+            "an ISO 9660 image",
+        ),
+        (
+            "mksquashfs",
+            vec![tree, name, "-quiet", "-noappend"],
+            "a SquashFS file system",
+        ),
+        (
+            "cryptsetup",
+            vec![
+                "-q",
+                "luksFormat",
+                "--pbkdf",
+                "pbkdf2",
+                "--pbkdf-force-iterations",
+                "1000",
+                name,
+                "/proc/self/exe",
+            ],
+            "encrypted with LUKS",
+        ),
+    ] {
+        empty(&path, 320 << 20);
+        if made(program, arguments) {
+            is_called_by_ls(&path, what);
+        }
+    }
+}
+
+/// As [`is_called`], for files too large to be compared.
+#[track_caller]
+fn is_called_by_ls(path: &Path, what: &str) {
+    let ran = fails(["ls", &format!("{}:/", path.display())], 1, what);
+    assert!(ran.stderr.contains("next:"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_disk_with_partitions() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("8M", &["-t", "ext2"]);
+    ok(["touch", &image.at("/inside")]);
+    for label in ["gpt", "dos"] {
+        let disk = image.beside("disk");
+        empty(&disk, 32 << 20);
+        let script = format!("label: {label}\nstart=2048,size=4096\nstart=8192,size=16384\n");
+        let script_file = image.beside("script");
+        fs::write(&script_file, script).unwrap();
+        let sfdisk = tool("sfdisk")
+            .arg("-q")
+            .arg(&disk)
+            .stdin(fs::File::open(&script_file).unwrap())
+            .output();
+        if !sfdisk.is_ok_and(|output| output.status.success()) {
+            eprintln!("left out: sfdisk is missing here");
+            continue;
+        }
+        let place = format!("{}:/", disk.display());
+        fails(["ls", &place], 1, "none of its partitions holds");
+        let mut bytes = fs::read(&disk).unwrap();
+        let volume = fs::read(image.path()).unwrap();
+        bytes[8192 * 512..][..volume.len()].copy_from_slice(&volume);
+        fs::write(&disk, &bytes).unwrap();
+        fails(["ls", &place], 1, "partition 2: --offset 8192s");
+        assert!(ok(["ls", "--offset", "8192s", &place]).contains("inside"));
+    }
+}
+
+#[test]
+fn nothing_in_it_and_a_lost_superblock() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("64M", &["-t", "ext4", "-b", "1024"]);
+    image.patch(|bytes| bytes[..8192].fill(0xff));
+    let ran = fails(["ls", &image.at("/")], 1, "whose superblock is gone");
+    assert!(
+        ran.stderr.contains("e2fsck -b 8193 -B 1024"),
+        "{}",
+        ran.stderr
+    );
+    image.patch(|bytes| bytes.fill(0));
+    fails(["ls", &image.at("/")], 1, "mke2fs -t ext4");
+}
+
+/// The image that a mount, or another command, has open.
+#[test]
+fn an_image_in_use_is_shown_by_info() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4", "-L", "held"]);
+    ok(["touch", &image.at("/f")]);
+    let before = fs::read(image.path()).unwrap();
+    let held = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(image.path())
+        .unwrap();
+    rustix::fs::fcntl_lock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let path = image.path();
+    let ran = run(["info", str(&path)]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.text().contains("held"), "{}", ran.text());
+    assert!(
+        ran.stderr.contains("is in use by process"),
+        "{}",
+        ran.stderr
+    );
+    let found = run(["info", "--json", "-q", str(&path)]);
+    assert_eq!(
+        (found.json()[0]["label"].as_str(), found.stderr.as_str()),
+        (Some("held"), "")
+    );
+    // Reading names is not for a moment's view.
+    fails(["ls", &image.at("/")], 1, "in use");
+    assert!(fs::read(image.path()).unwrap() == before);
+    drop(held);
+}
+
+/// One that the kernel has mounted.
+#[test]
+fn a_mounted_image_is_shown_by_info() {
+    if tools_are_missing() || !is_root() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4", "-L", "mounted"]);
+    let dir = image.beside("dir");
+    fs::create_dir(&dir).unwrap();
+    // In a mount namespace of its own, so that nothing stays mounted.
+    let output = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c"])
+        .arg("mount -o loop \"$1\" \"$2\" || exit 99; echo new > \"$2\"/f; \"$3\" info \"$1\"; code=$?; umount \"$2\"; exit $code")
+        .arg("sh")
+        .args([image.path(), dir])
+        .arg(throughline().get_program())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(99) {
+        eprintln!("skipped: the kernel mounts nothing here: {errors}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("mounted"));
+    image.assert_clean();
+}
