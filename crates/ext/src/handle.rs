@@ -4,7 +4,7 @@
 //! back without a trace) and changes last: a handle that is dropped after a change without [`Handle::stop`] left an
 //! operation half-done, and the volume takes no more changes. One that changed nothing may be dropped.
 
-use throughline_extfmt::FsBlock;
+use throughline_extfmt::{Corrupt, FsBlock};
 use throughline_journal::{Journal, Tid};
 
 use crate::error::Result;
@@ -46,6 +46,19 @@ impl<'a> Handle<'a> {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         Ok(self.inner.modify(block, change)?)
+    }
+
+    /// As [`Handle::modify`], of a block that was read with `check`: where it had to be loaded again since, that runs first.
+    ///
+    /// # Errors
+    /// As there; `Corrupt` from the check.
+    pub(crate) fn modify_checked<R>(
+        &mut self,
+        block: FsBlock,
+        check: impl Fn(&[u8]) -> core::result::Result<(), Corrupt>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        Ok(self.inner.modify_checked(block, check, change)?)
     }
 
     /// Makes a block anew: `fill` sees zeroes, whatever was there, and the device is not read.

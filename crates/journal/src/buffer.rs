@@ -24,24 +24,40 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::FsBlock;
 
-/// A stable snapshot of one block: cheap to clone, and unchanged by later modifications of the block.
+/// A stable snapshot of one block: cheap to clone, and unchanged by later modifications of the block. While it lives the block is not
+/// evicted: who has looked at it changes what was looked at, not what the device says a second time.
 #[derive(Clone)]
-pub struct Block(Arc<AlignedBuf>);
+pub struct Block {
+    bytes: Arc<AlignedBuf>,
+    /// `None` in the buffer itself, and in a transaction.
+    _buffer: Option<Arc<Buffer>>,
+}
 
 impl Block {
     /// Wraps bytes that nobody else holds.
     pub(crate) fn new(bytes: AlignedBuf) -> Self {
-        Self(Arc::new(bytes))
+        Self {
+            bytes: Arc::new(bytes),
+            _buffer: None,
+        }
+    }
+
+    /// The snapshot, which keeps `buffer` in the cache.
+    pub(crate) fn of(self, buffer: Arc<Buffer>) -> Self {
+        Self {
+            _buffer: Some(buffer),
+            ..self
+        }
     }
 
     /// The bytes for changing: in place where no snapshot is alive, else those of a copy that takes its place.
     pub(crate) fn make_mut(&mut self) -> &mut [u8] {
-        if Arc::get_mut(&mut self.0).is_none() {
-            let mut copy = AlignedBuf::zeroed(self.0.len(), self.0.align_bytes());
-            copy.copy_from_slice(&self.0);
-            self.0 = Arc::new(copy);
+        if Arc::get_mut(&mut self.bytes).is_none() {
+            let mut copy = AlignedBuf::zeroed(self.bytes.len(), self.bytes.align_bytes());
+            copy.copy_from_slice(&self.bytes);
+            self.bytes = Arc::new(copy);
         }
-        match Arc::get_mut(&mut self.0) {
+        match Arc::get_mut(&mut self.bytes) {
             Some(bytes) => bytes,
             None => unreachable!("the copy has one owner"),
         }
@@ -49,9 +65,10 @@ impl Block {
 
     /// All zeroes for changing, without copying what was there.
     pub(crate) fn make_zeroed(&mut self) -> &mut [u8] {
-        match Arc::get_mut(&mut self.0) {
+        let (len, align_bytes) = (self.bytes.len(), self.bytes.align_bytes());
+        match Arc::get_mut(&mut self.bytes) {
             Some(bytes) => bytes.fill(0),
-            None => self.0 = Arc::new(AlignedBuf::zeroed(self.0.len(), self.0.align_bytes())),
+            None => self.bytes = Arc::new(AlignedBuf::zeroed(len, align_bytes)),
         }
         self.make_mut()
     }
@@ -60,7 +77,7 @@ impl Block {
 impl Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 

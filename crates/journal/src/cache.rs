@@ -212,35 +212,36 @@ impl Cache {
             let mut state = self.loaded(&buffer)?;
             (state.loaded_content().clone(), state.verified)
         };
-        let Some(check) = check.filter(|_| !verified) else {
-            return Ok(snapshot);
-        };
-        check(&snapshot).map_err(|what| Error::corrupt_block(block, what))?;
-        buffer.lock().verified = true;
-        Ok(snapshot)
+        if let Some(check) = check.filter(|_| !verified) {
+            check(&snapshot).map_err(|what| Error::corrupt_block(block, what))?;
+            buffer.lock().verified = true;
+        }
+        Ok(snapshot.of(buffer))
     }
 
     /// Changes `block` through `change`, loading it first; its check, if one is given, as in [`Cache::read`].
     pub(crate) fn modify<R>(
         &self,
         block: FsBlock,
-        check: Option<impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>>,
+        check: Option<impl Fn(&[u8]) -> core::result::Result<(), Corrupt>>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let mut check = check;
         loop {
+            // Held until it is changed: what was checked is not evicted before that.
             let buffer = self.find(block)?;
             let mut state = self.loaded(&buffer)?;
-            if state.detached {
-                continue;
-            }
-            if !state.verified
-                && let Some(check) = check.take()
+            if let Some(check) = &check
+                && !state.verified
+                && !state.detached
             {
                 let content = state.loaded_content().clone();
                 drop(state);
                 check(&content).map_err(|what| Error::corrupt_block(block, what))?;
-                buffer.lock().verified = true;
+                state = buffer.lock();
+                // Whoever changed it meanwhile had it checked too, or made it.
+                state.verified = true;
+            }
+            if state.detached {
                 continue;
             }
             self.mark_dirty(&buffer, &mut state);

@@ -78,7 +78,7 @@ impl<'j> Handle<'j> {
     pub fn modify_checked<R>(
         &mut self,
         block: FsBlock,
-        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+        check: impl Fn(&[u8]) -> core::result::Result<(), Corrupt>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         let touch = self.touch(block);

@@ -155,7 +155,11 @@ impl<'a> Blocks<'a> {
         block: FsBlock,
         change: impl FnOnce(&mut [u8], &DirFormat) -> core::result::Result<R, FormatCorrupt>,
     ) -> Result<R> {
-        let changed = h.modify(block, |bytes| {
+        let check = |bytes: &[u8]| {
+            format::verify_checksum(bytes, self.dir.csum_seed)?;
+            format::check(bytes, &self.format)
+        };
+        let changed = h.modify_checked(block, check, |bytes| {
             let result = change(bytes, &self.format);
             format::update_checksum(bytes, self.dir.csum_seed);
             result
@@ -171,7 +175,11 @@ impl<'a> Blocks<'a> {
         is_root: bool,
         change: impl FnOnce(&mut [u8]) -> core::result::Result<R, FormatCorrupt>,
     ) -> Result<R> {
-        let changed = h.modify(block, |bytes| {
+        let check = |bytes: &[u8]| {
+            htree::verify_checksum(bytes, &self.tree, is_root, self.dir.csum_seed)?;
+            format::check(bytes, &self.format.inline())
+        };
+        let changed = h.modify_checked(block, check, |bytes| {
             let result = change(bytes)?;
             htree::update_checksum(bytes, &self.tree, is_root, self.dir.csum_seed)?;
             Ok(result)

@@ -56,6 +56,14 @@ impl<'a> View<'a> {
     }
 }
 
+impl View<'_> {
+    /// What a node of an extent tree is checked for when it is loaded.
+    fn check_node(&self, bytes: &[u8]) -> throughline_extfmt::Result<()> {
+        extent::verify_block_checksum(bytes, self.inode.csum_seed)?;
+        extent::Node::new(bytes)?.check(&self.fs.geo, &Expect::ROOT)
+    }
+}
+
 impl Nodes for View<'_> {
     type Node = Block;
 
@@ -65,10 +73,7 @@ impl Nodes for View<'_> {
 
     fn node(&self, block: FsBlock) -> Result<Block> {
         let node = match self.format {
-            Format::Extents => self.fs.read_checked(block, |bytes| {
-                extent::verify_block_checksum(bytes, self.inode.csum_seed)?;
-                extent::Node::new(bytes)?.check(&self.fs.geo, &Expect::ROOT)
-            }),
+            Format::Extents => self.fs.read_checked(block, |bytes| self.check_node(bytes)),
             _ => self.fs.read(block),
         };
         node.map_err(|e| e.in_block(block))
@@ -204,7 +209,11 @@ impl NodesMut for Tree<'_, '_> {
 
     fn edit(&mut self, block: FsBlock, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let (format, seed) = (self.view.format, self.view.inode.csum_seed);
-        self.h.modify(block, |bytes| {
+        let check = |bytes: &[u8]| match format {
+            Format::Extents => self.view.check_node(bytes),
+            _ => Ok(()),
+        };
+        self.h.modify_checked(block, check, |bytes| {
             edit(bytes);
             seal(format, bytes, seed)
         })??;

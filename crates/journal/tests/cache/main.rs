@@ -157,6 +157,65 @@ fn a_check_runs_once_per_load_and_again_while_it_fails() {
     assert_eq!(journal.dirty_bytes(), 0);
 }
 
+/// A block that is good when it is looked at first, and bad on the device from then on.
+fn turns_bad(device: &Arc<dyn BlockDevice>, block: u64) {
+    let disk = Disk::new(Arc::clone(device)).unwrap();
+    let bad = vec![0xbd; BLOCK as usize];
+    disk.write_at(block * u64::from(BLOCK), &bad, false)
+        .unwrap();
+}
+
+fn is_good(bytes: &[u8]) -> core::result::Result<(), Corrupt> {
+    match bytes[0] {
+        0 => Ok(()),
+        _ => Err(Corrupt::new("bad")),
+    }
+}
+
+/// So many blocks that none of the others stays.
+fn evict_all(journal: &Journal) {
+    for block in 100..300 {
+        journal.read(FsBlock(block)).unwrap();
+    }
+}
+
+#[test]
+fn what_is_changed_is_what_was_checked() {
+    let device = memory();
+    let budget = Budget {
+        clean_bytes: 32 * u64::from(BLOCK),
+        dirty_bytes: 32 * u64::from(BLOCK),
+    };
+    let journal = journal_with(&device, budget);
+    // Evicted while it is checked, were it not held.
+    let mut handle = journal.begin(1).unwrap();
+    let check = |bytes: &[u8]| {
+        turns_bad(&device, 9);
+        evict_all(&journal);
+        is_good(bytes)
+    };
+    let found = handle.modify_checked(FsBlock(9), check, |bytes| bytes[1]);
+    assert_eq!(found.unwrap(), 0);
+    handle.stop().unwrap();
+    // Evicted between the look and the change, were it not held by the snapshot.
+    let seen = journal.read_checked(FsBlock(10), is_good).unwrap();
+    turns_bad(&device, 10);
+    evict_all(&journal);
+    let mut handle = journal.begin(2).unwrap();
+    assert_eq!(
+        handle.modify(FsBlock(10), |bytes| bytes[1]).unwrap(),
+        seen[1]
+    );
+    drop(seen);
+    // Held by nobody: checked again.
+    drop(journal.read_checked(FsBlock(11), is_good).unwrap());
+    turns_bad(&device, 11);
+    evict_all(&journal);
+    let refused = handle.modify_checked(FsBlock(11), is_good, |bytes| bytes[1]);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    handle.stop().unwrap();
+}
+
 #[test]
 fn clean_blocks_stay_within_the_budget_and_dirty_ones_near_it() {
     let device = memory();
