@@ -16,6 +16,10 @@ use crate::{DeviceKind, Limits};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
+const EXT_MAGIC: u64 = 0xef53;
+const XFS_MAGIC: u64 = 0x5846_5342;
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+const F2FS_MAGIC: u64 = 0xf2f5_2010;
 const MIN_BLOCK_BYTES: u32 = 512;
 
 pub(super) struct Discovered {
@@ -39,6 +43,22 @@ pub(crate) fn may_be_direct(file: &File, metadata: &Metadata) -> bool {
     !in_memory && direct_alignment(file) != DirectAlignment::Impossible
 }
 
+/// Whether a write to the file with `RWF_DSYNC` is durable when it returns.
+///
+/// That is what the file system makes of it: FUSE, and with it whatever is behind it, hears of no such flag, and of network file
+/// systems some ask their server only at `fsync`. So it is believed where it is known, and everywhere else a flush follows.
+fn keeps_dsync(file: &File, metadata: &Metadata) -> bool {
+    // A block device's node lies on another file system than its content.
+    is_block_device(metadata) || fstatfs(file).is_ok_and(|s| is_dsync_kept_by(s.f_type as u64))
+}
+
+fn is_dsync_kept_by(magic: u64) -> bool {
+    matches!(
+        magic & 0xffff_ffff,
+        EXT_MAGIC | XFS_MAGIC | BTRFS_MAGIC | F2FS_MAGIC | TMPFS_MAGIC | RAMFS_MAGIC
+    )
+}
+
 pub(super) fn discover(file: &File, direct: bool) -> io::Result<Discovered> {
     let metadata = file.metadata()?;
     let is_device = is_block_device(&metadata);
@@ -48,6 +68,7 @@ pub(super) fn discover(file: &File, direct: bool) -> io::Result<Discovered> {
         metadata.dev()
     });
     let mut limits = disk.limits();
+    limits.fua = keeps_dsync(file, &metadata);
     let (kind, len_bytes) = if is_device {
         limits.logical_block_bytes = ioctl_blksszget(file)?;
         limits.physical_block_bytes = ioctl_blkpbszget(file)?;
@@ -187,7 +208,7 @@ impl Disk {
             queue_depth: self.bytes("nr_requests", 1, or.queue_depth).clamp(1, 256),
             discard: can("discard_max_bytes"),
             write_zeroes: true, // the kernel writes zeros where the device cannot
-            fua: true,          // RWF_DSYNC: a FUA write or a write and a flush, as the device can
+            fua: or.fua,        // the caller's, from the file system
             volatile_cache: self
                 .word("write_cache")
                 .is_none_or(|cache| cache == "write back"),
