@@ -33,6 +33,7 @@ use crate::open::Recovery;
 use crate::orphan::Orphans;
 use crate::primary;
 use crate::synchronous::Synchronous;
+use crate::system::SystemInodes;
 use crate::times::Times;
 use crate::xattr::Xattrs;
 
@@ -62,6 +63,7 @@ pub struct Fs {
     pub(crate) damage: Damage,
     pub(crate) times: Times,
     pub(crate) synchronous: Synchronous,
+    pub(crate) system: SystemInodes,
     /// What opening it had to mend.
     pub(crate) recovery: Recovery,
     pub(crate) life: Life,

@@ -50,6 +50,7 @@ mod seek;
 mod shutdown;
 mod statfs;
 mod synchronous;
+mod system;
 #[cfg(test)]
 mod testing;
 mod times;

@@ -37,6 +37,7 @@ use crate::orphan::{Orphans, OrphansSettled};
 use crate::primary::{self, Primary};
 use crate::replay::Replayed;
 use crate::synchronous::Synchronous;
+use crate::system::SystemInodes;
 use crate::times::Times;
 use crate::xattr::Xattrs;
 
@@ -283,6 +284,7 @@ impl Fs {
             hash_rules: HashRules::new(&sb),
             times: Times::new(options),
             synchronous: Synchronous::new(options),
+            system: SystemInodes::of(&sb),
             orphans: Orphans::default(),
             xattrs: Xattrs::new(options.acl),
             mmp: None,

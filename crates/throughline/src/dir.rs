@@ -300,18 +300,32 @@ impl Dir {
         Ok(inode)
     }
 
-    /// Gives a file, by its inode number, the additional name `link`.
+    /// Gives a file (a symbolic link itself) the additional name `link`.
+    ///
+    /// # Errors
+    /// As [`Dir::link_inode`].
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        // Held from here on: were it known by its number only, that could be another file's when it gets the name.
+        let inode = self.resolve(original, Last::NoFollow)?;
+        self.link_held(&inode, link)
+    }
+
+    /// Gives a file, by its inode number, the additional name `link`. A number may be another file's by now: where the file has a
+    /// name or is open, [`Dir::hard_link`] and [`Node::link`] say which one is meant.
     ///
     /// # Errors
     /// [`Reason::Permission`] for a directory, [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NotFound`],
     /// [`Reason::NoSpace`], [`Reason::ReadOnly`].
     pub fn link_inode(&self, ino: u64, link: impl AsRef<Path>) -> Result<()> {
-        let inode = self.held.volume.inode(ino)?;
+        self.link_held(&self.held.volume.inode(ino)?, link)
+    }
+
+    fn link_held(&self, inode: &Arc<Inode>, link: impl AsRef<Path>) -> Result<()> {
         let place = self.place(link, Last::NoFollow)?;
         if place.inode.is_some() || place.name.is_empty() {
             return Err(Reason::Exists.into());
         }
-        Ok(self.held.fs().link(&inode, &place.dir, &place.name)?)
+        Ok(self.held.fs().link(inode, &place.dir, &place.name)?)
     }
 
     /// Takes away a name of anything but a directory. The file goes with its last name, once nobody has it open.

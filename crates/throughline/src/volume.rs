@@ -212,10 +212,7 @@ impl Volume {
     /// result for each, in order: with a file of another volume among them, [`Reason::CrossDevice`] for all. A copy of
     /// the data is in memory meanwhile.
     pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
-        if files
-            .iter()
-            .any(|(file, _)| !Arc::ptr_eq(&file.volume().mounted, &self.mounted))
-        {
+        if !files.iter().all(|(file, _)| self.is_same(file.volume())) {
             return files
                 .iter()
                 .map(|_| Err(Reason::CrossDevice.into()))
@@ -438,9 +435,7 @@ impl Volume {
     /// # Errors
     /// As [`Dir::link_inode`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let root = self.root()?;
-        let ino = root.symlink_metadata(original)?.ino();
-        root.link_inode(ino, link)
+        self.root()?.hard_link(original, link)
     }
 
     /// Makes a device, a fifo or a socket.
@@ -488,9 +483,15 @@ impl Volume {
         self.root()?.rename(from, to, mode)
     }
 
+    /// The inode of a number that somebody gave us: none of the volume's own.
     pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
         let ino = u32::try_from(ino).map_err(|_| Error::from(Reason::NotFound))?;
-        Ok(self.fs().inode(InodeNumber(ino))?)
+        Ok(self.fs().inode_for_caller(InodeNumber(ino))?)
+    }
+
+    /// Whether both are handles of one open volume.
+    pub(crate) fn is_same(&self, other: &Volume) -> bool {
+        Arc::ptr_eq(&self.mounted, &other.mounted)
     }
 }
 

@@ -396,3 +396,68 @@ fn what_was_synced_is_there_after_a_crash() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_node_of_another_volume_is_refused() -> Result<()> {
+    let (Some((_one, a)), Some((_other, b))) = (image(&["-t", "ext4"]), image(&["-t", "ext4"]))
+    else {
+        return Ok(());
+    };
+    let (a, b) = (OpenOptions::new().open(&a)?, OpenOptions::new().open(&b)?);
+    let plain = Attributes::new();
+    a.create_file("/file", &plain)?;
+    b.create_file("/file", &plain)?;
+    let (here, there) = (a.root_node()?, b.root_node()?);
+    let node = there.lookup(b"file")?;
+    assert_eq!(reason(here.link(&node, b"link")), Reason::CrossDevice);
+    assert_eq!(reason(here.lookup(b"link")), Reason::NotFound);
+    let moved = here.rename(b"file", &there, b"moved", RenameMode::NoReplace);
+    assert_eq!(reason(moved), Reason::CrossDevice);
+    assert_eq!(here.lookup(b"file")?.metadata()?.links(), 1);
+    assert_eq!(node.metadata()?.links(), 1);
+    Ok(())
+}
+
+#[test]
+fn no_name_is_given_to_an_inode_of_the_volumes_own() -> Result<()> {
+    let Some((_dir, path)) = image(&["-t", "ext4", "-O", "orphan_file"]) else {
+        return Ok(());
+    };
+    let volume = OpenOptions::new().open(&path)?;
+    let root = volume.root()?;
+    // Quotas, the boot loader's, undelete, the blocks for resizing, the journal; and the file of orphans, behind them.
+    for ino in (0..11).filter(|ino| *ino != 2).chain([12]) {
+        let refused = reason(root.link_inode(ino, "/link"));
+        assert_eq!(refused, Reason::NotFound, "inode {ino}");
+        assert!(volume.node(ino).is_err(), "inode {ino}");
+    }
+    assert_eq!(reason(root.link_inode(2, "/link")), Reason::Permission);
+    drop(root);
+    volume.close()?;
+    assert_clean(&path);
+    Ok(())
+}
+
+#[test]
+fn allocated_beside_what_is_not_written_blocks_count_once() -> Result<()> {
+    for options in [&["-t", "ext4", "-b", "4096"], &["-t", "ext4", "-b", "1024"]] {
+        let Some((_dir, path)) = image(options) else {
+            return Ok(());
+        };
+        let volume = OpenOptions::new().open(&path)?;
+        let free = volume.stat_fs()?.free_blocks;
+        let file = volume.create_file("/file", &Attributes::new())?;
+        file.write_all_at(0, &[7; 32768])?;
+        let used = free - volume.stat_fs()?.free_blocks;
+        file.allocate(Fallocate::KeepSize, 0, 5000)?;
+        file.allocate(Fallocate::Allocate, 6000, 30)?;
+        assert_eq!(file.metadata()?.blocks_512(), 64);
+        assert_eq!(free - volume.stat_fs()?.free_blocks, used);
+        file.sync_all()?;
+        assert_eq!(file.metadata()?.blocks_512(), 64);
+        drop(file);
+        volume.close()?;
+        assert_clean(&path);
+    }
+    Ok(())
+}

@@ -23,12 +23,15 @@ impl Fs {
     /// Gives an inode, not a directory, one more name; one that was made without ([`Fs::tmpfile`]), its first.
     ///
     /// # Errors
-    /// `Permission` for a directory or an immutable inode, `Exists`, `NotDir`, `NotFound` (either was removed
+    /// `Permission` for a directory, an immutable inode or one of the volume's own, `Exists`, `NotDir`, `NotFound` (either was removed
     /// meanwhile), `TooManyLinks`, `CrossDevice` (a directory that gives another project on), `NameTooLong`, `Invalid`,
     /// `NoSpace`, `ReadOnly`.
     pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_new_name(name)?;
         need_dir(parent)?;
+        if self.is_system_inode(inode.ino) {
+            return Err(Reason::Permission.into());
+        }
         // Its other names may go meanwhile, and it may have none yet.
         self.open_inode(inode)?;
         let linked = self.with_room(|| self.try_link(inode, parent, name));

@@ -75,7 +75,7 @@ fn may_remove(dir: &Inode, inode: &Inode) -> Result<()> {
 
 /// Whether `inode` may get one more name.
 fn may_link(inode: &Inode) -> Result<()> {
-    let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EA_INODE;
     if inode.is_dir() || inode.raw.read().flags().intersects(kept) {
         return Err(Reason::Permission.into());
     }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use throughline_ext::{Inode, NewInode, NewKind, RenameMode};
+use throughline_ext::{Inode, NewInode, NewKind, Reason, RenameMode};
 
 use crate::error::Result;
 use crate::file::File;
@@ -203,8 +203,10 @@ impl Node {
     /// Gives `node`, not a directory, the additional name `name` in this directory.
     ///
     /// # Errors
-    /// As [`Dir::link_inode`](crate::Dir::link_inode).
+    /// As [`Dir::link_inode`](crate::Dir::link_inode); [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a node of another
+    /// volume.
     pub fn link(&self, node: &Node, name: &[u8]) -> Result<()> {
+        self.check_same_volume(node)?;
         Ok(self.fs().link(node.inode(), self.inode(), name)?)
     }
 
@@ -227,7 +229,7 @@ impl Node {
     /// Renames `name` of this directory to `new_name` of `new_dir`, atomically.
     ///
     /// # Errors
-    /// As [`Volume::rename`].
+    /// As [`Volume::rename`]; [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another volume.
     pub fn rename(
         &self,
         name: &[u8],
@@ -235,9 +237,18 @@ impl Node {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
+        self.check_same_volume(new_dir)?;
         Ok(self
             .fs()
             .rename(self.inode(), name, new_dir.inode(), new_name, mode)?)
+    }
+
+    fn check_same_volume(&self, other: &Node) -> Result<()> {
+        if self.volume().is_same(other.volume()) {
+            Ok(())
+        } else {
+            Err(Reason::CrossDevice.into())
+        }
     }
 
     /// Where a symbolic link points.

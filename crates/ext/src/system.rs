@@ -1,0 +1,52 @@
+//! Inodes of the volume itself: its journal, the descriptors that resizing will need, quotas, orphans. They have no names, and none is
+//! given to them.
+
+use std::sync::Arc;
+
+use throughline_extfmt::inode::InodeFlags;
+use throughline_extfmt::{InodeNumber, Superblock};
+
+use crate::error::{Reason, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// The ones that the superblock names, wherever they are. They stay while the volume is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SystemInodes([InodeNumber; 5]);
+
+impl SystemInodes {
+    pub(crate) fn of(sb: &Superblock) -> Self {
+        let named = [
+            sb.s_journal_inum,
+            sb.s_usr_quota_inum,
+            sb.s_grp_quota_inum,
+            sb.s_prj_quota_inum,
+            sb.s_orphan_file_inum,
+        ];
+        Self(named.map(|ino| InodeNumber(ino.get())))
+    }
+}
+
+impl Fs {
+    /// Whether an inode is the volume's own: one of those that have reserved numbers, or that the superblock names.
+    pub(crate) fn is_system_inode(&self, ino: InodeNumber) -> bool {
+        let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
+        reserved || self.system.0.contains(&ino)
+    }
+
+    /// As [`Fs::inode`], for a number that does not come from a name: the volume's own inodes are not there, nor those of attributes'
+    /// values.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inode_for_caller(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
+        if self.is_system_inode(ino) {
+            return Err(Reason::NotFound.into());
+        }
+        let inode = self.inode(ino)?;
+        if inode.raw.read().flags().contains(InodeFlags::EA_INODE) {
+            return Err(Reason::NotFound.into());
+        }
+        Ok(inode)
+    }
+}
