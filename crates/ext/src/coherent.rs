@@ -5,7 +5,8 @@
 //! - A direct read writes back first what is dirty in its range; one that ends behind the committed size, all of the file.
 //! - A direct write of a file that nobody has open for buffered I/O and of which nothing is cached shares the I/O lock as
 //!   ever. Any other is alone, behind [`make_way`].
-//! - Truncation and `fallocate` are alone, and go behind [`make_way`] or [`clear`].
+//! - Truncation and `fallocate` are alone, and go behind [`make_way`], [`before_loss`] or [`before_move`]. What they take away is
+//!   dropped from the cache once it is gone, not before: one that fails has changed nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,39 +113,55 @@ pub(crate) fn make_way<'i>(
     Ok(Some(drop_range(fs, inode, space, range)))
 }
 
-/// As [`make_way`] for a range whose bytes go: they are not written back; what is dirty in the blocks at its edges is, and
-/// the rest of the file where `rest` says so.
+/// For a change that takes the bytes of a range away: what is dirty in the blocks at its edges is written back, the rest of the
+/// file too where `rest` says so, and background work is kept out until the answer is dropped. Nothing is dropped from the cache: when
+/// the change has happened, what it took away is the caller's to [drop](drop_cached). The I/O lock is held exclusively.
 ///
 /// # Errors
 /// As [`flush`].
-pub(crate) fn clear<'i>(
-    fs: &Fs,
-    inode: &'i Inode,
+pub(crate) fn before_loss(
+    inode: &Inode,
     range: Range<u64>,
     rest: bool,
-) -> Result<Option<Frozen<'i>>> {
+) -> Result<Option<Frozen<'_>>> {
     let Some(cached) = inode.cached.get() else {
         return Ok(None);
     };
-    flush_around(inode, &cached.space, range.clone(), rest)?;
-    Ok(Some(drop_range(fs, inode, &cached.space, range)))
+    flush_around(inode, &cached.space, range, rest)?;
+    Ok(freeze(inode))
 }
 
-/// As [`clear`] with the rest of the file, where what is behind the range moves: that is dropped from the cache too.
+/// As [`before_loss`], where all that is dirty is written back: for a change that moves what is behind it, or for one that commits
+/// a size before which there may be such data.
 ///
 /// # Errors
 /// As [`flush`].
-pub(crate) fn clear_from<'i>(
-    fs: &Fs,
-    inode: &'i Inode,
-    range: Range<u64>,
-) -> Result<Option<Frozen<'i>>> {
+pub(crate) fn before_move(inode: &Inode) -> Result<Option<Frozen<'_>>> {
+    flush(inode, ALL)?;
+    Ok(freeze(inode))
+}
+
+/// Drops what is cached of the blocks that the range touches, dirty ones unwritten: the device has something else there now. The file
+/// is frozen, and the I/O lock held exclusively.
+pub(crate) fn drop_cached(fs: &Fs, inode: &Inode, range: Range<u64>) {
     let Some(cached) = inode.cached.get() else {
-        return Ok(None);
+        return;
     };
-    flush_around(inode, &cached.space, range.clone(), true)?;
-    let from = range.start..u64::MAX;
-    Ok(Some(drop_range(fs, inode, &cached.space, from)))
+    let space = &cached.space;
+    if !space.is_empty() && !range.is_empty() {
+        let host = Bare { fs, inode, space };
+        space.discard(&host, coherence::whole_blocks(space, range));
+    }
+    if space.dirty_bytes() == 0 {
+        inode.delayed.all_clean(fs, inode);
+    }
+}
+
+/// Drops what is cached and clean, and leaves the rest: a change may have come half-way.
+pub(crate) fn drop_clean(inode: &Inode) {
+    if let Some(cached) = inode.cached.get() {
+        cached.space.drop_clean(ALL);
+    }
 }
 
 /// Writes back what is dirty in the blocks at the edges of a range, or in all blocks that are not whole in it.
@@ -181,9 +198,7 @@ fn drop_range<'i>(
     space: &'i AddressSpace,
     range: Range<u64>,
 ) -> Frozen<'i> {
-    let frozen = coherence::take_out(space, &Bare { fs, inode, space }, range);
-    if space.dirty_bytes() == 0 {
-        inode.delayed.all_clean(fs, inode);
-    }
+    let frozen = space.freeze();
+    drop_cached(fs, inode, range);
     frozen
 }

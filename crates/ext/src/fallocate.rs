@@ -1,16 +1,19 @@
 //! Allocating ranges of a file ahead, and taking ranges out of it or putting them in: `fallocate`.
 //!
 //! All of it is alone in the file. Long ranges take several transactions; each leaves a sound file, so that running out of
-//! space, or a crash, leaves part of the work done.
+//! space, or a crash, leaves part of the work done. What fits into one transaction is there as a whole or not at all: blocks of which
+//! a part becomes zero are replaced in it ([`crate::edge`]), and a range is taken out and closed in it.
 
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
+use crate::edge::Edges;
 use crate::error::{Error, Reason, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
+use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
@@ -45,6 +48,14 @@ const LEAVES_CREDITS: u32 = LEAVES_PER_STEP as u32 * 7;
 struct Blocks {
     from: u64,
     to: u64,
+}
+
+/// What of taking a range out is left to do.
+struct Collapse {
+    /// The end of the blocks to free.
+    free_to: Option<u64>,
+    /// The first block to move.
+    shift_from: Option<u64>,
 }
 
 impl Fs {
@@ -83,7 +94,7 @@ impl Fs {
                 "fallocate of a file without extents, but for punching holes".into(),
             ));
         }
-        match mode {
+        let done = match mode {
             Fallocate::Allocate => self.allocate_beside(inode, offset, end, true),
             Fallocate::KeepSize => self.allocate_beside(inode, offset, end, false),
             Fallocate::PunchHole => self.punch(inode, offset, end),
@@ -91,7 +102,12 @@ impl Fs {
             Fallocate::ZeroRangeKeepSize => self.zero_range(inode, offset, end, false),
             Fallocate::Collapse => self.collapse(inode, offset, end),
             Fallocate::Insert => self.insert_range(inode, offset, end),
+        };
+        if matches!(done, Err(Error::Caller(_))) {
+            // A part of it may have been done.
+            coherent::drop_clean(inode);
         }
+        done
     }
 
     /// The blocks that a byte range touches.
@@ -117,10 +133,16 @@ impl Fs {
         }
     }
 
-    /// Allocates, with what is dirty left as it is.
+    /// Allocates beside what is dirty elsewhere. What is dirty in the range has its blocks promised, and gets them first.
     fn allocate_beside(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
         let seen = coherent::size(self, inode)?;
-        let _frozen = coherent::freeze(inode);
+        // What was written behind the committed end is on the device before a size is that reaches it.
+        let _frozen = if grow && end > seen && seen > map::size(self, inode)? {
+            coherent::before_move(inode)?
+        } else {
+            coherent::flush(inode, offset..end)?;
+            coherent::freeze(inode)
+        };
         let done = self.allocate(inode, offset, end, grow);
         inode.delayed.renew(self, inode);
         coherent::resized(inode, map::size(self, inode)?.max(seen));
@@ -168,12 +190,13 @@ impl Fs {
             start: run.start,
             unwritten: true,
         };
-        let entered = self.transact(INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
-            let _map = inode.map_exclusive();
-            map::enter(self, h, inode, extent, None)?;
-            self.confirm(h, run)?;
-            self.store(h, inode)
-        });
+        let entered =
+            self.transact_on(inode, INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
+                let _map = inode.map_exclusive();
+                map::enter(self, h, inode, extent, None)?;
+                self.confirm(h, run)?;
+                self.store(h, inode)
+            });
         match entered {
             Ok(()) => Ok(run.len),
             Err(error) => {
@@ -191,49 +214,78 @@ impl Fs {
         if size > old {
             file::zero_in_block(self, inode, old, size)?;
         }
-        self.transact(INODE_CREDITS, |h| {
+        self.transact_on(inode, INODE_CREDITS, |h| {
             file::grow_to(self, h, inode, size)?;
             file::touch(self, inode);
             self.store(h, inode)
         })
     }
 
-    /// Makes the parts of blocks at the edges of a range zero, as far as they have data.
-    fn zero_edges(&self, inode: &Inode, offset: u64, end: u64, whole: Blocks) -> Result<()> {
+    /// The parts of blocks at the edges of a range.
+    fn edges<'a>(
+        &'a self,
+        inode: &'a Inode,
+        (offset, end): (u64, u64),
+        whole: Blocks,
+    ) -> Result<Edges<'a>> {
         let log = self.geo.block_log;
         let (first, last) = (whole.from << log, whole.to << log);
-        file::zero_in_block(self, inode, offset, end.min(first))?;
-        file::zero_in_block(self, inode, last.max(offset), end)
+        Edges::prepare(
+            self,
+            inode,
+            &[offset..end.min(first), last.max(offset)..end],
+        )
     }
 
-    fn punch(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-        let size = coherent::size(self, inode)?;
-        let _frozen = coherent::clear(self, inode, offset..end, true)?;
-        // The bytes that made the file so long may be those that go.
-        self.settle(inode, size)?;
-        let whole = self.whole(offset, end, size);
-        self.zero_edges(inode, offset, end, whole)?;
-        self.free_blocks_of(inode, whole)
-    }
-
-    fn free_blocks_of(&self, inode: &Inode, blocks: Blocks) -> Result<()> {
-        let mut end = (blocks.from < blocks.to).then_some(blocks.to);
-        while let Some(to) = end {
-            end = self.with_room(|| {
-                self.transact(map::take_credits(self, inode), |h| {
-                    let _map = inode.map_exclusive();
-                    let left = truncate::free_range(self, h, inode, (blocks.from, to))?;
-                    self.store(h, inode)?;
-                    Ok(left)
-                })
-            })?;
+    /// Makes in place zero what of a change's edges there was no room for.
+    fn end_edges(&self, inode: &Inode, edges: Edges<'_>) -> Result<()> {
+        if edges.is_left() {
+            self.sync_through(inode.changes.last(true))?;
+            edges.zero_left()?;
         }
         Ok(())
     }
 
+    fn punch(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+        let size = coherent::size(self, inode)?;
+        let _frozen = coherent::before_loss(inode, offset..end, true)?;
+        // The bytes that made the file so long may be those that go.
+        self.settle(inode, size)?;
+        let whole = self.whole(offset, end, size);
+        truncate::look_ahead(self, inode, (offset >> self.geo.block_log, whole.to))?;
+        let mut edges = self.edges(inode, (offset, end), whole)?;
+        let mut to = Some(whole.to);
+        let mut lost = end;
+        while let Some(next) = to {
+            to = self.with_room(|| self.punch_step(inode, (whole.from, next), &mut edges))?;
+            let from = to.map_or(offset, |to| to << self.geo.block_log);
+            coherent::drop_cached(self, inode, from..lost);
+            lost = from;
+        }
+        self.end_edges(inode, edges)
+    }
+
+    /// One transaction. Answers the end of the blocks that are left to free.
+    fn punch_step(
+        &self,
+        inode: &Inode,
+        blocks: (u64, u64),
+        edges: &mut Edges<'_>,
+    ) -> Result<Option<u64>> {
+        let credits = map::take_credits(self, inode).saturating_add(edges.credits());
+        let credits = credits.min(self.journal.max_credits());
+        self.transact_on(inode, credits, |h| {
+            let _map = inode.map_exclusive();
+            edges.enter(h)?;
+            let left = truncate::free_range(self, h, inode, blocks);
+            self.store(h, inode)?;
+            left
+        })
+    }
+
     fn zero_range(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
         let size = coherent::size(self, inode)?;
-        let _frozen = coherent::clear(self, inode, offset..end, true)?;
+        let _frozen = coherent::before_loss(inode, offset..end, true)?;
         self.settle(inode, size)?;
         let done = self.zero_on_device(inode, offset, end, grow);
         coherent::resized(inode, map::size(self, inode)?);
@@ -242,21 +294,28 @@ impl Fs {
 
     fn zero_on_device(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
         let whole = self.whole(offset, end, map::size(self, inode)?);
-        self.zero_edges(inode, offset, end, whole)?;
-        let mut at = (whole.from < whole.to).then_some(whole.from);
+        self.look_at_place(inode)?;
+        let mut edges = self.edges(inode, (offset, end), whole)?;
+        let mut at = Some(whole.from);
         let credits = self.step_credits();
         let most = (credits.saturating_sub(INODE_CREDITS) / CONVERT_CREDITS).max(1);
         while let Some(from) = at {
             at = self.with_room(|| {
-                self.transact(most * CONVERT_CREDITS + INODE_CREDITS, |h| {
+                let credits = most * CONVERT_CREDITS + INODE_CREDITS + edges.credits();
+                let credits = credits.min(self.journal.max_credits());
+                self.transact_on(inode, credits, |h| {
                     let _map = inode.map_exclusive();
+                    edges.enter(h)?;
                     let range = (from, whole.to);
                     let next = map::set_unwritten(self, h, inode, range, true, most as usize);
                     self.store(h, inode)?;
                     next
                 })
             })?;
+            let reached = at.map_or(end, |at| at << self.geo.block_log);
+            coherent::drop_cached(self, inode, offset..reached);
         }
+        self.end_edges(inode, edges)?;
         self.allocate(inode, offset, end, grow)
     }
 
@@ -268,7 +327,7 @@ impl Fs {
                 Reason::Invalid("a range to take out must end before the file does").into(),
             );
         }
-        let _frozen = coherent::clear_from(self, inode, offset..end)?;
+        let _frozen = coherent::before_move(inode)?;
         self.settle(inode, size)?;
         let done = self.collapse_on_device(inode, blocks, size - (end - offset));
         coherent::resized(inode, map::size(self, inode)?);
@@ -276,23 +335,53 @@ impl Fs {
     }
 
     fn collapse_on_device(&self, inode: &Inode, blocks: Blocks, size: u64) -> Result<()> {
-        self.free_blocks_of(inode, blocks)?;
-        let by = (blocks.to - blocks.from) as u32;
-        let mut cursor = Some(blocks.to);
-        while let Some(from) = cursor {
-            cursor = self.transact(LEAVES_CREDITS + INODE_CREDITS, |h| {
-                let _map = inode.map_exclusive();
-                let next = map::with_extents(self, h, inode, |t| {
-                    extents::shift_left(t, from, by, LEAVES_PER_STEP)
-                })?;
-                if next.is_none() {
-                    map::set_size(inode, size);
+        truncate::look_ahead(self, inode, (blocks.from, blocks.to))?;
+        let shift = LEAVES_CREDITS + INODE_CREDITS;
+        let both = map::take_credits(self, inode) + shift;
+        let credits = both.min(self.journal.max_credits()).max(shift);
+        let mut left = Collapse {
+            free_to: Some(blocks.to),
+            shift_from: Some(blocks.to),
+        };
+        while left.shift_from.is_some() {
+            self.with_room(|| {
+                self.transact_on(inode, credits, |h| {
+                    let _map = inode.map_exclusive();
+                    let done = self.collapse_step(h, inode, blocks, &mut left);
+                    if left.shift_from.is_none() {
+                        map::set_size(inode, size);
+                    }
                     file::touch(self, inode);
-                }
-                self.store(h, inode)?;
-                Ok(next)
+                    self.store(h, inode)?;
+                    done
+                })
             })?;
+            coherent::drop_cached(self, inode, blocks.from << self.geo.block_log..u64::MAX);
         }
+        Ok(())
+    }
+
+    /// Frees, and closes the hole when all is free and the credits are enough.
+    fn collapse_step(
+        &self,
+        h: &mut Handle<'_>,
+        inode: &Inode,
+        blocks: Blocks,
+        left: &mut Collapse,
+    ) -> Result<()> {
+        if let Some(to) = left.free_to {
+            left.free_to = truncate::free_range(self, h, inode, (blocks.from, to))?;
+            if left.free_to.is_some() || h.credits_left() < LEAVES_CREDITS + INODE_CREDITS {
+                return Ok(());
+            }
+        }
+        let Some(from) = left.shift_from else {
+            return Ok(());
+        };
+        let by = (blocks.to - blocks.from) as u32;
+        left.shift_from = map::with_extents(self, h, inode, |t| {
+            extents::shift_left(t, from, by, LEAVES_PER_STEP)
+        })?;
         Ok(())
     }
 
@@ -306,7 +395,7 @@ impl Fs {
             .checked_add(end - offset)
             .filter(|s| *s <= map::max_size(self, inode));
         let new_size = new_size.ok_or(Reason::TooLarge)?;
-        let _frozen = coherent::clear_from(self, inode, offset..offset)?;
+        let _frozen = coherent::before_move(inode)?;
         self.settle(inode, size)?;
         let done = self.insert_on_device(inode, blocks, new_size);
         coherent::resized(inode, map::size(self, inode)?);
@@ -314,11 +403,13 @@ impl Fs {
     }
 
     fn insert_on_device(&self, inode: &Inode, blocks: Blocks, new_size: u64) -> Result<()> {
+        self.look_at_place(inode)?;
         let by = (blocks.to - blocks.from) as u32;
         let mut cursor = Some(extents::END);
         while let Some(to) = cursor {
             cursor = self.with_room(|| {
-                self.transact(CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS, |h| {
+                let credits = CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS;
+                self.transact_on(inode, credits, |h| {
                     let _map = inode.map_exclusive();
                     let next = map::with_extents(self, h, inode, |tree| {
                         extents::split_at(tree, blocks.from as u32)?;
@@ -333,6 +424,7 @@ impl Fs {
                     next
                 })
             })?;
+            coherent::drop_cached(self, inode, blocks.from << self.geo.block_log..u64::MAX);
         }
         Ok(())
     }

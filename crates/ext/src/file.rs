@@ -243,6 +243,24 @@ impl Fs {
         result
     }
 
+    /// As [`Fs::transact`], for a change of a file's mapping: one that fails half-way leaves size and root in memory as they were.
+    pub(crate) fn transact_on<R>(
+        &self,
+        inode: &Inode,
+        credits: u32,
+        change: impl FnOnce(&mut Handle<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let before = inode.image();
+        let result = self.transact(credits, change);
+        if !matches!(
+            result,
+            Ok(_) | Err(Error::Caller(_) | Error::Unsupported(_))
+        ) {
+            map::put_back(self, inode, &before);
+        }
+        result
+    }
+
     /// Sets the times of a write that needed no transaction, if they are older than a tick.
     pub(crate) fn touch_if_due(&self, inode: &Inode) -> Result<()> {
         if inode.mapping.touched.load(Ordering::Relaxed) == tick() {
@@ -316,8 +334,9 @@ fn tick() -> u64 {
     (since.as_nanos() / TICK_NS) as u64
 }
 
-/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data. For bytes at or
-/// behind the end of the file, with the I/O lock held exclusively.
+/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data, in place. For bytes at
+/// or behind the end of the file, with the I/O lock held exclusively. (What is committed as the end may be behind that: then the
+/// block is another one there, [`crate::edge`].)
 pub(crate) fn zero_in_block(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Result<()> {
     let log = fs.geo.block_log;
     let block_start = from >> log << log;

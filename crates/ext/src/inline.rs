@@ -115,7 +115,7 @@ fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
     let done = fs.transact(INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
         let _map = inode.map_exclusive();
         let done = enter_block(fs, h, inode, run);
-        if matches!(done, Err(Error::Caller(_))) {
+        if done.is_err() {
             put_back(fs, inode, &before);
         }
         done
@@ -134,7 +134,8 @@ pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
     raw.set_flags(flags);
     *raw.i_block_mut() = *before.i_block();
     raw.xattr_area_mut().copy_from_slice(before.xattr_area());
-    raw.set_size_bytes(before.size_bytes(&fs.geo).unwrap_or(0));
+    drop(raw);
+    map::set_size(inode, before.size_bytes(&fs.geo).unwrap_or(0));
 }
 
 /// Claims a block and writes the bytes to it.
@@ -234,7 +235,8 @@ fn replace(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<bool> {
     if !xattr::write_ibody(image.xattr_area_mut(), &list) {
         return Ok(false);
     }
-    fs.transact(INODE_CREDITS, |h| {
+    let before = inode.image();
+    let done = fs.transact(INODE_CREDITS, |h| {
         {
             let mut raw = inode.raw.write();
             raw.xattr_area_mut().copy_from_slice(image.xattr_area());
@@ -243,6 +245,8 @@ fn replace(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<bool> {
         map::set_size(inode, content.len() as u64);
         file::touch(fs, inode);
         fs.store(h, inode)
-    })?;
+    });
+    // One that was refused has changed nothing.
+    done.inspect_err(|_| put_back(fs, inode, &before))?;
     Ok(true)
 }

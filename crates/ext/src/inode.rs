@@ -296,6 +296,14 @@ impl Fs {
         .map_err(|e| e.in_inode(inode.ino))
     }
 
+    /// Brings the block of an inode into memory, so that [`Fs::store`] will not meet what it cannot read.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn look_at_place(&self, inode: &Inode) -> Result<()> {
+        self.read(inode.table_block).map(drop)
+    }
+
     /// The inode is free from now on: its last image is stored, and its object leaves the table.
     pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.store(h, inode)?;

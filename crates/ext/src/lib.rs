@@ -20,6 +20,7 @@ mod coherent;
 mod damage;
 mod delayed;
 mod dir;
+mod edge;
 mod error;
 mod fallocate;
 mod file;

@@ -3,25 +3,31 @@
 //! Blocks go from the end of the file to its beginning, a bounded number in one transaction. The first one sets the size;
 //! where others follow, it makes the inode an orphan, and the last takes it off ([`crate::orphan`]). So a crash leaves the
 //! old size or the new one, and what is still to be freed is freed when the volume is next opened.
+//!
+//! The bytes of the last block behind the new end become zero by [`crate::edge`]: the block is not written in place while the
+//! committed size may still be the old one. A truncation that fails before its first transaction ends has changed nothing.
 
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
+use std::slice;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use throughline_extfmt::FsBlock;
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::inode::FileType;
+use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
+use crate::edge::Edges;
 use crate::error::{Reason, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
-use crate::map::{self, Format};
+use crate::map::{self, Format, Kind};
 use crate::orphan::{self, ORPHAN_CREDITS};
 
 impl Fs {
@@ -50,16 +56,21 @@ impl Fs {
             }
             inline::spill(self, inode)?;
         }
-        let seen = coherent::size(self, inode)?;
-        // A table that loses its last block goes, and what is not written yet may count on it.
-        let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
-        let _frozen = if size < seen {
-            let rest = has_tables && !inode.delayed.is_idle();
-            coherent::clear(self, inode, size..u64::MAX, rest)?
+        if size > coherent::size(self, inode)? {
+            self.lengthen(inode, size)
+        } else {
+            self.shorten(inode, size)
+        }
+    }
+
+    fn lengthen(&self, inode: &Inode, size: u64) -> Result<()> {
+        // What was written behind the committed end is on the device before a size is that reaches it.
+        let _frozen = if coherent::size(self, inode)? > map::size(self, inode)? {
+            coherent::before_move(inode)?
         } else {
             coherent::freeze(inode)
         };
-        let done = self.set_size(inode, size, size <= seen);
+        let done = self.commit_size(inode, size);
         inode.delayed.renew(self, inode);
         if done.is_ok() {
             coherent::resized(inode, size);
@@ -67,23 +78,72 @@ impl Fs {
         done
     }
 
-    /// Makes the committed size `size`, and frees what lies behind it where it `shrinks`.
-    fn set_size(&self, inode: &Inode, size: u64, shrinks: bool) -> Result<()> {
-        let old = map::size(self, inode)?;
-        if size > old {
-            file::zero_in_block(self, inode, old, size)?;
-            self.transact(INODE_CREDITS, |h| {
-                file::grow_to(self, h, inode, size)?;
-                file::touch(self, inode);
-                self.store(h, inode)
-            })?;
-        }
-        if shrinks {
-            file::zero_in_block(self, inode, size, u64::MAX)?;
-            shrink(self, inode, size, true)?;
-        }
-        Ok(())
+    fn shorten(&self, inode: &Inode, size: u64) -> Result<()> {
+        let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
+        // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
+        // written yet may count on it.
+        let rest = size > map::size(self, inode)? || has_tables && !inode.delayed.is_idle();
+        let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
+        let done = self.cut(inode, size);
+        inode.delayed.renew(self, inode);
+        done
     }
+
+    /// Makes the committed size `size`, and frees what lies behind it.
+    fn cut(&self, inode: &Inode, size: u64) -> Result<()> {
+        let blocks = (size.div_ceil(self.geo.block_bytes.into()), u32::MAX.into());
+        look_ahead(self, inode, blocks)?;
+        let committed = map::size(self, inode)?;
+        if size > committed {
+            self.commit_size(inode, size)?;
+        }
+        let edges = if size < committed {
+            let end = size.next_multiple_of(self.geo.block_bytes.into());
+            Edges::prepare(self, inode, slice::from_ref(&(size..end)))?
+        } else {
+            if !size.is_multiple_of(self.geo.block_bytes.into()) {
+                file::zero_in_block(self, inode, size, u64::MAX)?;
+            }
+            Edges::none(self, inode)
+        };
+        shrink(self, inode, size, true, edges)
+    }
+
+    /// Makes the committed size `size`, which is larger than it is.
+    fn commit_size(&self, inode: &Inode, size: u64) -> Result<()> {
+        file::zero_in_block(self, inode, map::size(self, inode)?, size)?;
+        self.transact_on(inode, INODE_CREDITS, |h| {
+            file::grow_to(self, h, inode, size)?;
+            file::touch(self, inode);
+            self.store(h, inode)
+        })
+    }
+}
+
+/// Runs of blocks that [`look_ahead`] looks at.
+const LOOK_AHEAD_RUNS: usize = 64;
+
+/// Looks at what freeing file blocks, and storing the inode, will look at, as far as a few steps go: what is damaged or cannot be
+/// read is then known before anything has changed.
+///
+/// # Errors
+/// `Corrupt`; those of the device.
+pub(crate) fn look_ahead(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
+    fs.look_at_place(inode)?;
+    let mut at = from;
+    for _ in 0..LOOK_AHEAD_RUNS {
+        let Some(block) = u32::try_from(at).ok().filter(|_| at < to) else {
+            break;
+        };
+        let most = u32::try_from(to - at).unwrap_or(u32::MAX);
+        let found = map::lookup(fs, inode, FileBlock(block), most)?;
+        if let Kind::Data(start) | Kind::Unwritten(start) = found.kind {
+            fs.look_at_bits(start, found.len_blocks.into())
+                .map_err(|e| e.in_inode(inode.ino))?;
+        }
+        at += u64::from(found.len_blocks);
+    }
+    Ok(())
 }
 
 /// Frees every block that an inode has, those of its mapping too; its size is 0 then. Blocks of attributes are not the
@@ -95,7 +155,7 @@ pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
     let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
     coherent::resized(inode, 0);
-    shrink(fs, inode, 0, false)
+    shrink(fs, inode, 0, false, Edges::none(fs, inode))
 }
 
 /// Ends a truncation that a crash cut short: frees what lies behind the size, and makes the rest of the last block zero.
@@ -111,36 +171,52 @@ pub(crate) fn free_beyond_size(fs: &Fs, inode: &Inode) -> Result<()> {
     if inode.kind == Some(FileType::Regular) {
         file::zero_in_block(fs, inode, size, u64::MAX)?;
     }
-    shrink(fs, inode, size, false)
+    shrink(fs, inode, size, false, Edges::none(fs, inode))
 }
 
-/// Takes the file down to `size`; an orphan with names is none afterwards. The I/O lock is held exclusively.
-fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool) -> Result<()> {
+/// Takes the file down to `size`; an orphan with names is none afterwards. Once the size is that, what is cached behind it is
+/// dropped. The I/O lock is held exclusively, and the file frozen.
+fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) -> Result<()> {
     if Format::of(&inode.raw.read()) == Format::None {
         return Ok(());
     }
     let before = map::size(fs, inode)?;
     let keep = size.div_ceil(fs.geo.block_bytes.into());
-    let mut end = Some(u64::from(u32::MAX));
+    let credits = map::take_credits(fs, inode).saturating_add(edges.credits());
+    let mut end = fs.transact_on(inode, credits.min(fs.journal.max_credits()), |h| {
+        let blocks = keep..u64::from(u32::MAX);
+        shrink_step(fs, h, inode, (size, blocks), touch, &mut edges)
+    })?;
+    coherent::drop_cached(fs, inode, size..u64::MAX);
+    coherent::resized(inode, size);
+    if edges.is_left() {
+        inode.tail_is_zero.store(false, Ordering::Relaxed);
+        fs.sync_through(inode.changes.last(true))?;
+        edges.zero_left()?;
+    }
     while let Some(to) = end {
         let step = fs.transact(map::take_credits(fs, inode), |h| {
-            shrink_step(fs, h, inode, (size, keep..to), touch)
+            let mut edges = Edges::none(fs, inode);
+            shrink_step(fs, h, inode, (size, keep..to), touch, &mut edges)
         });
         end = step.inspect_err(|_| stop_short(fs, inode, before, to))?;
     }
     Ok(())
 }
 
-/// One transaction of [`shrink`]. Answers the end of the blocks that are left to free.
+/// One transaction of [`shrink`]. Answers the end of the blocks that are left to free, or to be made zero in part.
 fn shrink_step(
     fs: &Fs,
     h: &mut Handle<'_>,
     inode: &Inode,
     (size, blocks): (u64, Range<u64>),
     touch: bool,
+    edges: &mut Edges<'_>,
 ) -> Result<Option<u64>> {
     let _map = inode.map_exclusive();
+    edges.enter(h)?;
     let left = free_range(fs, h, inode, (blocks.start, blocks.end))?;
+    let left = left.or(edges.is_left().then_some(blocks.start));
     if size < map::size(fs, inode)? {
         map::set_size(inode, size);
     }
@@ -161,10 +237,13 @@ fn shrink_step(
 #[cfg(test)]
 pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
     let _io = inode.io_exclusive();
-    file::zero_in_block(fs, inode, size, u64::MAX)?;
+    let end = size.next_multiple_of(fs.geo.block_bytes.into());
+    let mut edges = Edges::prepare(fs, inode, slice::from_ref(&(size..end)))?;
     let keep = size.div_ceil(fs.geo.block_bytes.into());
-    fs.transact(map::take_credits(fs, inode), |h| {
-        let left = shrink_step(fs, h, inode, (size, keep..u64::from(u32::MAX)), true)?;
+    let credits = map::take_credits(fs, inode) + edges.credits();
+    fs.transact(credits, |h| {
+        let blocks = keep..u64::from(u32::MAX);
+        let left = shrink_step(fs, h, inode, (size, blocks), true, &mut edges)?;
         Ok(left.is_some())
     })
 }

@@ -9,6 +9,7 @@
 
 mod actor;
 mod content;
+mod durable;
 mod fsck;
 mod history;
 mod judge;
@@ -18,6 +19,7 @@ mod oracle;
 mod planted;
 mod random;
 mod recipes;
+mod refused;
 mod replay;
 mod run;
 mod scripts;

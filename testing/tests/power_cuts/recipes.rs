@@ -128,6 +128,17 @@ impl Recipe {
         found.unwrap_or_else(|| panic!("no recipe {name}"))
     }
 
+    /// Bytes of a block.
+    ///
+    /// # Panics
+    /// If the arguments do not say.
+    pub fn block_bytes(&self) -> u64 {
+        let mut arguments = self.mke2fs.split(' ');
+        let found = arguments.find(|argument| *argument == "-b");
+        let bytes = found.and_then(|_| arguments.next()?.parse().ok());
+        bytes.expect("a block size is given")
+    }
+
     /// An empty volume with a directory `/shared`; made once.
     pub fn image(&self) -> Image {
         static MADE: OnceLock<Mutex<HashMap<&'static str, Image>>> = OnceLock::new();

@@ -50,7 +50,7 @@ pub struct Played {
 pub type Script<'a> = &'a (dyn Fn(&mut Player<'_, '_>) -> throughline::Result<()> + Sync);
 
 /// How the volume is opened: small caches, so that all of it is in use, and at times a journal's thread that always commits.
-fn options(seed: u64) -> OpenOptions {
+pub fn options(seed: u64) -> OpenOptions {
     let mut random = fastrand::Rng::with_seed(seed);
     let interval = Duration::from_millis([5000, 5, 50][random.usize(..3)]);
     let dirty = DirtyLimits::new(Some(256 << 10 << random.u8(..3)), None);

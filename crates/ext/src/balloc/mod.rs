@@ -240,6 +240,22 @@ impl Fs {
         Ok(())
     }
 
+    /// Brings what [`Fs::free`] will look at into memory, so that what is wrong is known before anything has changed.
+    ///
+    /// # Errors
+    /// As there, but for those of the journal.
+    pub(crate) fn look_at_bits(&self, start: FsBlock, len: u64) -> Result<()> {
+        let look = || {
+            self.check_data_range(start, len)?;
+            self.by_group(start, len)
+                .try_for_each(|(group, first, len)| {
+                    self.with_map(group, |_| ())?;
+                    self.check_allocated(group, first, len)
+                })
+        };
+        self.note_damage(look())
+    }
+
     /// A block goes back that this handle allocated, and nothing came to point to: anybody may have it at once.
     ///
     /// # Errors

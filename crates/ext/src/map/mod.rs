@@ -21,7 +21,7 @@ mod tests;
 mod tree;
 
 use throughline_extfmt::extent::Extent;
-use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -264,6 +264,42 @@ pub(crate) fn take(
     let left = left.map_err(|e| e.in_inode(inode.ino))?;
     add_blocks(fs, inode, -blocks)?;
     Ok(left)
+}
+
+/// Another block takes the place of the one with data at `at`. Answers the one that was there; the bits of both are the caller's
+/// matter. Credits: [`CONVERT_CREDITS`].
+///
+/// # Errors
+/// No space for a node: nothing has changed then. `Corrupt` where there is no data, and those of the journal.
+pub(crate) fn replace_block(
+    fs: &Fs,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    at: FileBlock,
+    with: FsBlock,
+) -> Result<FsBlock> {
+    let mut tree = Tree::new(fs, h, inode, None);
+    let before = match tree.format() {
+        Format::Extents => extents::replace_block(&mut tree, at.0, with),
+        Format::Indirect => indirect::replace_block(&mut tree, at.0, with, fs.geo.block_bytes),
+        Format::None => Err(Error::corrupt("a file without a mapping has blocks")),
+    };
+    before.map_err(|e| e.in_inode(inode.ino))
+}
+
+/// Size, root and count of blocks are those of `before` again: a change failed half-way, and reaches the disk no more. What it had
+/// changed of nodes below the root stays.
+pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
+    let _map = inode.map_exclusive();
+    inode.mapping.changed();
+    let size = before.size_bytes(&fs.geo).unwrap_or(0);
+    {
+        let mut raw = inode.raw.write();
+        *raw.i_block_mut() = *before.i_block();
+        // It was counted so before.
+        let _ = raw.set_blocks_512(&fs.geo, before.blocks_512(&fs.geo));
+    }
+    set_size(inode, size);
 }
 
 /// Makes what is mapped in the file blocks `from..to` unwritten, or written; `most` extents at most. Answers where to go

@@ -52,13 +52,13 @@ pub(crate) fn set_unwritten<S: NodesMut>(
 ) -> Result<Option<u64>> {
     let mut from = from;
     for _ in 0..most {
-        let Some(extent) = extent_at_or_after(store, from)?.filter(|e| u64::from(e.block.0) < to)
-        else {
+        let found = extent_at_or_after(store, from)?;
+        let Some(extent) = found.filter(|e| from < to && u64::from(e.block.0) < to) else {
             return Ok(None);
         };
         let part = clip(&extent, from, to);
         if extent.unwritten != unwritten {
-            replace(store, extent, part, unwritten)?;
+            replace(store, extent, part, Extent { unwritten, ..part })?;
         }
         from = part.end();
         if from >= to {
@@ -106,8 +106,32 @@ pub(super) fn join_at<S: NodesMut>(store: &mut S, block: u32) -> Result<()> {
     Ok(())
 }
 
-/// Gives a part of an extent its other state, joining it with its neighbours.
-fn replace<S: NodesMut>(store: &mut S, whole: Extent, part: Extent, unwritten: bool) -> Result<()> {
+/// Another block takes the place of the one with data at `block`. Answers the one that was there.
+///
+/// # Errors
+/// `Corrupt` where there is no data (the caller looked); no space for a node. Nothing has changed then.
+pub(crate) fn replace_block<S: NodesMut>(
+    store: &mut S,
+    block: u32,
+    with: FsBlock,
+) -> Result<FsBlock> {
+    let here = u64::from(block);
+    let found = extent_at_or_after(store, here)?;
+    let Some(whole) = found.filter(|e| e.block.0 <= block && !e.unwritten) else {
+        return Err(Error::corrupt(format!("no data at block {block}")));
+    };
+    let part = clip(&whole, here, here + 1);
+    let new = Extent {
+        start: with,
+        ..part
+    };
+    check_extent(store, &new)?;
+    replace(store, whole, part, new)?;
+    Ok(part.start)
+}
+
+/// Puts `new` in the place of a part of an extent, joining it with its neighbours.
+fn replace<S: NodesMut>(store: &mut S, whole: Extent, part: Extent, new: Extent) -> Result<()> {
     change(store, part.block.0, |_, leaf, pos, _| {
         if pos == 0 || leaf.extent(pos - 1) != whole {
             return Err(Error::corrupt("extent tree changes as it is read"));
@@ -116,7 +140,7 @@ fn replace<S: NodesMut>(store: &mut S, whole: Extent, part: Extent, unwritten: b
         if whole.block < part.block {
             middle.push(clip(&whole, 0, part.block.0.into()));
         }
-        middle.push(Extent { unwritten, ..part });
+        middle.push(new);
         if part.end() < whole.end() {
             middle.push(clip(&whole, part.end(), END));
         }

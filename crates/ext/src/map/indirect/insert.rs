@@ -2,8 +2,9 @@
 
 use throughline_extfmt::FsBlock;
 
+use super::super::Kind;
 use super::super::store::{Nodes, NodesMut};
-use super::{Route, pointer, set_pointer};
+use super::{Route, lookup, pointer, set_pointer};
 use crate::error::{Error, Reason, Result};
 
 /// Maps the holes `start..start + len` to the run of blocks at `block`.
@@ -52,6 +53,32 @@ pub(crate) fn insert<S: NodesMut>(
         }
     }
     Ok(())
+}
+
+/// Another block takes the place of the one at `block`. Answers the one that was there.
+///
+/// # Errors
+/// `Corrupt` where there is a hole (the caller looked), no space where the new one cannot be pointed to: nothing has changed then.
+pub(crate) fn replace_block<S: NodesMut>(
+    store: &mut S,
+    block: u32,
+    with: FsBlock,
+    block_bytes: u32,
+) -> Result<FsBlock> {
+    store.check_run(with, 1)?;
+    let pointer = u32::try_from(with.0).map_err(|_| Reason::NoSpace)?;
+    let route = Route::new(block, block_bytes).ok_or(Reason::TooLarge)?;
+    let Kind::Data(before) = lookup(store, block, 1, block_bytes)?.kind else {
+        return Err(Error::corrupt(format!("no data at block {block}")));
+    };
+    // All tables on the way are there.
+    let table = make_tables(store, &route)?;
+    let slot = route.slots[route.levels];
+    match table {
+        Some(at) => store.edit(at, |bytes| set_pointer(bytes, slot, pointer))?,
+        None => store.edit_root(|root| set_pointer(root, slot, pointer))?,
+    }
+    Ok(before)
 }
 
 /// Tables that mapping `start..start + len` would have to allocate.

@@ -1,0 +1,397 @@
+//! Durable files that lose or move bytes: cut at any byte, punched, zeroed, collapsed, inserted into, and written to right
+//! behind that. After any power cut each is what it was after some number of its steps, to the byte: never a bit of the one
+//! and a bit of the other.
+//!
+//! Where there is no journal, a change of a file whose mapping is not all in its inode may be there in part: then each byte is of
+//! one of these times, or zero, and no sooner than at the last sync.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use throughline::{Attributes, Error, Fallocate, File, FileOptions, Reason, Volume};
+use throughline_testing::{Image, PowerDevice, Record};
+
+use super::fsck::{Fsck, repairs};
+use super::judge;
+use super::oracle::image::tools;
+use super::oracle::seeds::{chosen, run_all, soak};
+use super::recipes::{OLD, RECIPES, Recipe};
+use super::run::{self, SUPERBLOCK};
+use super::tree::{self, Tree};
+
+/// Files of one workload.
+const FILES: usize = 10;
+
+/// What happens to a file. All numbers are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    SetLen(u64),
+    Append(u64),
+    Allocate(Fallocate, u64, u64),
+}
+
+/// A file, and what was done to it since all of it was durable.
+struct Subject {
+    path: String,
+    file: File,
+    /// Before all steps, after the first one, ...
+    states: Vec<Vec<u8>>,
+    steps: Vec<Step>,
+    /// When each step began.
+    begun: Vec<usize>,
+    /// Syncs of it: when they returned, and how many steps they cover.
+    synced: Vec<(usize, usize)>,
+}
+
+/// A workload that has ended.
+struct Played {
+    record: Record,
+    subjects: Vec<Subject>,
+}
+
+/// Bytes that are neither zero nor what the disk held before.
+pub fn bytes(random: &mut fastrand::Rng, len: u64) -> Vec<u8> {
+    (0..len)
+        .map(|_| match random.u8(1..=255) {
+            OLD => 1,
+            other => other,
+        })
+        .collect()
+}
+
+impl Step {
+    /// The file after it.
+    pub fn apply(self, before: &[u8], new: &[u8]) -> Vec<u8> {
+        let mut after = before.to_vec();
+        match self {
+            Step::SetLen(len) => after.resize(len as usize, 0),
+            Step::Append(_) => after.extend_from_slice(new),
+            Step::Allocate(mode, at, len) => {
+                let (at, end) = (at as usize, (at + len) as usize);
+                match mode {
+                    Fallocate::Collapse => drop(after.drain(at..end)),
+                    Fallocate::Insert => drop(after.splice(at..at, vec![0; end - at])),
+                    _ => {
+                        if mode == Fallocate::ZeroRange {
+                            after.resize(after.len().max(end), 0);
+                        }
+                        let end = end.min(after.len());
+                        after[at.min(end)..end].fill(0);
+                    }
+                }
+            }
+        }
+        after
+    }
+
+    /// One at random, for a file of that length.
+    fn any(random: &mut fastrand::Rng, recipe: &Recipe, block: u64, size: u64) -> Step {
+        // At the ends of blocks and sectors, a byte beside them, or anywhere.
+        let mut place = |most: u64| {
+            let any = random.u64(..=most);
+            let place = match random.u8(..6) {
+                0 => any / block * block,
+                1 => any / 512 * 512,
+                2 => any / block * block + 1,
+                3 => (any / block * block).saturating_sub(1),
+                _ => any,
+            };
+            place.min(most)
+        };
+        let (at, to) = (place(size), place(size + 3 * block));
+        let len = to.saturating_sub(at).max(1);
+        let kinds = if recipe.extents { 10 } else { 6 };
+        match random.u8(..kinds) {
+            0..3 => Step::SetLen(at),
+            3 => Step::SetLen(to),
+            4 => Step::Append(1 + random.u64(..2 * block)),
+            5 => Step::Allocate(Fallocate::PunchHole, at, len),
+            6 => Step::Allocate(Fallocate::ZeroRange, at, len),
+            7 => Step::Allocate(Fallocate::ZeroRangeKeepSize, at, len),
+            moving => {
+                let blocks = size.div_ceil(block);
+                if blocks < 3 {
+                    return Step::SetLen(at);
+                }
+                let first = random.u64(..blocks - 2);
+                let many = 1 + random.u64(..(blocks - 2 - first).min(4));
+                let mode = match moving {
+                    8 => Fallocate::Collapse,
+                    _ => Fallocate::Insert,
+                };
+                Step::Allocate(mode, first * block, many * block)
+            }
+        }
+    }
+
+    fn is_moving(self) -> bool {
+        let Step::Allocate(mode, ..) = self else {
+            return false;
+        };
+        matches!(mode, Fallocate::Collapse | Fallocate::Insert)
+    }
+}
+
+impl Subject {
+    fn make(
+        volume: &Volume,
+        random: &mut fastrand::Rng,
+        number: usize,
+        block: u64,
+    ) -> Result<Subject, Error> {
+        let path = format!("/f{number}");
+        let file = volume.create_new(&path, &Attributes::new())?;
+        let mut options = FileOptions::new();
+        options.direct(random.u8(..3) == 0);
+        let file = file.reopen(&options)?;
+        let most = match number % 5 {
+            0 => block,
+            1 | 2 => 5 * block,
+            3 => 16 * block,
+            _ => 300 * 1024,
+        };
+        let content = bytes(random, 1 + random.clone().u64(..most));
+        file.write_all_at(0, &content)?;
+        Ok(Subject {
+            path,
+            file,
+            states: vec![content],
+            steps: Vec::new(),
+            begun: Vec::new(),
+            synced: Vec::new(),
+        })
+    }
+
+    fn now(&self) -> &[u8] {
+        &self.states[self.steps.len()]
+    }
+
+    fn take(
+        &mut self,
+        device: &PowerDevice,
+        random: &mut fastrand::Rng,
+        step: Step,
+    ) -> Result<(), String> {
+        let new = match step {
+            Step::Append(len) => bytes(random, len),
+            _ => Vec::new(),
+        };
+        let size = self.now().len() as u64;
+        self.states.push(step.apply(self.now(), &new));
+        self.begun.push(device.mark());
+        self.steps.push(step);
+        let done = match step {
+            Step::SetLen(len) => self.file.set_len(len),
+            Step::Append(_) => self.file.write_all_at(size, &new),
+            Step::Allocate(mode, at, len) => self.file.allocate(mode, at, len),
+        };
+        if let Err(Error::Caller(Reason::NoSpace)) = done {
+            return Err(format!("no space for {step:?} of {}", self.path));
+        }
+        done.map_err(|error| format!("{step:?} of {}: {error}", self.path))?;
+        // It reads as it must while it is there.
+        let mut found = vec![0; self.now().len()];
+        let read = self.file.read_exact_at(0, &mut found);
+        read.map_err(|error| format!("reading {} after {step:?}: {error}", self.path))?;
+        let wrong = (0..found.len()).find(|&at| found[at] != self.now()[at]);
+        match wrong {
+            Some(at) => Err(format!("{}: byte {at} is wrong after {step:?}", self.path)),
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&mut self, device: &PowerDevice) -> Result<(), String> {
+        let covered = self.steps.len();
+        let done = self.file.sync_all();
+        done.map_err(|error| format!("syncing {}: {error}", self.path))?;
+        self.synced.push((device.mark(), covered));
+        Ok(())
+    }
+
+    /// The states that it may be in when the power goes at `at`: the first, and the last.
+    fn may_be(&self, at: usize) -> (usize, usize) {
+        let synced = self.synced.iter().filter(|(done, _)| *done <= at);
+        let sure = synced.map(|(_, covered)| *covered).max().unwrap_or(0);
+        let begun = self.begun.iter().filter(|begun| **begun < at).count();
+        (sure, begun.max(sure))
+    }
+
+    /// # Errors
+    /// With what is wrong of it.
+    fn check(&self, at: usize, found: &[u8], whole: bool) -> Result<(), String> {
+        let (first, last) = self.may_be(at);
+        let may = &self.states[first..=last];
+        let appended = |(step, pair): (&Step, &[Vec<u8>])| {
+            // Its data comes before its size.
+            let between = pair[0].len()..=pair[1].len();
+            matches!(step, Step::Append(_))
+                && between.contains(&found.len())
+                && found == &pair[1][..found.len()]
+        };
+        let steps = &self.steps[first..last];
+        if may.iter().any(|state| state == found)
+            || std::iter::zip(steps, may.windows(2)).any(appended)
+        {
+            return Ok(());
+        }
+        let sizes: Vec<usize> = may.iter().map(Vec::len).collect();
+        let of_time = |place: usize| {
+            let byte = found[place];
+            byte == 0 || may.iter().any(|state| state.get(place) == Some(&byte))
+        };
+        let strange = (0..found.len()).find(|place| !of_time(*place));
+        let moved = steps.iter().any(|step| step.is_moving());
+        if !whole {
+            let fits = sizes.iter().min() <= Some(&found.len())
+                && sizes.iter().max() >= Some(&found.len());
+            let foreign = found.contains(&OLD);
+            if fits && !foreign && (moved || strange.is_none()) {
+                return Ok(());
+            }
+        }
+        let place = |state: &Vec<u8>| (0..found.len()).find(|at| state.get(*at) != found.get(*at));
+        let differs: Vec<_> = may.iter().map(place).collect();
+        Err(format!(
+            "{}: {} bytes, after {steps:?} of a file of {sizes:?}; differs from them first at {differs:?}, of no time at {strange:?}",
+            self.path,
+            found.len()
+        ))
+    }
+}
+
+/// Whether a file changes as a whole: through a journal, or within its inode.
+fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64) -> bool {
+    let most = subject.states.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let shallow = match recipe.extents {
+        // As long as the root has room for the extents.
+        true => subject.steps.len() < 2,
+        false => most.div_ceil(block) <= 12,
+    };
+    recipe.journaled || shallow
+}
+
+fn play(recipe: &'static Recipe, seed: u64) -> Result<Played, String> {
+    let said = |error: Error| format!("{error}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let device = Arc::new(PowerDevice::new(recipe.image(), seed));
+    let volume = run::options(seed).open_device(Arc::clone(&device) as _);
+    let volume = volume.map_err(said)?;
+    let block = u64::from(volume.block_bytes());
+    let keeper = volume.create_new("/keeper", &Attributes::new());
+    let keeper = keeper.map_err(said)?;
+    let make = |number| Subject::make(&volume, &mut random.fork(), number, block);
+    let subjects: Result<Vec<_>, _> = (0..FILES).map(make).collect();
+    let mut subjects = subjects.map_err(said)?;
+    volume.sync().map_err(said)?;
+    for subject in &mut subjects {
+        subject.synced.push((device.mark(), 0));
+    }
+    for _ in 0..30 {
+        let subject = random.usize(..FILES);
+        let subject = &mut subjects[subject];
+        for _ in 0..random.u8(1..3) {
+            let size = subject.now().len() as u64;
+            let step = Step::any(&mut random, recipe, block, size);
+            subject.take(&device, &mut random, step)?;
+        }
+        match random.u8(..8) {
+            0..3 => {
+                keeper.append(&[1]).map_err(said)?;
+                keeper.sync_data().map_err(said)?;
+            }
+            3 | 4 => subject.sync(&device)?,
+            5 => volume.sync().map_err(said)?,
+            _ => {}
+        }
+    }
+    for subject in &mut subjects {
+        subject.sync(&device)?;
+    }
+    let record = device.record().with_whole(SUPERBLOCK);
+    Ok(Played {
+        record: record.with_sectors_of(recipe.sector_bytes),
+        subjects,
+    })
+}
+
+impl Played {
+    fn check(&self, recipe: &Recipe, at: usize, tree: &Tree, block: u64) -> Result<(), String> {
+        for subject in &self.subjects {
+            // Before they were durable they may be anything.
+            if subject.synced.first().is_some_and(|(done, _)| *done > at) {
+                continue;
+            }
+            let found = tree.get(&subject.path);
+            let found = found.ok_or_else(|| format!("{} is gone", subject.path))?;
+            let whole = changes_whole(recipe, subject, block);
+            subject.check(at, &found.content, whole)?;
+        }
+        Ok(())
+    }
+
+    /// Judges a state as `e2fsck` recovers it, and with a journal as we do.
+    fn judge(
+        &self,
+        recipe: &Recipe,
+        at: usize,
+        state: &Image,
+        fsck: &mut Fsck,
+    ) -> Result<(), String> {
+        let (repaired, said) = fsck.repair(state)?;
+        let theirs = tree::read(&repaired)?;
+        let block = recipe.block_bytes();
+        let more = repairs(&said);
+        if recipe.journaled && !more.is_empty() {
+            return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
+        }
+        let checked = self.check(recipe, at, &theirs, block);
+        checked.map_err(|what| format!("after e2fsck -fy: {what}; it said {said}"))?;
+        if !recipe.journaled {
+            return Ok(());
+        }
+        let recovered = judge::recover(state)?.contents();
+        let ours = tree::read(&recovered)?;
+        let checked = self.check(recipe, at, &ours, block);
+        checked.map_err(|what| format!("after our recovery: {what}"))?;
+        fsck.check(&recovered)
+            .map_err(|what| format!("after our recovery: {what}"))
+    }
+}
+
+/// So many states of one workload; how many there were.
+fn work(seed: u64) -> Result<usize, String> {
+    let recipe = &RECIPES[seed as usize % RECIPES.len()];
+    let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
+    let played = play(recipe, seed).map_err(named)?;
+    let mut fsck = Fsck::new();
+    let mut states = played.record.states();
+    let mut seen = HashSet::new();
+    let many = if soak() { 60 } else { 30 };
+    for cut in judge::cuts(&played.record, many, seed) {
+        let state = states.state(cut);
+        if !seen.insert((state.fingerprint(played.record.base()), cut.at)) {
+            continue;
+        }
+        let judged = played.judge(recipe, cut.at, &state, &mut fsck);
+        judged.map_err(|what| named(format!("{cut:?} of {}: {what}", played.record.end())))?;
+    }
+    Ok(seen.len())
+}
+
+#[test]
+fn a_durable_file_that_loses_or_moves_bytes_is_whole() {
+    if !tools() {
+        return;
+    }
+    let rounds = if soak() { 8 } else { 1 };
+    let most = RECIPES.len() as u64 * rounds;
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let counts = run_all(&seeds, |seed, _| work(seed));
+    let states: usize = counts.iter().sum();
+    println!("{states} crash states, {} workloads", seeds.len());
+    let least = if soak() { 4_000 } else { 300 };
+    assert!(
+        chosen().is_some() || states >= least,
+        "{states} states only"
+    );
+}
