@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use throughline::{Attributes, OpenOptions};
 use throughline_testing::{DiskImage, Mount, Mounted, View};
 
 throughline_testing::mount_server!();
@@ -82,4 +83,49 @@ fn attributes_are_set_in_both_forms_of_the_request() {
         mounted.unmount();
         image.check(options);
     }
+}
+
+/// A commit is durable when it says so, also where the image is a file of a FUSE mount, to which `RWF_DSYNC` means nothing: what was
+/// synced on it is there when the mount's server is killed.
+#[test]
+fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
+    let Some(outer) = Mounted::possible()
+        .then(|| DiskImage::make("-t ext4 -b 4096", "64m"))
+        .flatten()
+    else {
+        return;
+    };
+    let mounted = Mounted::new(outer.path(), "");
+    let inner = mounted.path("/inner");
+    // Its journal is a hole: a block written to it is lost where the mount does not commit it.
+    let made = std::process::Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-E"])
+        .arg("lazy_journal_init=1,lazy_itable_init=1,nodiscard")
+        .arg(&inner)
+        .arg("16M")
+        .status();
+    assert!(made.expect("mke2fs runs").success());
+    let file = fs::File::open(&inner).expect("the image");
+    file.sync_all().expect("synced");
+    drop(file);
+    let volume = OpenOptions::new().open(&inner).expect("opens");
+    assert!(!volume.disk().limits().fua, "believed of FUSE");
+    let file = volume.create_file("/promised", &Attributes::new());
+    let file = file.expect("made");
+    file.write_all_at(0, b"durable").expect("written");
+    file.sync_all().expect("synced");
+    mounted.kill9();
+    drop((file, volume));
+
+    let mounted = Mounted::new(outer.path(), "");
+    let volume = OpenOptions::new().open(mounted.path("/inner"));
+    let volume = volume.expect("opens again");
+    let mut found = [0; 7];
+    let file = volume.open_file("/promised").expect("is there");
+    file.read_exact_at(0, &mut found).expect("read");
+    assert_eq!(&found, b"durable");
+    drop(file);
+    volume.close().expect("closed");
+    mounted.unmount();
+    outer.check("unmounted");
 }
