@@ -129,3 +129,38 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     mounted.unmount();
     outer.check("unmounted");
 }
+
+/// Names until the first error.
+fn names_in(dir: &std::path::Path) -> Vec<std::ffi::OsString> {
+    let names = fs::read_dir(dir).expect("opened");
+    names
+        .map_while(Result::ok)
+        .map(|entry| entry.file_name())
+        .collect()
+}
+
+/// What was found of a directory before an error is told, and with it the look-ups that the answer counts.
+#[test]
+fn an_error_in_the_middle_of_a_listing_keeps_the_names_before_it() {
+    let Some(image) = image() else { return };
+    let mounted = Mounted::new(image.path(), "");
+    fs::create_dir(mounted.path("/dir")).expect("mkdir");
+    for number in 0..30 {
+        fs::write(mounted.path(&format!("/dir/file-{number}")), "x").expect("a write");
+    }
+    let names = names_in(&mounted.path("/dir"));
+    assert_eq!(names.len(), 30);
+    mounted.unmount();
+    let bad = names[9].to_str().expect("as it was made");
+    let damaged = std::process::Command::new("debugfs")
+        .args(["-w", "-R"])
+        .arg(format!("set_inode_field /dir/{bad} mode 0170644"))
+        .arg(image.path())
+        .output();
+    let damaged = damaged.expect("debugfs runs");
+    assert!(damaged.status.success(), "{damaged:?}");
+    let mounted = Mounted::new(image.path(), "ro");
+    let found = names_in(&mounted.path("/dir"));
+    assert!(found.starts_with(&names[..9]), "{found:?} of {names:?}");
+    mounted.unmount();
+}

@@ -73,7 +73,9 @@ impl Server {
     /// A new file that is open from the start.
     fn made_open(&self, node: Node, flags: u32) -> Answered {
         let entry = self.entry(&node)?;
-        let open = self.add_file(node, flags)?;
+        // The kernel is not told of it where it is not open.
+        let open = self.add_file(node, flags);
+        let open = open.inspect_err(|_| self.nodes.forget(entry.nodeid, 1))?;
         let mut bytes = SmallVec::from_slice(entry.as_bytes());
         bytes.extend_from_slice(open.as_bytes());
         Ok(Answer::Bytes(bytes))
