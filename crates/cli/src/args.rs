@@ -53,8 +53,9 @@ pub(crate) enum Command {
     /// Copy into, out of, between and inside images
     ///
     /// Between images, the host and streams, in any direction. Holes stay holes, and several names of one file stay
-    /// names of one file within a copy. Below the target no symbolic link is followed. Extended attributes are not
-    /// copied.
+    /// names of one file within a copy. Below the target no symbolic link is followed. Extended attributes are copied with
+    /// -a, --preserve=xattr and --preserve=all, lists of access rights (ACLs) wherever the mode is kept: -p, -a,
+    /// --preserve=mode.
     Cp(commands::cp::CpArgs),
     /// Remove files and directories
     Rm(commands::rm::RmArgs),
@@ -73,10 +74,35 @@ pub(crate) enum Command {
     Chmod(commands::chmod::ChmodArgs),
     /// Change owner and group
     Chown(commands::chown::ChownArgs),
+    /// Look for files by name, type, size, age, owner, permissions
+    Find(commands::find::FindArgs),
+    /// Make devices, fifos and sockets
+    Mknod(commands::mknod::MknodArgs),
+    /// Show extended attributes
+    Getfattr(commands::getfattr::GetfattrArgs),
+    /// Set extended attributes, or take them away
+    Setfattr(commands::setfattr::SetfattrArgs),
+    /// Show lists of access rights (ACLs)
+    Getfacl(commands::getfacl::GetfaclArgs),
+    /// Change lists of access rights (ACLs)
+    Setfacl(commands::setfacl::SetfaclArgs),
+    /// Show the flags of files: immutable, append-only and others
+    Lsattr(commands::lsattr::LsattrArgs),
+    /// Change the flags of files
+    Chattr(commands::chattr::ChattrArgs),
+    /// Show or set the label of an image
+    Label(commands::label::LabelArgs),
+    /// Show the UUIDs of images
+    Uuid(commands::label::UuidArgs),
     /// Change times, or make empty files
     Touch(commands::touch::TouchArgs),
     /// Set the size of files
     Truncate(commands::truncate::TruncateArgs),
+    /// Run many commands on one open image, from a file, a pipe or a terminal
+    ///
+    /// The image is opened once. From a file or a pipe the first command that fails is the last one, unless --keep-going says
+    /// otherwise; its exit code is the shell's.
+    Shell(commands::shell::ShellArgs),
     /// Show free space
     Df(commands::df::DfArgs),
     /// Show how much space files take
@@ -150,6 +176,7 @@ impl Command {
             Command::Ls(args) => args.json.json,
             Command::Tree(args) => args.json.json,
             Command::Stat(args) => args.json.json,
+            Command::Getfattr(args) => args.json.json,
             Command::Df(args) => args.json.json,
             Command::Du(args) => args.json.json,
             Command::Tune(args) => args.json.json,

@@ -264,6 +264,15 @@ impl Context {
         self.images.open(place, access)
     }
 
+    /// The places that arguments mean, patterns in images expanded ([`crate::pattern`]).
+    pub(crate) fn expand(
+        &mut self,
+        places: &[Place],
+        access: Access,
+    ) -> Result<Vec<Place>, Failure> {
+        crate::pattern::expand(&mut self.images, places, access)
+    }
+
     /// Whether the user wants the command to end.
     pub(crate) fn interrupt(&self) -> &Interrupt {
         &self.images.interrupt

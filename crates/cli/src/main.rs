@@ -6,7 +6,9 @@
 //! of our output went away.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod args;
+mod below;
 mod commands;
 mod context;
 mod copy;
@@ -18,13 +20,16 @@ mod mode;
 mod mount;
 mod output;
 mod owner;
+mod pattern;
 mod place;
 mod precious;
 mod problem;
 mod progress;
+mod resolve;
 mod text;
 mod time;
 mod unanswered;
+mod value;
 mod walk;
 
 use std::ffi::OsStr;

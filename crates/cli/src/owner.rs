@@ -21,6 +21,19 @@ pub(crate) struct Owner {
     pub(crate) group: Option<u32>,
 }
 
+impl Owner {
+    /// Nothing is changed.
+    pub(crate) const NONE: Owner = Owner {
+        user: None,
+        group: None,
+    };
+
+    /// For clap: by number or by the host's names.
+    pub(crate) fn parse(text: &str) -> Result<Owner, String> {
+        Names::of_host().parse_owner(text)
+    }
+}
+
 impl Names {
     /// Reads the host's files; a file that is missing or unreadable gives no names, only numbers.
     pub(crate) fn of_host() -> Names {

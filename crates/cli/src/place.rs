@@ -8,7 +8,10 @@
 //! 3. Otherwise, `LEFT:/path` is a host path when the directory `LEFT:` exists on the host.
 //! 4. Otherwise, the first `:/` splits image and path (and opening says that there is no such image).
 //! 5. Everything else, `./a:b` among it, is a host path.
+//!
+//! In a shell ([`Base`]) 1 and 2 hold; `host:PATH` is a host path, and everything else is in the shell's image.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -32,9 +35,82 @@ pub(crate) enum Place {
     Stream,
 }
 
+thread_local! {
+    /// Where the shell that this thread runs is.
+    static BASE: RefCell<Option<(PathBuf, PathBuf)>> = const { RefCell::new(None) };
+}
+
+/// The image and the directory that paths without an image begin at, while this lives.
+pub(crate) struct Base;
+
+impl Base {
+    /// From here on, in this thread.
+    pub(crate) fn enter(image: PathBuf, dir: PathBuf) -> Base {
+        BASE.set(Some((image, dir)));
+        Base
+    }
+
+    /// Another directory.
+    pub(crate) fn set_dir(dir: PathBuf) {
+        BASE.with_borrow_mut(|base| {
+            if let Some((_, here)) = base {
+                *here = dir;
+            }
+        });
+    }
+
+    /// The directory; that of a shell's beginning without one.
+    pub(crate) fn dir() -> PathBuf {
+        BASE.with_borrow(|base| base.as_ref().map(|(_, dir)| dir.clone()))
+            .unwrap_or_else(|| PathBuf::from("/"))
+    }
+
+    /// `image:/dir`, for a prompt.
+    pub(crate) fn shown() -> String {
+        BASE.with_borrow(|base| {
+            base.as_ref()
+                .map(|(image, dir)| format!("{}:{}", image.display(), dir.display()))
+        })
+        .unwrap_or_default()
+    }
+
+    /// A path that names no image, if there is a shell.
+    fn place(argument: &OsStr) -> Option<Place> {
+        if argument.is_empty() {
+            return None;
+        }
+        BASE.with_borrow(|base| {
+            let (image, dir) = base.as_ref()?;
+            Some(match argument.as_bytes().strip_prefix(b"host:") {
+                Some(path) => Place::Host(OsStr::from_bytes(path).into()),
+                None => Place::Image {
+                    image: image.clone(),
+                    path: dir.join(argument),
+                },
+            })
+        })
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        BASE.set(None);
+    }
+}
+
 impl Place {
     /// Reads an argument by the rule at the top of this module.
     pub(crate) fn parse(argument: &OsStr) -> Place {
+        match Place::parse_named(argument) {
+            Place::Host(_) => Base::place(argument),
+            Place::Image { image, .. } if !image.exists() => Base::place(argument),
+            _ => None,
+        }
+        .unwrap_or_else(|| Place::parse_named(argument))
+    }
+
+    /// The same where a path without an image is one of the host, or text, in a shell too.
+    pub(crate) fn parse_named(argument: &OsStr) -> Place {
         if argument == "-" {
             return Place::Stream;
         }

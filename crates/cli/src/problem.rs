@@ -177,7 +177,7 @@ impl From<Reason> for Problem {
                 Some("'throughline info' shows the image's block size, which bounds its files")
             }
             Reason::Permission => Some(
-                "the file may be immutable or append-only: 'lsattr' on a mount, or 'debugfs -R \"stat …\"'",
+                "the file may be immutable or append-only: 'throughline lsattr' shows it, 'throughline chattr -i -a' takes that away",
             ),
             _ => None,
         };

@@ -77,7 +77,56 @@ pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
     if let Ok(when) = text.parse::<Date>() {
         return local(when.into());
     }
-    Err(bad())
+    if let Ok(when) = jiff::fmt::rfc2822::parse(text) {
+        return Ok(when.timestamp().into());
+    }
+    let now = Timestamp::now().to_zoned(zone());
+    match relative(text, &now) {
+        Some(when) => Ok(when.timestamp().into()),
+        None => Err(bad()),
+    }
+}
+
+/// `yesterday`, `2 days ago`, `+3 hours`, `last week`, `next month`, and several of them one after the other.
+fn relative(text: &str, now: &Zoned) -> Option<Zoned> {
+    let text = text.to_lowercase().replace('+', " ").replace('-', " -");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut rest = words.as_slice();
+    let mut when = now.clone();
+    if rest.is_empty() {
+        return None;
+    }
+    while let [first, behind @ ..] = rest {
+        let (amount, unit, behind) = match (*first, behind) {
+            ("now" | "today", _) => (0, "day", behind),
+            ("yesterday", _) => (-1, "day", behind),
+            ("tomorrow", _) => (1, "day", behind),
+            ("next", [unit, behind @ ..]) => (1, *unit, behind),
+            ("last", [unit, behind @ ..]) => (-1, *unit, behind),
+            (amount, [unit, behind @ ..]) => (amount.parse::<i64>().ok()?, *unit, behind),
+            _ => return None,
+        };
+        let (sign, behind) = match behind {
+            ["ago", behind @ ..] => (-1, behind),
+            _ => (1, behind),
+        };
+        let amount = amount.checked_mul(sign)?;
+        let span = jiff::Span::new();
+        let span = match unit.strip_suffix('s').unwrap_or(unit) {
+            "sec" | "second" => span.try_seconds(amount),
+            "min" | "minute" => span.try_minutes(amount),
+            "hour" => span.try_hours(amount),
+            "day" => span.try_days(amount),
+            "week" => span.try_weeks(amount),
+            "fortnight" => span.try_weeks(amount.checked_mul(2)?),
+            "month" => span.try_months(amount),
+            "year" => span.try_years(amount),
+            _ => return None,
+        };
+        when = when.checked_add(span.ok()?).ok()?;
+        rest = behind;
+    }
+    Some(when)
 }
 
 fn parse_seconds(text: &str) -> Option<SystemTime> {
@@ -164,6 +213,26 @@ mod tests {
         assert_eq!(parse("2001-02-03 04:05"), parse_posix("200102030405"));
         assert_eq!(parse("2001-02-03 04:05:06"), parse_posix("0102030405.06"));
         assert_eq!(parse("1999-02-03 04:06:00"), parse_posix("9902030405.60"));
+    }
+
+    #[test]
+    fn dates_from_now() {
+        let now: Zoned = "2024-03-31T12:00:00[UTC]".parse().unwrap();
+        for (text, shown) in [
+            ("yesterday", "2024-03-30T12:00:00"),
+            ("2 days ago", "2024-03-29T12:00:00"),
+            ("+3 hours", "2024-03-31T15:00:00"),
+            ("last week", "2024-03-24T12:00:00"),
+            ("1 year ago -1 min", "2023-03-31T11:59:00"),
+        ] {
+            let found = relative(text, &now).unwrap();
+            assert_eq!(found.datetime().to_string(), shown, "{text}");
+        }
+        for bad in ["", "ago", "3", "3 parsecs", "next"] {
+            assert!(relative(bad, &now).is_none(), "{bad}");
+        }
+        let mail = parse("Sat, 03 Feb 2001 04:05:06 +0100");
+        assert_eq!(mail, Ok(at(981_169_506, 0)));
     }
 
     #[test]

@@ -53,13 +53,19 @@ pub(crate) struct Entry {
 
 /// The entries of a directory, sorted by name.
 pub(crate) fn sorted(dir: &Dir) -> Result<Vec<Entry>> {
+    let mut entries = unsorted(dir)?;
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// The entries of a directory as it has them.
+pub(crate) fn unsorted(dir: &Dir) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in dir.entries()? {
         let name = entry?.file_name().to_owned();
         let meta = dir.symlink_metadata(&name).map_err(Problem::from);
         entries.push(Entry { name, meta });
     }
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
 

@@ -23,7 +23,8 @@ pub(crate) struct CatArgs {
 /// Writes each file to standard output.
 pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> {
     let mut buffer = throughline::AlignedBuf::zeroed(CHUNK_BYTES, 4096);
-    context.each(&args.places, |context, place| match place {
+    let places = context.expand(&args.places, Access::Read)?;
+    context.each(&places, |context, place| match place {
         Place::Stream => copy(&mut std::io::stdin().lock(), &mut buffer, place, context),
         Place::Host(path) => {
             let mut file = std::fs::File::open(path).doing(|| format!("cannot open {place}"))?;

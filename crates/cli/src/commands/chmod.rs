@@ -29,7 +29,8 @@ pub(crate) struct ChmodArgs {
 
 /// Changes each place's mode.
 pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure> {
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Write)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot change the mode of {place}");
         let meta = opened.volume.metadata(&opened.path).doing(cannot)?;

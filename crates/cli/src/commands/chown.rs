@@ -39,7 +39,8 @@ pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure
     let owner = Names::of_host()
         .parse_owner(&args.owner)
         .map_err(Failure::Usage)?;
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Write)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot change the owner of {place}");
         let meta = if args.no_dereference {

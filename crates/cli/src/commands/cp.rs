@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::mv::sources_and_target;
 use crate::context::{Context, place_parser};
-use crate::copy::{Follow, Options, Preserve, Sparse, Totals, copy};
+use crate::copy::{Follow, Given, Options, Preserve, Sparse, Totals, copy};
+use crate::mode::ModeChange;
+use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::Failure;
 
@@ -34,7 +36,17 @@ pub(crate) struct CpArgs {
         value_parser = Preserve::parse
     )]
     preserve: Vec<Preserve>,
-    /// As -r -P --preserve=all: everything as it is; extended attributes that cannot be set are passed over
+    /// Keep this not, whatever -p, -a and --preserve say: the same words; of mode, what is new has the permissions that any
+    /// new file has
+    #[arg(long, value_name = "WHAT", require_equals = true, value_parser = Preserve::parse)]
+    no_preserve: Vec<Preserve>,
+    /// Give every copy this owner: USER, USER:GROUP, USER: (the user's login group) or :GROUP, by number or by the host's names
+    #[arg(long, value_name = "OWNER", value_parser = Owner::parse)]
+    chown: Option<Owner>,
+    /// Change the permissions of every copy: octal as 0644, or clauses as u+x,g-w
+    #[arg(long, value_name = "MODE", allow_hyphen_values = true, value_parser = ModeChange::parse)]
+    chmod: Option<ModeChange>,
+    /// As -r -P --preserve=all: everything as it is; an extended attribute that cannot be set is said
     #[arg(short, long)]
     archive: bool,
     /// Follow all symbolic links in sources
@@ -47,8 +59,15 @@ pub(crate) struct CpArgs {
     #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
     arguments_only: bool,
     /// Leave what exists at the target as it is
-    #[arg(short, long, overrides_with = "force")]
+    #[arg(short, long, overrides_with_all = ["force", "update", "update_older"])]
     no_clobber: bool,
+    /// What becomes of files that exist at the target: all are replaced, none, or those that are older than their source
+    /// [without WHICH: older]
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "older", overrides_with = "update_older")]
+    update: Option<Update>,
+    /// As --update=older
+    #[arg(short = 'u', overrides_with = "update")]
+    update_older: bool,
     /// Replace what cannot be opened at the target
     #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
@@ -75,6 +94,17 @@ pub(crate) struct CpArgs {
     pub(crate) json: bool,
 }
 
+/// What becomes of files that exist at the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Update {
+    /// They are replaced.
+    All,
+    /// They stay.
+    None,
+    /// They are replaced where they are older than their source.
+    Older,
+}
+
 impl CpArgs {
     fn options(&self, offset_bytes: u64) -> Options {
         let recursive = self.recursive || self.archive;
@@ -93,11 +123,21 @@ impl CpArgs {
         ];
         let named = self.preserve.iter().copied();
         let preserve = whole.into_iter().flatten().chain(named);
+        let less = self.no_preserve.iter().copied();
+        let less = less.fold(Preserve::default(), Preserve::and);
         Options {
             recursive,
-            preserve: preserve.fold(Preserve::default(), Preserve::and),
+            preserve: preserve
+                .fold(Preserve::default(), Preserve::and)
+                .without(less),
+            fresh_mode: less.mode,
+            given: Given {
+                owner: self.chown,
+                mode: self.chmod.clone(),
+            },
             follow,
-            no_clobber: self.no_clobber,
+            no_clobber: self.no_clobber || self.update == Some(Update::None),
+            update: self.update_older || self.update == Some(Update::Older),
             force: self.force,
             verbose: self.verbose,
             sparse: self.sparse,

@@ -25,6 +25,9 @@ pub(crate) struct DfArgs {
     /// Inodes instead of space
     #[arg(short, long)]
     inodes: bool,
+    /// Show the format too: ext2, ext3 or ext4
+    #[arg(short = 'T', long)]
+    print_type: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
     /// Print help
@@ -47,6 +50,9 @@ pub(crate) fn image_of(place: &Place) -> Result<PathBuf, Failure> {
 pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     let mut found = Vec::new();
     let mut rows = vec![header(args)];
+    if args.print_type {
+        rows[0].insert(1, "Type".to_owned());
+    }
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = context.open_image(&image)?;
@@ -58,10 +64,18 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
         let stat = volume
             .stat_fs()
             .doing(|| format!("cannot read the counters of {}", quote(&image)))?;
+        let format = volume
+            .info()
+            .doing(|| format!("cannot read {}", quote(&image)))?
+            .format;
         if context.json {
-            found.push(value(&image.to_string_lossy(), &stat));
+            found.push(value(&image.to_string_lossy(), format, &stat));
         } else {
-            rows.push(row(args, &image.to_string_lossy(), &stat));
+            let mut row = row(args, &image.to_string_lossy(), &stat).to_vec();
+            if args.print_type {
+                row.insert(1, format.to_owned());
+            }
+            rows.push(row);
         }
         Ok(())
     })?;
@@ -71,40 +85,31 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     if rows.len() == 1 {
         return Ok(());
     }
-    let widths: Vec<usize> = (0..5)
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for row in rows {
-        let text = format!(
-            "{:<w0$} {:>w1$} {:>w2$} {:>w3$} {:>w4$}",
-            row[0],
-            row[1],
-            row[2],
-            row[3],
-            row[4],
-            w0 = widths[0],
-            w1 = widths[1],
-            w2 = widths[2],
-            w3 = widths[3],
-            w4 = widths[4]
-        );
-        context.out.line(text)?;
+    // Names and formats to the left, figures to the right.
+    let left = 1 + usize::from(args.print_type);
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(at, (cell, width))| match at < left {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        context.out.line(cells.collect::<Vec<_>>().join(" "))?;
     }
     Ok(())
 }
 
-fn header(args: &DfArgs) -> [String; 5] {
+fn header(args: &DfArgs) -> Vec<String> {
     let titles = match (args.inodes, args.human_readable) {
         (true, _) => ["Image", "Inodes", "IUsed", "IFree", "IUse%"],
         (false, true) => ["Image", "Size", "Used", "Avail", "Use%"],
         (false, false) => ["Image", "1K-blocks", "Used", "Available", "Use%"],
     };
-    titles.map(str::to_owned)
+    titles.map(str::to_owned).to_vec()
 }
 
 fn row(args: &DfArgs, image: &str, stat: &StatFs) -> [String; 5] {
@@ -154,10 +159,11 @@ fn percent(used: u64, available: u64) -> String {
     }
 }
 
-fn value(image: &str, stat: &StatFs) -> Value {
+fn value(image: &str, format: &str, stat: &StatFs) -> Value {
     let bytes = |blocks: u64| blocks.saturating_mul(stat.block_bytes.into());
     json!({
         "image": image,
+        "format": format,
         "block_bytes": stat.block_bytes,
         "size_bytes": bytes(stat.blocks),
         "free_bytes": bytes(stat.free_blocks),

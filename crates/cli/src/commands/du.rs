@@ -1,6 +1,7 @@
 //! `du`.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 
 use clap::{ArgAction, Args};
 use serde_json::{Map, Value, json};
@@ -28,6 +29,9 @@ pub(crate) struct DuArgs {
     /// Only the total of each place
     #[arg(short, long)]
     summarize: bool,
+    /// The total of all places too
+    #[arg(short = 'c', long)]
+    total: bool,
     /// Only down to this many levels; the totals count everything
     #[arg(short = 'd', long, value_name = "LEVELS", conflicts_with = "summarize")]
     max_depth: Option<usize>,
@@ -63,7 +67,9 @@ pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
         linked: HashSet::new(),
         found: Vec::new(),
     };
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Read)?;
+    let mut all = 0u64;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Read)?;
         let cannot = || format!("cannot access {place}");
         let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
@@ -72,13 +78,17 @@ pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
         count.linked.clear();
         if meta.is_dir() {
             let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-            count.directory(context, place, &dir, 0)?;
+            all = all.saturating_add(count.directory(context, place, &dir, 0)?);
         } else {
             let bytes = count.of(&meta);
-            count.show(context, place, bytes)?;
+            all = all.saturating_add(bytes);
+            count.show(context, &place.to_argument(), bytes)?;
         }
         Ok(())
     })?;
+    if args.total {
+        count.show(context, OsStr::new("total"), all)?;
+    }
     if context.json {
         context.out.json(&Value::Array(count.found))?;
     }
@@ -112,7 +122,7 @@ impl Count<'_> {
         self.guard.leave();
         let total = self.of(&own).saturating_add(inside?);
         if self.wanted(depth) {
-            self.show(context, place, total)?;
+            self.show(context, &place.to_argument(), total)?;
         }
         Ok(total)
     }
@@ -143,7 +153,7 @@ impl Count<'_> {
         context: &mut Context,
         place: &Place,
         dir: &Dir,
-        name: &std::ffi::OsStr,
+        name: &OsStr,
         depth: usize,
     ) -> Result<u64, Failure> {
         let cannot = || format!("cannot access {place}");
@@ -157,7 +167,7 @@ impl Count<'_> {
         }
         let bytes = self.of(&meta);
         if self.args.all && self.wanted(depth) {
-            self.show(context, place, bytes)?;
+            self.show(context, &place.to_argument(), bytes)?;
         }
         Ok(bytes)
     }
@@ -166,11 +176,10 @@ impl Count<'_> {
         depth == 0 || (!self.args.summarize && self.args.max_depth.is_none_or(|max| depth <= max))
     }
 
-    fn show(&mut self, context: &mut Context, place: &Place, bytes: u64) -> Result<(), Failure> {
-        let name = place.to_argument();
+    fn show(&mut self, context: &mut Context, name: &OsStr, bytes: u64) -> Result<(), Failure> {
         if context.json {
             let mut object = Map::new();
-            name_into(&mut object, "name", &name);
+            name_into(&mut object, "name", name);
             object.insert("bytes".into(), json!(bytes));
             self.found.push(json!(object));
             return Ok(());
@@ -181,7 +190,7 @@ impl Count<'_> {
             (false, false) => bytes.div_ceil(1024).to_string(),
         };
         context.out.bytes(format!("{size}\t").as_bytes())?;
-        let shown = printable(&name, context.out.terminal).into_owned();
+        let shown = printable(name, context.out.terminal).into_owned();
         context.out.line(shown)
     }
 }

@@ -1,6 +1,7 @@
 //! `ln`.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use throughline::{Attributes, Volume};
@@ -10,19 +11,23 @@ use crate::context::{Context, place_parser};
 use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::resolve::{Missing, canonical, relative};
 
 /// Arguments of `ln`.
 #[derive(Args, Debug)]
 pub(crate) struct LnArgs {
     /// Targets, then the link, or a directory to make the links in
-    #[arg(required = true, value_name = "PLACE", value_parser = place_parser())]
-    places: Vec<Place>,
+    #[arg(required = true, value_name = "PLACE")]
+    places: Vec<OsString>,
     /// The directory to make the links in; then all places are targets
     #[arg(short, long, value_name = "IMAGE:/DIR", value_parser = place_parser())]
     target_directory: Option<Place>,
     /// Symbolic links
     #[arg(short, long)]
     symbolic: bool,
+    /// With -s: the way from the link to the target; a target without an image begins at the link's directory
+    #[arg(short, long, requires = "symbolic")]
+    relative: bool,
     /// Replace what exists
     #[arg(short, long)]
     force: bool,
@@ -36,11 +41,20 @@ pub(crate) struct LnArgs {
 
 /// Makes each link.
 pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
-    let (targets, last) = sources_and_target(&args.places, args.target_directory.as_ref())?;
+    let places: Vec<Place> = args.places.iter().map(|word| Place::parse(word)).collect();
+    let (targets, last) = sources_and_target(&places, args.target_directory.as_ref())?;
     let Place::Image { image, .. } = last else {
         return Err(not_in_an_image(last));
     };
     let opened = context.open(last, Access::Write)?;
+    let targets: Vec<Place> = match args.symbolic {
+        // What is written is what a symbolic link holds.
+        true => {
+            let words = args.places.iter().take(targets.len());
+            words.map(|word| Place::parse_named(word)).collect()
+        }
+        false => context.expand(targets, Access::Write)?,
+    };
     let into = !args.no_dereference
         && opened
             .volume
@@ -49,7 +63,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
     if !into && (targets.len() > 1 || args.target_directory.is_some()) {
         return Err(Problem::new("Not a directory").met(format!("target {last}")));
     }
-    context.each(targets, |context, target| {
+    context.each(&targets, |context, target| {
         let stored: PathBuf = match target {
             Place::Image { image: other, path } if other == image => path.clone(),
             Place::Host(text) if args.symbolic => text.clone(),
@@ -70,6 +84,11 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         };
         let Place::Image { path, .. } = &link else {
             return Err(not_in_an_image(&link));
+        };
+        let stored = match args.relative {
+            true => relative_to(&opened.volume, &stored, path)
+                .doing(|| format!("cannot find the way from {link} to {target}"))?,
+            false => stored,
         };
         let kind = if args.symbolic { "symbolic" } else { "hard" };
         let cannot = || format!("cannot create {kind} link {link} to {target}");
@@ -104,6 +123,14 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// The way from a link to what it is to point to; both directories are followed through links, as ln of coreutils does.
+fn relative_to(volume: &Volume, target: &Path, link: &Path) -> crate::problem::Result<PathBuf> {
+    let dir = link.parent().unwrap_or(Path::new("/"));
+    let dir = canonical(volume, dir, Missing::Anything)?;
+    let target = canonical(volume, &dir.join(target), Missing::Anything)?;
+    Ok(relative(&dir, &target))
 }
 
 /// Makes room for a link; the target of a hard link must stay.

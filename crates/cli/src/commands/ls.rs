@@ -5,9 +5,11 @@ use std::time::SystemTime;
 
 use clap::{ArgAction, Args};
 use serde_json::{Map, Value, json};
-use throughline::{Dir, Metadata, Volume};
+use throughline::{Dir, FileType, Metadata, Node, Volume};
 
+use super::columns;
 use super::describe::{coloured, letter, metadata_into, name_into};
+use crate::acl;
 use crate::args::JsonFlag;
 use crate::context::{Context, place_parser};
 use crate::images::{Access, Opened};
@@ -16,8 +18,8 @@ use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, printable};
-use crate::time::short;
-use crate::walk::{Entry, Guard, sorted};
+use crate::time::{full, short};
+use crate::walk::{Entry, Guard, sorted, unsorted};
 
 /// Arguments of `ls`.
 #[derive(Args, Debug)]
@@ -62,9 +64,33 @@ pub(crate) struct LsArgs {
     /// Turn the order around
     #[arg(short, long)]
     reverse: bool,
-    /// One name a line (always so; for the hand that types it)
-    #[arg(short = '1', hide = true)]
+    /// Sort by nothing: as the directory has them
+    #[arg(short = 'U')]
+    unsorted: bool,
+    /// One name a line, also on a terminal
+    #[arg(short = '1')]
     one: bool,
+    /// Names side by side, also where it is no terminal
+    #[arg(short = 'C', overrides_with = "one")]
+    columns: bool,
+    /// Append to names what they are: / directory, * program, @ link, | fifo, = socket
+    #[arg(short = 'F', long)]
+    classify: bool,
+    /// Append / to directories
+    #[arg(short = 'p')]
+    slash: bool,
+    /// Colour names by what they are
+    #[arg(long, visible_alias = "colour", value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
+    color: When,
+    /// As -l, with times in full
+    #[arg(long)]
+    full_time: bool,
+    /// As -l without the owner
+    #[arg(short = 'g')]
+    no_owner: bool,
+    /// As -l without the group
+    #[arg(short = 'o')]
+    no_group: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
     /// Print help
@@ -72,10 +98,38 @@ pub(crate) struct LsArgs {
     help: Option<bool>,
 }
 
+/// When something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum When {
+    /// Always.
+    #[value(alias = "yes", alias = "force")]
+    Always,
+    /// On a terminal.
+    #[value(alias = "tty", alias = "if-tty")]
+    Auto,
+    /// Never.
+    #[value(alias = "no", alias = "none")]
+    Never,
+}
+
+impl LsArgs {
+    fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid || self.full_time || self.no_owner || self.no_group
+    }
+}
+
 struct Line {
     name: OsString,
     meta: Metadata,
     target: Option<OsString>,
+    /// It has a list of access rights, which its permissions do not show.
+    listed: bool,
+}
+
+/// Whether an inode has a list of access rights. What cannot be read has none to show.
+fn is_listed(node: throughline::Result<Node>) -> bool {
+    let has = |node: &Node, which| node.xattr(which).is_ok_and(|list| list.is_some());
+    node.is_ok_and(|node| has(&node, acl::ACCESS) || node.is_dir() && has(&node, acl::DEFAULT))
 }
 
 struct Listing<'a> {
@@ -89,20 +143,21 @@ struct Listing<'a> {
 
 /// Lists files first, then directories, as coreutils does.
 pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
+    let places = context.expand(&args.places, Access::Read)?;
     let mut listing = Listing {
         args,
         names: Names::of_host(),
         now: SystemTime::now(),
-        headers: args.places.len() > 1 || args.recursive,
+        headers: places.len() > 1 || args.recursive,
         first: true,
         found: Vec::new(),
     };
     let (mut files, mut dirs) = (Vec::new(), Vec::new());
-    context.each(&args.places, |context, place| {
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Read)?;
         let cannot = || format!("cannot access {place}");
         let mut meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
-        if meta.is_symlink() && !args.directory && !args.long {
+        if meta.is_symlink() && !args.directory && !args.is_long() && !args.classify {
             // A link to a directory is listed as the directory, a broken one as itself.
             meta = opened.volume.metadata(&opened.path).unwrap_or(meta);
         }
@@ -114,10 +169,12 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
                 .then(|| opened.volume.read_link(&opened.path))
                 .transpose()
                 .doing(cannot)?;
+            let listed = args.is_long() && is_listed(opened.volume.node(meta.ino()));
             files.push(Line {
                 name: place.to_argument(),
                 meta,
                 target: target.map(Into::into),
+                listed,
             });
         }
         Ok(())
@@ -173,7 +230,11 @@ impl Listing<'_> {
     ) -> Result<(), Failure> {
         let reading = || format!("reading directory {place}");
         let mut lines = Vec::new();
-        for Entry { name, meta } in sorted(dir).doing(reading)? {
+        let entries = match self.args.unsorted {
+            true => unsorted(dir),
+            false => sorted(dir),
+        };
+        for Entry { name, meta } in entries.doing(reading)? {
             if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".")
             {
                 continue;
@@ -185,6 +246,7 @@ impl Listing<'_> {
                     .transpose()?;
                 Ok(Line {
                     target: target.map(Into::into),
+                    listed: self.args.is_long() && is_listed(dir.node(&name)),
                     meta,
                     name: name.clone(),
                 })
@@ -235,15 +297,19 @@ impl Listing<'_> {
         let parent = volume.metadata(path.join(".."))?;
         lines.push(Line {
             name: ".".into(),
+            listed: self.args.is_long() && is_listed(volume.node(own.ino())),
             meta: own,
             target: None,
         });
         lines.push(Line {
             name: "..".into(),
+            listed: self.args.is_long() && is_listed(volume.node(parent.ino())),
             meta: parent,
             target: None,
         });
-        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        if !self.args.unsorted {
+            lines.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         Ok(())
     }
 
@@ -275,7 +341,7 @@ impl Listing<'_> {
             context.out.line(":")?;
         }
         self.first = false;
-        if (self.args.long || self.args.numeric_uid_gid || self.args.size) && header.is_some() {
+        if (self.args.is_long() || self.args.size) && header.is_some() {
             let blocks = lines
                 .iter()
                 .map(|line| line.meta.blocks_512())
@@ -295,9 +361,17 @@ impl Listing<'_> {
     }
 
     fn rows(&self, context: &mut Context, lines: &[Line]) -> Result<(), Failure> {
+        let beside = self.args.columns || (context.out.terminal && !self.args.one);
+        if beside && !self.args.is_long() && !self.args.inode && !self.args.size {
+            let cells = lines.iter().map(|line| {
+                let cell = self.name(context, line);
+                String::from_utf8_lossy(&cell).into_owned()
+            });
+            let shown = columns::lines(cells.collect(), columns::width());
+            return context.out.bytes(shown.as_bytes());
+        }
         // Columns: each as wide as its widest, numbers to the right.
-        let rows: Vec<Vec<(String, bool)>> =
-            lines.iter().map(|line| self.columns(&line.meta)).collect();
+        let rows: Vec<Vec<(String, bool)>> = lines.iter().map(|line| self.columns(line)).collect();
         let count = rows.first().map_or(0, Vec::len);
         let widths: Vec<usize> = (0..count)
             .map(|column| {
@@ -317,18 +391,10 @@ impl Listing<'_> {
                 }
             }
             context.out.bytes(text.as_bytes())?;
+            let name = self.name(context, line);
+            context.out.bytes(&name)?;
             let terminal = context.out.terminal;
-            let name = printable(&line.name, terminal);
-            if context.out.colours() {
-                context.out.bytes(&coloured(&name, &line.meta))?;
-            } else {
-                context.out.bytes(&name)?;
-            }
-            if let Some(target) = line
-                .target
-                .as_ref()
-                .filter(|_| self.args.long || self.args.numeric_uid_gid)
-            {
+            if let Some(target) = line.target.as_ref().filter(|_| self.args.is_long()) {
                 context.out.bytes(b" -> ")?;
                 context.out.bytes(&printable(target, terminal))?;
             }
@@ -337,8 +403,37 @@ impl Listing<'_> {
         Ok(())
     }
 
+    /// The name as it is shown: in colour, and with what it is.
+    fn name(&self, context: &Context, line: &Line) -> Vec<u8> {
+        let name = printable(&line.name, context.out.terminal);
+        let in_colour = match self.args.color {
+            When::Always => true,
+            When::Auto => context.out.colours(),
+            When::Never => false,
+        };
+        let mut shown = match in_colour {
+            true => coloured(&name, &line.meta),
+            false => name.into_owned(),
+        };
+        let is_dir = line.meta.is_dir();
+        let sign = match line.meta.file_type() {
+            FileType::Directory => Some(b'/'),
+            // What it points to stands behind it.
+            FileType::Symlink if self.args.is_long() => None,
+            FileType::Symlink => Some(b'@'),
+            FileType::Fifo => Some(b'|'),
+            FileType::Socket => Some(b'='),
+            FileType::File if line.meta.mode() & 0o111 != 0 => Some(b'*'),
+            _ => None,
+        };
+        let wanted = self.args.classify || (self.args.slash && is_dir);
+        shown.extend(sign.filter(|_| wanted));
+        shown
+    }
+
     /// The cells in front of the name, and whether they go to the right.
-    fn columns(&self, meta: &Metadata) -> Vec<(String, bool)> {
+    fn columns(&self, line: &Line) -> Vec<(String, bool)> {
+        let meta = &line.meta;
         let mut cells = Vec::new();
         if self.args.inode {
             cells.push((meta.ino().to_string(), true));
@@ -346,7 +441,7 @@ impl Listing<'_> {
         if self.args.size {
             cells.push((self.kib(meta.blocks_512()), true));
         }
-        if !self.args.long && !self.args.numeric_uid_gid {
+        if !self.args.is_long() {
             return cells;
         }
         let name = |name: Option<&str>, id: u32| match name {
@@ -358,12 +453,24 @@ impl Listing<'_> {
             None if self.args.human_readable => human(meta.len()),
             None => meta.len().to_string(),
         };
-        cells.push((show(letter(meta.file_type()), meta.mode()), false));
+        let sign = if line.listed { "+" } else { "" };
+        cells.push((
+            format!("{}{sign}", show(letter(meta.file_type()), meta.mode())),
+            false,
+        ));
         cells.push((meta.links().to_string(), true));
-        cells.push((name(self.names.user(meta.uid()), meta.uid()), false));
-        cells.push((name(self.names.group(meta.gid()), meta.gid()), false));
+        if !self.args.no_owner {
+            cells.push((name(self.names.user(meta.uid()), meta.uid()), false));
+        }
+        if !self.args.no_group {
+            cells.push((name(self.names.group(meta.gid()), meta.gid()), false));
+        }
         cells.push((size, true));
-        cells.push((short(meta.modified(), self.now), false));
+        let time = match self.args.full_time {
+            true => full(meta.modified()),
+            false => short(meta.modified(), self.now),
+        };
+        cells.push((time, false));
         cells
     }
 

@@ -1,24 +1,34 @@
 //! The commands, one a file: its arguments, its help, what it does.
 
 pub(crate) mod cat;
+pub(crate) mod chattr;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod explain;
+pub(crate) mod find;
 pub(crate) mod generate;
+pub(crate) mod getfacl;
+pub(crate) mod getfattr;
 pub(crate) mod info;
 pub(crate) mod install;
 pub(crate) mod lab;
+pub(crate) mod label;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod lsattr;
 pub(crate) mod mkdir;
+pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod readlink;
 pub(crate) mod replay;
 pub(crate) mod rm;
+pub(crate) mod setfacl;
+pub(crate) mod setfattr;
+pub(crate) mod shell;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod touch;
@@ -27,7 +37,11 @@ pub(crate) mod truncate;
 pub(crate) mod tune;
 pub(crate) mod umount;
 
+mod columns;
 mod describe;
+mod flags;
+mod mounted;
+mod stat_format;
 
 use crate::args::Command;
 use crate::context::Context;
@@ -49,6 +63,17 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Readlink(args) => readlink::run(&args, context),
         Command::Chmod(args) => chmod::run(&args, context),
         Command::Chown(args) => chown::run(&args, context),
+        Command::Find(args) => find::run(&args, context),
+        Command::Shell(args) => shell::run(&args, context),
+        Command::Mknod(args) => mknod::run(&args, context),
+        Command::Getfattr(args) => getfattr::run(&args, context),
+        Command::Setfattr(args) => setfattr::run(&args, context),
+        Command::Getfacl(args) => getfacl::run(&args, context),
+        Command::Setfacl(args) => setfacl::run(&args, context),
+        Command::Lsattr(args) => lsattr::run(&args, context),
+        Command::Chattr(args) => chattr::run(&args, context),
+        Command::Label(args) => label::label(&args, context),
+        Command::Uuid(args) => label::uuid(&args, context),
         Command::Touch(args) => touch::run(&args, context),
         Command::Truncate(args) => truncate::run(&args, context),
         Command::Df(args) => df::run(&args, context),

@@ -1,7 +1,7 @@
 //! `mount`.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rustix::io::Errno;
@@ -9,6 +9,7 @@ use rustix::process::{getgid, getuid};
 use throughline_fuse::options::{CacheSize, MountOptions};
 use throughline_lab::explain::ours::listening;
 
+use super::mounted;
 use crate::context::Context;
 use crate::images::Access;
 use crate::mount::{self, Plan, Stay, Trouble};
@@ -20,10 +21,11 @@ use crate::text::quote;
 #[derive(Args, Debug)]
 #[command(after_long_help = mount::help::options())]
 pub(crate) struct MountArgs {
-    /// The image: a file, a block device, or /dev/fd/N
-    image: PathBuf,
+    /// The image: a file, a block device, or /dev/fd/N. Without image and directory, the mounts are listed
+    #[arg(requires = "dir")]
+    image: Option<PathBuf>,
     /// The directory to mount it at
-    dir: PathBuf,
+    dir: Option<PathBuf>,
     /// Options, with commas between them; --help lists them
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
@@ -40,11 +42,15 @@ pub(crate) struct MountArgs {
 
 /// Mounts an image.
 pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure> {
-    let plan = plan(args, context).inspect_err(|_| context.exit_bits = mount::EXIT_USAGE)?;
+    let (Some(image), Some(dir)) = (&args.image, &args.dir) else {
+        return mounted::list(context);
+    };
+    let plan =
+        plan(args, (image, dir), context).inspect_err(|_| context.exit_bits = mount::EXIT_USAGE)?;
     match mount::run(&plan) {
         Ok(()) => {
             if args.verbose && mount::is_start() {
-                let (image, dir) = (args.image.display(), args.dir.display());
+                let (image, dir) = (image.display(), dir.display());
                 context.out.line(format!("{image} mounted on {dir}"))?;
             }
             if plan.stay == Stay::Background && mount::is_start() && !plan.quiet {
@@ -83,7 +89,11 @@ fn say_who_may_write(plan: &Plan) {
     ));
 }
 
-fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {
+fn plan(
+    args: &MountArgs,
+    (image, dir): (&Path, &Path),
+    context: &Context,
+) -> Result<Plan, Failure> {
     let mut options = MountOptions::default();
     // The options for all commands first: what -o says is said of this mount.
     let globals = &context.globals;
@@ -113,7 +123,7 @@ fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {
         .open_options(access)
         .map_err(|failure| Failure::plain(failure.to_string()))?;
     options.apply(&mut open);
-    let watched = context.images.watched(&args.image);
+    let watched = context.images.watched(image);
     open.listener(listening(watched.as_ref()));
     let stay = if args.foreground || options.debug || watched.is_some() {
         Stay::Foreground
@@ -121,8 +131,8 @@ fn plan(args: &MountArgs, context: &Context) -> Result<Plan, Failure> {
         Stay::Background
     };
     Ok(Plan {
-        image: args.image.clone(),
-        dir: args.dir.clone(),
+        image: image.to_owned(),
+        dir: dir.to_owned(),
         options,
         open,
         stay,

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         }
     }
     let opened = context.open(target, Access::Write)?;
+    let sources = &context.expand(sources, Access::Write)?;
     let is_dir = !args.no_target_directory
         && opened
             .volume

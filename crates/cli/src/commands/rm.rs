@@ -36,7 +36,8 @@ const BATCH: usize = 4096;
 
 /// Removes each place.
 pub(crate) fn run(args: &RmArgs, context: &mut Context) -> Result<(), Failure> {
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Write)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
         match remove_place(args, context, &opened.volume, &opened.path, place) {
             Err(failure) if args.force && failure.kind() == Some(Kind::NotFound) => Ok(()),

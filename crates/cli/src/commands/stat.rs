@@ -1,10 +1,13 @@
 //! `stat`.
 
+use std::ffi::OsString;
+
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::Metadata;
 
 use super::describe::{letter, metadata_into, name_into, words};
+use super::stat_format::{Subject, fill};
 use crate::args::JsonFlag;
 use crate::context::{Context, place_parser};
 use crate::images::Access;
@@ -24,6 +27,14 @@ pub(crate) struct StatArgs {
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
+    /// This instead, with a line end: %n name, %s size, %a mode in octal, %A in letters, %U and %G owner, %u and %g their numbers,
+    /// %F kind, %i inode, %h links, %b blocks of %B bytes, %N name with a link's target, %x %y %z %w times, %X %Y %Z %W in seconds,
+    /// %t %T a device's numbers, %f mode in hexadecimal, %o size of a block
+    #[arg(short = 'c', long, value_name = "FORMAT", conflicts_with = "printf")]
+    format: Option<OsString>,
+    /// The same without a line end, and with \n and \t for what they are in C
+    #[arg(long, value_name = "FORMAT")]
+    printf: Option<OsString>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
@@ -32,7 +43,8 @@ pub(crate) struct StatArgs {
 pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host();
     let mut found = Vec::new();
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Read)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Read)?;
         let cannot = || format!("cannot stat {place}");
         let meta = if args.dereference {
@@ -56,6 +68,23 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
             return Ok(());
         }
         let block_bytes = opened.volume.stat_fs().doing(cannot)?.block_bytes;
+        if let Some(format) = args.format.as_ref().or(args.printf.as_ref()) {
+            let name = place.to_argument();
+            let subject = Subject {
+                name: &name,
+                target: target.as_ref().map(|target| target.as_os_str()),
+                meta: &meta,
+                block_bytes,
+                names: &names,
+            };
+            let escapes = args.printf.is_some();
+            let text = fill(format, &subject, escapes).map_err(Failure::Usage)?;
+            context.out.bytes(&text)?;
+            return match escapes {
+                true => Ok(()),
+                false => context.out.line(""),
+            };
+        }
         let arrow = target
             .map(|target| format!(" -> {}", quote(target)))
             .unwrap_or_default();

@@ -11,6 +11,7 @@ use serde_json::Value;
 use throughline_fuse::STATUS_ATTRIBUTE;
 use throughline_fuse::mounts::{self, Mount};
 
+use super::mounted;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
@@ -39,10 +40,10 @@ null is what is not known or not so.
 #[derive(Args, Debug)]
 #[command(after_long_help = JSON)]
 pub(crate) struct StatusArgs {
-    /// A directory where an image is mounted
-    dir: PathBuf,
+    /// A directory where an image is mounted; without it, all of them are listed
+    dir: Option<PathBuf>,
     /// Look again and again, with a line for what was done in between, until it is unmounted
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", requires = "dir", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
@@ -53,17 +54,22 @@ const MAX_STATUS_BYTES: usize = 1 << 20;
 
 /// Shows what a mount does.
 pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
-    let cannot = || format!("cannot ask {}", quote(&args.dir));
-    let place = mounts::resolve(&args.dir).doing(cannot)?;
+    let Some(dir) = &args.dir else {
+        return mounted::states(context);
+    };
+    let cannot = || format!("cannot ask {}", quote(dir));
+    let place = mounts::resolve(dir).doing(cannot)?;
     let mount = mounts::at(&place)
         .doing(|| "cannot read the list of mounts")?
         .ok_or_else(|| {
             Problem::new("nothing is mounted there")
-                .with_next("name the directory that it is mounted at; findmnt lists them")
+                .with_next(
+                    "name the directory that it is mounted at; 'throughline status' lists them",
+                )
                 .met(cannot())
         })?;
     let mut before = ask(&place, &mount).map_err(|errno| refused(errno).met(cannot()))?;
-    show(&before, args, context)?;
+    show(&before, dir, context)?;
     let Some(seconds) = args.watch else {
         return Ok(());
     };
@@ -94,11 +100,11 @@ pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failur
     }
 }
 
-fn show(state: &Value, args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
+fn show(state: &Value, dir: &Path, context: &mut Context) -> Result<(), Failure> {
     if context.json {
         return context.out.json(state);
     }
-    for (title, text) in lines(&args.dir, state) {
+    for (title, text) in lines(dir, state) {
         context
             .out
             .line(format!("{:<14} {text}", format!("{title}:")))?;

@@ -1,6 +1,5 @@
 //! `touch`.
 
-use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
@@ -28,15 +27,16 @@ pub(crate) struct TouchArgs {
     /// Make no files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time instead of now: YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, or @SECONDS
+    /// This time instead of now: YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS,
+    /// 'yesterday', '2 days ago', '+3 hours', or a date as in mails
     #[arg(short, long, value_name = "TIME", value_parser = parse, group = "time")]
     date: Option<SystemTime>,
     /// This time instead of now: [[CC]YY]MMDDhhmm[.ss]
     #[arg(short = 't', value_name = "STAMP", value_parser = parse_posix, group = "time")]
     stamp: Option<SystemTime>,
-    /// The times of this file of the host instead of now
-    #[arg(short, long, value_name = "FILE", group = "time")]
-    reference: Option<PathBuf>,
+    /// The times of this file instead of now, of the host or in an image
+    #[arg(short, long, value_name = "FILE", group = "time", value_parser = place_parser())]
+    reference: Option<Place>,
     /// Symbolic links themselves, not what they point to
     #[arg(short = 'h', long)]
     no_dereference: bool,
@@ -47,7 +47,11 @@ pub(crate) struct TouchArgs {
 
 /// Sets each place's times.
 pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure> {
-    let (accessed, modified) = times(args)?;
+    // What is written to is opened first.
+    for place in args.places.iter().filter(|_| args.reference.is_some()) {
+        context.open(place, Access::Write)?;
+    }
+    let (accessed, modified) = times(args, context)?;
     let mut attributes = Attributes::new();
     if args.access || !args.modification {
         attributes = attributes.accessed(accessed);
@@ -55,7 +59,8 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
     if args.modification || !args.access {
         attributes = attributes.modified(modified);
     }
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Write)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot touch {place}");
         let set = if args.no_dereference {
@@ -80,14 +85,24 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
     })
 }
 
-fn times(args: &TouchArgs) -> Result<(SystemTime, SystemTime), Failure> {
+fn times(args: &TouchArgs, context: &mut Context) -> Result<(SystemTime, SystemTime), Failure> {
     if let Some(reference) = &args.reference {
-        let cannot = || format!("cannot read the times of {}", crate::text::quote(reference));
-        let meta = std::fs::metadata(reference).doing(cannot)?;
-        return Ok((
-            meta.accessed().doing(cannot)?,
-            meta.modified().doing(cannot)?,
-        ));
+        let cannot = || format!("cannot read the times of {reference}");
+        return match reference {
+            Place::Host(path) => {
+                let meta = std::fs::metadata(path).doing(cannot)?;
+                Ok((
+                    meta.accessed().doing(cannot)?,
+                    meta.modified().doing(cannot)?,
+                ))
+            }
+            Place::Image { .. } => {
+                let opened = context.open(reference, Access::Read)?;
+                let meta = opened.volume.metadata(&opened.path).doing(cannot)?;
+                Ok((meta.accessed(), meta.modified()))
+            }
+            Place::Stream => Err(Failure::Usage("a stream has no times".into())),
+        };
     }
     let time = args.date.or(args.stamp).unwrap_or_else(SystemTime::now);
     Ok((time, time))

@@ -42,7 +42,8 @@ struct Tree {
 /// Shows each directory's tree.
 pub(crate) fn run(args: &TreeArgs, context: &mut Context) -> Result<(), Failure> {
     let mut roots = Vec::new();
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Read)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Read)?;
         let dir = opened
             .volume

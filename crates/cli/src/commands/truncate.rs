@@ -70,7 +70,8 @@ impl Change {
 
 /// Sets each place's size.
 pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Failure> {
-    context.each(&args.places, |context, place| {
+    let places = context.expand(&args.places, Access::Write)?;
+    context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
         let cannot = || format!("cannot truncate {place}");
         let file = match opened.volume.open_file(&opened.path).doing(cannot) {

@@ -12,12 +12,13 @@ use throughline::{Listener, Subscription};
 use super::host::{HostContent, HostFolder};
 use super::image::ImageFolder;
 use super::latency::FirstSubmits;
-use super::side::{Content, Folder, Id, Meta};
+use super::side::{Change, Content, Folder, Id, Meta};
 use super::tree::{At, Walker};
 use super::workers::{Shared, beside};
 use super::{Follow, Options};
 use crate::context::Context;
 use crate::images::{Access, Images};
+use crate::pattern::expand;
 use crate::place::Place;
 use crate::precious;
 use crate::problem::{Doing, Failure, Kind, Problem};
@@ -83,6 +84,10 @@ pub(crate) fn copy(
         complaints.note("no image is involved: sources and target are files of the host (IMAGE:/path is a place in an image)");
     }
     // The target first: its image is opened for writing, and a source in the same image uses it as it is.
+    if let Place::Image { .. } = target {
+        images.open(target, Access::Write)?;
+    }
+    let sources = &expand(images, sources, Access::Read)?;
     let target = find_target(images, sources, target, must_be_dir, options)?;
     for source in sources {
         if matches!(source, Place::Image { .. }) {
@@ -296,7 +301,13 @@ fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Re
     };
     let file = walker.open_target(to.at(), 0o666, existing.as_ref())?;
     walker.names += 1;
-    walker.bytes(from, file.as_ref(), &Place::Stream, &to.place)
+    walker.bytes(from, file.as_ref(), &Place::Stream, &to.place)?;
+    let change = walker.given(Change::default(), (0o666, false, existing.is_none()));
+    if !change.is_empty() {
+        let cannot = || format!("cannot set the attributes of {}", to.place);
+        file.set(&change).doing(cannot)?;
+    }
+    Ok(())
 }
 
 fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use throughline::{DeviceNumber, FileType};
 
 use super::extended::{Holder, Refused};
 use super::side::{Change, Id, Meta};
+use crate::owner::Owner;
 use crate::problem::{Problem, Result};
 
 pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
@@ -32,9 +33,9 @@ pub(super) fn apply(
     utimens: impl FnOnce(&Timestamps) -> rustix::io::Result<()>,
 ) -> Result<Vec<Refused>> {
     let mut mode = change.mode;
-    if let Some((uid, gid)) = change.owner {
-        let gid = Some(fs::Gid::from_raw(gid));
-        match chown(Some(fs::Uid::from_raw(uid)), gid) {
+    if let Some(Owner { user, group }) = change.owner {
+        let gid = group.map(fs::Gid::from_raw);
+        match chown(user.map(fs::Uid::from_raw), gid) {
             Ok(()) => {}
             // Whoever is not root keeps the group if it can be, and gives nobody else's rights away: as cp -p.
             Err(Errno::PERM | Errno::INVAL) => {

@@ -8,6 +8,7 @@ use throughline::{Attributes, DeviceNumber, Dir, File, FileType, Metadata};
 
 use super::extended::{Holder, Refused};
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
+use crate::owner::Owner;
 use crate::problem::{Problem, Result};
 
 /// A directory of an image.
@@ -213,13 +214,26 @@ fn set_extended<'a>(
     }
     let holder = holder()?;
     change.extended.give_lists(&holder)?;
+    // A list has permissions of its own; those that were asked for count.
+    if let (Holder::Node(node), Some(mode)) = (&holder, change.mode) {
+        node.set_attributes(&Attributes::new().mode(mode))?;
+    }
     Ok(change.extended.give_attributes(&holder))
 }
 
 fn attributes(change: &Change) -> Attributes {
     let mut attributes = Attributes::new();
-    if let Some((uid, gid)) = change.owner {
-        attributes = attributes.uid(uid).gid(gid);
+    if let Some(Owner { user, group }) = change.owner {
+        if let Some(uid) = user {
+            attributes = attributes.uid(uid);
+        }
+        if let Some(gid) = group {
+            attributes = attributes.gid(gid);
+        }
+        // What another owner's program may do is not what this one's may.
+        if change.mode.is_none() {
+            attributes = attributes.drop_privileges();
+        }
     }
     if let Some(mode) = change.mode {
         attributes = attributes.mode(mode);

@@ -29,6 +29,9 @@ mod workers;
 pub(crate) use arguments::{Totals, copy};
 pub(crate) use preserve::{Preserve, Xattrs};
 
+use crate::mode::ModeChange;
+use crate::owner::Owner;
+
 /// What is copied, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -38,8 +41,14 @@ pub(crate) struct Options {
     pub(crate) preserve: Preserve,
     /// Which symbolic links are followed in sources.
     pub(crate) follow: Follow,
+    /// What of the source is explicitly not kept: new names have the permissions that any new ones have.
+    pub(crate) fresh_mode: bool,
+    /// What every copy is given, whatever its source has.
+    pub(crate) given: Given,
     /// What exists at the target stays.
     pub(crate) no_clobber: bool,
+    /// What exists at the target stays where it is not older.
+    pub(crate) update: bool,
     /// What cannot be opened at the target is replaced.
     pub(crate) force: bool,
     /// Every name is said.
@@ -54,6 +63,15 @@ pub(crate) struct Options {
     pub(crate) overwrite_image: bool,
     /// Where a volume in such a file may begin, in bytes.
     pub(crate) offset_bytes: u64,
+}
+
+/// Owner and permissions that every copy is given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
+    /// Whose it becomes.
+    pub(crate) owner: Option<Owner>,
+    /// How its permissions are changed.
+    pub(crate) mode: Option<ModeChange>,
 }
 
 /// Which symbolic links are followed in sources.

@@ -16,8 +16,6 @@ pub(crate) enum Xattrs {
     /// They are not copied.
     #[default]
     No,
-    /// Those that the target can have.
-    Possible,
     /// Those that the target can have; others are said, unless it can have none of them.
     Said,
     /// All of them: one that the target cannot have is a failure.
@@ -34,7 +32,7 @@ impl Preserve {
     };
     /// What `-a` keeps.
     pub(crate) const ARCHIVE: Preserve = Preserve {
-        xattrs: Xattrs::Possible,
+        xattrs: Xattrs::Said,
         ..Preserve::USUAL
     };
 
@@ -73,6 +71,19 @@ impl Preserve {
             });
         }
         Ok(preserve)
+    }
+
+    /// What this keeps and the other does not: what `--no-preserve` leaves.
+    pub(crate) fn without(self, other: Preserve) -> Preserve {
+        Preserve {
+            mode: self.mode && !other.mode,
+            owner: self.owner && !other.owner,
+            times: self.times && !other.times,
+            xattrs: match other.xattrs {
+                Xattrs::No => self.xattrs,
+                _ => Xattrs::No,
+            },
+        }
     }
 
     /// What either keeps.
@@ -128,6 +139,11 @@ mod tests {
             .unwrap()
             .and(Preserve::ARCHIVE);
         assert_eq!((both.mode, both.xattrs), (true, Xattrs::All));
+        let less = Preserve::ARCHIVE.without(Preserve::parse("ownership,xattr").unwrap());
+        assert_eq!(
+            (less.mode, less.owner, less.xattrs),
+            (true, false, Xattrs::No)
+        );
         let all = Preserve::parse("all").unwrap().and(Preserve::ARCHIVE);
         assert_eq!(all.xattrs, Xattrs::Said);
         for bad in ["", "mode,", "xattrs", "Mode"] {

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use throughline::{DeviceNumber, FileType};
 
 use super::extended::{Extended, Holder, Refused};
+use crate::owner::Owner;
 use crate::problem::Result;
 
 /// Which file it is, on whatever side.
@@ -47,7 +48,7 @@ impl Meta {
 /// Attributes to set; all given are set, in an order that keeps them: the owner before what a change of it takes away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
-    pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) owner: Option<Owner>,
     pub(crate) mode: Option<u32>,
     /// Of the last access and the last modification.
     pub(crate) times: Option<(SystemTime, SystemTime)>,

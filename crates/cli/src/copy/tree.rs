@@ -11,8 +11,9 @@ use super::extended::Extended;
 use super::pump::{Buffers, Transfer, copy_large};
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use super::workers::{Job, Queue, SMALL_BYTES, Shared};
-use super::{Follow, Options};
+use super::{Follow, Given, Options};
 use crate::output::Output;
+use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 
@@ -172,7 +173,8 @@ impl<'a> Walker<'a> {
                 to.place, from.place
             )));
         }
-        if self.options.no_clobber {
+        let is_newer = self.options.update && existing.modified >= meta.modified;
+        if self.options.no_clobber || is_newer {
             return Ok(None);
         }
         // What would be written to: for what was named on the command line, links are followed.
@@ -293,18 +295,62 @@ impl<'a> Walker<'a> {
     /// What is set of something that was made, or was there, beside its extended attributes.
     pub(super) fn change(&self, meta: &Meta, made: bool) -> Change {
         let preserve = self.options.preserve;
-        let mode = preserve.last_mode(meta.mode, self.umask);
-        Change {
-            owner: preserve.owner.then_some((meta.uid, meta.gid)),
+        let mode = preserve.last_mode(self.source_mode(meta), self.umask);
+        let kept = Change {
+            owner: preserve.owner.then_some(Owner {
+                user: Some(meta.uid),
+                group: Some(meta.gid),
+            }),
             mode: mode.filter(|_| made || preserve.mode),
             times: preserve.times.then_some((meta.accessed, meta.modified)),
             ..Change::default()
+        };
+        self.given(kept, (self.source_mode(meta), meta.is_dir(), made))
+    }
+
+    /// The same with what `--chown` and `--chmod` say; the source's mode, whether it is a directory, whether it was made.
+    pub(crate) fn given(&self, mut change: Change, of: (u32, bool, bool)) -> Change {
+        let (source_mode, is_dir, made) = of;
+        let given = &self.options.given;
+        let plain = || source_mode & 0o777 & !self.umask;
+        if let Some(owner) = given.owner {
+            let kept = change.owner.unwrap_or(Owner::NONE);
+            change.owner = Some(Owner {
+                user: owner.user.or(kept.user),
+                group: owner.group.or(kept.group),
+            });
+            // It began with less.
+            if made && change.mode.is_none() {
+                change.mode = Some(plain());
+            }
+        }
+        if let Some(wanted) = &given.mode {
+            let before = change.mode.unwrap_or_else(plain);
+            change.mode = Some(wanted.apply(before, is_dir, self.umask));
+        }
+        change
+    }
+
+    /// The permissions of the source, or those of anything new where the source's are not wanted.
+    fn source_mode(&self, meta: &Meta) -> u32 {
+        match (self.options.fresh_mode, meta.is_dir()) {
+            (false, _) => meta.mode,
+            (true, true) => 0o777,
+            (true, false) => 0o666,
         }
     }
 
     /// The mode that something new begins with, before the umask.
     pub(super) fn new_mode(&self, meta: &Meta) -> u32 {
-        self.options.preserve.first_mode(meta.mode)
+        let mode = self.options.preserve.first_mode(self.source_mode(meta));
+        match self.options.given {
+            Given {
+                owner: None,
+                mode: None,
+            } => mode,
+            // Nobody else gets in before it is whose it is to be.
+            _ => mode & 0o700,
+        }
     }
 
     fn file(

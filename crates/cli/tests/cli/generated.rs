@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 38] = [
     "info",
     "ls",
     "tree",
@@ -20,6 +20,17 @@ const COMMANDS: [&str; 27] = [
     "chmod",
     "chown",
     "touch",
+    "find",
+    "mknod",
+    "getfattr",
+    "setfattr",
+    "getfacl",
+    "setfacl",
+    "lsattr",
+    "chattr",
+    "label",
+    "uuid",
+    "shell",
     "truncate",
     "df",
     "du",

@@ -2,6 +2,8 @@
 //! is judged by `e2fsck` and `debugfs`, never by ourselves alone.
 #![forbid(unsafe_code)]
 
+mod attributes;
+mod beside_coreutils;
 mod bisect;
 mod changes;
 mod common;
@@ -19,6 +21,7 @@ mod mount;
 mod overwritten;
 mod recovered;
 mod reported;
+mod shell;
 mod shown;
 mod trouble;
 mod tuned;

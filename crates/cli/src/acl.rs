@@ -1,0 +1,358 @@
+//! Lists of access rights (POSIX ACLs) as text, `user:ann:rw-`, and as the attribute that holds them.
+//!
+//! The attribute has the form of `linux/posix_acl_xattr.h`: a version, then entries of tag, rights and number, little-endian.
+
+use crate::owner::Names;
+
+/// The attribute of a file's own list.
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// That of what a directory gives to what is made in it.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const VERSION: u32 = 2;
+const ENTRY_BYTES: usize = 8;
+/// The number of entries that name nobody.
+const NOBODY: u32 = u32::MAX;
+
+/// Whom an entry is for, in the order in which a list has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tag {
+    /// The owner.
+    Owner,
+    /// A user.
+    User(u32),
+    /// The owning group.
+    OwningGroup,
+    /// A group.
+    Group(u32),
+    /// What users and groups may have at the most.
+    Mask,
+    /// Everybody else.
+    Other,
+}
+
+/// Sorted, and each tag once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Acl(Vec<(Tag, u8)>);
+
+impl Acl {
+    /// What a mode says.
+    pub(crate) fn of_mode(mode: u32) -> Acl {
+        let rights = |shift: u32| (mode >> shift & 7) as u8;
+        Acl(vec![
+            (Tag::Owner, rights(6)),
+            (Tag::OwningGroup, rights(3)),
+            (Tag::Other, rights(0)),
+        ])
+    }
+
+    /// From the attribute; `None` for what is no list.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Acl> {
+        let (version, entries) = bytes.split_at_checked(4)?;
+        if version != VERSION.to_le_bytes() || entries.len() % ENTRY_BYTES != 0 {
+            return None;
+        }
+        let mut acl = Acl::default();
+        for entry in entries.chunks_exact(ENTRY_BYTES) {
+            let number = u32::from_le_bytes(entry[4..].try_into().ok()?);
+            let tag = match u16::from_le_bytes([entry[0], entry[1]]) {
+                0x01 => Tag::Owner,
+                0x02 => Tag::User(number),
+                0x04 => Tag::OwningGroup,
+                0x08 => Tag::Group(number),
+                0x10 => Tag::Mask,
+                0x20 => Tag::Other,
+                _ => return None,
+            };
+            acl.set(tag, entry[2] & 7);
+        }
+        Some(acl)
+    }
+
+    /// As the attribute.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for (tag, rights) in &self.0 {
+            let (code, number): (u16, u32) = match tag {
+                Tag::Owner => (0x01, NOBODY),
+                Tag::User(number) => (0x02, *number),
+                Tag::OwningGroup => (0x04, NOBODY),
+                Tag::Group(number) => (0x08, *number),
+                Tag::Mask => (0x10, NOBODY),
+                Tag::Other => (0x20, NOBODY),
+            };
+            bytes.extend(code.to_le_bytes());
+            bytes.extend(u16::from(*rights).to_le_bytes());
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The rights of a tag.
+    pub(crate) fn get(&self, tag: Tag) -> Option<u8> {
+        let found = self.0.iter().find(|entry| entry.0 == tag);
+        found.map(|entry| entry.1)
+    }
+
+    /// Gives a tag rights.
+    pub(crate) fn set(&mut self, tag: Tag, rights: u8) {
+        match self.0.binary_search_by_key(&tag, |entry| entry.0) {
+            Ok(at) => self.0[at].1 = rights,
+            Err(at) => self.0.insert(at, (tag, rights)),
+        }
+    }
+
+    /// Takes an entry away.
+    pub(crate) fn remove(&mut self, tag: Tag) {
+        self.0.retain(|entry| entry.0 != tag);
+    }
+
+    /// It has no entries.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// No more than the mode says: users, groups and the mask are gone.
+    pub(crate) fn minimal(&self) -> Acl {
+        let mut acl = self.clone();
+        acl.0
+            .retain(|(tag, _)| !tag.is_named() && *tag != Tag::Mask);
+        acl
+    }
+
+    /// Makes the mask what all those may together that it is for; none where it is for nobody.
+    pub(crate) fn compute_mask(&mut self) {
+        if !self.0.iter().any(|(tag, _)| tag.is_named()) {
+            return self.remove(Tag::Mask);
+        }
+        let limited = self.0.iter().filter(|(tag, _)| tag.is_limited());
+        let rights = limited.fold(0, |all, (_, rights)| all | rights);
+        self.set(Tag::Mask, rights);
+    }
+
+    /// Adds the entries that every list has, from `from`, where they are missing.
+    pub(crate) fn complete(&mut self, from: &Acl) {
+        for tag in [Tag::Owner, Tag::OwningGroup, Tag::Other] {
+            if self.get(tag).is_none() {
+                self.set(tag, from.get(tag).unwrap_or(0));
+            }
+        }
+    }
+
+    /// Its lines as getfacl has them, each behind `prefix`; with names of the host where `names` is given.
+    pub(crate) fn lines(
+        &self,
+        prefix: &str,
+        names: Option<&Names>,
+        effective: Effective,
+    ) -> Vec<String> {
+        let mask = self.get(Tag::Mask);
+        let line = |(tag, rights): &(Tag, u8)| {
+            let mut line = format!("{prefix}{}{}", tag.text(names), letters(*rights));
+            let left = mask.map_or(*rights, |mask| rights & mask);
+            let is_less = tag.is_limited() && left != *rights;
+            if tag.is_limited()
+                && (effective == Effective::All || is_less && effective == Effective::Less)
+            {
+                line.push_str(&format!("\t#effective:{}", letters(left)));
+            }
+            line
+        };
+        self.0.iter().map(line).collect()
+    }
+}
+
+/// Where what the mask leaves is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effective {
+    /// Nowhere.
+    No,
+    /// Where it is less than the entry says.
+    Less,
+    /// Of every entry that the mask is for.
+    All,
+}
+
+fn letters(rights: u8) -> String {
+    let letter = |bit: u8, letter: char| if rights & bit != 0 { letter } else { '-' };
+    [letter(4, 'r'), letter(2, 'w'), letter(1, 'x')]
+        .iter()
+        .collect()
+}
+
+impl Tag {
+    fn is_named(self) -> bool {
+        matches!(self, Tag::User(_) | Tag::Group(_))
+    }
+
+    /// The mask is for it.
+    fn is_limited(self) -> bool {
+        self.is_named() || self == Tag::OwningGroup
+    }
+
+    fn text(self, names: Option<&Names>) -> String {
+        let named = |kind: &str, number: u32, name: Option<&str>| match name {
+            Some(name) => format!("{kind}:{name}:"),
+            None => format!("{kind}:{number}:"),
+        };
+        match self {
+            Tag::Owner => "user::".to_owned(),
+            Tag::User(number) => named("user", number, names.and_then(|names| names.user(number))),
+            Tag::OwningGroup => "group::".to_owned(),
+            Tag::Group(number) => {
+                named("group", number, names.and_then(|names| names.group(number)))
+            }
+            Tag::Mask => "mask::".to_owned(),
+            Tag::Other => "other::".to_owned(),
+        }
+    }
+}
+
+/// An entry as setfacl takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Of the default list.
+    pub(crate) default: bool,
+    pub(crate) tag: Tag,
+    /// `None` where rights were not said: to remove the entry.
+    pub(crate) rights: Option<Rights>,
+}
+
+/// Rights, and whether `X` was among them: execution where it makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    bits: u8,
+    search: bool,
+}
+
+impl Rights {
+    /// For a directory, or a file that somebody may execute.
+    pub(crate) fn of(self, searchable: bool) -> u8 {
+        self.bits | u8::from(self.search && searchable)
+    }
+}
+
+/// Reads `u:ann:rw,g::r,d:o::-`, with or without rights.
+pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, String> {
+    let names = Names::of_host();
+    let entries = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let entries: Vec<Entry> = entries
+        .map(|part| entry(part, &names).ok_or_else(|| format!("'{part}' is no entry of a list of access rights: write u:NAME:rwx, g:NAME:rx, m::rx, o::r, d:u:NAME:rw")))
+        .collect::<Result<_, _>>()?;
+    match entries.is_empty() {
+        true => Err("no entry".to_owned()),
+        false => Ok(entries),
+    }
+}
+
+fn entry(text: &str, names: &Names) -> Option<Entry> {
+    let mut fields: Vec<&str> = text.split(':').map(str::trim).collect();
+    let default = matches!(fields.first(), Some(&"d" | &"default")) && fields.len() > 1;
+    if default {
+        fields.remove(0);
+    }
+    // "mask:rx" and "other:r" name nobody.
+    if matches!(fields.first(), Some(&"m" | &"mask" | &"o" | &"other"))
+        && fields.len() == 2
+        && !fields[1].is_empty()
+    {
+        fields.insert(1, "");
+    }
+    let (kind, who, rights) = match fields.as_slice() {
+        [kind, who] => (*kind, *who, None),
+        [kind, who, rights] => (*kind, *who, Some(parse_rights(rights)?)),
+        _ => return None,
+    };
+    let user = |who: &str| names.parse_owner(who).ok()?.user;
+    let group = |who: &str| names.parse_owner(&format!(":{who}")).ok()?.group;
+    let tag = match (kind, who) {
+        ("u" | "user", "") => Tag::Owner,
+        ("u" | "user", who) => Tag::User(user(who)?),
+        ("g" | "group", "") => Tag::OwningGroup,
+        ("g" | "group", who) => Tag::Group(group(who)?),
+        ("m" | "mask", "") => Tag::Mask,
+        ("o" | "other", "") => Tag::Other,
+        _ => return None,
+    };
+    Some(Entry {
+        default,
+        tag,
+        rights,
+    })
+}
+
+fn parse_rights(text: &str) -> Option<Rights> {
+    let mut rights = Rights {
+        bits: 0,
+        search: false,
+    };
+    if let Ok(bits @ 0..=7) = text.parse::<u8>() {
+        rights.bits = bits;
+        return Some(rights);
+    }
+    for letter in text.chars() {
+        match letter {
+            'r' => rights.bits |= 4,
+            'w' => rights.bits |= 2,
+            'x' => rights.bits |= 1,
+            'X' => rights.search = true,
+            '-' => {}
+            _ => return None,
+        }
+    }
+    Some(rights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted_and_come_back() {
+        let mut acl = Acl::of_mode(0o750);
+        acl.set(Tag::Group(5), 4);
+        acl.set(Tag::User(7), 6);
+        acl.compute_mask();
+        assert_eq!(acl.get(Tag::Mask), Some(7));
+        assert_eq!(Acl::from_bytes(&acl.to_bytes()).unwrap(), acl);
+        let lines = acl.lines("", None, Effective::Less);
+        assert_eq!(
+            lines,
+            [
+                "user::rwx",
+                "user:7:rw-",
+                "group::r-x",
+                "group:5:r--",
+                "mask::rwx",
+                "other::---"
+            ]
+        );
+        acl.set(Tag::Mask, 4);
+        assert_eq!(
+            acl.lines("d:", None, Effective::Less)[1],
+            "d:user:7:rw-\t#effective:r--"
+        );
+        assert_eq!(acl.minimal(), Acl::of_mode(0o750));
+        for bad in [&b""[..], b"\x01\0\0\0", b"\x02\0\0\0x"] {
+            assert_eq!(Acl::from_bytes(bad), None);
+        }
+    }
+
+    #[test]
+    fn entries_as_setfacl_has_them() {
+        let all = parse("u:0:rw, d:g::rX,mask:r,o::-,u:5").unwrap();
+        assert_eq!(all[0].tag, Tag::User(0));
+        assert!(all[1].default && all[1].rights.unwrap().of(true) == 5);
+        assert_eq!(all[1].rights.unwrap().of(false), 4);
+        assert_eq!(
+            (all[2].tag, all[3].tag, all[4].rights),
+            (Tag::Mask, Tag::Other, None)
+        );
+        for bad in ["", "x:y", "u:no-such-user:r", "u:0:q", "m:5:r", "u"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

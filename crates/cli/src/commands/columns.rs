@@ -1,0 +1,42 @@
+//! Names side by side, down the columns, as `ls` shows them on a terminal.
+
+use term_grid::{Direction, Filling, Grid, GridOptions};
+
+/// A terminal that does not say how wide it is.
+const USUAL_WIDTH: usize = 80;
+
+/// How many characters a line of the terminal has: `COLUMNS` first, as everywhere.
+pub(super) fn width() -> usize {
+    let said = std::env::var("COLUMNS").ok();
+    let said = said.and_then(|columns| columns.parse().ok());
+    said.filter(|columns| *columns > 0)
+        .or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0.into()))
+        .unwrap_or(USUAL_WIDTH)
+}
+
+/// The lines; cells may hold colours.
+pub(super) fn lines(cells: Vec<String>, width: usize) -> String {
+    let options = GridOptions {
+        filling: Filling::Spaces(2),
+        direction: Direction::TopToBottom,
+        width,
+    };
+    let lines = Grid::new(cells, options).to_string();
+    // Nobody wants blanks at the ends of lines.
+    lines
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_down_the_columns() {
+        let cells: Vec<String> = ["a", "bb", "ccc", "d"].map(str::to_owned).to_vec();
+        assert_eq!(lines(cells.clone(), 9), "a   ccc\nbb  d\n");
+        assert_eq!(lines(cells, 1), "a\nbb\nccc\nd\n");
+    }
+}

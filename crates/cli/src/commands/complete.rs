@@ -1,0 +1,101 @@
+//! `complete-place`, which shells ask when the word to be completed is in an image.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+
+use crate::context::Context;
+use crate::images::Access;
+use crate::place::Place;
+use crate::problem::Failure;
+
+/// Arguments of `complete-place`.
+#[derive(Args, Debug)]
+pub(crate) struct CompleteArgs {
+    /// The beginning of a place: IMAGE:/dir/na
+    word: OsString,
+}
+
+/// What shells run when a word has `:/` in it, besides what is made from the command line's description.
+pub(super) const BASH: &str = r#"
+_throughline_places() {
+    local word="${COMP_LINE:0:COMP_POINT}"
+    word="${word##* }"
+    if [[ $word != *:/* ]]; then
+        _throughline "$@"
+        return
+    fi
+    local place before=""
+    # Where a colon ends a word, only what is behind it is replaced.
+    [[ $COMP_WORDBREAKS == *:* ]] && before="${word%"${word##*:}"}"
+    COMPREPLY=()
+    while IFS= read -r place; do
+        COMPREPLY+=("$(printf %q "${place#"$before"}")")
+    done < <(throughline complete-place "$word" 2> /dev/null)
+    compopt -o nospace 2> /dev/null
+}
+complete -F _throughline_places -o bashdefault -o default throughline
+"#;
+
+pub(super) const ZSH: &str = r#"
+_throughline_places() {
+    if [[ $PREFIX == *:/* ]]; then
+        local -a places
+        places=("${(@f)$(throughline complete-place "$PREFIX" 2> /dev/null)}")
+        compadd -S '' -- $places
+    else
+        _throughline "$@"
+    fi
+}
+compdef _throughline_places throughline
+"#;
+
+pub(super) const FISH: &str = r#"
+complete -c throughline -n "string match -q '*:/*' -- (commandline -ct)" -f -a "(throughline complete-place (commandline -ct) 2> /dev/null)"
+"#;
+
+/// No terminal shows more.
+const MOST_NAMES: usize = 10_000;
+
+/// Prints the places that begin so; directories with a slash. What cannot be read has none.
+pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Failure> {
+    let place = Place::parse(&args.word);
+    let Place::Image { path, .. } = &place else {
+        return Ok(());
+    };
+    let path = path.as_os_str().as_bytes();
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let (dir, start) = path.split_at(slash.saturating_add(1).min(path.len()));
+    let Ok(opened) = context.open(&place, Access::Read) else {
+        return Ok(());
+    };
+    let Ok(dir) = opened.volume.open_dir(OsStr::from_bytes(dir)) else {
+        return Ok(());
+    };
+    let Ok(entries) = dir.entries() else {
+        return Ok(());
+    };
+    let word = args.word.as_bytes();
+    let before = &word[..word.len().saturating_sub(start.len())];
+    let mut found: Vec<Vec<u8>> = entries
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name().as_bytes();
+            let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
+            name.starts_with(start) && !is_hidden && !name.iter().any(u8::is_ascii_control)
+        })
+        .take(MOST_NAMES)
+        .map(|entry| {
+            let name = entry.file_name();
+            let is_dir = dir.metadata(name).is_ok_and(|meta| meta.is_dir());
+            let end: &[u8] = if is_dir { b"/" } else { b"" };
+            [before, name.as_bytes(), end].concat()
+        })
+        .collect();
+    found.sort_unstable();
+    for place in found {
+        context.out.line(place)?;
+    }
+    Ok(())
+}

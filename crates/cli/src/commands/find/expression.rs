@@ -1,0 +1,201 @@
+//! What an expression of `find` is, and whether a file fits it.
+
+use std::ffi::OsStr;
+use std::time::{Duration, SystemTime};
+
+use glob::{MatchOptions, Pattern};
+use throughline::{FileType, Metadata};
+
+use crate::place::Place;
+use crate::problem::Failure;
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub(super) enum Expression {
+    And(Box<Expression>, Box<Expression>),
+    Or(Box<Expression>, Box<Expression>),
+    Not(Box<Expression>),
+    True,
+    False,
+    /// Its own name.
+    Name(Pattern, bool),
+    /// All of its path; `true` where case counts.
+    Path(Pattern, bool),
+    Type(Vec<FileType>),
+    /// So many units of so many bytes, rounded up.
+    Size(Count, u64),
+    Empty,
+    Links(Count),
+    Inode(Count),
+    User(Count),
+    Group(Count),
+    /// Which time, and how many of these ago.
+    Age(Which, Count, Duration),
+    /// Changed after that file, whose time is known once it was looked at.
+    Newer(Place, Option<SystemTime>),
+    Mode(Rights, u32),
+    Print,
+    Print0,
+    Ls,
+    Delete,
+    Prune,
+    Quit,
+}
+
+/// `5`, `+5`: more, `-5`: fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Count {
+    Exactly(u64),
+    More(u64),
+    Fewer(u64),
+}
+
+/// Which of a file's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Accessed,
+    Modified,
+    Changed,
+}
+
+/// How permissions are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    Exactly,
+    All,
+    Any,
+}
+
+/// What is not a matter of single files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) least_depth: usize,
+    pub(super) most_depth: usize,
+    /// What is in a directory comes before it.
+    pub(super) depth_first: bool,
+    pub(super) deletes: bool,
+}
+
+/// A file as an expression sees it.
+pub(super) struct Seen<'a> {
+    pub(super) name: &'a OsStr,
+    pub(super) path: &'a OsStr,
+    pub(super) meta: &'a Metadata,
+    pub(super) now: SystemTime,
+    pub(super) is_empty: &'a dyn Fn() -> bool,
+}
+
+impl Count {
+    pub(super) fn fits(self, number: u64) -> bool {
+        match self {
+            Count::Exactly(wanted) => number == wanted,
+            Count::More(least) => number > least,
+            Count::Fewer(most) => number < most,
+        }
+    }
+}
+
+fn fits(pattern: &Pattern, text: &OsStr, case_sensitive: bool) -> bool {
+    let options = MatchOptions {
+        case_sensitive,
+        require_literal_separator: false,
+        require_literal_leading_dot: false,
+    };
+    pattern.matches_with(&text.to_string_lossy(), options)
+}
+
+impl Expression {
+    pub(super) fn and(a: Expression, b: Expression) -> Expression {
+        Expression::And(Box::new(a), Box::new(b))
+    }
+
+    pub(super) fn or(a: Expression, b: Expression) -> Expression {
+        Expression::Or(Box::new(a), Box::new(b))
+    }
+
+    /// Something in it does more than test, so that names are not printed by themselves.
+    pub(super) fn acts(&self) -> bool {
+        match self {
+            Expression::And(a, b) | Expression::Or(a, b) => a.acts() || b.acts(),
+            Expression::Not(a) => a.acts(),
+            Expression::Print | Expression::Print0 | Expression::Ls | Expression::Delete => true,
+            _ => false,
+        }
+    }
+
+    /// Looks up the times of files that others are compared with.
+    pub(super) fn resolve(
+        &mut self,
+        time_of: &mut dyn FnMut(&Place) -> Result<SystemTime, Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Expression::And(a, b) | Expression::Or(a, b) => {
+                a.resolve(time_of)?;
+                b.resolve(time_of)
+            }
+            Expression::Not(a) => a.resolve(time_of),
+            Expression::Newer(place, time) => {
+                *time = Some(time_of(place)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a file fits; actions on the way are done by `act`, which says whether it succeeded.
+    pub(super) fn eval(
+        &self,
+        seen: &Seen<'_>,
+        act: &mut dyn FnMut(&Expression) -> Result<bool, Failure>,
+    ) -> Result<bool, Failure> {
+        Ok(match self {
+            Expression::And(a, b) => a.eval(seen, act)? && b.eval(seen, act)?,
+            Expression::Or(a, b) => a.eval(seen, act)? || b.eval(seen, act)?,
+            Expression::Not(a) => !a.eval(seen, act)?,
+            Expression::Print
+            | Expression::Print0
+            | Expression::Ls
+            | Expression::Delete
+            | Expression::Prune
+            | Expression::Quit => return act(self),
+            test => test.fits(seen),
+        })
+    }
+
+    fn fits(&self, seen: &Seen<'_>) -> bool {
+        let meta = seen.meta;
+        match self {
+            Expression::True => true,
+            Expression::Name(pattern, case) => fits(pattern, seen.name, *case),
+            Expression::Path(pattern, case) => fits(pattern, seen.path, *case),
+            Expression::Type(kinds) => kinds.contains(&meta.file_type()),
+            Expression::Size(count, unit) => count.fits(meta.len().div_ceil(*unit)),
+            Expression::Empty => (seen.is_empty)(),
+            Expression::Links(count) => count.fits(meta.links().into()),
+            Expression::Inode(count) => count.fits(meta.ino()),
+            Expression::User(count) => count.fits(meta.uid().into()),
+            Expression::Group(count) => count.fits(meta.gid().into()),
+            Expression::Age(which, count, unit) => {
+                let time = match which {
+                    Which::Accessed => meta.accessed(),
+                    Which::Modified => meta.modified(),
+                    Which::Changed => meta.changed(),
+                };
+                age(seen.now, time, *unit, *count)
+            }
+            Expression::Newer(_, time) => time.is_some_and(|time| meta.modified() > time),
+            Expression::Mode(Rights::Exactly, mode) => meta.mode() == *mode,
+            Expression::Mode(Rights::All, mode) => meta.mode() & mode == *mode,
+            Expression::Mode(Rights::Any, mode) => *mode == 0 || meta.mode() & mode != 0,
+            _ => false,
+        }
+    }
+}
+
+/// Whole units of time that have passed; what is still to come is younger than any.
+fn age(now: SystemTime, time: SystemTime, unit: Duration, count: Count) -> bool {
+    match now.duration_since(time) {
+        Ok(age) => count.fits(age.as_secs() / unit.as_secs().max(1)),
+        Err(_) => matches!(count, Count::Fewer(_)),
+    }
+}

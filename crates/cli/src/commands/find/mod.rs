@@ -1,0 +1,281 @@
+//! `find`: walks an image and does what an expression says, as find(1) does.
+
+mod expression;
+mod parse;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
+
+use clap::Args;
+use throughline::{Dir, Metadata};
+
+use self::expression::{Expression, Limits, Seen};
+use super::describe::letter;
+use crate::context::Context;
+use crate::images::Access;
+use crate::mode::show;
+use crate::owner::Names;
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+use crate::text::printable;
+use crate::time::short;
+use crate::walk::{Entry, Guard, sorted};
+
+/// What an expression is made of.
+const EXPRESSION: &str = "\
+Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,p,s,b,c; -size [+-]N[cwbkMG]; -empty; -links, -inum [+-]N;
+  -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -newer IMAGE:/FILE; -user, -group NAME; -uid, -gid [+-]N;
+  -perm MODE, -perm -MODE (all of them), -perm /MODE (any of them); -true, -false
+Operators: ( … ), ! or -not, -a or -and (or nothing), -o or -or
+Depth: -mindepth N, -maxdepth N, -depth
+Actions: -print (without any other), -print0, -ls, -delete, -prune, -quit
+Each file is shown as IMAGE:/path, which other commands take.";
+
+/// Arguments of `find`.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXPRESSION)]
+pub(crate) struct FindArgs {
+    /// Where to look, places in images, then what for, and what to do with it
+    #[arg(
+        required = true,
+        value_name = "IMAGE:/PATH... [EXPRESSION]",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<OsString>,
+}
+
+/// What a walk needs all the time.
+struct Search<'a> {
+    expression: &'a Expression,
+    limits: Limits,
+    now: SystemTime,
+    names: Names,
+    /// `-quit` was met.
+    ended: bool,
+}
+
+/// Walks each place.
+pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure> {
+    let begins = |word: &OsString| {
+        let word = word.as_bytes();
+        word.len() > 1 && word[0] == b'-' || word == b"!" || word == b"("
+    };
+    let first = args.words.iter().position(begins);
+    let (places, words) = args.words.split_at(first.unwrap_or(args.words.len()));
+    let places: Vec<Place> = places.iter().map(|place| Place::parse(place)).collect();
+    if places.is_empty() {
+        return Err(Failure::Usage(
+            "where to look comes first: find IMAGE:/path …".into(),
+        ));
+    }
+    let (mut expression, limits) = parse::parse(words).map_err(Failure::Usage)?;
+    if !expression.acts() {
+        expression = Expression::and(expression, Expression::Print);
+    }
+    let access = match limits.deletes {
+        true => Access::Write,
+        false => Access::Read,
+    };
+    let places = context.expand(&places, access)?;
+    for place in &places {
+        context.open(place, access)?;
+    }
+    // Files that times are compared with.
+    expression.resolve(&mut |place| {
+        let opened = context.open(place, Access::Read)?;
+        let meta = opened.volume.metadata(&opened.path);
+        Ok(meta.doing(|| format!("cannot access {place}"))?.modified())
+    })?;
+    let mut search = Search {
+        expression: &expression,
+        limits,
+        now: SystemTime::now(),
+        names: Names::of_host(),
+        ended: false,
+    };
+    context.each(&places, |context, place| {
+        if search.ended {
+            return Ok(());
+        }
+        let opened = context.open(place, access)?;
+        let cannot = || format!("cannot access {place}");
+        let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
+        let dir = match meta.is_dir() {
+            true => Some(opened.volume.open_dir(&opened.path).doing(cannot)?),
+            false => None,
+        };
+        let at = At {
+            place,
+            meta: &meta,
+            parent: None,
+            depth: 0,
+        };
+        search.visit(context, &at, dir, &mut Guard::default())
+    })
+}
+
+/// A name that was met.
+struct At<'a> {
+    place: &'a Place,
+    meta: &'a Metadata,
+    /// Its directory and its name there; none of a place of the command line.
+    parent: Option<(&'a Dir, &'a std::ffi::OsStr)>,
+    depth: usize,
+}
+
+impl Search<'_> {
+    fn visit(
+        &mut self,
+        context: &mut Context,
+        at: &At<'_>,
+        dir: Option<Dir>,
+        guard: &mut Guard,
+    ) -> Result<(), Failure> {
+        context.interrupt().check()?;
+        let is_shown = at.depth >= self.limits.least_depth;
+        let mut pruned = false;
+        if is_shown && !self.limits.depth_first {
+            pruned = self.act(context, at, dir.as_ref())?;
+        }
+        if let Some(dir) = dir.as_ref().filter(|_| !pruned && !self.ended)
+            && at.depth < self.limits.most_depth
+        {
+            let reading = || format!("cannot read directory {}", at.place);
+            guard.enter(at.meta.ino()).doing(reading)?;
+            let walked = self.inside(context, at, dir, guard);
+            guard.leave();
+            if let Err(failure) = walked {
+                context.complain(failure)?;
+            }
+        }
+        if is_shown && self.limits.depth_first && !self.ended {
+            self.act(context, at, dir.as_ref())?;
+        }
+        Ok(())
+    }
+
+    fn inside(
+        &mut self,
+        context: &mut Context,
+        at: &At<'_>,
+        dir: &Dir,
+        guard: &mut Guard,
+    ) -> Result<(), Failure> {
+        let reading = || format!("cannot read directory {}", at.place);
+        for Entry { name, meta } in sorted(dir).doing(reading)? {
+            if self.ended {
+                return Ok(());
+            }
+            let place = at.place.join(&name);
+            let cannot = || format!("cannot access {place}");
+            let visited = meta.doing(cannot).and_then(|meta| {
+                let inner = match meta.is_dir() {
+                    true => Some(dir.open_dir(&name).doing(cannot)?),
+                    false => None,
+                };
+                let at = At {
+                    place: &place,
+                    meta: &meta,
+                    parent: Some((dir, &name)),
+                    depth: at.depth + 1,
+                };
+                self.visit(context, &at, inner, guard)
+            });
+            if let Err(failure) = visited {
+                context.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tests a name and does what is to be done; whether its directory is not to be gone into.
+    fn act(
+        &mut self,
+        context: &mut Context,
+        at: &At<'_>,
+        dir: Option<&Dir>,
+    ) -> Result<bool, Failure> {
+        let path = at.place.to_argument();
+        let own_name = match at.place {
+            Place::Image { path, .. } => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+            _ => path.clone(),
+        };
+        let seen = Seen {
+            name: &own_name,
+            path: &path,
+            meta: at.meta,
+            now: self.now,
+            is_empty: &|| match (dir, at.meta.is_file()) {
+                (Some(dir), _) => dir
+                    .entries()
+                    .is_ok_and(|mut entries| entries.next().is_none()),
+                (None, is_file) => is_file && at.meta.len() == 0,
+            },
+        };
+        let mut pruned = false;
+        let expression = self.expression;
+        expression.eval(&seen, &mut |action| {
+            match action {
+                Expression::Print => {
+                    let shown = printable(&path, context.out.terminal).into_owned();
+                    context.out.line(shown)?;
+                }
+                Expression::Print0 => {
+                    context.out.bytes(path.as_bytes())?;
+                    context.out.bytes(b"\0")?;
+                }
+                Expression::Ls => context
+                    .out
+                    .line(self.row(at, &path, context.out.terminal))?,
+                Expression::Delete => {
+                    if let Err(failure) = delete(context, at) {
+                        context.complain(failure)?;
+                        return Ok(false);
+                    }
+                }
+                Expression::Prune => pruned = true,
+                Expression::Quit => self.ended = true,
+                _ => {}
+            }
+            Ok(true)
+        })?;
+        Ok(pruned)
+    }
+
+    /// A line of `-ls`.
+    fn row(&self, at: &At<'_>, path: &std::ffi::OsStr, terminal: bool) -> Vec<u8> {
+        let meta = at.meta;
+        let name = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
+        let mut row = format!(
+            "{:>9} {:>6} {} {:>3} {:<8} {:<8} {:>8} {} ",
+            meta.ino(),
+            meta.blocks_512().div_ceil(2),
+            show(letter(meta.file_type()), meta.mode()),
+            meta.links(),
+            name(self.names.user(meta.uid()), meta.uid()),
+            name(self.names.group(meta.gid()), meta.gid()),
+            meta.len(),
+            short(meta.modified(), self.now),
+        )
+        .into_bytes();
+        row.extend_from_slice(&printable(path, terminal));
+        row
+    }
+}
+
+fn delete(context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+    let cannot = || format!("cannot delete {}", at.place);
+    let Some((dir, name)) = at.parent else {
+        let opened = context.open(at.place, Access::Write)?;
+        return match at.meta.is_dir() {
+            true => opened.volume.remove_dir(&opened.path).doing(cannot),
+            false => opened.volume.remove_file(&opened.path).doing(cannot),
+        };
+    };
+    match at.meta.is_dir() {
+        true => dir.remove_dir(name).doing(cannot),
+        false => dir.remove_file(name).doing(cannot),
+    }
+}

@@ -1,0 +1,124 @@
+//! Flags of inodes by the letters of chattr and lsattr.
+
+use throughline::InodeFlags;
+
+/// Letter and flag, in the order in which lsattr shows them.
+pub(super) const LETTERS: [(char, InodeFlags); 22] = [
+    ('s', InodeFlags::SECRM),
+    ('u', InodeFlags::UNRM),
+    ('S', InodeFlags::SYNC),
+    ('D', InodeFlags::DIRSYNC),
+    ('i', InodeFlags::IMMUTABLE),
+    ('a', InodeFlags::APPEND),
+    ('d', InodeFlags::NODUMP),
+    ('A', InodeFlags::NOATIME),
+    ('c', InodeFlags::COMPR),
+    ('E', InodeFlags::ENCRYPT),
+    ('j', InodeFlags::JOURNAL_DATA),
+    ('I', InodeFlags::INDEX),
+    ('t', InodeFlags::NOTAIL),
+    ('T', InodeFlags::TOPDIR),
+    ('e', InodeFlags::EXTENTS),
+    ('C', InodeFlags::from_bits_retain(0x0080_0000)),
+    ('x', InodeFlags::DAX),
+    ('F', InodeFlags::CASEFOLD),
+    ('N', InodeFlags::INLINE_DATA),
+    ('P', InodeFlags::PROJINHERIT),
+    ('V', InodeFlags::VERITY),
+    ('m', InodeFlags::from_bits_retain(0x0000_0400)),
+];
+
+/// `----ia--------e-------`.
+pub(super) fn show(flags: InodeFlags) -> String {
+    let letter = |(letter, flag): &(char, InodeFlags)| match flags.contains(*flag) {
+        true => *letter,
+        false => '-',
+    };
+    LETTERS.iter().map(letter).collect()
+}
+
+/// How flags are to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    keep: InodeFlags,
+    set: InodeFlags,
+}
+
+impl Change {
+    /// Reads `+i`, `-ia+d`, `=d`.
+    pub(super) fn parse(text: &str) -> Result<Change, String> {
+        let mut change = Change {
+            keep: InodeFlags::from_bits_retain(u32::MAX),
+            set: InodeFlags::empty(),
+        };
+        let mut operation = None;
+        for letter in text.chars() {
+            if matches!(letter, '+' | '-' | '=') {
+                operation = Some(letter);
+                if letter == '=' {
+                    change.keep = LASTING;
+                    change.set = InodeFlags::empty();
+                }
+                continue;
+            }
+            let flag = LETTERS.iter().find(|(known, _)| *known == letter);
+            let (Some((_, flag)), Some(operation)) = (flag, operation) else {
+                return Err(format!(
+                    "'{text}' is no change of flags: write +i, -ia, =d ({})",
+                    letters()
+                ));
+            };
+            change.keep -= *flag;
+            match operation {
+                '-' => change.set -= *flag,
+                _ => change.set |= *flag,
+            }
+        }
+        match operation {
+            Some(_) => Ok(change),
+            None => Err(format!(
+                "'{text}' is no change of flags: write +i, -ia, =d ({})",
+                letters()
+            )),
+        }
+    }
+
+    /// The flags after it.
+    pub(super) fn apply(self, flags: InodeFlags) -> InodeFlags {
+        (flags & self.keep) | self.set
+    }
+}
+
+/// What `=` leaves: how the inode is kept is not a matter of taste.
+const LASTING: InodeFlags = InodeFlags::EXTENTS
+    .union(InodeFlags::INDEX)
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::INLINE_DATA)
+    .union(InodeFlags::VERITY)
+    .union(InodeFlags::CASEFOLD);
+
+fn letters() -> String {
+    LETTERS.iter().map(|(letter, _)| letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_as_chattr_has_them() {
+        let before = InodeFlags::EXTENTS | InodeFlags::NODUMP;
+        for (text, after) in [
+            ("+i", before | InodeFlags::IMMUTABLE),
+            ("-d+a", InodeFlags::EXTENTS | InodeFlags::APPEND),
+            ("=A", InodeFlags::EXTENTS | InodeFlags::NOATIME),
+            ("=", InodeFlags::EXTENTS),
+        ] {
+            assert_eq!(Change::parse(text).unwrap().apply(before), after, "{text}");
+        }
+        for bad in ["", "i", "+q", "ia+"] {
+            assert!(Change::parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(show(before), "------d-------e-------");
+    }
+}

@@ -1,0 +1,137 @@
+//! `getfacl`.
+
+use clap::{ArgAction, Args};
+use throughline::{Metadata, Node};
+
+use crate::acl::{ACCESS, Acl, DEFAULT, Effective};
+use crate::below::{Reach, each};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
+use crate::owner::Names;
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::printable;
+
+/// Arguments of `getfacl`.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct GetfaclArgs {
+    /// Files in images
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// Only the list of the file itself
+    #[arg(short, long)]
+    access: bool,
+    /// Only the list that a directory gives to what is made in it
+    #[arg(short, long)]
+    default: bool,
+    /// No lines for the file, its owner and its group
+    #[arg(short = 'c', long)]
+    omit_header: bool,
+    /// Say of every entry that the mask is for what it leaves
+    #[arg(short = 'e', long, conflicts_with = "no_effective")]
+    all_effective: bool,
+    /// Say of no entry what the mask leaves
+    #[arg(short = 'E', long)]
+    no_effective: bool,
+    /// Pass over files without more than their permissions
+    #[arg(short, long)]
+    skip_base: bool,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Numbers instead of names
+    #[arg(short, long)]
+    numeric: bool,
+    /// Names as they are (always so; for the hand that types it)
+    #[arg(short = 'p', long, hide = true)]
+    absolute_names: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Shows the lists of each place.
+pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failure> {
+    let names = Names::of_host();
+    let reach = Reach {
+        follow: true,
+        recursive: args.recursive,
+        links: false,
+    };
+    let places = context.expand(&args.places, Access::Read)?;
+    context.each(&places, |context, place| {
+        let opened = context.open(place, Access::Read)?;
+        each(
+            context,
+            &opened,
+            reach,
+            &mut |context, place, node, meta| show(args, context, (place, node, meta), &names),
+        )
+    })
+}
+
+/// One of the two lists of an inode; none where it has none, or cannot have any.
+pub(super) fn read(place: &Place, node: &Node, which: &[u8]) -> Result<Option<Acl>, Failure> {
+    let cannot = || format!("cannot read the access rights of {place}");
+    match node.xattr(which).doing(cannot)? {
+        None => Ok(None),
+        Some(bytes) => match Acl::from_bytes(&bytes) {
+            Some(acl) => Ok(Some(acl)),
+            None => Err(Problem::new("not a list of access rights").met(cannot())),
+        },
+    }
+}
+
+fn show(
+    args: &GetfaclArgs,
+    context: &mut Context,
+    (place, node, meta): (&Place, &Node, &Metadata),
+    names: &Names,
+) -> Result<(), Failure> {
+    let access = read(place, node, ACCESS)?;
+    let default = match meta.is_dir() {
+        true => read(place, node, DEFAULT)?,
+        false => None,
+    };
+    if args.skip_base && access.is_none() && default.is_none() {
+        return Ok(());
+    }
+    let known = (!args.numeric).then_some(names);
+    if !args.omit_header {
+        let argument = place.to_argument();
+        let shown = printable(&argument, context.out.terminal).into_owned();
+        context.out.line([b"# file: ", &shown[..]].concat())?;
+        let user = known.and_then(|names| names.user(meta.uid()));
+        let group = known.and_then(|names| names.group(meta.gid()));
+        let or_number = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
+        let (user, group) = (or_number(user, meta.uid()), or_number(group, meta.gid()));
+        context
+            .out
+            .line(format!("# owner: {user}\n# group: {group}"))?;
+        if meta.mode() & 0o7000 != 0 {
+            let flag = |bit, letter| if meta.mode() & bit != 0 { letter } else { '-' };
+            let (uid, gid, sticky) = (flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't'));
+            context.out.line(format!("# flags: {uid}{gid}{sticky}"))?;
+        }
+    }
+    let effective = match (args.all_effective, args.no_effective) {
+        (true, _) => Effective::All,
+        (false, true) => Effective::No,
+        (false, false) => Effective::Less,
+    };
+    let both = args.access == args.default;
+    let mut lines = Vec::new();
+    if both || args.access {
+        let access = access.unwrap_or_else(|| Acl::of_mode(meta.mode()));
+        lines.extend(access.lines("", known, effective));
+    }
+    if let (true, Some(default)) = (both || args.default, default) {
+        let prefix = if both { "default:" } else { "" };
+        lines.extend(default.lines(prefix, known, effective));
+    }
+    for line in lines {
+        context.out.line(line)?;
+    }
+    context.out.line("")
+}

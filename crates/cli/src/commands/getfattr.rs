@@ -1,0 +1,156 @@
+//! `getfattr`.
+
+use clap::{ArgAction, Args};
+use serde_json::{Map, Value, json};
+use throughline::Node;
+
+use super::describe::name_into;
+use crate::args::JsonFlag;
+use crate::below::{Reach, each};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::printable;
+use crate::value::Encoding;
+
+/// Arguments of `getfattr`.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct GetfattrArgs {
+    /// Files in images
+    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    places: Vec<Place>,
+    /// This attribute, by its full name: user.mime_type
+    #[arg(short, long, value_name = "NAME", conflicts_with_all = ["dump", "match"])]
+    name: Option<String>,
+    /// All attributes, with their values
+    #[arg(short, long)]
+    dump: bool,
+    /// Those whose names begin so, instead of 'user.'; '-': all of them
+    #[arg(
+        short,
+        long,
+        value_name = "PREFIX",
+        default_value = "user.",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    r#match: String,
+    /// Show values so, instead of text where that can be read and base64 where not
+    #[arg(short, long, value_name = "HOW")]
+    encoding: Option<Encoding>,
+    /// Values alone, as they are
+    #[arg(long)]
+    only_values: bool,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Symbolic links themselves, not what they point to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// Names as they are (always so; for the hand that types it)
+    #[arg(long, hide = true)]
+    absolute_names: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Shows the attributes of each place.
+pub(crate) fn run(args: &GetfattrArgs, context: &mut Context) -> Result<(), Failure> {
+    let reach = Reach {
+        follow: !args.no_dereference,
+        recursive: args.recursive,
+        links: args.no_dereference,
+    };
+    let mut found = Vec::new();
+    let places = context.expand(&args.places, Access::Read)?;
+    context.each(&places, |context, place| {
+        let opened = context.open(place, Access::Read)?;
+        each(context, &opened, reach, &mut |context, place, node, _| {
+            show(args, context, place, node, &mut found)
+        })
+    })?;
+    match context.json {
+        true => context.out.json(&Value::Array(found)),
+        false => Ok(()),
+    }
+}
+
+fn show(
+    args: &GetfattrArgs,
+    context: &mut Context,
+    place: &Place,
+    node: &Node,
+    found: &mut Vec<Value>,
+) -> Result<(), Failure> {
+    let attributes = read(args, place, node)?;
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    if context.json {
+        let mut values = Map::new();
+        for (name, value) in &attributes {
+            let shown = args.encoding.unwrap_or_else(|| Encoding::fitting(value));
+            values.insert(
+                String::from_utf8_lossy(name).into_owned(),
+                json!(String::from_utf8_lossy(&shown.show(value))),
+            );
+        }
+        let mut object = Map::new();
+        name_into(&mut object, "name", &place.to_argument());
+        object.insert("attributes".into(), json!(values));
+        found.push(json!(object));
+        return Ok(());
+    }
+    if args.only_values {
+        for (_, value) in &attributes {
+            context.out.bytes(value)?;
+        }
+        return Ok(());
+    }
+    let argument = place.to_argument();
+    let shown = printable(&argument, context.out.terminal).into_owned();
+    context.out.line([b"# file: ", &shown[..]].concat())?;
+    for (name, value) in &attributes {
+        let mut line = name.clone();
+        if args.dump || args.name.is_some() {
+            let encoding = args.encoding.unwrap_or_else(|| Encoding::fitting(value));
+            line.push(b'=');
+            line.extend(encoding.show(value));
+        }
+        let line = std::ffi::OsString::from(String::from_utf8_lossy(&line).into_owned());
+        let shown = printable(&line, context.out.terminal).into_owned();
+        context.out.line(shown)?;
+    }
+    context.out.line("")
+}
+
+/// Names and values of those that are wanted, by name.
+fn read(
+    args: &GetfattrArgs,
+    place: &Place,
+    node: &Node,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+    let cannot = || format!("cannot read the attributes of {place}");
+    if let Some(name) = &args.name {
+        let value = node.xattr(name.as_bytes()).doing(cannot)?;
+        return match value {
+            Some(value) => Ok(vec![(name.clone().into_bytes(), value)]),
+            None => Err(Problem::new("No such attribute").met(format!("{place}: {name}"))),
+        };
+    }
+    let mut names = node.xattr_names().doing(cannot)?;
+    names.retain(|name| args.r#match == "-" || name.starts_with(args.r#match.as_bytes()));
+    names.sort_unstable();
+    let mut attributes = Vec::new();
+    for name in names {
+        if let Some(value) = node.xattr(&name).doing(cannot)? {
+            attributes.push((name, value));
+        }
+    }
+    Ok(attributes)
+}

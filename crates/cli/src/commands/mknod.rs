@@ -1,0 +1,72 @@
+//! `mknod`.
+
+use clap::Args;
+use throughline::{Attributes, DeviceNumber, FileType};
+
+use crate::context::{Context, place_parser};
+use crate::images::Access;
+use crate::mode::ModeChange;
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+
+/// Arguments of `mknod`.
+#[derive(Args, Debug)]
+pub(crate) struct MknodArgs {
+    /// The name to make in an image
+    #[arg(value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    place: Place,
+    /// b a block device, c or u a character device, p a fifo, s a socket
+    #[arg(value_name = "KIND", value_parser = kind)]
+    kind: FileType,
+    /// A device's major number
+    major: Option<u32>,
+    /// A device's minor number
+    minor: Option<u32>,
+    /// Permission bits as for chmod, instead of rw-rw-rw- less the umask
+    #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]
+    mode: Option<ModeChange>,
+}
+
+fn kind(text: &str) -> Result<FileType, String> {
+    match text {
+        "b" => Ok(FileType::BlockDevice),
+        "c" | "u" => Ok(FileType::CharDevice),
+        "p" => Ok(FileType::Fifo),
+        "s" => Ok(FileType::Socket),
+        _ => Err("b, c, u, p or s".to_owned()),
+    }
+}
+
+/// Makes it. No root is needed: it is a name in an image.
+pub(crate) fn run(args: &MknodArgs, context: &mut Context) -> Result<(), Failure> {
+    let device = match (args.kind.is_device(), args.major, args.minor) {
+        (true, Some(major), Some(minor)) => Some(DeviceNumber { major, minor }),
+        (false, None, None) => None,
+        (true, ..) => {
+            return Err(Failure::Usage(
+                "a device has a major and a minor number: mknod IMAGE:/dev/null c 1 3".into(),
+            ));
+        }
+        (false, ..) => {
+            return Err(Failure::Usage(
+                "fifos and sockets have no major and minor number".into(),
+            ));
+        }
+    };
+    let umask = context.images.umask;
+    let plain = 0o666 & !umask;
+    let mode = match &args.mode {
+        Some(change) => change.apply(0o666, false, umask),
+        None => plain,
+    };
+    let opened = context.open(&args.place, Access::Write)?;
+    opened
+        .volume
+        .make_node(
+            &opened.path,
+            args.kind,
+            device,
+            &Attributes::new().mode(mode),
+        )
+        .doing(|| format!("cannot make {}", args.place))
+}

@@ -1,0 +1,313 @@
+//! `shell`: many commands on one open image, from a file, a pipe or a terminal.
+//!
+//! Each line is a command as on the command line. A path without an image is in this one, and starts at the directory that
+//! `cd` chose; `host:PATH` is a path of the host. The image is opened once, and closed behind the last command.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Component, Path, PathBuf};
+
+use clap::{Args, CommandFactory, Parser};
+
+use super::df::image_of;
+use crate::args::{Cli, Command};
+use crate::context::{Context, place_parser};
+use crate::images::Access;
+use crate::output::Complaints;
+use crate::place::{Base, Place};
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+
+/// What a line may be beside a command.
+const LINES: &str = "\
+In a shell, /path and path are in the image (path from the directory that 'cd' chose), host:PATH is a path of the host, - is
+standard input or output, and IMAGE:/path is another image. Words in quotes are one word; # begins a comment.
+
+  cd [DIR], pwd      where paths begin
+  sync               what was done so far is on the disk
+  help [COMMAND]     the commands, or the help of one
+  exit, quit         the end; so is the end of the input
+
+  throughline shell disk.img -c 'mkdir /etc' -c 'cp host:motd /etc/' -c 'chmod 644 /etc/*'
+  throughline shell disk.img -f script
+  throughline shell disk.img < script";
+
+/// Longest line of a script, in bytes.
+const MOST_LINE_BYTES: u64 = 1 << 20;
+
+/// Arguments of `shell`.
+#[derive(Args, Debug)]
+#[command(after_long_help = LINES)]
+pub(crate) struct ShellArgs {
+    /// The image
+    #[arg(value_name = "IMAGE", value_parser = place_parser())]
+    image: Place,
+    /// Run this command; may be given several times
+    #[arg(short, long, value_name = "COMMAND", conflicts_with = "file")]
+    command: Vec<String>,
+    /// Run the commands in this file instead of those on standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Go on when a command has failed, instead of stopping there
+    #[arg(short, long)]
+    keep_going: bool,
+    /// Open the image for reading only
+    #[arg(short, long)]
+    read_only: bool,
+}
+
+/// Where lines come from.
+enum Source {
+    Given(std::vec::IntoIter<String>),
+    File(BufReader<File>),
+    Input { terminal: bool },
+}
+
+/// Runs the commands.
+pub(crate) fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure> {
+    let image = image_of(&args.image)?;
+    let access = match args.read_only {
+        true => Access::Read,
+        false => Access::Write,
+    };
+    let mut source = match (&args.file, args.command.is_empty()) {
+        (Some(path), _) => {
+            let file = File::open(path).doing(|| format!("cannot open {}", quote(path)))?;
+            Source::File(BufReader::new(file))
+        }
+        (None, false) => Source::Given(args.command.clone().into_iter()),
+        (None, true) => Source::Input {
+            terminal: std::io::stdin().is_terminal(),
+        },
+    };
+    context.images.open_image(&image, access)?;
+    let _base = Base::enter(image, PathBuf::from("/"));
+    let stops = !args.keep_going && !matches!(source, Source::Input { terminal: true });
+    let json = context.json;
+    let (mut number, mut failed) = (0u64, None);
+    while let Some(line) = source.next()? {
+        number += 1;
+        context.json = json;
+        let done = one(&line, context);
+        context.out.flush()?;
+        match done {
+            Ok(Next::Line) => {}
+            Ok(Next::End) => break,
+            Err(Stop::Ends(failure)) => return Err(failure),
+            Err(Stop::Failed(code)) => {
+                failed = Some(code);
+                if stops {
+                    context.complaints.note(&format!(
+                        "stopped at command {number}; what was done before it is kept (--keep-going goes on)"
+                    ));
+                    break;
+                }
+            }
+        }
+    }
+    let is_person = matches!(source, Source::Input { terminal: true });
+    match failed.filter(|_| !is_person) {
+        Some(code) => {
+            context.exit_bits = code;
+            Err(Failure::Said)
+        }
+        None => Ok(()),
+    }
+}
+
+/// What comes behind a command.
+enum Next {
+    Line,
+    End,
+}
+
+/// A command that did not do all it was to do.
+enum Stop {
+    /// It was said; this would be the exit code.
+    Failed(u8),
+    /// The whole run ends.
+    Ends(Failure),
+}
+
+impl Source {
+    fn next(&mut self) -> Result<Option<String>, Failure> {
+        let mut line = Vec::new();
+        let read = match self {
+            Source::Given(lines) => return Ok(lines.next()),
+            Source::File(file) => read_line(file, &mut line),
+            Source::Input { terminal } => {
+                if *terminal {
+                    eprint!("{}> ", Base::shown());
+                }
+                read_line(&mut std::io::stdin().lock(), &mut line)
+            }
+        };
+        read.doing(|| "cannot read the next command")?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        String::from_utf8(line)
+            .map(Some)
+            .map_err(|_| Problem::new("it is not UTF-8").met("cannot read the next command"))
+    }
+}
+
+fn read_line(from: &mut dyn BufRead, line: &mut Vec<u8>) -> std::io::Result<()> {
+    use std::io::Read;
+    from.take(MOST_LINE_BYTES).read_until(b'\n', line)?;
+    if line.len() as u64 == MOST_LINE_BYTES {
+        return Err(std::io::Error::other("a line of more than 1 MiB"));
+    }
+    Ok(())
+}
+
+/// Runs one line.
+fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
+    let Some(words) = shlex::split(line) else {
+        context
+            .complaints
+            .note(&format!("a quote without its other one: {}", line.trim()));
+        return Err(Stop::Failed(2));
+    };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let said = |context: &Context, failure: Failure| {
+        context.complaints.say(&failure);
+        let code = match failure {
+            Failure::Usage(_) => 2,
+            _ => 1,
+        };
+        Err(Stop::Failed(code))
+    };
+    match words.as_slice() {
+        [] => Ok(Next::Line),
+        ["exit" | "quit"] => Ok(Next::End),
+        ["cd"] => change("/", context).or_else(|failure| said(context, failure)),
+        ["cd", dir] => change(dir, context).or_else(|failure| said(context, failure)),
+        ["pwd"] => {
+            let dir = Base::dir();
+            context
+                .out
+                .line(dir.as_os_str().as_encoded_bytes())
+                .map_err(Stop::Ends)?;
+            Ok(Next::Line)
+        }
+        ["sync"] => match context.images.sync() {
+            Ok(()) => Ok(Next::Line),
+            Err(failure) => said(context, failure),
+        },
+        ["help"] => {
+            let help = Cli::command().render_help();
+            context
+                .out
+                .line(format!("{help}\n{LINES}"))
+                .map_err(Stop::Ends)?;
+            Ok(Next::Line)
+        }
+        ["help", command] => command_line(&[*command, "--help"], context),
+        words => command_line(words, context),
+    }
+}
+
+fn change(dir: &str, context: &mut Context) -> Result<Next, Failure> {
+    let place = Place::parse(dir.as_ref());
+    let cannot = || format!("cannot go to {place}");
+    let opened = context.open(&place, Access::Read)?;
+    if !opened.volume.metadata(&opened.path).doing(cannot)?.is_dir() {
+        return Err(Problem::new("Not a directory").met(cannot()));
+    }
+    Base::set_dir(plain(&opened.path));
+    Ok(Next::Line)
+}
+
+/// The path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut dir = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => dir.push(name),
+            Component::ParentDir => {
+                dir.pop();
+            }
+            _ => {}
+        }
+    }
+    dir
+}
+
+/// Of these, one without a place is meant for the directory where we are.
+const HERE: [&str; 5] = ["ls", "tree", "du", "df", "lsattr"];
+
+/// A command as on the command line.
+fn command_line(words: &[&str], context: &mut Context) -> Result<Next, Stop> {
+    let is_bare = words.iter().skip(1).all(|word| word.starts_with('-'));
+    let wants_help = words.contains(&"--help");
+    let here = HERE.contains(&words[0]) && is_bare && !wants_help;
+    let words = std::iter::once("throughline").chain(words.iter().copied());
+    let words = words.chain(here.then_some("."));
+    let parsed = Cli::try_parse_from(words.map(OsString::from));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where nobody reads it, nobody is told.
+            let _ = error.print();
+            return match error.exit_code() {
+                0 => Ok(Next::Line),
+                _ => Err(Stop::Failed(2)),
+            };
+        }
+    };
+    if !is_for_files(&cli.command) {
+        context
+            .complaints
+            .note("this command is none for the files of an image: it does not run in a shell");
+        return Err(Stop::Failed(2));
+    }
+    context.json = context.json || cli.json || cli.command.json();
+    context.complaints = Complaints::default();
+    context.exit_bits = 0;
+    let result = super::run(cli.command, context);
+    match result {
+        Ok(()) if !context.complaints.any() => Ok(Next::Line),
+        Ok(()) | Err(Failure::Said) => Err(Stop::Failed(context.failure_code())),
+        Err(failure @ (Failure::PipeClosed | Failure::Interrupted)) => Err(Stop::Ends(failure)),
+        Err(failure) => {
+            context.complaints.say(&failure);
+            Err(Stop::Failed(match failure {
+                Failure::Usage(_) => 2,
+                _ => context.failure_code(),
+            }))
+        }
+    }
+}
+
+/// Commands that work on what is in images.
+fn is_for_files(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Tune(_)
+            | Command::Replay(_)
+            | Command::Mount(_)
+            | Command::Umount(_)
+            | Command::Status(_)
+            | Command::InstallFuse2fs(_)
+            | Command::InstallHelpers(_)
+            | Command::Explain(_)
+            | Command::Lab(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Shell(_)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_shown_plainly() {
+        for (path, shown) in [("/", "/"), ("/a/./b/../c/", "/a/c"), ("/../..", "/")] {
+            assert_eq!(plain(Path::new(path)), Path::new(shown));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `stat -c FORMAT`: one file's figures in a form of the caller's.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throughline::{FileType, Metadata};
+
+use super::describe::{letter, words};
+use crate::mode::show;
+use crate::owner::Names;
+use crate::text::quote;
+use crate::time::full;
+
+/// What a directive may ask for.
+pub(super) struct Subject<'a> {
+    pub(super) name: &'a OsStr,
+    pub(super) target: Option<&'a OsStr>,
+    pub(super) meta: &'a Metadata,
+    pub(super) block_bytes: u32,
+    pub(super) names: &'a Names,
+}
+
+/// Widths beyond this are nobody's wish.
+const MOST_WIDTH: usize = 4096;
+
+/// The text that a format makes; `escapes`: `\n` and its like are what they are in C, as of `--printf`.
+pub(super) fn fill(
+    format: &OsStr,
+    subject: &Subject<'_>,
+    escapes: bool,
+) -> Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    let mut rest = format.as_bytes();
+    while let [first, behind @ ..] = rest {
+        match (first, behind) {
+            (b'%', _) => rest = directive(behind, subject, &mut out)?,
+            (b'\\', [code, tail @ ..]) if escapes => {
+                out.push(match code {
+                    b'n' => b'\n',
+                    b't' => b'\t',
+                    b'r' => b'\r',
+                    b'0' => 0,
+                    b'a' => 7,
+                    b'e' => 0x1b,
+                    other => *other,
+                });
+                rest = tail;
+            }
+            _ => {
+                out.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// One directive behind its `%`; what comes behind it.
+fn directive<'f>(
+    text: &'f [u8],
+    subject: &Subject<'_>,
+    out: &mut Vec<u8>,
+) -> Result<&'f [u8], String> {
+    let flags = text
+        .iter()
+        .take_while(|byte| b"-0#+ ".contains(byte))
+        .count();
+    let (flags, rest) = text.split_at(flags);
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (width, rest) = rest.split_at(digits);
+    let width = std::str::from_utf8(width)
+        .ok()
+        .and_then(|width| width.parse().ok());
+    let width: usize = width.unwrap_or(0).min(MOST_WIDTH);
+    let Some((code, rest)) = rest.split_first() else {
+        out.push(b'%');
+        return Ok(rest);
+    };
+    let value = value(*code, subject, flags.contains(&b'#')).ok_or_else(|| {
+        format!(
+            "invalid directive '%{}'",
+            char::from(*code).escape_default()
+        )
+    })?;
+    let missing = width.saturating_sub(value.len());
+    if flags.contains(&b'-') {
+        out.extend_from_slice(&value);
+        out.extend(std::iter::repeat_n(b' ', missing));
+    } else {
+        let is_number = b"abBdfghiostTuwWXYZ".contains(code);
+        let with = if flags.contains(&b'0') && is_number {
+            b'0'
+        } else {
+            b' '
+        };
+        out.extend(std::iter::repeat_n(with, missing));
+        out.extend_from_slice(&value);
+    }
+    Ok(rest)
+}
+
+fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
+    let meta = subject.meta;
+    let named = |name: Option<&str>| name.unwrap_or("UNKNOWN").to_owned();
+    let device = |of: fn(throughline::DeviceNumber) -> u32| meta.device().map_or(0, of);
+    let text = match code {
+        b'%' => "%".to_owned(),
+        b'a' => format!("{}{:o}", if alternate { "0" } else { "" }, meta.mode()),
+        b'A' => show(letter(meta.file_type()), meta.mode()),
+        b'b' => meta.blocks_512().to_string(),
+        b'B' => "512".to_owned(),
+        b'f' => format!("{:x}", kind_bits(meta.file_type()) | meta.mode()),
+        b'F' => words(meta).to_owned(),
+        b'g' => meta.gid().to_string(),
+        b'G' => named(subject.names.group(meta.gid())),
+        b'h' => meta.links().to_string(),
+        b'i' => meta.ino().to_string(),
+        b'n' => return Some(subject.name.as_bytes().to_vec()),
+        b'N' => match subject.target {
+            Some(target) => format!("{} -> {}", quote(subject.name), quote(target)),
+            None => quote(subject.name),
+        },
+        b'o' => subject.block_bytes.to_string(),
+        b's' => meta.len().to_string(),
+        b't' => format!("{:x}", device(|device| device.major)),
+        b'T' => format!("{:x}", device(|device| device.minor)),
+        b'u' => meta.uid().to_string(),
+        b'U' => named(subject.names.user(meta.uid())),
+        b'w' => meta.created().map_or_else(|| "-".to_owned(), full),
+        b'W' => meta.created().map_or(0, seconds).to_string(),
+        b'x' => full(meta.accessed()),
+        b'X' => seconds(meta.accessed()).to_string(),
+        b'y' => full(meta.modified()),
+        b'Y' => seconds(meta.modified()).to_string(),
+        b'z' => full(meta.changed()),
+        b'Z' => seconds(meta.changed()).to_string(),
+        _ => return None,
+    };
+    Some(text.into_bytes())
+}
+
+/// The kind in a mode, as the system has it (`S_IFMT`).
+fn kind_bits(kind: FileType) -> u32 {
+    match kind {
+        FileType::Fifo => 0o010_000,
+        FileType::CharDevice => 0o020_000,
+        FileType::Directory => 0o040_000,
+        FileType::BlockDevice => 0o060_000,
+        FileType::File => 0o100_000,
+        FileType::Symlink => 0o120_000,
+        FileType::Socket => 0o140_000,
+    }
+}
+
+/// Whole seconds since 1970, rounded down.
+fn seconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => {
+            let before = before.duration();
+            let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            -whole - i64::from(before.subsec_nanos() > 0)
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Values of extended attributes as text: `"text"`, `0x68656c6c6f`, `0saGVsbG8=`, as getfattr shows them and setfattr takes them.
+
+/// How a value is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Encoding {
+    /// In double quotes; what would be misread there is escaped.
+    Text,
+    /// Hexadecimal, behind 0x.
+    Hex,
+    /// Base64, behind 0s.
+    Base64,
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+impl Encoding {
+    /// The one that a person can read best: text, unless more than an eighth of it cannot be printed.
+    pub(crate) fn fitting(value: &[u8]) -> Encoding {
+        let text = value.strip_suffix(&[0]).unwrap_or(value);
+        let unprintable = text
+            .iter()
+            .filter(|byte| !matches!(byte, 0x20..=0x7e))
+            .count();
+        match unprintable.saturating_mul(8) > text.len() {
+            true => Encoding::Base64,
+            false => Encoding::Text,
+        }
+    }
+
+    /// The value so.
+    pub(crate) fn show(self, value: &[u8]) -> Vec<u8> {
+        match self {
+            Encoding::Text => quoted(value),
+            Encoding::Hex => {
+                let digits = value.iter().map(|byte| format!("{byte:02x}"));
+                format!("0x{}", digits.collect::<String>()).into_bytes()
+            }
+            Encoding::Base64 => [b"0s".as_slice(), &base64(value)].concat(),
+        }
+    }
+}
+
+fn quoted(value: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'"'];
+    for byte in value {
+        match byte {
+            b'"' | b'\\' => out.extend([b'\\', *byte]),
+            0 | b'\n' | b'\r' => out.extend(format!("\\{byte:03o}").bytes()),
+            _ => out.push(*byte),
+        }
+    }
+    out.push(b'"');
+    out
+}
+
+fn base64(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len().div_ceil(3) * 4);
+    for three in value.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            out.push(match at <= three.len() {
+                true => BASE64[(bits >> (18 - 6 * at) & 63) as usize],
+                false => b'=',
+            });
+        }
+    }
+    out
+}
+
+/// Reads a value as setfattr does: hexadecimal, base64, text in quotes with escapes, or bare text.
+pub(crate) fn parse(text: &[u8]) -> Result<Vec<u8>, String> {
+    if let Some(digits) = strip(text, b"0x") {
+        return hex(digits).ok_or_else(|| "not hexadecimal behind 0x".to_owned());
+    }
+    if let Some(digits) = strip(text, b"0s") {
+        return unbase64(digits).ok_or_else(|| "not base64 behind 0s".to_owned());
+    }
+    match text {
+        [b'"', inside @ .., b'"'] => Ok(unescaped(inside)),
+        bare => Ok(unescaped(bare)),
+    }
+}
+
+fn strip<'t>(text: &'t [u8], prefix: &[u8; 2]) -> Option<&'t [u8]> {
+    let (start, rest) = text.split_at_checked(2)?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let digits: Vec<u8> = digits
+        .iter()
+        .copied()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    digits
+        .chunks(2)
+        .map(|two| match two {
+            [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let digits: Vec<u8> = text
+        .iter()
+        .copied()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    for four in digits.chunks(4) {
+        let mut bits = 0u32;
+        let mut padding = 0;
+        for byte in four {
+            let six = match (byte, padding) {
+                (b'=', _) => {
+                    padding += 1;
+                    0
+                }
+                (byte, 0) => BASE64.iter().position(|digit| digit == byte)? as u32,
+                _ => return None,
+            };
+            bits = bits << 6 | six;
+        }
+        if four.len() != 4 || padding > 2 {
+            return None;
+        }
+        out.extend(&bits.to_be_bytes()[1..4 - padding]);
+    }
+    Some(out)
+}
+
+/// `\012` is a byte, `\` before anything else stands for that.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        match (first, behind) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..]) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = tail;
+            }
+            (b'\\', [next, tail @ ..]) => {
+                out.push(*next);
+                rest = tail;
+            }
+            _ => out.push(*first),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_comes_back() {
+        for value in [
+            &b""[..],
+            b"a",
+            b"ab",
+            b"abc",
+            b"te\"x\\t\n\0\r",
+            &[0, 255, 254, 7],
+        ] {
+            for encoding in [Encoding::Text, Encoding::Hex, Encoding::Base64] {
+                let shown = encoding.show(value);
+                assert_eq!(parse(&shown).as_deref(), Ok(value), "{encoding:?}");
+            }
+        }
+        assert_eq!(Encoding::Base64.show(b"hello"), b"0saGVsbG8=");
+    }
+
+    #[test]
+    fn rubbish_is_refused() {
+        for text in ["0x1", "0xzz", "0sab", "0sa=bc", "0s====", "0s!!!!"] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_is_text() {
+        assert_eq!(Encoding::fitting(b"plain text\0"), Encoding::Text);
+        assert_eq!(Encoding::fitting(b"a\nb"), Encoding::Base64);
+        assert_eq!(Encoding::fitting(b""), Encoding::Text);
+    }
+}
