@@ -1,9 +1,9 @@
 //! The command line's shape.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands;
-use crate::context::Globals;
+use crate::context::{GLOBAL_OPTIONS, Globals};
 
 /// Files in and out of ext2, ext3 and ext4 images, at the disk's speed, without root and without mounting
 ///
@@ -161,10 +161,40 @@ pub(crate) enum Command {
     Explain(commands::explain::ExplainArgs),
     /// Measure, compare, bisect and report what I/O paths do: ours, or any file system's
     Lab(commands::lab::LabArgs),
-    /// Print completions for a shell
+    /// Print the places that begin with a word, for shells
+    #[command(hide = true)]
+    CompletePlace(commands::complete::CompleteArgs),
+    /// Print completions for a shell, those of places in images among them
     Completions(commands::generate::CompletionsArgs),
     /// Write the manual pages into a directory, or the main one to standard output
     Man(commands::generate::ManArgs),
+}
+
+/// An option for all commands.
+pub(crate) fn is_global(arg: &clap::Arg) -> bool {
+    arg.get_help_heading() == Some(GLOBAL_OPTIONS)
+}
+
+/// The command line for its help: options for all commands are shown once, with the program's, and not with every command's.
+pub(crate) fn for_help() -> clap::Command {
+    fn without_globals(command: clap::Command) -> clap::Command {
+        let command = command.mut_args(|arg| match is_global(&arg) {
+            true => arg.hide(true),
+            false => arg,
+        });
+        let note = "Options for all commands: throughline --help";
+        let after = match command.get_after_long_help() {
+            Some(text) => format!("{text}\n\n{note}"),
+            None => note.to_owned(),
+        };
+        command
+            .after_help(note)
+            .after_long_help(after)
+            .mut_subcommands(without_globals)
+    }
+    let mut command = Cli::command();
+    command.build();
+    command.mut_subcommands(without_globals)
 }
 
 impl Command {
@@ -191,7 +221,7 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::CommandFactory;
 
     #[test]
     fn the_model_is_consistent() {

@@ -16,12 +16,15 @@ use crate::place::Place;
 use crate::problem::Failure;
 use crate::text::{parse_size, quote};
 
+/// Over the options that every command takes.
+pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
+
 /// Options that every command takes.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Globals {
     /// Where the file system begins inside the image, for an image inside a disk: bytes, or with a unit
     /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as partition tables count)
-    #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size, help_heading = GLOBAL_OPTIONS)]
     pub(crate) offset: u64,
     /// How the device is driven; auto takes io_uring where the kernel allows it
     #[arg(
@@ -30,50 +33,50 @@ pub(crate) struct Globals {
         value_name = "ENGINE",
         default_value = "auto",
         hide_default_value = true,
-        help_heading = "Global options"
+        help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) engine: Engine,
     /// Read and write files past throughline's page cache, straight between memory and the device
-    #[arg(long, global = true, help_heading = "Global options")]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) direct: bool,
     /// Go through the host's page cache too, instead of O_DIRECT towards the host
-    #[arg(long, global = true, help_heading = "Global options")]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) host_cache: bool,
     /// Memory for throughline's page cache (64M, 1G), instead of a quarter of what this process may use
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache, help_heading = GLOBAL_OPTIONS)]
     pub(crate) cache: Option<u64>,
     /// The most memory that may hold bytes not yet on the device, instead of a fifth of the cache: writers wait beyond it
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_limit, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_limit, help_heading = GLOBAL_OPTIONS)]
     pub(crate) dirty_limit: Option<u64>,
     /// From so much of it on, writing to the device begins by itself, instead of half of the limit; three quarters of
     /// the limit at the most
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_background, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_background, help_heading = GLOBAL_OPTIONS)]
     pub(crate) dirty_background: Option<u64>,
     /// The longest that is read ahead of a sequential reader; 0: nothing
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = GLOBAL_OPTIONS)]
     pub(crate) readahead: Option<u64>,
     /// Size that data I/Os are built up to, instead of the one derived from the device; a multiple of its logical block
-    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = GLOBAL_OPTIONS)]
     pub(crate) bio_target: Option<u32>,
     /// Names, sizes and attributes that change are on the disk after so many seconds at the latest, instead of 5
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S), help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S), help_heading = GLOBAL_OPTIONS)]
     pub(crate) commit: Option<u32>,
     /// Read an image as it lies, without regard to what its journal holds, which may make no sense
-    #[arg(long = "noload", global = true, help_heading = "Global options")]
+    #[arg(long = "noload", global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) no_replay: bool,
     /// Log what happens inside, and what is more important [default: off; warn for mount]
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser(), help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser(), help_heading = GLOBAL_OPTIONS)]
     pub(crate) log: Option<LevelFilter>,
     /// Append the log to a file, instead of standard error (and, for a mount in the background, the system's log)
     #[arg(
         long,
         global = true,
         value_name = "FILE",
-        help_heading = "Global options"
+        help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) log_file: Option<PathBuf>,
     /// No progress display and no notes
-    #[arg(short, long, global = true, help_heading = "Global options")]
+    #[arg(short, long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) quiet: bool,
 }
 

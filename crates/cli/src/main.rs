@@ -126,6 +126,13 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
 
 /// Prints what clap says: help and versions too come this way.
 fn misread(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    if error.kind() == ErrorKind::DisplayHelp
+        && let Err(shown) = args::for_help().try_get_matches_from(std::env::args_os())
+    {
+        let _ = shown.print();
+        return ExitCode::SUCCESS;
+    }
     // As everywhere, where nobody reads it, nobody is told.
     let _ = error.print();
     match error.exit_code() {

@@ -40,9 +40,10 @@ impl Encoding {
     }
 }
 
+/// A zero at the end, with which programs in C end a text, is not shown, as by getfattr.
 fn quoted(value: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
-    for byte in value {
+    for byte in value.strip_suffix(&[0]).unwrap_or(value) {
         match byte {
             b'"' | b'\\' => out.extend([b'\\', *byte]),
             0 | b'\n' | b'\r' => out.extend(format!("\\{byte:03o}").bytes()),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
+use super::{complete, manual};
 use crate::args::Cli;
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
@@ -28,19 +29,24 @@ pub(crate) struct ManArgs {
 pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "throughline", &mut text);
-    context.out.bytes(&text)
+    context.out.bytes(&text)?;
+    let places = match args.shell {
+        Shell::Bash => complete::BASH,
+        Shell::Zsh => complete::ZSH,
+        Shell::Fish => complete::FISH,
+        // Others complete options and commands.
+        _ => "",
+    };
+    context.out.bytes(places.as_bytes())
 }
 
 /// Writes the manual pages.
 pub(crate) fn man(args: &ManArgs, context: &mut Context) -> Result<(), Failure> {
     let Some(dir) = &args.dir else {
-        let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command())
-            .render(&mut page)
-            .doing(|| "cannot make the page")?;
+        let page = manual::main_page().doing(|| "cannot make the page")?;
         return context.out.bytes(&page);
     };
     let cannot = || format!("cannot write manual pages to {}", quote(dir));
     std::fs::create_dir_all(dir).doing(cannot)?;
-    clap_mangen::generate_to(Cli::command(), dir).doing(cannot)
+    manual::write_all(dir).doing(cannot)
 }

@@ -129,12 +129,11 @@ fn show(
     context.out.line("")
 }
 
-/// Names and values of those that are wanted, by name.
-fn read(
-    args: &GetfattrArgs,
-    place: &Place,
-    node: &Node,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+/// A name and a value.
+type Attribute = (Vec<u8>, Vec<u8>);
+
+/// Those that are wanted, by name.
+fn read(args: &GetfattrArgs, place: &Place, node: &Node) -> Result<Vec<Attribute>, Failure> {
     let cannot = || format!("cannot read the attributes of {place}");
     if let Some(name) = &args.name {
         let value = node.xattr(name.as_bytes()).doing(cannot)?;

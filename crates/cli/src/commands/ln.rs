@@ -82,47 +82,53 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
                 )));
             }
         };
-        let Place::Image { path, .. } = &link else {
-            return Err(not_in_an_image(&link));
-        };
-        let stored = match args.relative {
-            true => relative_to(&opened.volume, &stored, path)
-                .doing(|| format!("cannot find the way from {link} to {target}"))?,
-            false => stored,
-        };
-        let kind = if args.symbolic { "symbolic" } else { "hard" };
-        let cannot = || format!("cannot create {kind} link {link} to {target}");
-        let make = |volume: &Volume| {
-            if args.symbolic {
-                volume.symlink(&stored, path, &Attributes::new())
-            } else {
-                volume.hard_link(&stored, path)
-            }
-        };
-        if !args.symbolic
-            && opened
-                .volume
-                .symlink_metadata(&stored)
-                .is_ok_and(|meta| meta.is_dir())
-        {
-            return Err(Problem::new("hard link not allowed for directory")
-                .with_next("-s makes a symbolic link")
-                .met(cannot()));
-        }
-        let made = match make(&opened.volume).doing(cannot) {
-            Err(failure) if args.force && failure.kind() == Some(Kind::Exists) => {
-                replace(&opened.volume, &stored, path, args.symbolic).doing(cannot)?;
-                make(&opened.volume).doing(cannot)
-            }
-            other => other,
-        };
-        made?;
+        make(args, &opened.volume, stored, (&link, target))?;
         if args.verbose {
             let arrow = if args.symbolic { "->" } else { "=>" };
             context.out.line(format!("{link} {arrow} {target}"))?;
         }
         Ok(())
     })
+}
+
+/// Makes one link to what is stored of its target.
+fn make(
+    args: &LnArgs,
+    volume: &Volume,
+    stored: PathBuf,
+    (link, target): (&Place, &Place),
+) -> Result<(), Failure> {
+    let Place::Image { path, .. } = link else {
+        return Err(not_in_an_image(link));
+    };
+    let stored = match args.relative {
+        true => relative_to(volume, &stored, path)
+            .doing(|| format!("cannot find the way from {link} to {target}"))?,
+        false => stored,
+    };
+    let kind = if args.symbolic { "symbolic" } else { "hard" };
+    let cannot = || format!("cannot create {kind} link {link} to {target}");
+    let is_dir = || {
+        volume
+            .symlink_metadata(&stored)
+            .is_ok_and(|meta| meta.is_dir())
+    };
+    if !args.symbolic && is_dir() {
+        return Err(Problem::new("hard link not allowed for directory")
+            .with_next("-s makes a symbolic link")
+            .met(cannot()));
+    }
+    let make = || match args.symbolic {
+        true => volume.symlink(&stored, path, &Attributes::new()),
+        false => volume.hard_link(&stored, path),
+    };
+    match make().doing(cannot) {
+        Err(failure) if args.force && failure.kind() == Some(Kind::Exists) => {
+            replace(volume, &stored, path, args.symbolic).doing(cannot)?;
+            make().doing(cannot)
+        }
+        other => other,
+    }
 }
 
 /// The way from a link to what it is to point to; both directories are followed through links, as ln of coreutils does.

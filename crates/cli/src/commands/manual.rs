@@ -15,19 +15,43 @@ const MANUAL: &str = "throughline";
 
 /// Pages that belong to a command, beside the main one.
 const RELATED: &[(&str, &[&str])] = &[
-    ("mount", &["throughline-umount(1)", "throughline-status(1)", "fuse2fs(1)", "mount.fuse.throughline(8)", "fusermount3(1)"]),
+    (
+        "mount",
+        &[
+            "throughline-umount(1)",
+            "throughline-status(1)",
+            "fuse2fs(1)",
+            "mount.fuse.throughline(8)",
+            "fusermount3(1)",
+        ],
+    ),
     ("umount", &["throughline-mount(1)"]),
     ("status", &["throughline-mount(1)"]),
     ("install-fuse2fs", &["fuse2fs(1)"]),
-    ("install-helpers", &["mount.fuse.throughline(8)", "mount(8)", "fstab(5)"]),
+    (
+        "install-helpers",
+        &["mount.fuse.throughline(8)", "mount(8)", "fstab(5)"],
+    ),
     ("replay", &["e2fsck(8)"]),
     ("info", &["dumpe2fs(8)", "tune2fs(8)"]),
     ("cp", &["cp(1)", "throughline-shell(1)"]),
     ("find", &["find(1)"]),
-    ("getfattr", &["getfattr(1)", "throughline-setfattr(1)", "xattr(7)"]),
-    ("setfattr", &["setfattr(1)", "throughline-getfattr(1)", "xattr(7)"]),
-    ("getfacl", &["getfacl(1)", "throughline-setfacl(1)", "acl(5)"]),
-    ("setfacl", &["setfacl(1)", "throughline-getfacl(1)", "acl(5)"]),
+    (
+        "getfattr",
+        &["getfattr(1)", "throughline-setfattr(1)", "xattr(7)"],
+    ),
+    (
+        "setfattr",
+        &["setfattr(1)", "throughline-getfattr(1)", "xattr(7)"],
+    ),
+    (
+        "getfacl",
+        &["getfacl(1)", "throughline-setfacl(1)", "acl(5)"],
+    ),
+    (
+        "setfacl",
+        &["setfacl(1)", "throughline-getfacl(1)", "acl(5)"],
+    ),
     ("lsattr", &["lsattr(1)", "throughline-chattr(1)"]),
     ("chattr", &["chattr(1)", "throughline-lsattr(1)"]),
     ("label", &["e2label(8)", "throughline-uuid(1)"]),
@@ -47,15 +71,24 @@ pub(super) fn write_all(dir: &Path) -> Result<()> {
     command.build();
     write(dir, &command)?;
     std::fs::write(dir.join("fuse2fs.1"), fuse2fs())?;
-    Ok(std::fs::write(dir.join(format!("{}.8", mount::HELPER_NAME)), helper())?)
+    Ok(std::fs::write(
+        dir.join(format!("{}.8", mount::HELPER_NAME)),
+        helper(),
+    )?)
 }
 
 /// A page, and those of the commands below.
 fn write(dir: &Path, command: &Command) -> Result<()> {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+    for below in command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set())
+    {
         write(dir, below)?;
     }
-    Ok(std::fs::write(dir.join(format!("{}.1", name(command))), page(command)?)?)
+    Ok(std::fs::write(
+        dir.join(format!("{}.1", name(command))),
+        page(command)?,
+    )?)
 }
 
 /// `throughline-cp`.
@@ -93,11 +126,24 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     let mut roff = Roff::default();
     if !own.is_empty() {
         roff.control("PP", []);
-        roff.text([roman("Options for all commands are on the page of "), bold("throughline"), roman("(1).")]);
+        roff.text([
+            roman("Options for all commands are on the page of "),
+            bold("throughline"),
+            roman("(1)."),
+        ]);
     }
     examples_into(&mut roff, examples::of(&own));
     let mut related: Vec<&str> = match own.is_empty() {
-        true => vec!["throughline-cp(1)", "throughline-mount(1)", "throughline-shell(1)", "fuse2fs(1)", "mount.fuse.throughline(8)", "mke2fs(8)", "e2fsck(8)", "ext4(5)"],
+        true => vec![
+            "throughline-cp(1)",
+            "throughline-mount(1)",
+            "throughline-shell(1)",
+            "fuse2fs(1)",
+            "mount.fuse.throughline(8)",
+            "mke2fs(8)",
+            "e2fsck(8)",
+            "ext4(5)",
+        ],
         false => vec!["throughline(1)"],
     };
     let more = RELATED.iter().find(|(command, _)| *command == own);
@@ -189,8 +235,25 @@ fn fuse2fs() -> String {
     }
     roff.control("PP", []);
     code(&mut roff, &mount::help::options());
-    examples_into(&mut roff, &[("Read only:", "fuse2fs -o ro disk.img dir"), ("Root's rights inside for the user who mounts:", "fuse2fs -o fakeroot disk.img dir")]);
-    related_into(&mut roff, &["throughline-mount(1)", "throughline-install-fuse2fs(1)", "mount.fuse.throughline(8)", "fusermount3(1)"]);
+    examples_into(
+        &mut roff,
+        &[
+            ("Read only:", "fuse2fs -o ro disk.img dir"),
+            (
+                "Root's rights inside for the user who mounts:",
+                "fuse2fs -o fakeroot disk.img dir",
+            ),
+        ],
+    );
+    related_into(
+        &mut roff,
+        &[
+            "throughline-mount(1)",
+            "throughline-install-fuse2fs(1)",
+            "mount.fuse.throughline(8)",
+            "fusermount3(1)",
+        ],
+    );
     roff.render()
 }
 
@@ -211,7 +274,25 @@ fn helper() -> String {
     ]);
     roff.control("SH", ["OPTIONS"]);
     code(&mut roff, &mount::help::options());
-    examples_into(&mut roff, &[("By hand:", "mount -t fuse.throughline disk.img /mnt -o ro"), ("In /etc/fstab (no fsck knows the type; the journal is replayed by the mount):", "/srv/disk.img  /mnt  fuse.throughline  defaults,nofail  0 0")]);
-    related_into(&mut roff, &["throughline-mount(1)", "throughline-install-helpers(1)", "fuse2fs(1)", "mount(8)", "fstab(5)"]);
+    examples_into(
+        &mut roff,
+        &[
+            ("By hand:", "mount -t fuse.throughline disk.img /mnt -o ro"),
+            (
+                "In /etc/fstab (no fsck knows the type; the journal is replayed by the mount):",
+                "/srv/disk.img  /mnt  fuse.throughline  defaults,nofail  0 0",
+            ),
+        ],
+    );
+    related_into(
+        &mut roff,
+        &[
+            "throughline-mount(1)",
+            "throughline-install-helpers(1)",
+            "fuse2fs(1)",
+            "mount(8)",
+            "fstab(5)",
+        ],
+    );
     roff.render()
 }

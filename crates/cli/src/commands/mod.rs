@@ -38,8 +38,11 @@ pub(crate) mod tune;
 pub(crate) mod umount;
 
 mod columns;
+pub(crate) mod complete;
 mod describe;
+mod examples;
 mod flags;
+mod manual;
 mod mounted;
 mod stat_format;
 
@@ -87,6 +90,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::InstallHelpers(args) => install::helpers(&args, context),
         Command::Explain(args) => explain::run(&args, context),
         Command::Lab(args) => lab::run(&args, context),
+        Command::CompletePlace(args) => complete::run(&args, context),
         Command::Completions(args) => generate::completions(&args, context),
         Command::Man(args) => generate::man(&args, context),
     }

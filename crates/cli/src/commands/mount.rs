@@ -27,13 +27,13 @@ pub(crate) struct MountArgs {
     /// The directory to mount it at
     dir: Option<PathBuf>,
     /// Options, with commas between them; --help lists them
-    #[arg(short, value_name = "OPTIONS")]
+    #[arg(short, value_name = "OPTIONS", requires = "image")]
     options: Vec<String>,
     /// Stay in the foreground until it is unmounted
-    #[arg(short, long)]
+    #[arg(short, long, requires = "image")]
     foreground: bool,
     /// Read only, as -o ro
-    #[arg(short, long)]
+    #[arg(short, long, requires = "image")]
     read_only: bool,
     /// Say what was mounted
     #[arg(short, long)]

@@ -85,71 +85,93 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
     })
 }
 
-fn one(args: &SetfaclArgs, place: &Place, node: &Node, meta: &Metadata) -> Result<(), Failure> {
-    let cannot = || format!("cannot change the access rights of {place}");
-    let base = Acl::of_mode(meta.mode());
-    for default in [false, true] {
-        let which = if default { DEFAULT } else { ACCESS };
+/// What is wanted of one of the two lists.
+struct Wanted {
+    set: Vec<Entry>,
+    modify: Vec<Entry>,
+    remove: Vec<Entry>,
+    is_cleared: bool,
+    keeps_mask: bool,
+}
+
+impl Wanted {
+    fn of(args: &SetfaclArgs, default: bool) -> Wanted {
         let is_meant = |entry: &&Entry| (entry.default || args.default) == default;
         let of = |all: &[Entries]| -> Vec<Entry> {
             let all = all.iter().flat_map(|entries| &entries.0);
             all.filter(is_meant).cloned().collect()
         };
-        let (set, modify, remove) = (of(&args.set), of(&args.modify), of(&args.remove));
-        let is_cleared = if default {
-            args.remove_default || args.remove_all
-        } else {
-            args.remove_all
+        Wanted {
+            set: of(&args.set),
+            modify: of(&args.modify),
+            remove: of(&args.remove),
+            is_cleared: args.remove_all || (default && args.remove_default),
+            keeps_mask: args.no_mask,
+        }
+    }
+
+    /// Entries are given.
+    fn gives(&self) -> bool {
+        !self.set.is_empty() || !self.modify.is_empty()
+    }
+
+    fn is_nothing(&self) -> bool {
+        !self.gives() && self.remove.is_empty() && !self.is_cleared
+    }
+
+    /// The list afterwards. `base` is what the mode says, `searchable` what `X` asks.
+    fn apply(&self, before: Acl, base: &Acl, searchable: bool) -> Acl {
+        let mut acl = match self.set.is_empty() {
+            true => before,
+            false => Acl::default(),
         };
-        if set.is_empty() && modify.is_empty() && remove.is_empty() && !is_cleared {
+        let mut keeps_mask = self.keeps_mask;
+        for entry in self.set.iter().chain(&self.modify) {
+            if let Some(rights) = entry.rights {
+                keeps_mask |= entry.tag == Tag::Mask;
+                acl.set(entry.tag, rights.of(searchable));
+            }
+        }
+        for entry in &self.remove {
+            acl.remove(entry.tag);
+        }
+        if self.gives() {
+            acl.complete(base);
+        }
+        // A list with users or groups has a mask in any case.
+        let is_changed = self.gives() || !self.remove.is_empty();
+        if is_changed && (!keeps_mask || acl.get(Tag::Mask).is_none()) {
+            acl.compute_mask();
+        }
+        acl
+    }
+}
+
+fn one(args: &SetfaclArgs, place: &Place, node: &Node, meta: &Metadata) -> Result<(), Failure> {
+    let cannot = || format!("cannot change the access rights of {place}");
+    let base = Acl::of_mode(meta.mode());
+    for default in [false, true] {
+        let which = if default { DEFAULT } else { ACCESS };
+        let wanted = Wanted::of(args, default);
+        if wanted.is_nothing() {
             continue;
         }
         if default && !meta.is_dir() {
-            if args.recursive || (set.is_empty() && modify.is_empty()) {
+            if args.recursive || !wanted.gives() {
                 continue;
             }
             return Err(Problem::new("only directories have a default list").met(cannot()));
         }
-        let before = read(place, node, which)?;
-        let had = before.is_some();
-        let mut acl = match (set.is_empty(), before) {
-            (false, _) => Acl::default(),
-            (true, Some(acl)) => acl,
-            (true, None) if default => Acl::default(),
-            (true, None) => base.clone(),
+        let there = read(place, node, which)?;
+        let had = there.is_some();
+        let before = match (there, default, wanted.is_cleared) {
+            (None, false, _) => base.clone(),
+            (Some(acl), false, true) => acl.minimal(),
+            (Some(acl), _, false) => acl,
+            (_, true, _) => Acl::default(),
         };
-        if is_cleared {
-            acl = if default {
-                Acl::default()
-            } else {
-                acl.minimal()
-            };
-        }
         let searchable = meta.is_dir() || meta.mode() & 0o111 != 0;
-        let mut mask_given = args.no_mask;
-        for entry in set.iter().chain(&modify) {
-            if let Some(rights) = entry.rights {
-                mask_given |= entry.tag == Tag::Mask;
-                acl.set(entry.tag, rights.of(searchable));
-            }
-        }
-        for entry in &remove {
-            acl.remove(entry.tag);
-        }
-        let changed = !set.is_empty() || !modify.is_empty();
-        if changed {
-            acl.complete(&base);
-        }
-        // A list with users or groups has a mask in any case.
-        let needs_mask = acl.get(Tag::Mask).is_none();
-        if (changed || !remove.is_empty()) && (!mask_given || needs_mask) {
-            let kept = acl
-                .get(Tag::Mask)
-                .filter(|_| remove.iter().any(|entry| entry.tag == Tag::Mask));
-            if kept.is_none() {
-                acl.compute_mask();
-            }
-        }
+        let acl = wanted.apply(before, &base, searchable);
         let done = match acl.is_empty() {
             true if had => node.remove_xattr(which),
             true => Ok(()),

@@ -294,6 +294,7 @@ fn is_for_files(command: &Command) -> bool {
             | Command::InstallHelpers(_)
             | Command::Explain(_)
             | Command::Lab(_)
+            | Command::CompletePlace(_)
             | Command::Completions(_)
             | Command::Man(_)
             | Command::Shell(_)

@@ -80,6 +80,126 @@ fn completions_and_manual_pages_come_from_the_same_model() {
     }
 }
 
+/// Everything that a page is to have, and nothing twice.
+#[test]
+fn manual_pages_have_examples_and_lead_on() {
+    let dir = tempfile::tempdir().unwrap();
+    ok(["man", dir.path().to_str().unwrap()]);
+    let page = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    for command in COMMANDS {
+        let page = page(&format!("throughline-{command}.1"));
+        for section in [".SH EXAMPLES", ".SH \"SEE ALSO\"", "throughline\\fR(1)"] {
+            assert!(page.contains(section), "{command}: no {section} in {page}");
+        }
+        assert!(
+            page.contains(&format!("throughline {}", command.replace('-', "\\-"))),
+            "{command}"
+        );
+        assert!(
+            !page.contains("dirty\\-background"),
+            "{command} has options for all commands"
+        );
+    }
+    let main = page("throughline.1");
+    assert!(main.contains("dirty\\-background") && main.contains("fuse2fs"));
+    assert!(!main.contains("complete\\-place"));
+    for (name, words) in [
+        ("fuse2fs.1", "install\\-fuse2fs"),
+        ("mount.fuse.throughline.8", "/etc/fstab"),
+    ] {
+        let page = page(name);
+        assert!(
+            page.contains(words) && page.contains("allow_other"),
+            "{page}"
+        );
+    }
+    // What formats pages for people finds nothing wrong.
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let formatted = std::process::Command::new("groff")
+            .args(["-k", "-man", "-Tutf8", "-ww", "-z"])
+            .arg(&path)
+            .output();
+        let Ok(formatted) = formatted else {
+            eprintln!("left out: groff is missing here");
+            return;
+        };
+        let said = String::from_utf8_lossy(&formatted.stderr);
+        let wrong: Vec<&str> = said
+            .lines()
+            .filter(|line| !line.contains("cannot adjust") && !line.contains("can't break"))
+            .collect();
+        assert!(wrong.is_empty(), "{}: {wrong:?}", path.display());
+    }
+}
+
+#[test]
+fn options_for_all_commands_are_shown_once() {
+    assert!(ok(["--help"]).contains("--dirty-background"));
+    for command in ["ls", "cp", "mount"] {
+        let help = ok([command, "--help"]);
+        assert!(!help.contains("--dirty-background"), "{help}");
+        assert!(help.contains("throughline --help"), "{help}");
+    }
+    // They are taken all the same.
+    fails(["ls", "--dirty-background", "1q", "x:/"], 2, "invalid size");
+}
+
+#[test]
+fn places_in_images_are_completed() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["mkdir", "-p", &image.at("/etc/app"), &image.at("/a b")]);
+    ok(["touch", &image.at("/etc/apt"), &image.at("/etc/.hidden")]);
+    let complete = |path: &str| ok(["complete-place", &image.at(path)]);
+    assert_eq!(complete("/et"), format!("{}/\n", image.at("/etc")));
+    let both = format!("{}/\n{}\n", image.at("/etc/app"), image.at("/etc/apt"));
+    assert_eq!(complete("/etc/"), both);
+    assert_eq!(complete("/etc/ap"), both);
+    assert_eq!(
+        complete("/etc/."),
+        format!("{}\n", image.at("/etc/.hidden"))
+    );
+    for none in [
+        image.at("/no/such"),
+        "no-such.img:/x".into(),
+        "/etc/pass".into(),
+    ] {
+        assert_eq!(ok(["complete-place", &none]), "", "{none}");
+    }
+    // As bash calls it, with a colon that ends words.
+    let binary = throughline();
+    let dir = std::path::Path::new(binary.get_program()).parent().unwrap();
+    let script = format!(
+        "PATH={}:$PATH; source <(throughline completions bash)
+         COMP_LINE='throughline ls {}'; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=(throughline ls x); COMP_CWORD=2
+         _throughline_places throughline x ls; printf '%s\n' \"${{COMPREPLY[@]}}\"
+         COMP_LINE='throughline ls {}'; COMP_POINT=${{#COMP_LINE}}
+         _throughline_places throughline x ls; printf '%s\n' \"${{COMPREPLY[@]}}\"
+         COMP_LINE='throughline tre'; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=(throughline tre); COMP_CWORD=1
+         _throughline_places throughline tre throughline; printf '%s\n' \"${{COMPREPLY[@]}}\"",
+        dir.display(),
+        image.at("/etc/ap"),
+        image.at("/a"),
+    );
+    let bash = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .output();
+    let Ok(bash) = bash else {
+        eprintln!("left out: bash is missing here");
+        return;
+    };
+    let said = String::from_utf8_lossy(&bash.stdout);
+    assert_eq!(
+        said,
+        "/etc/app/\n/etc/apt\n/a\\ b/\ntree\n",
+        "{}",
+        String::from_utf8_lossy(&bash.stderr)
+    );
+}
+
 #[test]
 fn usage_errors_end_with_2() {
     fails(["no-such-command"], 2, "unrecognized subcommand");

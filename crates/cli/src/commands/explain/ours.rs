@@ -95,6 +95,7 @@ fn is_watched(command: &Command) -> bool {
         | Command::InstallFuse2fs(_)
         | Command::InstallHelpers(_)
         | Command::Explain(_)
+        | Command::CompletePlace(_)
         | Command::Completions(_)
         | Command::Man(_) => false,
     }

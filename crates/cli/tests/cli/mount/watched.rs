@@ -107,3 +107,29 @@ fn a_mount_is_watched_until_it_ends() {
         assert_eq!(status.code(), Some(0));
     }
 }
+
+/// Without a directory, all mounts.
+#[test]
+fn mounts_are_listed() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4"]);
+    let point = Point::new(&image, "listed");
+    let path = image.path();
+    let path = path.to_str().unwrap();
+    crate::common::ok(["mount", path, point.str()]);
+    let line = format!("{path} on {} type fuse.throughline (rw", point.str());
+    let listed = crate::common::ok(["mount"]);
+    assert!(listed.contains(&line), "no {line} in {listed}");
+    let states = crate::common::ok(["status"]);
+    let line = format!("{path} at {}: read and write, process ", point.str());
+    assert!(states.contains(&line), "no {line} in {states}");
+    let json = crate::common::run(["status", "--json"]).json();
+    let ours = json.as_array().unwrap().iter();
+    let mut ours = ours.filter(|state| state["directory"] == point.str());
+    assert_eq!(ours.next().unwrap()["read_only"], false);
+    crate::common::ok(["umount", point.str()]);
+    assert!(!crate::common::ok(["mount"]).contains(point.str()));
+    crate::common::fails(["mount", path], 1, "required");
+}
