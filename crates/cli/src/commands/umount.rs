@@ -1,6 +1,7 @@
 //! `umount`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -62,13 +63,27 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
     }
     let server = Server::of(&place, &mount).map_err(|problem| problem.met(cannot()))?;
     let how = if lazy { Unmount::Lazy } else { Unmount::Plain };
-    unmounted(dir, unmount(&place, how))?;
+    unmounted(dir, take_away(&place, how))?;
     match server {
         // Its last user ends it, whenever that is.
         Some(_) if lazy => Ok(()),
         Some(server) => server.wait_closed(dir),
         None => Ok(()),
     }
+}
+
+/// Somebody who looks at all mounts (`throughline status`, `df`) is in each for a moment: no reason to refuse.
+const MOMENT: Duration = Duration::from_millis(20);
+const MOMENTS: usize = 10;
+
+fn take_away(place: &Path, how: Unmount) -> Result<(), UnmountError> {
+    for _ in 0..MOMENTS {
+        match unmount(place, how) {
+            Err(UnmountError::Busy) => std::thread::sleep(MOMENT),
+            other => return other,
+        }
+    }
+    unmount(place, how)
 }
 
 fn unmounted(dir: &Path, result: Result<(), UnmountError>) -> Result<(), Failure> {
