@@ -80,15 +80,16 @@ pub(crate) fn copy(
         globals,
         ..
     } = context;
-    if is_of_the_host(sources, target) && !globals.quiet {
-        complaints.note("no image is involved: sources and target are files of the host (IMAGE:/path is a place in an image)");
-    }
     // The target first: its image is opened for writing, and a source in the same image uses it as it is.
     if let Place::Image { .. } = target {
         images.open(target, Access::Write)?;
     }
     let sources = &expand(images, sources, Access::Read)?;
+    let of_the_host = is_of_the_host(sources, target);
     let target = find_target(images, sources, target, must_be_dir, options)?;
+    if of_the_host && !globals.quiet {
+        complaints.note("no image is involved: sources and target are files of the host (IMAGE:/path is a place in an image)");
+    }
     for source in sources {
         if matches!(source, Place::Image { .. }) {
             // A source that cannot be opened is said when its turn comes.
