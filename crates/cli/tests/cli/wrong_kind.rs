@@ -18,7 +18,7 @@ fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> 
         .status();
     let is_made = made.is_ok_and(|status| status.success());
     if !is_made {
-        eprintln!("left out: {name} is missing here");
+        eprintln!("left out: {name} is missing, or does not do that here");
     }
     is_made
 }
@@ -111,11 +111,15 @@ fn other_file_systems() {
         ("mkfs.vfat", vec!["-F", "32", name], "a FAT file system"),
         ("mkfs.vfat", vec!["-F", "16", name], "a FAT file system"),
         ("mkfs.exfat", vec![name], "an exFAT file system"),
-        ("mkntfs", vec!["-q", "-F", name], "an NTFS file system"),
+        (
+            "mkntfs",
+            vec!["-q", "-Q", "-F", name],
+            "an NTFS file system",
+        ),
         ("mkfs.jfs", vec!["-q", name], "a JFS file system"),
         ("mkswap", vec!["-q", name], "swap space"),
         ("mkfs.cramfs", vec![tree, name], "a cramfs file system"),
-        ("mkfs.erofs", vec!["-q", name, tree], "an EROFS file system"),
+        ("mkfs.erofs", vec![name, tree], "an EROFS file system"),
         (
             "genisoimage",
             vec!["-q", "-o", name, tree],
