@@ -1,8 +1,9 @@
 //! Allocating ranges of a file ahead, and taking ranges out of it or putting them in: `fallocate`.
 //!
-//! All of it is alone in the file. Long ranges take several transactions; each leaves a sound file, so that running out of
-//! space, or a crash, leaves part of the work done. What fits into one transaction is there as a whole or not at all: blocks of which
-//! a part becomes zero are replaced in it ([`crate::edge`]), and a range is taken out and closed in it.
+//! All of it is alone in the file. Long ranges take several transactions; each leaves a sound file, so that a crash leaves part
+//! of the work done; running out of space leaves what was made zero or moved, and nothing that was allocated. What fits into one
+//! transaction is there as a whole or not at all: blocks of which a part becomes zero are replaced in it ([`crate::edge`]), and a
+//! range is taken out and closed in it.
 
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -149,30 +150,65 @@ impl Fs {
         done
     }
 
+    /// The size comes last, and where the room does not suffice what was allocated goes back: who is refused finds the file as
+    /// it was.
     fn allocate(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
         let size = map::size(self, inode)?;
         if grow && end > size {
             file::zero_in_block(self, inode, size, end)?;
         }
+        let mut taken = Vec::new();
         let blocks = self.touched(offset, end);
+        match self.allocate_blocks(inode, blocks, &mut taken) {
+            Ok(()) => self.settle(inode, if grow { end } else { 0 }),
+            Err(error) => {
+                for run in taken {
+                    self.free_again(inode, run)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees blocks that were allocated just now.
+    fn free_again(&self, inode: &Inode, blocks: Blocks) -> Result<()> {
+        let mut end = Some(blocks.to);
+        while let Some(to) = end {
+            end = self.with_room(|| {
+                self.transact_on(inode, map::take_credits(self, inode), |h| {
+                    let _map = inode.map_exclusive();
+                    let left = truncate::free_range(self, h, inode, (blocks.from, to));
+                    self.store(h, inode)?;
+                    left
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Allocates what is missing of a range, and says what that was.
+    fn allocate_blocks(
+        &self,
+        inode: &Inode,
+        blocks: Blocks,
+        taken: &mut Vec<Blocks>,
+    ) -> Result<()> {
         let mut at = blocks.from;
         while at < blocks.to {
             let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
             let found = map::lookup(self, inode, FileBlock(at as u32), left)?;
-            at += match found.kind {
-                Kind::Hole => u64::from(self.with_room(|| self.allocate_hole(inode, at, found))?),
-                Kind::Data(_) | Kind::Unwritten(_) => u64::from(found.len_blocks),
+            let len = match found.kind {
+                Kind::Hole => self.with_room(|| self.allocate_hole(inode, at, found))?,
+                Kind::Data(_) | Kind::Unwritten(_) => found.len_blocks,
             };
-            if grow && (at << self.geo.block_log) > size || at >= blocks.to {
-                self.settle(
-                    inode,
-                    if grow {
-                        end.min(at << self.geo.block_log)
-                    } else {
-                        0
-                    },
-                )?;
+            let to = at + u64::from(len);
+            if matches!(found.kind, Kind::Hole) {
+                match taken.last_mut() {
+                    Some(last) if last.to == at => last.to = to,
+                    _ => taken.push(Blocks { from: at, to }),
+                }
             }
+            at = to;
         }
         Ok(())
     }

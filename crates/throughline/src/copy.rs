@@ -13,12 +13,13 @@ const ALIGN_BYTES: usize = 4096;
 
 impl Handle {
     /// Copies `len` bytes from `offset` on to byte `to_offset` of `to`, which may be another volume's or a raw file (or
-    /// this one, where the ranges do not overlap). Returns how many: fewer than asked only where this file ends. Holes
-    /// are copied as zeros. Needs 4 MiB of memory, however long the range is.
+    /// this one, where the ranges do not overlap). Returns how many: fewer than asked only where this file ends, or where an
+    /// error came after them, which the next call meets. Holes are copied as zeros. Needs 4 MiB of memory, however long the
+    /// range is.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for ranges of one file that overlap; those of reading this file and of writing the other. A
-    /// part may have been copied then.
+    /// [`Reason::Invalid`] for ranges of one file that overlap; those of reading this file and of writing the other, with
+    /// nothing copied.
     pub fn copy_range(&self, offset: u64, to: &Handle, to_offset: u64, len: u64) -> Result<u64> {
         let len = len.min(self.size()?.saturating_sub(offset));
         let end = to_offset.checked_add(len).ok_or(Reason::TooLarge)?;
@@ -31,12 +32,16 @@ impl Handle {
         let mut copied = 0;
         while copied < len {
             let here = (len - copied).min(CHUNK_BYTES) as usize;
-            let read = self.read_at(offset + copied, &mut buf[..here])?;
-            if read == 0 {
-                break;
+            let (from, at) = (offset + copied, to_offset + copied);
+            let moved = self
+                .read_at(from, &mut buf[..here])
+                .and_then(|read| to.write_at(at, &buf[..read]));
+            match moved {
+                Ok(0) => break,
+                Ok(moved) => copied += moved as u64,
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
             }
-            to.write_all_at(to_offset + copied, &buf[..read])?;
-            copied += read as u64;
         }
         Ok(copied)
     }
