@@ -77,6 +77,8 @@ pub struct Attributes {
     pub modified: Option<SetTime>,
     /// As [`Fs::drop_privileges`] in the same transaction, whatever else is set but permissions.
     pub drop_privileges: bool,
+    /// What takes privileges takes setgid where the group may not execute, too: for a caller who is not of the group.
+    pub drop_setgid: bool,
 }
 
 impl From<Timestamp> for SetTime {
@@ -221,7 +223,7 @@ impl Attributes {
         if let Some(permissions) = self.permissions {
             raw.set_mode(mode & !PERMISSIONS | permissions & PERMISSIONS);
         } else if self.takes_privileges() {
-            raw.set_mode(privileges::without(mode));
+            raw.set_mode(privileges::without(mode, self.drop_setgid));
         }
         if let Some(uid) = self.uid {
             raw.set_uid(uid);

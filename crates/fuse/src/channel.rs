@@ -5,6 +5,7 @@
 //! - The same page-aligned memory takes the data of a reply to READ or READDIR, whose requests end before it.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
@@ -100,6 +101,20 @@ impl Channel {
         self.send(0, NotifyInvalInode::CODE, &[notice.as_bytes()])
     }
 
+    /// Tells the kernel to write back what is dirty in a range of a file, and to drop it from its cache. Waits for pages that are
+    /// being read or written, and so for other requests.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn pages_are_old(&self, nodeid: u64, range: &Range<u64>) -> io::Result<()> {
+        let notice = NotifyInvalInode {
+            nodeid,
+            offset: i64::try_from(range.start).unwrap_or(i64::MAX),
+            len: i64::try_from(range.end - range.start).unwrap_or(i64::MAX),
+        };
+        self.send(0, NotifyInvalInode::CODE, &[notice.as_bytes()])
+    }
+
     fn send(&self, unique: u64, error: i32, data: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = data.iter().map(|part| part.len()).sum();
         let header = OutHeader {
@@ -137,6 +152,11 @@ impl Scratch {
             buf: AlignedBuf::zeroed(PAGE_BYTES + data_bytes, PAGE_BYTES),
             len: 0,
         }
+    }
+
+    /// As large as this one, and with nothing in it.
+    pub(crate) fn another(&self) -> Scratch {
+        Scratch::new(self.buf.len() - PAGE_BYTES)
     }
 
     /// The header of the request; `None` for bytes that are none.

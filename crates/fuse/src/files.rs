@@ -10,9 +10,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 use throughline::{Advice, File, FileOptions, Node, Result};
 
+use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};
 use crate::options::Choices;
 use crate::policy::Policy;
 use crate::streak::Streak;
+use crate::wire::open_flags;
 
 const SHARDS: usize = 16;
 /// What of our cache is given back at once behind a reader whose bytes the kernel's cache has: a folio of the largest size.
@@ -22,6 +24,7 @@ const GIVE_BACK_BYTES: u64 = 2 << 20;
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
 const O_RDONLY: u32 = rustix::fs::OFlags::RDONLY.bits();
+const O_RDWR: u32 = rustix::fs::OFlags::RDWR.bits();
 const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
 const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
 const O_DSYNC: u32 = rustix::fs::OFlags::DSYNC.bits();
@@ -40,6 +43,7 @@ pub(crate) struct OpenFile {
     gives_back: bool,
     /// Of its reads with `O_DIRECT`.
     streak: Streak,
+    opened: Opened,
 }
 
 impl OpenFile {
@@ -47,12 +51,22 @@ impl OpenFile {
     ///
     /// # Errors
     /// As [`Node::open`].
-    pub(crate) fn new(node: Node, flags: u32, choices: &Choices) -> Result<(OpenFile, u32)> {
+    pub(crate) fn new(
+        node: Node,
+        flags: u32,
+        choices: &Choices,
+        inodes: &Arc<OpenInodes>,
+    ) -> Result<(OpenFile, u32)> {
         let no_access_time = flags & O_NOATIME != 0;
         let buffered = open(&node, no_access_time, false)?;
         let empty = flags & O_TRUNC != 0 || buffered.size()? == 0;
         let policy = Policy::of(flags, empty, choices);
+        let opening = Opening {
+            read_write: flags & O_ACCMODE == O_RDWR,
+            through_cache: policy.answer & open_flags::DIRECT_IO == 0,
+        };
         let file = OpenFile {
+            opened: inodes.open(node.ino(), opening),
             buffered,
             direct: OnceLock::new(),
             no_access_time,
@@ -67,6 +81,11 @@ impl OpenFile {
     /// The inode.
     pub(crate) fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// What the kernel's cache holds of it.
+    pub(crate) fn kernel_pages(&self) -> &KernelPages {
+        self.opened.pages()
     }
 
     /// The file through our cache.
@@ -158,6 +177,7 @@ fn open(node: &Node, no_access_time: bool, direct: bool) -> Result<File> {
 /// See the head of this file.
 pub(crate) struct Files {
     shards: Box<[RwLock<Shard>]>,
+    inodes: Arc<OpenInodes>,
     next: AtomicUsize,
 }
 
@@ -171,8 +191,14 @@ impl Files {
     pub(crate) fn new() -> Files {
         Files {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            inodes: Arc::default(),
             next: AtomicUsize::new(0),
         }
+    }
+
+    /// The inodes that are open.
+    pub(crate) fn inodes(&self) -> &Arc<OpenInodes> {
+        &self.inodes
     }
 
     /// Takes an open file in; its handle.

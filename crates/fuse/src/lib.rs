@@ -8,6 +8,7 @@
 //!                        ▼
 //!  server: one file a family of requests                               server/
 //!      nodes.rs  what the kernel knows        files.rs  what is open        policy.rs  which cache serves it
+//!      coherence.rs  what the kernel's cache holds, and what goes past it
 //!                        ▼
 //!  throughline::{Node, File}                                           the face
 //! ```
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod coherence;
 mod errno;
 mod files;
 pub mod mounts;

@@ -13,8 +13,10 @@
 //! What is opened with `O_DIRECT` to be read alone is no direct open of the protocol's: for those the kernel sends the pieces
 //! of a large call one after the other, for all others at once. But only for those do writes of one file run side by side.
 //!
-//! They agree: the kernel drops what it caches of a range that is written past it, before and after the write, and mappings
-//! are the kernel's.
+//! Anybody may have a file open in the other ways at the same time, and map it. The kernel does not keep them in step: it drops
+//! its pages of a range before it sends a write past its cache, and whoever reads or maps the range meanwhile brings old ones
+//! back. So what is written past that cache is applied by the rules of [`crate::coherence`], which cost nothing until somebody
+//! reads through it.
 
 use rustix::fs::OFlags;
 

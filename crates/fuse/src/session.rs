@@ -148,6 +148,11 @@ impl fuser::Filesystem for Negotiation {
 fn capabilities(options: &MountOptions) -> InitFlags {
     let mut wanted =
         InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
+    if !options.read_only {
+        // Its writes come in the kernel's background, of which there is a bounded amount, and would wait there for pages that
+        // are read in that background too (`coherence.rs`).
+        wanted.remove(InitFlags::FUSE_ASYNC_DIO);
+    }
     if options.acl {
         wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
     }

@@ -190,7 +190,7 @@ impl Workers<'_> {
     }
 
     /// A request that panics is a bug of ours, and ends with an error of its own and no more.
-    fn answer(&self, channel: &Channel, scratch: &mut Scratch) {
+    fn answer(&self, channel: &Arc<Channel>, scratch: &mut Scratch) {
         let unique = scratch.header().map(|header| header.unique);
         let served =
             std::panic::catch_unwind(AssertUnwindSafe(|| self.server.serve(channel, scratch)));

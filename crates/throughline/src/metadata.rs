@@ -221,6 +221,7 @@ pub struct Attributes {
     pub(crate) modified: Option<SetTime>,
     pub(crate) umask: u32,
     pub(crate) drop_privileges: bool,
+    pub(crate) drop_setgid: bool,
 }
 
 impl Attributes {
@@ -287,6 +288,14 @@ impl Attributes {
         self
     }
 
+    /// Where setuid goes ([`Attributes::drop_privileges`], or a new owner or group), setgid goes though the group may not
+    /// execute the file: for a caller who is not of its group.
+    #[must_use]
+    pub fn drop_setgid(mut self) -> Self {
+        self.drop_setgid = true;
+        self
+    }
+
     /// Permissions that a new file does not get: the mask of the process that makes it, where `mode` is what that asked for.
     /// In a directory with a default list of access rights that list takes the mask's place. 0 unless set; nothing but
     /// making a file looks at it.
@@ -304,6 +313,7 @@ impl Attributes {
             accessed: self.accessed,
             modified: self.modified,
             drop_privileges: self.drop_privileges,
+            drop_setgid: self.drop_setgid,
         };
         Ok(volume.fs().set_attributes(inode, &set)?)
     }

@@ -33,7 +33,6 @@ const DIRECTORY_END: &str =
 const FIFO_TIMES: &str = "what goes through a fifo stays in the kernel, and FUSE is not told of it";
 const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: no request comes";
 const ACCESS_FLAGS: &str = "the kernel's FUSE does not know these flags: opens, writes and changes are refused, questions are not";
-const SETGID: &str = "FUSE asks for setgid to go only where the group may execute; who is in the group it does not tell";
 const DOWN: &str =
     "a volume that is down refuses every request that comes to us; the kernel has it in memory";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
@@ -255,27 +254,6 @@ pub(crate) const KNOWN: &[Known] = &[
         kernel: "ok now 2.000000000 now",
         ours: "ok 1.000000000 2.000000000 now",
         why: "the kernel knows where a file ends, and reads nothing there",
-    },
-    Known {
-        case: "stripped by writes",
-        step: "stat f",
-        kernel: "ok RegularFile 0767 links 1 owner 1001:2000 size 4",
-        ours: "ok RegularFile 2767 links 1 owner 1001:2000 size 4",
-        why: SETGID,
-    },
-    Known {
-        case: "stripped by truncation and allocation",
-        step: "stat f",
-        kernel: "ok RegularFile 0767 links 1 owner 1001:2000 size 4",
-        ours: "ok RegularFile 2767 links 1 owner 1001:2000 size 4",
-        why: SETGID,
-    },
-    Known {
-        case: "stripped by truncation and allocation",
-        step: "stat f",
-        kernel: "ok RegularFile 0767 links 1 owner 1001:2000 size 0",
-        ours: "ok RegularFile 2767 links 1 owner 1001:2000 size 0",
-        why: SETGID,
     },
     Known {
         case: "shutdown at once",

@@ -15,6 +15,7 @@ const CASES: &[Case] = &[
     case("not stripped", KEPT),
     case("capabilities of files", CAPABILITIES),
     case("setuid programs", PROGRAMS),
+    case("setuid programs that are changed", CHANGED),
 ];
 
 const WRITES: &str = "
@@ -257,4 +258,87 @@ const PROGRAMS: &str = "
     alice: run ./script
     chmod script 711
     alice: run ./script
+";
+
+// What a program runs as is the mode that the kernel keeps: no `stat` between a change and the program, which would renew it.
+const CHANGED: &str = "
+    run cp /usr/bin/id id
+    run cp /usr/bin/id source
+    chmod id 4777
+    alice: run ./id -u
+    alice: open w id WRONLY,APPEND
+    alice: write w x
+    bob: run ./id -u
+    alice: close w
+    bob: run ./id -u
+    alice: open r id RDWR
+    run chmod 4777 id
+    run ./id -u
+    alice: pwrite r 200000 x
+    alice: close r
+    bob: run ./id -u
+    chmod id 4777
+    alice: truncate id 300000
+    bob: run ./id -u
+    chmod id 4777
+    alice: open w id WRONLY
+    alice: fallocate w - 300000 4096
+    alice: close w
+    bob: run ./id -u
+    chmod id 4777
+    alice: open w id RDWR
+    alice: fallocate w KEEP_SIZE 310000 4096
+    alice: close w
+    bob: run ./id -u
+    chmod id 4777
+    alice: open s source RDONLY
+    alice: open w id WRONLY
+    alice: copy s 0 w 400000 4096
+    alice: close w
+    bob: run ./id -u
+    chmod id 4777
+    alice: open w id WRONLY,DIRECT
+    alice: pwrite w 409600 d*4096
+    alice: close w
+    bob: run ./id -u
+    chmod id 4777
+    alice: open w id WRONLY,TRUNC
+    run cp source id
+    alice: close w
+    bob: run ./id -u
+    chown id 0 2001
+    chmod id 2777
+    alice: run ./id -g
+    alice: open w id WRONLY,APPEND
+    alice: write w x
+    alice: close w
+    alice: run ./id -g
+    chmod id 2767
+    alice: open w id WRONLY
+    alice: pwrite w 200000 x
+    stat id
+    alice: close w
+    chmod id 2767
+    carol: open w id WRONLY
+    carol: pwrite w 200000 x
+    carol: fallocate w - 300000 4096
+    stat id
+    carol: close w
+    carol: truncate id 200000
+    stat id
+    alice: truncate id 190000
+    stat id
+    chmod id 2767
+    alice: open w id WRONLY
+    alice: fallocate w - 300000 4096
+    stat id
+    alice: close w
+    chown id 1001 2000
+    chmod id 2767
+    alice: chown id - -
+    stat id
+    chmod id 2767
+    bob: open w id WRONLY
+    bob: pwrite w 0 x
+    stat id
 ";

@@ -61,7 +61,7 @@ choices! {
     no_flush: true, "closing a descriptor needs no request";
     clone_fd: true, "each thread reads requests through a descriptor of its own";
     spin: true, "requests that come one after the other are served by one thread that looks for the next before it sleeps";
-    async_dio: true, "the parts of a large direct I/O run side by side";
+    async_dio: true, "where it is mounted read-only, the parts of a large direct I/O run side by side";
     atomic_o_trunc: true, "opening with O_TRUNC is one request";
     readdirplus: true, "directories are listed with their files' attributes";
     readdirplus_auto: true, "that is done only where the attributes are wanted";

@@ -123,7 +123,7 @@ impl Server {
         let node = self.node_of(request.header.nodeid, handle)?;
         if has(set_attr::SIZE) {
             if has(set_attr::KILL_PRIVILEGES) {
-                node.drop_privileges()?;
+                self.drop_privileges(request, &node)?;
             }
             node.open(&throughline::FileOptions::new())?
                 .set_len(set.size)?;
@@ -134,28 +134,13 @@ impl Server {
             self.check_drops_privileges(request, &node)?;
             attributes = attributes.drop_privileges();
         }
+        if self.takes_setgid(request, &set, &node)? {
+            attributes = attributes.drop_setgid();
+        }
         if !has(set_attr::SIZE) || !attributes.is_empty() {
             node.set_attributes(&attributes)?;
         }
         Answer::of(&self.attr_out(&node.metadata()?))
-    }
-
-    /// A request that sets nothing takes a file's privileges away: so does the kernel say that somebody writes, and that
-    /// somebody calls `chown(-1, -1)`, which only the owner may; it has not asked, as nothing is set. Where nobody can be
-    /// writing, it is the second.
-    fn check_drops_privileges(&self, request: &Request<'_>, node: &Node) -> Result<(), Refusal> {
-        let (meta, header) = (node.metadata()?, &request.header);
-        let owner = self.identity.uid.unwrap_or(meta.uid());
-        let group = self.identity.gid.unwrap_or(meta.gid());
-        let (set_user, set_group) = (meta.mode() & 0o4000 != 0, meta.mode() & 0o2000 != 0);
-        // Setgid without execution is no privilege to those of the group.
-        let locks = meta.mode() & 0o010 == 0 && header.gid == group;
-        let drops = set_user || (set_group && !locks);
-        let may = header.uid == 0 || header.uid == owner || !self.checks;
-        match drops && !may && !self.files.has_writer(node.ino()) {
-            true => Err(Errno::PERM.into()),
-            false => Ok(()),
-        }
     }
 
     /// Bytes of the volume's blocks.

@@ -9,11 +9,12 @@ use zerocopy::FromBytes;
 
 use super::{Answer, Answered, Refusal, Request, Server};
 use crate::channel::Scratch;
+use crate::coherence::{Before, PAGE_BYTES, while_clean};
 use crate::files::OpenFile;
 use crate::wire::{
     CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
-    OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_PRIVILEGES, WriteIn,
-    WriteOut,
+    OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, READ_LOCK_OWNER, ReadIn, ReleaseIn,
+    WRITE_KILL_PRIVILEGES, WRITE_LOCK_OWNER, WriteIn, WriteOut,
 };
 
 /// `SEEK_DATA` and `SEEK_HOLE`; the kernel keeps the others to itself.
@@ -32,18 +33,16 @@ fn opened_for(flags: u32) -> OpenFor {
     }
 }
 
-/// Before a change of bytes by someone who has no right to keep setuid and setgid, where the kernel says nothing of that.
-fn drop_privileges_for(header: &InHeader, node: &Node) -> Result<(), Refusal> {
-    if header.uid != 0 {
-        node.drop_privileges()?;
-    }
-    Ok(())
+/// Whether the pages that a change touches have no other bytes of the file.
+fn is_whole_pages(offset: u64, len: u64, size: u64) -> bool {
+    let end = offset.saturating_add(len);
+    offset.is_multiple_of(PAGE_BYTES) && (end.is_multiple_of(PAGE_BYTES) || end >= size)
 }
 
 impl Server {
     /// Opens a file; what the kernel is told of it.
     pub(super) fn add_file(&self, node: Node, flags: u32) -> Result<OpenOut, Refusal> {
-        let (file, open_flags) = OpenFile::new(node, flags, &self.choices)?;
+        let (file, open_flags) = OpenFile::new(node, flags, &self.choices, self.files.inodes())?;
         Ok(OpenOut {
             fh: self.files.add(file),
             open_flags,
@@ -60,7 +59,7 @@ impl Server {
         let node = self.nodes.get(request.header.nodeid)?;
         node.check_open(opened_for(open.flags))?;
         if open.open_flags & OPEN_KILL_PRIVILEGES != 0 {
-            node.drop_privileges()?;
+            self.drop_privileges(request, &node)?;
         }
         let answer = self.add_file(node, open.flags)?;
         if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
@@ -82,6 +81,10 @@ impl Server {
     pub(super) fn read(&self, header: &InHeader, scratch: &mut Scratch) -> Answered {
         let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
         let file = self.file(read.fh)?;
+        if read.read_flags & READ_LOCK_OWNER == 0 {
+            let end = read.offset.saturating_add(read.size.into());
+            file.kernel_pages().fill(read.offset..end);
+        }
         let data = scratch.reply_data();
         let data = data.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
         Ok(Answer::Data(file.read(read.flags, read.offset, data)?))
@@ -92,9 +95,17 @@ impl Server {
         let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
         let file = self.file(write.fh)?;
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
-            file.node().drop_privileges()?;
+            self.drop_privileges(request, file.node())?;
         }
-        let size = file.write(write.flags, write.offset, data)? as u32;
+        let put = || file.write(write.flags, write.offset, data);
+        let size = if write.write_flags & WRITE_LOCK_OWNER == 0 {
+            put()
+        } else {
+            let range = write.offset..write.offset.saturating_add(write.size.into());
+            let kernel = (request.channel, &self.turns);
+            (file.kernel_pages()).change(kernel, range, Before::Dropped, put)?
+        };
+        let size = size? as u32;
         Answer::of(&WriteOut { size, padding: 0 })
     }
 
@@ -120,8 +131,15 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         let file = self.file(ask.fh)?;
-        drop_privileges_for(&request.header, file.node())?;
-        file.buffered().allocate(mode, ask.offset, ask.length)?;
+        self.drop_privileges_of_others(request, file.node())?;
+        let allocate = || file.buffered().allocate(mode, ask.offset, ask.length);
+        if matches!(mode, Fallocate::Allocate | Fallocate::KeepSize) {
+            allocate()?;
+        } else {
+            let range = ask.offset..ask.offset.saturating_add(ask.length);
+            let kernel = (request.channel, &self.turns);
+            (file.kernel_pages()).change(kernel, range, Before::WrittenBack, allocate)??;
+        }
         Answer::done()
     }
 
@@ -142,13 +160,17 @@ impl Server {
         let (copy, _) = request.argument::<CopyFileRangeIn>()?;
         let (from, to) = (self.file(copy.fh_in)?, self.file(copy.fh_out)?);
         let len = copy.len.min(COPY_BYTES);
-        drop_privileges_for(&request.header, to.node())?;
-        let copied =
-            from.buffered()
-                .copy_range(copy.offset_in, to.buffered(), copy.offset_out, len)?;
-        Answer::of(&WriteOut {
-            size: copied as u32,
-            padding: 0,
-        })
+        self.drop_privileges_of_others(request, to.node())?;
+        // Behind the copy the kernel drops whole pages of what it keeps of the one file, with whatever was stored to them
+        // meanwhile; and it has not written back what was stored to the other. What we refuse it copies itself.
+        let len = len.min(from.buffered().size()?.saturating_sub(copy.offset_in));
+        if !is_whole_pages(copy.offset_out, len, to.buffered().size()?) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let copied = while_clean([from.kernel_pages(), to.kernel_pages()], || {
+            (from.buffered()).copy_range(copy.offset_in, to.buffered(), copy.offset_out, len)
+        });
+        let size = copied.ok_or(Errno::OPNOTSUPP)?? as u32;
+        Answer::of(&WriteOut { size, padding: 0 })
     }
 }

@@ -8,6 +8,7 @@ mod data;
 mod directories;
 mod ioctls;
 mod names;
+mod privileges;
 mod space;
 mod status;
 mod volume_ioctls;
@@ -15,6 +16,7 @@ mod xattrs;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -23,11 +25,15 @@ use throughline::{Error, Reason, Volume};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::channel::{Channel, Scratch};
+use crate::coherence::{Later, Parked, Turns};
 use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::{Access, Choices, MountOptions};
-use crate::wire::{BatchForgetIn, ForgetIn, ForgetOne, InHeader, Opcode, WRITE_DATA_AT};
+use crate::wire::{
+    BatchForgetIn, CopyFileRangeIn, ForgetIn, ForgetOne, InHeader, LinkIn, Opcode, Rename2In,
+    RenameIn, WRITE_DATA_AT,
+};
 
 pub use status::STATUS_ATTRIBUTE;
 use status::{Served, Status};
@@ -43,6 +49,7 @@ pub(crate) struct Server {
     volume: Volume,
     nodes: Nodes,
     files: Files,
+    turns: Turns,
     choices: Choices,
     identity: Identity,
     /// New files take the group of their directory.
@@ -73,6 +80,14 @@ pub(super) enum Refusal {
     Errno(Errno),
     /// For what the volume says.
     Volume(Error),
+    /// It is done later: it waits for a turn.
+    Later,
+}
+
+impl From<Later> for Refusal {
+    fn from(_: Later) -> Refusal {
+        Refusal::Later
+    }
 }
 
 impl From<Errno> for Refusal {
@@ -120,6 +135,8 @@ impl Answer {
 pub(super) struct Request<'a> {
     pub(super) header: InHeader,
     body: &'a [u8],
+    /// Where it came from.
+    channel: &'a Channel,
 }
 
 impl<'a> Request<'a> {
@@ -150,8 +167,45 @@ fn served(header: &InHeader, answered: &Answered) -> Served {
         Ok(Answer::Data(len)) => Served::Bytes(*len),
         // Of a write: what is behind its headers.
         Ok(_) => Served::Bytes((header.len as usize).saturating_sub(WRITE_DATA_AT)),
+        // It counts when it is done.
+        Err(Refusal::Later) => Served::Bytes(0),
         Err(_) => Served::Refused,
     }
+}
+
+/// Whether a request that was refused may have done a part of what it asked for. What is the caller's mistake is found before
+/// that, but that there is no room. Of a volume that was taken down nothing can be had but what the kernel keeps.
+fn may_have_changed(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Volume(Error::Caller(reason)) => matches!(reason, Reason::NoSpace),
+        Refusal::Volume(Error::Unsupported(_) | Error::Down) => false,
+        Refusal::Errno(_) | Refusal::Later => false,
+        Refusal::Volume(_) => true,
+    }
+}
+
+/// What a request's argument begins with.
+fn first<T: FromBytes>(body: &[u8]) -> Option<T> {
+    T::read_from_prefix(body).ok().map(|(argument, _)| argument)
+}
+
+/// The inodes whose attributes a request changes and the kernel keeps, as far as the request names them.
+fn changed_nodes(
+    opcode: Option<Opcode>,
+    header: &InHeader,
+    scratch: &Scratch,
+) -> SmallVec<[u64; 2]> {
+    let body = scratch.body(header);
+    let also = match opcode {
+        Some(Opcode::Rename) => first::<RenameIn>(body).map(|ask| ask.new_dir),
+        Some(Opcode::Rename2) => first::<Rename2In>(body).map(|ask| ask.new_dir),
+        Some(Opcode::Link) => first::<LinkIn>(body).map(|ask| ask.old_nodeid),
+        Some(Opcode::CopyFileRange) => first::<CopyFileRangeIn>(body).map(|ask| ask.nodeid_out),
+        Some(opcode) if opcode.changes() => return SmallVec::from_slice(&[header.nodeid]),
+        _ => return SmallVec::new(),
+    };
+    let also = also.unwrap_or(header.nodeid);
+    SmallVec::from_slice(&[header.nodeid, also])
 }
 
 impl Server {
@@ -165,6 +219,7 @@ impl Server {
         Server {
             nodes: Nodes::new(volume.clone()),
             files: Files::new(),
+            turns: Turns::default(),
             minix_blocks: minix_blocks(&volume, options),
             volume,
             choices: options.choices,
@@ -193,18 +248,28 @@ impl Server {
         self.nodes.clear();
     }
 
-    /// Answers the request in `scratch`.
+    /// Answers the request in `scratch`, and what waits for a turn that is free then.
     ///
     /// # Errors
     /// What the system says to the answer.
-    pub(crate) fn serve(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<()> {
+    pub(crate) fn serve(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
+        let served = self.serve_one(channel, scratch);
+        while let Some(mut parked) = self.turns.next() {
+            if let Err(error) = self.serve_one(&parked.channel, &mut parked.scratch) {
+                tracing::warn!(%error, "answering a request");
+            }
+        }
+        served
+    }
+
+    fn serve_one(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
         let Some(header) = scratch.header() else {
             return Err(io::Error::other("the kernel sent no request"));
         };
         let opcode = Opcode::of(header.opcode);
         self.status.begin();
         let answered = match opcode {
-            Some(opcode) => self.answer_with_room(opcode, header, scratch),
+            Some(opcode) => self.answer_with_room(opcode, header, channel, scratch),
             None => Err(Errno::NOSYS.into()),
         };
         self.status.end(opcode, served(&header, &answered));
@@ -216,13 +281,31 @@ impl Server {
             }
             Ok(Answer::Data(len)) => channel.reply(header.unique, &[&scratch.reply_data()[..len]]),
             Ok(Answer::Silence) => Ok(()),
-            Err(refusal) => channel.refuse(header.unique, self.errno(&header, &refusal)),
+            Err(Refusal::Later) => {
+                let another = scratch.another();
+                self.turns.park(Parked {
+                    channel: Arc::clone(channel),
+                    scratch: std::mem::replace(scratch, another),
+                });
+                Ok(())
+            }
+            Err(refusal) => {
+                let errno = self.errno(&header, &refusal);
+                if may_have_changed(&refusal) {
+                    for nodeid in changed_nodes(opcode, &header, scratch) {
+                        channel.attributes_are_old(nodeid)?;
+                    }
+                }
+                channel.refuse(header.unique, errno)
+            }
         }
     }
 
     fn errno(&self, header: &InHeader, refusal: &Refusal) -> Errno {
         match refusal {
             Refusal::Errno(errno) => *errno,
+            // It is not answered yet.
+            Refusal::Later => Errno::AGAIN,
             Refusal::Volume(error) => {
                 if !errno::is_callers(error) {
                     tracing::error!(%error, inode = header.nodeid, "a request failed");
@@ -237,6 +320,7 @@ impl Server {
         &self,
         opcode: Opcode,
         header: InHeader,
+        channel: &Channel,
         scratch: &mut Scratch,
     ) -> Answered {
         let full = |answered: &Answered| {
@@ -245,7 +329,7 @@ impl Server {
                 Err(Refusal::Volume(Error::Caller(Reason::NoSpace)))
             )
         };
-        let mut answered = self.answer(opcode, header, scratch);
+        let mut answered = self.answer(opcode, header, channel, scratch);
         if !full(&answered) {
             return answered;
         }
@@ -253,7 +337,7 @@ impl Server {
         let mut seen = Some(self.nodes.gone());
         while let Some(gone) = seen {
             // The first time at once: something may have gone since.
-            answered = self.answer(opcode, header, scratch);
+            answered = self.answer(opcode, header, channel, scratch);
             seen = full(&answered)
                 .then(|| self.nodes.await_room(gone, end))
                 .flatten();
@@ -261,7 +345,13 @@ impl Server {
         answered
     }
 
-    fn answer(&self, opcode: Opcode, header: InHeader, scratch: &mut Scratch) -> Answered {
+    fn answer(
+        &self,
+        opcode: Opcode,
+        header: InHeader,
+        channel: &Channel,
+        scratch: &mut Scratch,
+    ) -> Answered {
         if let Some(owner) = self.identity.only_root_and
             && header.uid != 0
             && header.uid != owner
@@ -279,6 +369,7 @@ impl Server {
         let request = Request {
             body: scratch.body(&header),
             header,
+            channel,
         };
         let request = &request;
         match opcode {

@@ -39,6 +39,11 @@ pub(crate) mod set_attr {
 pub(crate) const OPEN_KILL_PRIVILEGES: u32 = 1 << 0;
 pub(crate) const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
 
+/// Of READ and WRITE (`read_flags`, `write_flags`): what the kernel does for a program itself, between the program's memory and
+/// us, has the program's lock owner; what it does for its cache has none.
+pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;
+pub(crate) const WRITE_LOCK_OWNER: u32 = 1 << 1;
+
 /// Commands of IOCTL.
 pub(crate) mod ioctl {
     pub(crate) const GET_FLAGS: u32 = 0x8008_6601;

@@ -106,4 +106,24 @@ impl Opcode {
                 | Opcode::Destroy
         )
     }
+
+    /// What changes the inode of its header.
+    pub(crate) fn changes(self) -> bool {
+        matches!(
+            self,
+            Opcode::Setattr
+                | Opcode::Open
+                | Opcode::Create
+                | Opcode::Write
+                | Opcode::Fallocate
+                | Opcode::Mknod
+                | Opcode::Mkdir
+                | Opcode::Symlink
+                | Opcode::Unlink
+                | Opcode::Rmdir
+                | Opcode::Setxattr
+                | Opcode::Removexattr
+                | Opcode::Ioctl
+        )
+    }
 }

@@ -61,12 +61,13 @@ impl Node {
     }
 
     /// Takes setuid from a file, and setgid where it goes with a right to execute: before a write or a truncation by
-    /// someone who has no right to keep them.
+    /// someone who has no right to keep them. Where setgid goes with none, `is_outsider` is asked whether the caller is not
+    /// of the file's group, and it goes then. Whether the mode is another now.
     ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason::NotFound) for one that was freed, [`Reason::ReadOnly`](crate::Reason::ReadOnly);
     /// the device's.
-    pub fn drop_privileges(&self) -> Result<()> {
-        Ok(self.fs().drop_privileges(self.inode())?)
+    pub fn drop_privileges(&self, is_outsider: impl FnOnce(u32) -> bool) -> Result<bool> {
+        Ok(self.fs().drop_privileges(self.inode(), is_outsider)?)
     }
 }

@@ -1,7 +1,8 @@
 //! `mount/choices`: each of the kernel's FUSE features that a mount uses, or could use, switched the other way, on the work
 //! that it is for: what ARCHITECTURE.md says of them is read off these ratios.
 //!
-//! `direct_mmap` is not here: without it what is open past the kernel's cache cannot be mapped, that is no question of speed.
+//! `direct_mmap` is not here: without it what is open past the kernel's cache cannot be mapped, that is no question of speed. Nor
+//! is `async_dio`, which a mount that can be written does not use.
 
 mod work;
 
@@ -35,7 +36,6 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("without=no_opendir", &["ls -R"]),
     ("without=no_flush", &["create", "read small files"]),
     ("without=clone_fd", &["create by 4", "write 4 files"]),
-    ("without=async_dio", &["direct read"]),
     (
         "without=spin",
         &["small writes", "create", "create by 4", "write", "read"],

@@ -42,7 +42,6 @@ pub(super) const WORK: &[Work] = &[
     work("read, appended to", "MB/s", |s, sizes| {
         read(s, sizes, Reading::Appended)
     }),
-    work("direct read", "MB/s", direct_read),
     work("create", "files/s", |s, sizes| create(s, sizes, 1)),
     work("create by 4", "files/s", |s, sizes| create(s, sizes, 4)),
     work("rewrite", "files/s", rewrite),
@@ -166,15 +165,6 @@ fn read(session: &mut Session<'_>, sizes: &Sizes, when: Reading) -> Result<f64> 
 }
 
 /// `O_DIRECT`, in calls that the kernel has to split.
-fn direct_read(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
-    write_files(session, sizes, 1)?;
-    session.cold()?;
-    let flags = OFlags::RDONLY | OFlags::DIRECT;
-    let file = session.root().open("file0", flags)?;
-    let spent = together(1, |_| read_stream(&file, sizes.file_bytes, 4 * CALL_BYTES))?;
-    Ok(spent.mb_per_s(sizes.file_bytes))
-}
-
 fn tree(sizes: &Sizes, threads: usize) -> Tree<'static> {
     Tree {
         threads,

@@ -1,0 +1,494 @@
+//! [`KernelPages`]: what the kernel's cache may hold of a file, and changes of the file that go past that cache. **The rules,
+//! in one place.**
+//!
+//! A page of the kernel's comes from a READ of ours (a *fill*), may be stored to through a mapping, and is then written back
+//! whole. So where a page is filled before a change of the file is applied, and stored to or kept after it, the file gets old
+//! bytes back, or readers see them for good. The kernel drops the pages of a direct write before it sends it, and not after
+//! it; between the two somebody may fill one anew.
+//!
+//! 1. *A change past the kernel's cache is applied at a moment at which that cache holds no page of its range.* While no fill
+//!    has come since the file was opened, that is so: the kernel has dropped what there was.
+//! 2. After the first fill, each change has a *window*: it tells the kernel to drop the range, which writes back what is dirty
+//!    in it, and is applied if no fill of the range came meanwhile; else it tells again. A fill that comes in between waits
+//!    until the change is applied, and so reads what is new.
+//! 3. Such a fill holds its page locked in the kernel, for which the kernel may just wait to drop it: so it waits no longer
+//!    than [`PATIENCE`], then goes on, and the change begins again.
+//! 4. Telling the kernel waits for pages, and these for fills. No lock is held meanwhile, and [`Turns`] leaves enough threads
+//!    to serve the fills.
+//! 5. What the kernel keeps over its request (`fallocate`) always has a window, and what it drops behind it, stored to or not
+//!    (`copy_file_range`), is refused where somebody could store: the kernel does it by reads and writes then.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::channel::{Channel, Scratch};
+use crate::nodes::nodeid_of;
+
+/// How long a fill waits for a change whose window is not clear yet.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// How often a change tells the kernel to drop its range. It ends sooner, as fills wait; this is a bound for the case that
+/// the kernel will not drop a page.
+const ROUNDS: usize = 100;
+/// Threads that may wait for the kernel to drop pages.
+const MAX_TURNS: usize = 4;
+pub(crate) const PAGE_BYTES: u64 = 4096;
+const SHARDS: usize = 16;
+
+/// See the head of this file.
+pub(crate) struct KernelPages {
+    nodeid: u64,
+    state: RwLock<State>,
+    windows: Mutex<Vec<Window>>,
+    /// A window went.
+    changed: Condvar,
+    /// How many windows there are, to be known without the lock.
+    open: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// A page was filled since the file was opened.
+    filled: bool,
+    /// Handles to read and write.
+    read_write: usize,
+    /// Those of them that the kernel's cache serves.
+    through_cache: usize,
+}
+
+/// A change that is not applied yet.
+struct Window {
+    pages: Range<u64>,
+    /// A page of it was filled since the kernel was told.
+    filled: bool,
+    /// It is being applied: nothing is filled before that is done.
+    applying: bool,
+    /// Tells one from another.
+    number: usize,
+}
+
+/// Whether the kernel has dropped what it held of a range before it asked for a change of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It has: a direct write.
+    Dropped,
+    /// It has written it back only.
+    WrittenBack,
+}
+
+/// A change that has to wait for a turn.
+#[derive(Debug)]
+pub(crate) struct Later;
+
+/// The range in whole pages.
+fn pages(range: &Range<u64>) -> Range<u64> {
+    let end = range.end.checked_next_multiple_of(PAGE_BYTES);
+    range.start / PAGE_BYTES * PAGE_BYTES..end.unwrap_or(u64::MAX)
+}
+
+/// Runs what reads and changes these files where no page of them in the kernel's cache can be newer than the file, and holds off
+/// what would make that so; `None` where it can.
+pub(crate) fn while_clean<T>(of: [&KernelPages; 2], run: impl FnOnce() -> T) -> Option<T> {
+    let [mut one, mut other] = of;
+    // In one order, whatever is copied where at the same time.
+    if one.nodeid > other.nodeid {
+        std::mem::swap(&mut one, &mut other);
+    }
+    let first = one.state.read();
+    let second = (one.nodeid != other.nodeid).then(|| other.state.read());
+    let dirty = first.may_be_dirty() || second.as_ref().is_some_and(|state| state.may_be_dirty());
+    (!dirty).then(run)
+}
+
+impl State {
+    /// Whether the kernel may hold what was stored to a mapping.
+    fn may_be_dirty(&self) -> bool {
+        self.through_cache > 0 || (self.filled && self.read_write > 0)
+    }
+}
+
+impl KernelPages {
+    fn new(ino: u64) -> KernelPages {
+        KernelPages {
+            nodeid: nodeid_of(ino),
+            state: RwLock::default(),
+            windows: Mutex::default(),
+            changed: Condvar::new(),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    /// The kernel reads the range into its cache. Returns when the file may be read for it.
+    pub(crate) fn fill(&self, range: Range<u64>) {
+        if !self.state.read().filled {
+            // Waits for the changes that go on as if there were no page.
+            self.state.write().filled = true;
+        }
+        // One that opens its window later finds the page locked.
+        if self.open.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let range = pages(&range);
+        let end = Instant::now() + PATIENCE;
+        let mut windows = self.windows.lock();
+        loop {
+            let meets = |w: &&mut Window| w.pages.start < range.end && range.start < w.pages.end;
+            let mut met = windows.iter_mut().filter(meets);
+            let (mut applying, mut any) = (false, false);
+            let late = Instant::now() >= end;
+            met.by_ref().for_each(|window| {
+                any = true;
+                applying |= window.applying;
+                window.filled |= late;
+            });
+            if applying {
+                self.changed.wait(&mut windows);
+            } else if any && !late {
+                self.changed.wait_until(&mut windows, end);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Applies a change of the range that goes past the kernel's cache.
+    ///
+    /// # Errors
+    /// [`Later`] where it needs a turn and there is none: nothing is applied.
+    pub(crate) fn change<T>(
+        &self,
+        (channel, turns): (&Channel, &Turns),
+        range: Range<u64>,
+        before: Before,
+        apply: impl FnOnce() -> T,
+    ) -> Result<T, Later> {
+        let state = self.state.read();
+        if !state.filled && before == Before::Dropped {
+            // With the lock: the first fill waits.
+            return Ok(apply());
+        }
+        drop(state);
+        let _turn = turns.take().ok_or(Later)?;
+        let window = self.open_window(pages(&range));
+        window.clear(channel);
+        let applied = apply();
+        drop(window);
+        Ok(applied)
+    }
+
+    fn open_window(&self, pages: Range<u64>) -> OpenWindow<'_> {
+        let mut windows = self.windows.lock();
+        let number = windows.iter().map(|w| w.number + 1).max().unwrap_or(0);
+        windows.push(Window {
+            pages: pages.clone(),
+            filled: false,
+            applying: false,
+            number,
+        });
+        self.open.fetch_add(1, Ordering::SeqCst);
+        OpenWindow {
+            of: self,
+            pages,
+            number,
+        }
+    }
+}
+
+/// A window, closed when this is dropped.
+struct OpenWindow<'a> {
+    of: &'a KernelPages,
+    pages: Range<u64>,
+    number: usize,
+}
+
+impl OpenWindow<'_> {
+    /// Returns when the kernel holds no page of the range; nor does it fill one until this is dropped.
+    fn clear(&self, channel: &Channel) {
+        for round in 1.. {
+            if let Err(error) = channel.pages_are_old(self.of.nodeid, &self.pages) {
+                tracing::warn!(%error, "telling the kernel to drop pages");
+            }
+            let mut windows = self.of.windows.lock();
+            let window = windows.iter_mut().find(|w| w.number == self.number);
+            let Some(window) = window else { return };
+            if !std::mem::take(&mut window.filled) || round >= ROUNDS {
+                window.applying = true;
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for OpenWindow<'_> {
+    fn drop(&mut self) {
+        let mut windows = self.of.windows.lock();
+        windows.retain(|window| window.number != self.number);
+        self.of.open.fetch_sub(1, Ordering::SeqCst);
+        drop(windows);
+        self.of.changed.notify_all();
+    }
+}
+
+/// Turns to wait for the kernel, and requests that wait for a turn: these hold no thread.
+#[derive(Default)]
+pub(crate) struct Turns {
+    state: Mutex<Queue>,
+    /// How many requests wait, to be known without the lock.
+    parked: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Queue {
+    taken: usize,
+    parked: VecDeque<Parked>,
+}
+
+/// A request that waits for its turn.
+pub(crate) struct Parked {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) scratch: Scratch,
+}
+
+/// A turn, given back when this is dropped.
+struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    fn take(&self) -> Option<Turn<'_>> {
+        let mut queue = self.state.lock();
+        if queue.taken >= MAX_TURNS {
+            return None;
+        }
+        queue.taken += 1;
+        Some(Turn(self))
+    }
+
+    /// Has a request wait. Whoever has a turn asks for it with [`Turns::next`] once that has ended.
+    pub(crate) fn park(&self, parked: Parked) {
+        let mut queue = self.state.lock();
+        queue.parked.push_back(parked);
+        self.parked.store(queue.parked.len(), Ordering::SeqCst);
+    }
+
+    /// A request that waits, if there is a turn for it.
+    pub(crate) fn next(&self) -> Option<Parked> {
+        if self.parked.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let mut queue = self.state.lock();
+        if queue.taken >= MAX_TURNS {
+            return None;
+        }
+        let next = queue.parked.pop_front();
+        self.parked.store(queue.parked.len(), Ordering::SeqCst);
+        next
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().taken -= 1;
+    }
+}
+
+/// The pages of all files that are open.
+#[derive(Default)]
+pub(crate) struct OpenInodes {
+    shards: [Mutex<HashMap<u64, OpenInode>>; SHARDS],
+}
+
+/// One of them, and how many handles it has.
+struct OpenInode {
+    handles: usize,
+    pages: Arc<KernelPages>,
+}
+
+/// How a handle was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    /// To read and write: it can be mapped to be stored to.
+    pub(crate) read_write: bool,
+    /// Its reads and writes go through the kernel's cache.
+    pub(crate) through_cache: bool,
+}
+
+impl OpenInodes {
+    /// A handle of the file is opened.
+    pub(crate) fn open(self: &Arc<OpenInodes>, ino: u64, opening: Opening) -> Opened {
+        let pages = {
+            let mut shard = self.shards[ino as usize % SHARDS].lock();
+            let open = shard.entry(ino).or_insert_with(|| OpenInode {
+                handles: 0,
+                pages: Arc::new(KernelPages::new(ino)),
+            });
+            open.handles += 1;
+            Arc::clone(&open.pages)
+        };
+        if opening.read_write {
+            let mut state = pages.state.write();
+            state.read_write += 1;
+            state.through_cache += usize::from(opening.through_cache);
+        }
+        Opened {
+            inodes: Arc::clone(self),
+            ino,
+            opening,
+            pages,
+        }
+    }
+}
+
+/// An open handle, for the counts of its file; closed when this is dropped.
+pub(crate) struct Opened {
+    inodes: Arc<OpenInodes>,
+    ino: u64,
+    opening: Opening,
+    pages: Arc<KernelPages>,
+}
+
+impl Opened {
+    /// The pages of its file.
+    pub(crate) fn pages(&self) -> &KernelPages {
+        &self.pages
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.opening.read_write {
+            let mut state = self.pages.state.write();
+            state.read_write -= 1;
+            state.through_cache -= usize::from(self.opening.through_cache);
+        }
+        let mut shard = self.inodes.shards[self.ino as usize % SHARDS].lock();
+        if let Some(open) = shard.get_mut(&self.ino) {
+            open.handles -= 1;
+            if open.handles == 0 {
+                shard.remove(&self.ino);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// What takes notices and does nothing about them.
+    fn channel() -> Channel {
+        let null = File::options().write(true).open("/dev/null");
+        Channel::new(null.expect("/dev/null").into())
+    }
+
+    fn opened(inodes: &Arc<OpenInodes>, read_write: bool, through_cache: bool) -> Opened {
+        let opening = Opening {
+            read_write,
+            through_cache,
+        };
+        inodes.open(12, opening)
+    }
+
+    #[test]
+    fn without_a_fill_a_change_needs_no_turn_and_with_one_it_does() {
+        let (channel, turns, inodes) = (channel(), Turns::default(), Arc::default());
+        let file = opened(&inodes, false, false);
+        let taken: Vec<_> = (0..MAX_TURNS).map(|_| turns.take().unwrap()).collect();
+        assert!(turns.take().is_none());
+        let change = |before| {
+            let kernel = (&channel, &turns);
+            file.pages().change(kernel, 0..100, before, || 7)
+        };
+        assert_eq!(change(Before::Dropped).unwrap(), 7);
+        assert!(change(Before::WrittenBack).is_err());
+        file.pages().fill(8192..12288);
+        assert!(change(Before::Dropped).is_err());
+        drop(taken);
+        assert_eq!(change(Before::Dropped).unwrap(), 7);
+        // The next to open the file begins anew.
+        drop(file);
+        assert!(!opened(&inodes, false, false).pages().state.read().filled);
+    }
+
+    #[test]
+    fn a_fill_of_the_range_waits_for_the_change_and_no_other_does() {
+        let (channel, turns, inodes) = (channel(), Turns::default(), Arc::default());
+        let file = opened(&inodes, true, true);
+        file.pages().fill(0..1);
+        let changed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let apply = || {
+                let filler = scope.spawn(|| {
+                    file.pages().fill(4096..4097);
+                    changed.load(Ordering::SeqCst)
+                });
+                // Not in the range, though in its neighbourhood: else this would never end.
+                file.pages().fill(8192..8193);
+                file.pages().fill(0..4096);
+                changed.store(true, Ordering::SeqCst);
+                filler
+            };
+            let kernel = (&channel, &turns);
+            let filler = file
+                .pages()
+                .change(kernel, 5000..6000, Before::Dropped, apply);
+            assert!(filler.unwrap().join().unwrap(), "it read too early");
+        });
+    }
+
+    #[test]
+    fn a_fill_that_the_kernel_waits_for_goes_on_and_the_change_begins_again() {
+        let inodes = Arc::default();
+        let file = opened(&inodes, true, true);
+        let window = file.pages().open_window(0..4096);
+        // Returns, though the window is not clear.
+        file.pages().fill(0..4096);
+        assert!(file.pages().windows.lock()[0].filled);
+        window.clear(&channel());
+        assert!(file.pages().windows.lock()[0].applying);
+        drop(window);
+        assert!(file.pages().windows.lock().is_empty());
+    }
+
+    #[test]
+    fn a_mapping_that_may_be_stored_to_is_known() {
+        let inodes = Arc::default();
+        let clean = |of: [&Opened; 2]| while_clean(of.map(Opened::pages), || ()).is_some();
+        let direct = opened(&inodes, true, false);
+        assert!(clean([&direct, &direct]));
+        direct.pages().fill(0..1);
+        assert!(!clean([&direct, &direct]));
+        let other = inodes.open(
+            13,
+            Opening {
+                read_write: true,
+                through_cache: true,
+            },
+        );
+        assert!(!clean([&other, &other]));
+        drop(direct);
+        let reader = opened(&inodes, false, true);
+        reader.pages().fill(0..1);
+        assert!(clean([&reader, &reader]));
+        assert!(!clean([&other, &reader]) && !clean([&reader, &other]));
+    }
+
+    #[test]
+    fn a_request_without_a_turn_waits_for_one() {
+        let turns = Turns::default();
+        let turn: Vec<_> = (0..MAX_TURNS).map(|_| turns.take().unwrap()).collect();
+        turns.park(Parked {
+            channel: Arc::new(channel()),
+            scratch: Scratch::new(4096),
+        });
+        assert!(turns.next().is_none());
+        drop(turn);
+        assert!(turns.next().is_some());
+        assert!(turns.next().is_none());
+    }
+}

@@ -1,0 +1,210 @@
+//! Requests that fail on a full volume, or do a part: what the kernel keeps of a file then is what the volume has.
+//!
+//! The kernel says what it keeps (`AT_STATX_DONT_SYNC`), what it would tell a program, and what it is told when it has to ask
+//! (`AT_STATX_FORCE_SYNC`): all three have one size, the last two one mode, owner, count of links and of blocks.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, Statx, StatxFlags, XattrFlags, statx,
+};
+use rustix::io::Errno;
+use throughline_testing::{DiskImage, Mounted, View};
+
+fn look(path: &Path, how: AtFlags) -> Statx {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | how;
+    statx(CWD, path, flags, StatxFlags::BASIC_STATS).expect("statx")
+}
+
+/// What a program sees of a file, if that is what the volume has.
+#[track_caller]
+fn check(path: &Path, when: &str) {
+    let kept = look(path, AtFlags::STATX_DONT_SYNC);
+    let told = look(path, AtFlags::empty());
+    let asked = look(path, AtFlags::STATX_FORCE_SYNC);
+    let parts = |s: &Statx| (s.stx_size, s.stx_mode, s.stx_uid, s.stx_nlink, s.stx_blocks);
+    let path = path.display();
+    assert_eq!(
+        kept.stx_size, asked.stx_size,
+        "{path}: the size that is kept, {when}"
+    );
+    assert_eq!(parts(&told), parts(&asked), "{path}: what is told, {when}");
+}
+
+/// Fills a volume but for so many bytes.
+fn fill(root: &Path, but: u64) {
+    let file = File::create(root.join("filling")).expect("a file");
+    let piece = vec![0xa5; 64 << 10];
+    let mut at = 0;
+    while file.write_all_at(&piece, at).is_ok() {
+        at += piece.len() as u64;
+    }
+    let len = file.metadata().expect("its size").len();
+    file.set_len(len.saturating_sub(but)).expect("cut");
+    file.sync_all().expect("a sync");
+}
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Rng::with_seed(seed).fill(&mut bytes);
+    bytes
+}
+
+/// A mount that is full but for so many bytes, with a file of 6 MiB on it.
+fn full(but: u64) -> Option<(DiskImage, Mounted, Vec<u8>)> {
+    if !Mounted::possible() {
+        return None;
+    }
+    let image = DiskImage::make("-t ext4 -m 0 -b 4096", "24m")?;
+    let mounted = Mounted::new(image.path(), "");
+    let source = bytes(6 << 20, 1);
+    fs::write(mounted.path("source"), &source).expect("a source");
+    fill(mounted.root(), but);
+    Some((image, mounted, source))
+}
+
+#[test]
+fn a_copy_without_room_says_how_much_it_did_and_an_append_goes_behind_that() {
+    let Some((image, mounted, source)) = full(5 << 20) else {
+        return;
+    };
+    let path = mounted.path("target");
+    let target = File::create(&path).expect("a target");
+    let mut append = OpenOptions::new().append(true).open(&path).expect("opened");
+    let from = File::open(mounted.path("source")).expect("the source");
+    let (mut at, mut to) = (0, 0);
+    let error = loop {
+        let asked = source.len() - at as usize;
+        match rustix::fs::copy_file_range(&from, Some(&mut at), &target, Some(&mut to), asked) {
+            Ok(0) => panic!("6 MiB were copied to where there are 5"),
+            Ok(_) => check(&path, "after a part of a copy"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Errno::NOSPC);
+    check(&path, "after a copy");
+    assert!(to > 4 << 20, "only {to} bytes were copied");
+    fs::remove_file(mounted.path("filling")).expect("removed");
+    append.write_all(b"behind").expect("appended");
+    let found = fs::read(&path).expect("the target");
+    assert_eq!(found.len() as u64, to + 6);
+    assert!(found[..to as usize] == source[..to as usize] && found.ends_with(b"behind"));
+    drop((target, append, from));
+    finish(&image, mounted);
+}
+
+#[test]
+fn an_allocation_without_room_leaves_the_file_and_an_append_goes_behind_it() {
+    let Some((image, mounted, _)) = full(3 << 20) else {
+        return;
+    };
+    let path = mounted.path("target");
+    fs::write(&path, b"what is there").expect("a file");
+    let file = OpenOptions::new().append(true).read(true).open(&path);
+    let mut file = file.expect("opened");
+    check(&path, "before");
+    for mode in [
+        FallocateFlags::empty(),
+        FallocateFlags::ZERO_RANGE,
+        FallocateFlags::KEEP_SIZE,
+    ] {
+        let refused = rustix::fs::fallocate(&file, mode, 4096, 20 << 20);
+        assert_eq!(refused, Err(Errno::NOSPC), "{mode:?}");
+        check(&path, &format!("after fallocate {mode:?}"));
+    }
+    file.write_all(b", and more").expect("appended");
+    let found = fs::read(&path).expect("the file");
+    assert_eq!(String::from_utf8_lossy(&found), "what is there, and more");
+    drop(file);
+    // Nobody has what was to be allocated.
+    fs::write(mounted.path("large"), bytes(2 << 20, 2)).expect("there is room");
+    finish(&image, mounted);
+}
+
+/// What is seen is what is there after a new mount.
+fn finish(image: &DiskImage, mounted: Mounted) {
+    let seen = View::of(mounted.root());
+    mounted.unmount();
+    image.check("a full volume");
+    let again = Mounted::new(image.path(), "ro");
+    seen.assert_same(&View::of(again.root()), "before and after a new mount");
+    again.unmount();
+}
+
+/// One request that changes something, and may be refused.
+fn change(rng: &mut Rng, root: &Path, names: &[PathBuf]) -> String {
+    let path = &names[rng.usize(..names.len())];
+    let other = &names[rng.usize(..names.len())];
+    let (at, len) = (rng.u64(..400_000), rng.u64(1..300_000));
+    let which = rng.u8(..10);
+    let mut options = OpenOptions::new();
+    options
+        .create(true)
+        .append(which == 0)
+        .write(true)
+        .read(rng.bool());
+    let file = options.open(path);
+    let told = match (which, file) {
+        (0, Ok(mut file)) => format!("append {:?}", file.write(&vec![1; len as usize])),
+        (1 | 2, Ok(file)) => format!("write {:?}", file.write_at(&vec![2; len as usize], at)),
+        (3, Ok(file)) => {
+            let modes = [
+                FallocateFlags::empty(),
+                FallocateFlags::KEEP_SIZE,
+                FallocateFlags::ZERO_RANGE,
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            ];
+            let mode = modes[at as usize % modes.len()];
+            let done = rustix::fs::fallocate(&file, mode, at, len * 20);
+            format!("fallocate {mode:?} {done:?}")
+        }
+        (4, Ok(file)) => {
+            let from = File::open(root.join("source")).expect("the source");
+            let (mut from_at, mut to) = (0, at / 4096 * 4096);
+            let len = len as usize * 4;
+            let done =
+                rustix::fs::copy_file_range(&from, Some(&mut from_at), &file, Some(&mut to), len);
+            format!("copy {done:?}")
+        }
+        (5, Ok(file)) => format!("truncate {:?}", file.set_len(at)),
+        (6, Ok(_)) => {
+            let value = vec![3; len as usize % 3000];
+            let done = rustix::fs::setxattr(path, "user.some", &value, XattrFlags::empty());
+            format!("setxattr {done:?}")
+        }
+        (7, Ok(_)) => format!("rename {:?}", fs::rename(path, other)),
+        (8, Ok(_)) => format!("link {:?}", fs::hard_link(path, other)),
+        (9, Ok(_)) => {
+            let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY;
+            let mode = Mode::from_raw_mode(0o644);
+            format!("create {:?}", rustix::fs::open(path, flags, mode).map(drop))
+        }
+        (_, opened) => format!("open {:?}", opened.map(drop)),
+    };
+    format!("{told} of {} at {at}, {len} bytes", path.display())
+}
+
+#[test]
+fn after_any_failure_the_kernel_keeps_what_the_volume_has() {
+    let Some((image, mounted, _)) = full(400 << 10) else {
+        return;
+    };
+    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let names: Vec<PathBuf> = (0..6).map(|n| mounted.path(&format!("file-{n}"))).collect();
+    let mut rng = Rng::with_seed(7);
+    let mut refused = 0;
+    for step in 0..if soak { 20_000 } else { 600 } {
+        let told = change(&mut rng, mounted.root(), &names);
+        refused += u32::from(told.contains("Err") || told.contains("NOSPC"));
+        for path in names.iter().filter(|path| path.exists()) {
+            check(path, &format!("step {step}: {told}"));
+        }
+        check(mounted.root(), &format!("step {step}: {told}"));
+    }
+    assert!(refused > 50, "only {refused} were refused");
+    finish(&image, mounted);
+}
