@@ -8,6 +8,7 @@
 pub mod bisect;
 mod callgrind;
 mod command;
+pub mod commands;
 pub mod compare;
 mod experiments;
 pub mod explain;
@@ -23,6 +24,8 @@ mod outcome;
 mod probe;
 pub mod record;
 pub mod report;
+pub mod rounds;
+mod shell;
 pub mod stats;
 mod streams;
 mod wake_up;
@@ -47,7 +50,7 @@ pub use outcome::{Bar, Outcome, Series};
 /// Device models, by name.
 pub use throughline_models as models;
 
-pub use stats::{Judgement, Question, Ratio, Sequential, Summary, Verdict, judge, judge_separate};
+pub use stats::{Judgement, Question, Ratio, Sequential, Summary, Verdict, judge};
 
 /// Why an experiment could not be run.
 #[derive(Debug)]

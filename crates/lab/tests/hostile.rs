@@ -397,8 +397,10 @@ fn use_record(record: &Record) {
         ..Choice::default()
     };
     let compared = [
-        Comparison::of_two(("x", record), ("y", record), &Choice::default()),
-        Comparison::within(("x", record), &choice),
+        Comparison::of_runs(&[("x", record)], &[("y", record)], &Choice::default()),
+        Comparison::of_runs(&[("x", record); 9], &[("y", record); 9], &Choice::default()),
+        Comparison::within(&[("x", record)], &choice),
+        Comparison::within(&[("x", record); 9], &choice),
     ];
     for comparison in compared.into_iter().flatten() {
         assert!(!comparison.to_string().is_empty());

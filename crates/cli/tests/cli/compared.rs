@@ -1,98 +1,12 @@
-//! `lab compare` and `lab gate`, on runs that were written for them.
+//! `lab compare` and `lab gate`, on runs that were written for them. What they measure themselves is in `gated`.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use throughline_lab::Machine;
-use throughline_lab::record::{Better, Head, Line, Record, SCHEMA, Sample};
+use throughline_lab::record::{Better, Line};
 
 use crate::common::{fails, ok, run};
-
-/// A folder of runs.
-struct Runs(tempfile::TempDir);
-
-/// One series' samples of one quantity: name, quantity, unit, better, and the value of a round.
-struct Series(&'static str, &'static str, &'static str, Better, f64);
-
-impl Runs {
-    fn new() -> Runs {
-        Runs(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Writes a run of so many rounds, with a noise of about 1.2 % that no two series share.
-    fn write(&self, name: &str, rounds: u32, series: &[Series]) -> String {
-        self.write_changed(name, rounds, series, |_| ())
-    }
-
-    fn write_changed(
-        &self,
-        name: &str,
-        rounds: u32,
-        series: &[Series],
-        change: impl FnOnce(&mut Record),
-    ) -> String {
-        let mut lines = Vec::new();
-        let mut noise = name
-            .bytes()
-            .fold(7u64, |seed, byte| seed * 131 + u64::from(byte));
-        for round in 0..=rounds {
-            for Series(series, quantity, unit, better, level) in series {
-                // Knuth's generator; four of it are near enough to normal.
-                let mut throws = 0.0;
-                for _ in 0..4 {
-                    noise = noise
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    throws += (noise >> 40) as f64 / f64::from(1 << 24) - 0.5;
-                }
-                // The round of warming up must not count.
-                let cold = if round == 0 { 0.1 } else { 1.0 };
-                lines.push(Line::Sample(Sample {
-                    series: (*series).into(),
-                    quantity: (*quantity).into(),
-                    unit: (*unit).into(),
-                    better: *better,
-                    round,
-                    value: cold * level * (1.0 + 0.02 * throws),
-                    at_s: None,
-                }));
-            }
-        }
-        lines.push(Line::End {
-            why: "rounds".into(),
-        });
-        let mut machine = Machine::here();
-        machine.optimised = true;
-        machine.wake_up_us = 20.0;
-        let head = Head {
-            schema: SCHEMA,
-            name: "streams".into(),
-            started: "2026-01-02T03:04:05Z".into(),
-            machine,
-            settings: [
-                ("scale".to_owned(), json!(100)),
-                (
-                    "workload".to_owned(),
-                    json!("block = \"4k\"\nthreads = 2\n"),
-                ),
-            ]
-            .into(),
-        };
-        let mut record = Record { head, lines };
-        change(&mut record);
-        let path = self.0.path().join(name);
-        record.write(&path).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-const SPEED: fn(f64) -> Series =
-    |level| Series("write", "throughput", "MB/s", Better::Higher, level);
-const TIME: fn(f64) -> Series = |level| Series("write", "p99", "us", Better::Lower, level);
+use crate::runs::{Runs, SPEED, Series, TIME};
 
 #[test]
 fn a_planted_loss_is_shown_in_the_form_of_the_report() {
@@ -105,33 +19,39 @@ fn a_planted_loss_is_shown_in_the_form_of_the_report() {
         "base write : testcnt=40 average=135.",
         "] stdev=",
         " cv=1.",
-        "Slower: -4.",
-        "99.5 % sure",
-        "40 and 40 samples could have seen",
-        "separate runs, not pairs",
+        "Not enough evidence: -4.",
+        "1 pair of runs is too few to be 99.5 % sure of anything: 9 are needed, taken in turns",
     ] {
         assert!(text.contains(part), "no '{part}' in {text}");
     }
     assert!(!text.contains("warning"), "{text}");
-    let equal = ok(["lab", "compare", "--threshold", "2", &base, &base]);
-    assert!(
-        equal.contains("No difference larger than 2 %: +0.00 %"),
-        "{equal}"
-    );
     let json = run(["lab", "compare", "--json", &base, &new]).json();
     let found = &json["rows"][0]["judgement"];
-    assert_eq!(found["verdict"], "slower");
-    assert_eq!(found["paired"], false);
+    assert_eq!(found["verdict"], "not-enough");
+    assert_eq!((&found["of"], &found["pairs"]), (&json!("runs"), &json!(1)));
     assert_eq!(json["rows"][0]["base"]["count"], 40);
-    assert!(found["high"].as_f64().unwrap() < 1.0);
-    // A handful of samples is no evidence, however far apart they lie.
-    let few = runs.write("few", 3, &[SPEED(60.0)]);
-    let text = ok(["lab", "compare", &few, &few]);
-    assert!(text.contains("Not enough evidence"), "{text}");
-    assert!(
-        text.contains("3 and 3 samples are too few to be 99.5 % sure"),
-        "{text}"
-    );
+    assert!(found["high"].is_null(), "nothing is known of other runs");
+    let of_sides = |runs: Vec<String>| -> String {
+        let all: Vec<&str> = runs.iter().map(String::as_str).collect();
+        ok([&["lab", "compare"], &all[..]].concat())
+    };
+    let (speed, loss) = ([SPEED(135.7)], [SPEED(135.7 * 0.955)]);
+    let text = of_sides(runs.sides(10, true, &speed, &loss));
+    for part in [
+        "testcnt=10",
+        "Slower: -4.",
+        "10 pairs of runs could have seen",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    assert!(!text.contains("warning"), "{text}");
+    let text = of_sides(runs.sides(10, false, &speed, &loss));
+    for part in [
+        "18 runs have no run of the other side",
+        "Not enough evidence",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
 }
 
 #[test]
@@ -152,12 +72,12 @@ fn series_are_matched_by_name_or_as_they_are_told() {
     assert_eq!(json["rows"][0]["new"]["series"], "new");
     let names = ["--base-series", "old", "--new-series", "new"];
     let crossed = run([&["lab", "compare", "--json", &one, &other], &names[..]].concat()).json();
-    assert_eq!(crossed["rows"][0]["judgement"]["verdict"], "slower");
+    assert_eq!(crossed["rows"][0]["judgement"]["verdict"], "not-enough");
     let within = run([&["lab", "compare", "--json", &one], &names[..]].concat()).json();
     assert_eq!(within["rows"][0]["judgement"]["verdict"], "slower");
-    assert_eq!(within["rows"][0]["judgement"]["paired"], true);
+    assert_eq!(within["rows"][0]["judgement"]["of"], "samples");
     assert_eq!(within["rows"][0]["judgement"]["pairs"], 40);
-    assert!(within["new"].is_null());
+    assert_eq!(within["new"], json!([]));
     let skipped =
         run([&["lab", "compare", "--json", "--skip=25", &one], &names[..]].concat()).json();
     assert_eq!(skipped["rows"][0]["judgement"]["pairs"], 15);
@@ -298,57 +218,65 @@ fn what_warms_up_or_lies_far_out_is_named_and_counted_in() {
 #[test]
 fn the_gate_answers_by_its_exit_code() {
     let runs = Runs::new();
-    let base = runs.write("base", 40, &[SPEED(100.0), TIME(50.0)]);
-    let same = runs.write("same", 40, &[SPEED(100.0), TIME(50.0)]);
-    let slow = runs.write("slow", 40, &[SPEED(95.5), TIME(50.0)]);
-    let late = runs.write("late", 40, &[SPEED(100.0), TIME(60.0)]);
-    let few = runs.write("few", 4, &[SPEED(50.0), TIME(50.0)]);
-    let code = |args: &[&str]| run([&["lab", "gate"], args].concat()).code;
-    assert_eq!(code(&[&base, &same, "--max-regression=3"]), Some(0));
-    assert_eq!(code(&[&base, &slow, "--max-regression=3"]), Some(1));
-    assert_eq!(
-        code(&[&base, &slow, "--max-regression=4.5"]),
-        Some(2),
-        "the interval lies around it"
-    );
-    assert_eq!(code(&[&base, &slow, "--max-regression=7"]), Some(0));
-    assert_eq!(
-        code(&[&base, &late, "--max-regression=3"]),
-        Some(1),
-        "of a time, more is worse"
-    );
-    assert_eq!(
-        code(&[&late, &base, "--max-regression=3"]),
-        Some(0),
-        "better is fine"
-    );
-    assert_eq!(
-        code(&[&base, &few, "--max-regression=3"]),
-        Some(2),
-        "half as fast, but seen four times"
-    );
-    assert_eq!(
-        code(&[&base, &late, "--max-regression=3", "--limit=p99=30"]),
-        Some(0)
-    );
-    assert_eq!(
-        code(&[&base, &late, "--limit", "throughput=3"]),
-        Some(0),
-        "nothing else is looked at"
-    );
-    assert_eq!(
-        code(&[
-            &base,
-            &late,
-            "--quantity",
-            "throughput",
-            "--max-regression=3%"
-        ]),
-        Some(0)
-    );
-    let ran = run(["lab", "gate", &base, &slow, "--max-regression=3", "--json"]);
-    assert_eq!(ran.code, Some(1));
-    let json = ran.json();
+    let of = |name, quantity, better, level| {
+        let unit = if quantity == "p99" { "us" } else { "MB/s" };
+        Series(name, quantity, unit, better, level)
+    };
+    let rounds = |name: &str, rounds, speed, time| {
+        let series = [
+            of("old", "throughput", Better::Higher, 100.0),
+            of("new", "throughput", Better::Higher, speed),
+            of("old", "p99", Better::Lower, 50.0),
+            of("new", "p99", Better::Lower, time),
+        ];
+        runs.write(name, rounds, &series)
+    };
+    let same = rounds("same", 40, 100.0, 50.0);
+    let slow = rounds("slow", 40, 95.5, 50.0);
+    let late = rounds("late", 40, 100.0, 60.0);
+    let few = rounds("few", 4, 50.0, 50.0);
+    let gate = |args: &[&str]| {
+        let names = ["--base-series", "old", "--new-series", "new"];
+        run([&["lab", "gate"], &names[..], args].concat())
+    };
+    for (args, code, why) in [
+        (&[&same[..], "--max-regression=3"][..], 0, "nothing differs"),
+        (&[&slow, "--max-regression=3"], 1, "it is slower"),
+        (
+            &[&slow, "--max-regression=4.5"],
+            2,
+            "the interval lies around it",
+        ),
+        (&[&slow, "--max-regression=7"], 0, "it is allowed"),
+        (
+            &[&late, "--max-regression=3"],
+            1,
+            "of a time, more is worse",
+        ),
+        (
+            &[&few, "--max-regression=3"],
+            2,
+            "half as fast, but seen four times",
+        ),
+        (
+            &[&late, "--max-regression=3", "--limit=p99=30"],
+            0,
+            "a limit of its own",
+        ),
+        (
+            &[&late, "--limit", "throughput=3"],
+            0,
+            "nothing else is looked at",
+        ),
+        (
+            &[&late, "--quantity", "throughput", "--max-regression=3%"],
+            0,
+            "nor here",
+        ),
+    ] {
+        assert_eq!(gate(args).code, Some(code), "{why}");
+    }
+    let json = gate(&[&slow, "--max-regression=3", "--json"]).json();
     assert_eq!(json["gate"]["outcome"], "regression");
     assert_eq!(json["gate"]["rows"][0]["quantity"], "p99");
     assert_eq!(json["gate"]["rows"][0]["outcome"], "fine");
@@ -363,13 +291,43 @@ fn the_gate_answers_by_its_exit_code() {
         json["comparison"]["rows"][1]["judgement"]["verdict"],
         "slower"
     );
-    let ran = run(["lab", "gate", &base, &slow, "--max-regression=3"]);
+    let text = gate(&[&slow, "--max-regression=3"]).text();
     assert!(
-        ran.text()
-            .contains("throughput of write: regression: worse by 4."),
-        "{}",
-        ran.text()
+        text.contains("throughput of new: regression: worse by 4."),
+        "{text}"
     );
+}
+
+#[test]
+fn the_gate_of_runs_goes_by_runs() {
+    let runs = Runs::new();
+    let base = runs.write("base", 40, &[SPEED(100.0)]);
+    let slow = runs.write("slow", 40, &[SPEED(50.0)]);
+    let ran = run(["lab", "gate", &base, &slow, "--max-regression=3"]);
+    assert_eq!(ran.code, Some(2), "one run a side: {}", ran.text());
+    let code = |loss: f64, turns| {
+        let sides = runs.sides(10, turns, &[SPEED(100.0)], &[SPEED(100.0 - loss)]);
+        let sides: Vec<&str> = sides.iter().map(String::as_str).collect();
+        run([&["lab", "gate", "--max-regression=3"], &sides[..]].concat()).code
+    };
+    assert_eq!(code(0.0, true), Some(0));
+    assert_eq!(code(7.0, true), Some(1));
+    assert_eq!(code(7.5, false), Some(2), "blocks are not turns");
+    // The same runs with both series in each.
+    let both = |i: u32| {
+        let of = |series, level| Series(series, "throughput", "MB/s", Better::Higher, level);
+        runs.write(
+            &format!("both-{i}"),
+            5,
+            &[of("old", 100.0), of("new", 93.0)],
+        )
+    };
+    let files: Vec<String> = (0..10).map(both).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let names = ["--base-series", "old", "--new-series", "new", "--new"];
+    let ran = run([&["lab", "gate", "--max-regression=3"], &names[..], &files].concat());
+    assert_eq!(ran.code, Some(1), "{}", ran.text());
+    assert!(ran.text().contains("10 pairs of runs"), "{}", ran.text());
 }
 
 #[test]
@@ -436,57 +394,11 @@ fn the_gate_never_mistakes_a_wrong_call_or_file_for_an_answer() {
     let torn = runs.path("torn");
     std::fs::write(&torn, &text[..text.len() - 40]).unwrap();
     let ran = run(["lab", "gate", &base, &torn, "--max-regression=5"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert!(ran.text().contains("cut short"), "{}", ran.text());
     // Files of a machine that is not known to newer fields still read.
     let old = runs.path("old");
     std::fs::write(&old, text.replace("\"wake_up_us\":20.0", "\"once\":1")).unwrap();
     let ran = run(["lab", "gate", &base, &old, "--max-regression=5"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-}
-
-#[test]
-fn two_targets_are_measured_until_it_is_certain() {
-    let runs = Runs::new();
-    let work = runs.path("work.toml");
-    let text =
-        "pattern = \"sequential-read\"\nblock = \"4K\"\nsize = \"64K\"\nlayout = \"written\"\n";
-    std::fs::write(&work, text).unwrap();
-    // No read takes so much longer than the same again.
-    let wide = ["--threshold=1e12", "--dir", &runs.path(".")];
-    let args = [
-        "lab",
-        "compare",
-        "--workload",
-        &work,
-        "memory:",
-        "memory:?name=again",
-    ];
-    let ran = run([&args[..], &wide, &["--json"]].concat());
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let record = Record::from_lines(&ran.stdout[..]).unwrap();
-    let Some(Line::End { why }) = record.lines.last() else {
-        panic!("no end: {}", ran.text());
-    };
-    assert_eq!(why, "certain");
-    let series: Vec<String> = record
-        .columns()
-        .into_iter()
-        .map(|column| column.series)
-        .collect();
-    assert!(
-        series.contains(&"memory:".into()) && series.contains(&"again".into()),
-        "{series:?}"
-    );
-    fails(
-        ["lab", "compare", "--workload", &work, "memory:"],
-        2,
-        "<NEW>",
-    );
-    fails(
-        ["lab", "compare", "--workload", &work, "memory:", "nothing"],
-        2,
-        "KIND:WHAT",
-    );
-    fails(["lab", "compare", "memory:", "memory:"], 1, "--workload");
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
 }

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use super::command::{Ended, STATE_VARIABLE, Shell, shown};
-use super::git::{Commit, Git};
+use super::git::{Commit, Git, LOCAL_VARIABLES};
 use super::state::{Event, Pair, State};
 use super::trees::Trees;
 use super::{Limits, Outlook, Plan, Tell, Watch};
 use crate::Result;
+use crate::shell::{Ended, STATE_VARIABLE, Shell, figure};
 
 /// Why a commit cannot be measured: its build, or its measurement, with the end of what was printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,54 +202,12 @@ impl Bench<'_> {
                 ("THROUGHLINE_PAIR", text(&pair.to_string())),
                 (STATE_VARIABLE, folder.into()),
             ],
+            without: &LOCAL_VARIABLES,
             limit,
             log: &folder.join(format!("logs/{}-{what}.log", commit.short)),
             running: &folder.join("running"),
             check: &|| self.watch.check(),
         }
         .run()
-    }
-}
-
-/// The number that a measurement printed as its last line.
-fn figure(text: &str) -> std::result::Result<f64, String> {
-    let last = text
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty());
-    let Some(last) = last else {
-        return Err("the measurement printed nothing: its last line must be a number".to_owned());
-    };
-    match last.parse::<f64>() {
-        // A ratio to nothing says nothing.
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        Ok(_) => Err(format!(
-            "the measurement's last line must be a number above 0, and was:{}",
-            shown(last)
-        )),
-        Err(_) => Err(format!(
-            "the measurement's last line must be a number alone; it printed:{}",
-            shown(text)
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_line_is_the_figure() {
-        assert_eq!(figure("134.5"), Ok(134.5));
-        assert_eq!(figure("speed:\n 1.3e2 \n\n"), Ok(130.0));
-        for text in ["", "\n", "134 MB/s", "0", "-3", "NaN", "inf", "12\ndone"] {
-            assert!(figure(text).is_err(), "{text:?}");
-        }
-        let rubbish = figure("\x1b[31mall is well").expect_err("no number");
-        assert!(
-            rubbish.contains("all is well") && !rubbish.contains('\x1b'),
-            "{rubbish}"
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! [`Evidence`]: pairs of two commits, gathered until it is certain on which side of a [`Level`] the second one lies.
 
 use crate::record::Better;
-use crate::stats::{self, Judgement, Sequential, Verdict};
+use crate::stats::{self, Judgement, Sequential, Until, Verdict};
 
 /// A commit's figure as a share of the good end's: 1 is as good as that.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -90,7 +90,11 @@ impl Evidence {
             alpha,
         };
         Evidence {
-            sequential: Sequential::until_known(question.in_ratios(better), most, SIZE_SHARE),
+            sequential: Sequential::until(
+                question.in_ratios(better),
+                most,
+                Until::Known { share: SIZE_SHARE },
+            ),
             asked: question.asked,
             pairs: 0,
         }

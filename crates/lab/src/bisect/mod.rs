@@ -15,7 +15,6 @@
 
 mod bench;
 mod choose;
-mod command;
 mod evidence;
 mod git;
 mod result;

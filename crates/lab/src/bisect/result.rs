@@ -353,6 +353,7 @@ impl Outcome {
                 name: "bisect".to_owned(),
                 started: started.to_owned(),
                 machine: self.machine.clone(),
+                max_rounds: None,
                 settings,
             },
             lines,

@@ -23,7 +23,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
-use super::command::end_leftovers;
+use crate::shell::end_leftovers;
 use crate::{Error, Result};
 
 /// The version of the log's form.

@@ -5,20 +5,34 @@ use std::fmt::Display;
 
 use serde_json::Value;
 
-use super::listed;
+use super::{Run, listed};
 use crate::machine::Machine;
-use crate::record::{Line, Record};
+use crate::record::{Head, Line};
+use crate::rounds::ORDER;
 
 /// Memory that differs by less is the same: firmware keeps a little more or less.
 const SAME_MEMORY: f64 = 1.02;
 /// The time of a wake-up that differs by less is the same: it is measured in a moment.
 const SAME_WAKE_UP: f64 = 1.5;
 
-/// What is different between two runs, and wrong with each.
-pub(super) fn between(base: (&str, &Record), new: (&str, &Record)) -> Vec<String> {
-    let mut found = of_one(base);
-    found.extend(of_one(new));
-    let (a, b) = (&base.1.head, &new.1.head);
+/// What is different between the first of the base and each other run, and wrong with each.
+pub(super) fn between(base: &[Run<'_>], new: &[Run<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for run in base.iter().chain(new) {
+        found.extend(of_one(run));
+    }
+    let Some(first) = base.first() else {
+        return found;
+    };
+    for other in base.iter().chain(new).skip(1) {
+        of_two(&first.1.head, &other.1.head, &mut found);
+    }
+    let mut said = BTreeSet::new();
+    found.retain(|text| said.insert(text.clone()));
+    found
+}
+
+fn of_two(a: &Head, b: &Head, found: &mut Vec<String>) {
     let mut differ = |what: &str, a: &dyn Display, b: &dyn Display| {
         let (a, b) = (a.to_string(), b.to_string());
         if a != b {
@@ -30,7 +44,6 @@ pub(super) fn between(base: (&str, &Record), new: (&str, &Record)) -> Vec<String
     for (name, a, b) in settings(&a.settings, &b.settings) {
         differ(&format!("settings of '{name}'"), &a, &b);
     }
-    found
 }
 
 /// The settings that differ, each as it is here and there. Of long texts, such as a workload's file, only the lines.
@@ -39,9 +52,10 @@ fn settings(
     b: &BTreeMap<String, Value>,
 ) -> Vec<(String, String, String)> {
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    // Each run draws an order of its own.
     let differing = names
         .into_iter()
-        .filter(|name| a.get(*name) != b.get(*name));
+        .filter(|name| *name != ORDER && a.get(*name) != b.get(*name));
     let both = differing.map(|name| {
         let (here, there) = (lines(a.get(name)), lines(b.get(name)));
         let only = |these: &[String], others: &[String]| {
@@ -107,7 +121,7 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
 }
 
 /// What is wrong with one run.
-pub(super) fn of_one((name, record): (&str, &Record)) -> Vec<String> {
+fn of_one((name, record): &Run<'_>) -> Vec<String> {
     let mut found = Vec::new();
     if !record.is_whole() {
         found.push(format!("{name} was cut short: what it has is compared"));
@@ -121,6 +135,12 @@ pub(super) fn of_one((name, record): (&str, &Record)) -> Vec<String> {
             "{name} was measured with a debug build: figures mean nothing"
         ));
     }
+    found.extend(
+        record
+            .effects_of_order()
+            .iter()
+            .map(|effect| format!("{name}: {effect}")),
+    );
     let columns = record.columns();
     let twice =
         |column: &&crate::record::Column| column.samples.windows(2).any(|two| two[0].0 == two[1].0);

@@ -129,7 +129,7 @@ impl Gate {
 }
 
 fn gated(row: &Row, limit_percent: f64) -> Gated {
-    let (worse_percent, low, high) = row.worse_percent();
+    let (worse_percent, low, high) = row.judgement.worse_percent();
     // So few samples have an interval to show, and none to decide by.
     let decides = row.judgement.smallest_seen_percent.is_finite();
     let outcome = if !decides {

@@ -1,7 +1,12 @@
-//! [`Comparison`]: two runs side by side, or two series of one run, quantity by quantity, each with a verdict.
+//! [`Comparison`]: runs of two sides, or two series of the same runs, quantity by quantity, each with a verdict.
 //!
 //! Invariants:
-//! - Series of one run are compared by pairs of the same round; of two runs, as sets that were taken apart.
+//! - Series of one run are compared by pairs of samples of the same round. Runs are compared by pairs of runs, each as one
+//!   figure, its median: what a run has of its own (where its files lie, what the machine did meanwhile) is in all of its
+//!   samples, so they are not as many draws of "a run". One run a side is one pair, which is evidence of nothing.
+//! - Two runs are a pair where they were taken one right after the other ([`turns`]): of two blocks of runs, one taken
+//!   before the other, a machine that changed in between looks like a difference between them.
+//! - A run that ended by what it saw is judged by the looks that it was judged by.
 //! - The confidence that was asked for holds for all verdicts together: each is judged with its share of the error
 //!   probability (Bonferroni's), so that a table of twenty quantities is as silent, where nothing differs, as one of one.
 //! - Nothing is dropped silently: what looks like warming up or lies far out is named, and counted in.
@@ -11,17 +16,18 @@ mod accounts;
 mod differences;
 mod gate;
 mod show;
+mod side;
+mod turns;
 
 use serde::Serialize;
 
 use crate::explain::Account;
-use crate::record::{Better, Column, Head, Record};
-use crate::stats::{
-    Judgement, Outlier, Question, Summary, judge, judge_separate, outliers, warm_up,
-};
+use crate::record::{Column, Head, Record};
+use crate::stats::{Judgement, Outlier, Pairs, Question, Summary, judge, judge_at_looks};
 use crate::{Error, Result};
 
 pub use gate::{Gate, Gated, Limits, Outcome};
+use side::Group;
 
 /// What is to be compared, and how sure the answer must be.
 #[derive(Clone, Debug)]
@@ -61,7 +67,7 @@ impl Default for Choice {
 pub struct Side {
     /// The series.
     pub series: String,
-    /// What is said of its samples.
+    /// What is said of its samples; of several runs, of their figures.
     #[serde(flatten)]
     pub summary: Summary,
     /// How many samples at the start look like warming up; they are counted in.
@@ -97,154 +103,142 @@ pub struct Source {
 /// Two sides compared. Its `Display` is the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Where the base comes from.
-    pub base: Source,
-    /// Where the new comes from; `None`: from the same run.
-    pub new: Option<Source>,
+    /// Where the base comes from: a run, or several.
+    pub base: Vec<Source>,
+    /// Where the new comes from; empty: from the same runs.
+    pub new: Vec<Source>,
     /// What a reader must know before he believes a verdict.
     pub warnings: Vec<String>,
     /// How sure all verdicts together are.
     pub confidence: f64,
     /// The rows, ordered by quantity, then series.
     pub rows: Vec<Row>,
-    /// What the I/O path did, the base's accounts first; none where not both have one. Where they come from two runs, the
-    /// names of their series begin with `base: ` and `new: `.
+    /// What the I/O path did, the base's accounts first; none where not both have one, or there are several runs of a side.
+    /// Where they come from two runs, the names of their series begin with `base: ` and `new: `.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<Account>,
 }
 
+/// A run, with the name that it is to be called by: its file's.
+pub type Run<'a> = (&'a str, &'a Record);
+
 impl Comparison {
-    /// Compares two runs, each with the name it is to be called by: its file's.
+    /// Compares runs of two sides, in any order.
     ///
     /// # Errors
-    /// Where they have nothing in common that was asked for; says what there is.
-    pub fn of_two(
-        base: (&str, &Record),
-        new: (&str, &Record),
-        choice: &Choice,
-    ) -> Result<Comparison> {
-        let accounts = accounts::of_two(base.1, new.1, choice);
-        let (theirs, ours) = (columns(base.1, choice), columns(new.1, choice));
+    /// Where a side has no run, or the two have nothing in common that was asked for; says what there is.
+    pub fn of_runs(base: &[Run<'_>], new: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
+        let (Some(first), Some(other)) = (base.first(), new.first()) else {
+            return Err(Error::new(
+                "a side without a run: there is nothing to compare",
+            ));
+        };
+        let accounts = match (base.len(), new.len()) {
+            (1, 1) => accounts::of_two(first.1, other.1, choice),
+            _ => Vec::new(),
+        };
+        let mut comparison = Comparison {
+            base: base.iter().map(source).collect(),
+            new: new.iter().map(source).collect(),
+            warnings: differences::between(base, new),
+            confidence: choice.confidence,
+            rows: Vec::new(),
+            accounts,
+        };
+        let (theirs, ours) = (side::groups(base, choice)?, side::groups(new, choice)?);
         let nothing_measured = theirs.is_empty() || ours.is_empty();
-        if nothing_measured && choice.quantities.is_empty() && !accounts.is_empty() {
-            return Ok(Comparison {
-                base: source(base),
-                new: Some(source(new)),
-                warnings: differences::between(base, new),
-                confidence: choice.confidence,
-                rows: Vec::new(),
-                accounts,
-            });
+        if nothing_measured && choice.quantities.is_empty() && !comparison.accounts.is_empty() {
+            return Ok(comparison);
         }
-        holds_samples(base.0, &theirs)?;
-        holds_samples(new.0, &ours)?;
+        holds_samples(first.0, &theirs)?;
+        holds_samples(other.0, &ours)?;
         let partners = match (&choice.base, &choice.new) {
             (None, None) => in_common(&theirs, &ours, choice)?,
             (from, to) => {
-                let from = chosen(base.0, &theirs, from.as_deref().or(to.as_deref()))?;
-                let to = chosen(new.0, &ours, to.as_deref().or(Some(&from)))?;
+                let from = chosen(first.0, &theirs, from.as_deref().or(to.as_deref()))?;
+                let to = chosen(other.0, &ours, to.as_deref().or(Some(&from)))?;
                 vec![(from, to)]
             }
         };
-        let mut warnings = differences::between(base, new);
+        let turns = turns::pairs(base, new);
+        if base.len().max(new.len()) > 1 {
+            comparison.warnings.extend(turns.warning());
+        }
         let sides = Sides {
             base: &theirs,
             new: &ours,
-            apart: true,
+            taken: Taken::Apart(&turns.pairs),
         };
-        let rows = sides.rows(&partners, choice, &mut warnings)?;
-        Ok(Comparison {
-            base: source(base),
-            new: Some(source(new)),
-            warnings,
-            confidence: choice.confidence,
-            rows,
-            accounts,
-        })
+        comparison.rows = sides.rows(&partners, choice, &mut comparison.warnings)?;
+        Ok(comparison)
     }
 
-    /// Compares two series of one run, which [`Choice::base`] and [`Choice::new`] name.
+    /// Compares two series of one run, or of each of several; [`Choice::base`] and [`Choice::new`] name them.
     ///
     /// # Errors
-    /// Where there are no such series, or they have no quantity in common; says what there is.
-    pub fn within(run: (&str, &Record), choice: &Choice) -> Result<Comparison> {
-        let columns = columns(run.1, choice);
-        let accounts = accounts::within(run.1, choice);
-        if columns.is_empty() && choice.quantities.is_empty() && !accounts.is_empty() {
-            return Ok(Comparison {
-                base: source(run),
-                new: None,
-                warnings: differences::of_one(run),
-                confidence: choice.confidence,
-                rows: Vec::new(),
-                accounts,
-            });
+    /// Where there is no run, or no such series, or they have no quantity in common; says what there is.
+    pub fn within(runs: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
+        let first = runs.first();
+        let first = first.ok_or_else(|| Error::new("there is no run to compare"))?;
+        let accounts = match runs.len() {
+            1 => accounts::within(first.1, choice),
+            _ => Vec::new(),
+        };
+        let mut comparison = Comparison {
+            base: runs.iter().map(source).collect(),
+            new: Vec::new(),
+            warnings: differences::between(runs, &[]),
+            confidence: choice.confidence,
+            rows: Vec::new(),
+            accounts,
+        };
+        let groups = side::groups(runs, choice)?;
+        if groups.is_empty() && choice.quantities.is_empty() && !comparison.accounts.is_empty() {
+            return Ok(comparison);
         }
-        holds_samples(run.0, &columns)?;
+        holds_samples(first.0, &groups)?;
         let (Some(from), Some(to)) = (&choice.base, &choice.new) else {
             return Err(Error::new(format!(
                 "one run alone: say which of its series are to be compared, the base and the new; there are {}",
-                listed(&series_of(&columns))
+                listed(&series_of(&groups))
             )));
         };
-        let from = chosen(run.0, &columns, Some(from))?;
-        let to = chosen(run.0, &columns, Some(to))?;
-        let mut warnings = differences::of_one(run);
+        let from = chosen(first.0, &groups, Some(from))?;
+        let to = chosen(first.0, &groups, Some(to))?;
+        let most: Vec<Option<u32>> = runs.iter().map(|run| run.1.most_rounds()).collect();
         let sides = Sides {
-            base: &columns,
-            new: &columns,
-            apart: false,
+            base: &groups,
+            new: &groups,
+            taken: Taken::Together(&most),
         };
-        let rows = sides.rows(&[(from, to)], choice, &mut warnings)?;
-        Ok(Comparison {
-            base: source(run),
-            new: None,
-            warnings,
-            confidence: choice.confidence,
-            rows,
-            accounts,
-        })
+        comparison.rows = sides.rows(&[(from, to)], choice, &mut comparison.warnings)?;
+        Ok(comparison)
     }
 }
 
-fn source((name, record): (&str, &Record)) -> Source {
+fn source((name, record): &Run<'_>) -> Source {
     Source {
-        name: name.to_owned(),
+        name: (*name).to_owned(),
         head: record.head.clone(),
     }
 }
 
-/// The run's columns, without the rounds that are not to be counted.
-fn columns(record: &Record, choice: &Choice) -> Vec<Column> {
-    let mut columns = record.columns();
-    for column in &mut columns {
-        column
-            .samples
-            .retain(|(round, _)| *round > choice.skip_rounds);
-    }
-    columns.retain(|column| !column.samples.is_empty());
-    columns
-}
-
-fn holds_samples(name: &str, columns: &[Column]) -> Result<()> {
-    match columns.is_empty() {
+fn holds_samples(name: &str, groups: &[Group]) -> Result<()> {
+    match groups.is_empty() {
         true => Err(Error::new(format!("{name} holds no samples to compare"))),
         false => Ok(()),
     }
 }
 
 /// The names of the series, each once.
-fn series_of(columns: &[Column]) -> Vec<&str> {
-    let mut names: Vec<&str> = columns
-        .iter()
-        .map(|column| column.series.as_str())
-        .collect();
+fn series_of(groups: &[Group]) -> Vec<&str> {
+    let mut names: Vec<&str> = groups.iter().map(|group| group.series.as_str()).collect();
     names.dedup();
     names
 }
 
 /// The series that both have, or, where each has but one, those two.
-fn in_common(base: &[Column], new: &[Column], choice: &Choice) -> Result<Vec<(String, String)>> {
+fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(String, String)>> {
     let (theirs, ours) = (series_of(base), series_of(new));
     for name in &choice.series {
         if !(theirs.contains(&name.as_str()) && ours.contains(&name.as_str())) {
@@ -274,8 +268,8 @@ fn in_common(base: &[Column], new: &[Column], choice: &Choice) -> Result<Vec<(St
 }
 
 /// The series of this name, or the only one.
-fn chosen(run: &str, columns: &[Column], name: Option<&str>) -> Result<String> {
-    let there = series_of(columns);
+fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
+    let there = series_of(groups);
     match (name, &there[..]) {
         (Some(name), _) if there.contains(&name) => Ok(name.to_owned()),
         (Some(name), _) => Err(Error::new(format!(
@@ -290,12 +284,19 @@ fn chosen(run: &str, columns: &[Column], name: Option<&str>) -> Result<String> {
     }
 }
 
-/// The columns of both sides.
+/// How the two sides were measured.
+enum Taken<'a> {
+    /// In separate runs, of which these are pairs: places of a base and of a new.
+    Apart(&'a [(usize, usize)]),
+    /// In the same runs; of each, how many rounds it might have had at the most, if it might end early.
+    Together(&'a [Option<u32>]),
+}
+
+/// The series of both sides.
 struct Sides<'a> {
-    base: &'a [Column],
-    new: &'a [Column],
-    /// The two were taken in separate runs.
-    apart: bool,
+    base: &'a [Group],
+    new: &'a [Group],
+    taken: Taken<'a>,
 }
 
 impl Sides<'_> {
@@ -307,8 +308,8 @@ impl Sides<'_> {
     ) -> Result<Vec<Row>> {
         let mut pairs = Vec::new();
         for (from, to) in partners {
-            for base in self.base.iter().filter(|column| column.series == *from) {
-                let same = |new: &&Column| new.series == *to && new.quantity == base.quantity;
+            for base in self.base.iter().filter(|group| group.series == *from) {
+                let same = |new: &&Group| new.series == *to && new.quantity == base.quantity;
                 let Some(new) = self.new.iter().find(same) else {
                     continue;
                 };
@@ -345,50 +346,50 @@ impl Sides<'_> {
         pairs.sort_by(|a, b| (&a.0.quantity, &a.0.series).cmp(&(&b.0.quantity, &b.0.series)));
         let each = 1.0 - (1.0 - choice.confidence) / pairs.len() as f64;
         let row =
-            |(base, new): &(&Column, &Column)| self.row(base, new, choice.threshold_percent, each);
+            |(base, new): &(&Group, &Group)| self.row(base, new, choice.threshold_percent, each);
         Ok(pairs.iter().map(row).collect())
     }
 
-    fn row(&self, base: &Column, new: &Column, threshold_percent: f64, confidence: f64) -> Row {
+    fn row(&self, base: &Group, new: &Group, threshold_percent: f64, confidence: f64) -> Row {
         let question = Question {
             better: base.better,
             threshold_percent,
             confidence,
         };
-        let judgement = if self.apart {
-            judge_separate(&base.values(), &new.values(), &question)
-        } else {
-            let (from, to) = base.paired(new);
-            judge(&from, &to, &question)
-        };
         Row {
             quantity: base.quantity.clone(),
             unit: base.unit.clone(),
-            base: side(base),
-            new: side(new),
-            judgement,
+            base: base.side(),
+            new: new.side(),
+            judgement: self.judgement(base, new, &question),
         }
     }
-}
 
-fn side(column: &Column) -> Side {
-    let values = column.values();
-    Side {
-        series: column.series.clone(),
-        summary: Summary::of(&values),
-        warm_up_samples: warm_up(&values),
-        outliers: outliers(&values),
-    }
-}
-
-impl Row {
-    /// How much worse the new is, in percent: the likely value, the least and the most. Better is below 0.
-    pub fn worse_percent(&self) -> (f64, f64, f64) {
-        let found = &self.judgement;
-        let (low, high) = (found.low_percent(), found.high_percent());
-        match found.better {
-            Better::Higher => (-found.change_percent, -high, -low),
-            Better::Lower => (found.change_percent, low, high),
+    fn judgement(&self, base: &Group, new: &Group, question: &Question) -> Judgement {
+        let of_run = |((base, new), most): ((&Column, &Column), &Option<u32>)| {
+            let (from, to) = base.paired(new);
+            match most {
+                Some(most) => judge_at_looks(&from, &to, question, *most as usize),
+                None => judge(&from, &to, question),
+            }
+        };
+        let (from, to): (Vec<f64>, Vec<f64>) = match self.taken {
+            Taken::Together(most) => {
+                let runs = base.runs.iter().zip(&new.runs).zip(most);
+                let mut each: Vec<Judgement> = runs.map(of_run).collect();
+                match each.len() {
+                    1 => return each.remove(0),
+                    _ => each.iter().map(|run| (1.0, run.ratio)).unzip(),
+                }
+            }
+            Taken::Apart(pairs) => {
+                let (from, to) = (base.figures(), new.figures());
+                pairs.iter().map(|(i, j)| (from[*i], to[*j])).unzip()
+            }
+        };
+        Judgement {
+            of: Pairs::Runs,
+            ..judge(&from, &to, question)
         }
     }
 }
@@ -408,3 +409,6 @@ fn listed(names: &[&str]) -> String {
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,18 +18,15 @@ impl fmt::Display for Comparison {
                 source.name, source.head.name, source.head.started, source.head.machine
             )
         };
-        match &self.new {
-            Some(new) => {
-                writeln!(f, "{}", source("base", &self.base))?;
-                writeln!(f, "{}", source("new", new))?;
-                if !self.rows.is_empty() {
-                    writeln!(
-                        f,
-                        "note: separate runs, not pairs: what else changed between them is in the difference, and not in its interval"
-                    )?;
-                }
-            }
-            None => writeln!(f, "{}", source("run", &self.base))?,
+        let (base, new) = match self.new.is_empty() {
+            true => ("run", ""),
+            false => ("base", "new"),
+        };
+        let named = |name, sources: &[super::Source]| -> Vec<String> {
+            sources.iter().map(|one| source(name, one)).collect()
+        };
+        for line in named(base, &self.base).iter().chain(&named(new, &self.new)) {
+            writeln!(f, "{line}")?;
         }
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;
@@ -66,9 +63,9 @@ impl Comparison {
             unit => format!(" ({unit})"),
         };
         writeln!(f, "\n{}{unit}, {better} is better", row.quantity)?;
-        let label = |place: &str, side: &Side| match self.new {
-            Some(_) => format!("{place} {}", side.series),
-            None => side.series.clone(),
+        let label = |place: &str, side: &Side| match self.new.is_empty() {
+            false => format!("{place} {}", side.series),
+            true => side.series.clone(),
         };
         let names = [label("base", &row.base), label("new", &row.new)];
         let width = names

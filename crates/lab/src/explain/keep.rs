@@ -34,6 +34,7 @@ pub fn record_of(
             name: "explain".into(),
             started: started.to_owned(),
             machine: Machine::here(),
+            max_rounds: None,
             settings,
         },
         lines,

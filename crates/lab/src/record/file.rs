@@ -140,6 +140,7 @@ mod tests {
                 name: "a test".into(),
                 started: "2026-01-02T03:04:05Z".into(),
                 machine: Machine::here(),
+                max_rounds: None,
                 settings: [("scale".to_owned(), 10.into())].into(),
             },
             lines: vec![
@@ -181,7 +182,7 @@ mod tests {
         let broken = text.replacen("\"kind\":\"sample\"", "\"kind\":", 1);
         let error = Record::from_lines(broken.as_bytes()).expect_err("broken");
         assert!(error.to_string().contains("line 2"), "{error}");
-        let newer = text.replacen("\"schema\":1", "\"schema\":2", 1);
+        let newer = text.replacen("\"schema\":2", "\"schema\":3", 1);
         assert!(Record::from_lines(newer.as_bytes()).is_err());
         assert!(Record::from_lines(&b"hello"[..]).is_err());
         let strange = text.replacen("\"kind\":\"end\"", "\"kind\":\"later\"", 1);

@@ -9,6 +9,7 @@
 
 mod file;
 mod of_outcome;
+mod order;
 mod table;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use crate::stats::Ratio;
 pub use file::Writer;
 
 /// The version of the form; grows when an old reader would misread a new file.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Which way a quantity is good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,10 +44,14 @@ pub struct Head {
     pub schema: u32,
     /// The experiment's or the workload's name.
     pub name: String,
-    /// When it began: RFC 3339, UTC.
+    /// When it began: RFC 3339, UTC; by it runs are put in order.
     pub started: String,
     /// Where.
     pub machine: Machine,
+    /// The run might end earlier, by what it saw, and after so many rounds at the latest: then it is judged by its looks, as
+    /// [`judge_at_looks`](crate::stats::judge_at_looks) does it. `None`: how many rounds there would be was fixed before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rounds: Option<u32>,
     /// What the run was told, by name: scale, rounds, the workload's own settings, the targets' (mkfs, mount options).
     pub settings: BTreeMap<String, serde_json::Value>,
 }
@@ -80,7 +85,8 @@ pub struct Latencies {
     pub quantity: String,
     /// The round.
     pub round: u32,
-    /// Pairs of an upper limit in microseconds and how many operations took so long, longer than the class before; ascending.
+    /// Pairs of the longest time of a class in microseconds, as it was measured (in files of form 1 the end of the class), and how
+    /// many operations took so long, longer than the class before; ascending.
     pub classes_us: Vec<(f64, u64)>,
 }
 
@@ -221,6 +227,16 @@ impl Record {
             column.samples.sort_by_key(|(round, _)| *round);
         }
         columns
+    }
+
+    /// How many rounds there might have been at the most, where the run might end earlier by what it saw.
+    pub fn most_rounds(&self) -> Option<u32> {
+        let ended_early = matches!(self.lines.last(), Some(Line::End { why }) if why == "certain");
+        // Before, a file did not say of how many. Any number that is none of the samples' business will do; this one is safe.
+        let not_said = self.head.schema < 2 && ended_early;
+        self.head
+            .max_rounds
+            .or(not_said.then_some(crate::workload::MAX_ROUNDS))
     }
 
     /// Whether the run ended by itself, and was not cut short.

@@ -58,6 +58,7 @@ impl Record {
                 name: outcome.experiment.to_owned(),
                 started: started.to_owned(),
                 machine: outcome.machine.clone(),
+                max_rounds: None,
                 settings,
             },
             lines,

@@ -20,6 +20,9 @@ impl fmt::Display for Record {
                 _ => {}
             }
         }
+        for effect in self.effects_of_order() {
+            writeln!(f, "  note  {effect}")?;
+        }
         Ok(())
     }
 }

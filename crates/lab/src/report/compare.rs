@@ -1,4 +1,5 @@
-//! Every later file against the first, as `lab compare` does it, in words.
+//! Every later file against the first, as `lab compare` does it, in words. One run a side is no evidence, and is not shown as
+//! any: the change is there, its interval is not known.
 
 use crate::compare::{Choice, Comparison, Row};
 use crate::stats::{Judgement, Verdict};
@@ -30,11 +31,8 @@ pub(super) fn all(sources: &[Source]) -> (Vec<Compared>, Vec<String>) {
     for new in others {
         let of = |source: &'_ Source| source.label.clone();
         let (from, to) = (of(base), of(new));
-        match Comparison::of_two(
-            (&from, &base.record),
-            (&to, &new.record),
-            &Choice::default(),
-        ) {
+        let choice = Choice::default();
+        match Comparison::of_runs(&[(&from, &base.record)], &[(&to, &new.record)], &choice) {
             Ok(found) => {
                 warnings.extend(found.warnings);
                 compared.extend(found.rows.into_iter().map(|row| one(&from, &to, row)));

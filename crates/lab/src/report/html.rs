@@ -225,7 +225,7 @@ fn measured(report: &Report, index: usize, quantity: &Quantity) -> Markup {
                 @if several { (plot("time", index, shaded)) }
             }
             div.scroll tabindex="0" { table {
-                thead { tr { th { "series" } th { "samples" } th { "mean" } th { "95 % interval" } th { "median" } th { "range" } th { "stdev" } th { "cv" } th { "outliers" } @if warming { th { "warming up" } } } }
+                thead { tr { th { "series" } th { "samples" } th { "mean" } th { "median" } th { "range" } th { "stdev" } th { "cv" } th { "outliers" } @if warming { th { "warming up" } } } }
                 tbody { @for row in &quantity.rows { (summary_row(report, row, warming)) } }
             } }
         }
@@ -239,7 +239,6 @@ fn summary_row(report: &Report, row: &Row, warming: bool) -> Markup {
             td { (report.entities[row.entity].label) }
             td { (summary.count) }
             td { (figure(summary.mean)) }
-            td { "[" (figure(summary.mean_low)) ", " (figure(summary.mean_high)) "]" }
             td { (figure(summary.median)) }
             td { "[" (figure(summary.min)) ", " (figure(summary.max)) "]" }
             td { (figure(summary.stdev)) }

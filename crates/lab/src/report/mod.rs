@@ -173,6 +173,8 @@ impl Source {
                 self.label
             ));
         }
+        let effects = self.record.effects_of_order();
+        warnings.extend(effects.iter().map(|effect| text::one_line(effect)));
         warnings
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn record(mut lines: Vec<Line>) -> Record {
                 guest_halt_poll_ns: None,
                 free_memory_leaves: false,
             },
+            max_rounds: None,
             settings: [("scale".to_owned(), 100.into())].into(),
         },
         lines,

@@ -2,7 +2,7 @@
 
 use crate::outcome::Bar;
 use crate::record::{Better, Line, Record};
-use crate::stats::{Question, Ratio, Verdict, judge};
+use crate::stats::{Question, Verdict, judge, judge_at_looks, trimmed};
 
 use super::compare::Compared;
 use super::samples::{Quantity, Row};
@@ -135,15 +135,27 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
         return headline;
     };
     let (over, under) = paired(quantity, record, best, next, entities);
-    let ratio = Ratio::of(&over, &under);
     let question = Question::new(quantity.better);
-    let verdict = judge(&under, &over, &question).verdict;
-    let interval = ratio.map(|r| format!(" (95 %: {} to {})", short(r.low), short(r.high)));
-    let times = ratio.map_or_else(String::new, |r| {
-        format!("its {what} is {} x that of {}", short(r.value), name(next))
+    let found = match record.most_rounds() {
+        Some(most) => judge_at_looks(&under, &over, &question, most as usize),
+        None => judge(&under, &over, &question),
+    };
+    let known = found.ratio.is_finite();
+    let interval = found.has_interval().then(|| {
+        let sure = trimmed(100.0 * found.confidence, 4);
+        format!(
+            " ({sure} % sure: {} to {} times)",
+            short(found.low),
+            short(found.high)
+        )
     });
-    let mut headline = match (verdict, ratio) {
-        (Verdict::NoDifference, _) => Headline::new(
+    let times = format!(
+        "its {what} is {} x that of {}",
+        short(found.ratio),
+        name(next)
+    );
+    let mut headline = match found.verdict {
+        Verdict::NoDifference => Headline::new(
             Tone::Open,
             format!(
                 "No difference in {what} is seen between {} and {}.",
@@ -151,11 +163,9 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
                 name(next)
             ),
         ),
-        (_, None) => Headline::new(Tone::Plain, format!("{} is best in {what}.", name(best))),
-        (Verdict::Faster, _) => {
-            Headline::new(Tone::Plain, format!("{} is best: {times}.", name(best)))
-        }
-        (Verdict::NotEnough | Verdict::Slower, _) => Headline::new(
+        _ if !known => Headline::new(Tone::Plain, format!("{} is best in {what}.", name(best))),
+        Verdict::Faster => Headline::new(Tone::Plain, format!("{} is best: {times}.", name(best))),
+        Verdict::NotEnough | Verdict::Slower => Headline::new(
             Tone::Open,
             format!(
                 "{} looks best, without enough evidence: {times}.",

@@ -7,11 +7,6 @@ pub(super) fn normal_quantile(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 
-/// The probability that a standard normal variable stays below `value`.
-pub(super) fn normal_below(value: f64) -> f64 {
-    Normal::standard().cdf(value)
-}
-
 /// The value that Student's t with `freedom` degrees of freedom stays below with this probability; infinite for none.
 pub(super) fn student_quantile(probability: f64, freedom: usize) -> f64 {
     match StudentsT::new(0.0, 1.0, freedom as f64) {
@@ -39,7 +34,6 @@ mod tests {
             );
         }
         assert!((normal_quantile(0.9975) - 2.807).abs() < 1e-3);
-        assert!((normal_below(1.96) - 0.975).abs() < 1e-4);
         assert_eq!(student_quantile(0.975, 0), f64::INFINITY);
     }
 }

@@ -1,62 +1,31 @@
 //! [`judge`]: whether two sets of samples differ, by how much, and how sure that is.
 //!
 //! Ratios are looked at: of samples above 0 the differences of their logarithms. What is said of them rests on Wilcoxon's
-//! signed ranks (pairs), or Mann and Whitney's rank sum (separate sets), turned around into an interval for the shift, as
-//! [`ranks`](super::ranks) and [`shift`](super::shift) have it. So where nothing differs, and a sample might as well have
-//! been its partner, a false alarm is no more likely than was asked for, whatever the noise: skewed, heavy-tailed, with
-//! outliers, drifting over the pairs, of few pairs or many. Too few pairs answer nothing: five of five say as little as
-//! five throws of a coin, however near together they lie.
+//! signed ranks, turned around into an interval for the shift, as [`ranks`](super::ranks) and [`shift`](super::shift) have
+//! it. So where nothing differs, and a sample might as well have been its partner, a false alarm is no more likely than was
+//! asked for, whatever the noise: skewed, heavy-tailed, with outliers, drifting over the pairs, of few pairs or many. Too few
+//! pairs answer nothing: five of five say as little as five throws of a coin, however near together they lie.
+//!
+//! There is no judge of sets that were taken apart. Samples of one run share what the run has (where its files and its memory
+//! lie, what the machine did in these minutes), so that hundreds of them are one draw of "a run"; whoever has several runs
+//! has pairs of them ([`compare`](crate::compare)).
 
 use super::distribution::{normal_quantile, student_quantile};
-use super::ranks::{rank_sum_cut, signed_rank_cut};
+use super::ranks::signed_rank_cut;
 use super::shift::{self, Shift};
-use super::verdict::{Judgement, Question, Verdict};
+use super::verdict::{Judgement, Pairs, Question, Verdict};
 use super::{mean, stdev};
 use crate::record::Better;
 
 /// How often the smallest difference that could have been seen would have been.
 const POWER: f64 = 0.8;
-/// Of separate sets neither may be smaller: two samples that lie below all of many others are unlikely to do so by chance, but
-/// all that they tell is what two moments were like.
-const FEWEST_APART: usize = 5;
 
-/// Judges `new` against `base`, of which sample i of one was taken beside sample i of the other. Sets of different lengths
-/// are no pairs, and are judged as [`judge_separate`] does.
+/// Judges `new` against `base`, of which sample i of one was taken beside sample i of the other; what has no partner is not
+/// judged.
 ///
 /// Samples that are no finite number are left out, with their partners, and counted.
 pub fn judge(base: &[f64], new: &[f64], question: &Question) -> Judgement {
-    if base.len() == new.len() {
-        judge_pairs(base, new, question, question.alpha())
-    } else {
-        judge_separate(base, new, question)
-    }
-}
-
-/// Judges two sets that were taken apart from each other, such as two runs on two days. What else was different between
-/// them is in the difference, and not in its interval.
-pub fn judge_separate(base: &[f64], new: &[f64], question: &Question) -> Judgement {
-    let finite =
-        |set: &[f64]| -> Vec<f64> { set.iter().copied().filter(|s| s.is_finite()).collect() };
-    let (all, base, new) = (base.len() + new.len(), finite(base), finite(new));
-    let alpha = question.alpha();
-    let scale = Scale::of(&base, &new);
-    let (under, over) = (scale.applied(&base), scale.applied(&new));
-    let enough = base.len().min(new.len()) >= FEWEST_APART;
-    let cut = rank_sum_cut(base.len(), new.len(), alpha).filter(|_| enough);
-    let shift = match (base.is_empty() || new.is_empty(), cut) {
-        (true, _) => None,
-        (false, Some(_)) => Some(shift::of_sets(&over, &under, cut)),
-        (false, None) => Some(welch(&over, &under, alpha)),
-    };
-    let found = Found {
-        shift,
-        decides: cut.is_some(),
-        alpha,
-        paired: false,
-        left_out: all - base.len() - new.len(),
-        counts: (base.len(), new.len()),
-    };
-    found.judgement(&scale, question)
+    judge_pairs(base, new, question, question.alpha())
 }
 
 /// Judges pairs with another error probability than the question's: the share of one look of several.
@@ -84,9 +53,8 @@ pub(super) fn judge_pairs(base: &[f64], new: &[f64], question: &Question, alpha:
         shift,
         decides: cut.is_some(),
         alpha,
-        paired: true,
-        left_out: base.len() - pairs,
-        counts: (pairs, pairs),
+        left_out: base.len().max(new.len()) - pairs,
+        pairs,
     };
     found.judgement(&scale, question)
 }
@@ -102,17 +70,6 @@ fn student(differences: &[f64], alpha: f64) -> Shift {
         }
     };
     around(mean(differences), reach)
-}
-
-/// The same of two sets, with as many degrees of freedom as the smaller has, which is safe. (B. Welch, Biometrika 34 (1947).)
-fn welch(over: &[f64], under: &[f64], alpha: f64) -> Shift {
-    let fewer = over.len().min(under.len());
-    let part = |set: &[f64]| stdev(set).powi(2) / set.len() as f64;
-    let reach = match fewer {
-        1 => f64::INFINITY,
-        _ => student_quantile(1.0 - alpha / 2.0, fewer - 1) * (part(over) + part(under)).sqrt(),
-    };
-    around(mean(over) - mean(under), reach)
 }
 
 fn around(value: f64, reach: f64) -> Shift {
@@ -164,9 +121,8 @@ struct Found {
     /// There are enough samples to decide anything.
     decides: bool,
     alpha: f64,
-    paired: bool,
     left_out: usize,
-    counts: (usize, usize),
+    pairs: usize,
 }
 
 impl Found {
@@ -188,10 +144,8 @@ impl Found {
             threshold_percent: question.threshold_percent,
             better: question.better,
             smallest_seen_percent: self.smallest_seen(scale, &shift),
-            pairs: self.counts.0.min(self.counts.1),
-            paired: self.paired,
-            base_samples: self.counts.0,
-            new_samples: self.counts.1,
+            pairs: self.pairs,
+            of: Pairs::Samples,
             left_out: self.left_out,
         };
         judgement.verdict = self.verdict(&shift, &judgement);

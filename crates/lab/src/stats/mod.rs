@@ -4,14 +4,13 @@
 //! variant belongs to sample `i` of every other. [`Ratio`] and [`judge`] keep that pairing: what disturbed a whole
 //! round cancels out.
 //!
-//! Two families, for two purposes:
-//! - [`Summary`] and [`Ratio`] describe: means, as the reports print them, with bootstrap intervals.
-//! - [`judge`] and [`Sequential`] decide, and must not cry wolf: they go by ranks alone, so that their bound on false
-//!   alarms is a theorem about any noise, not a hope about a normal one.
+//! [`Summary`] describes one set of samples. Of two, all that is said goes by ranks: [`judge`] and [`Sequential`] decide, and
+//! must not cry wolf, so their bound on false alarms is a theorem about any noise, not a hope about a normal one; and
+//! [`Ratio`] is found in the same way, so that no table shows an interval which the verdict beside it does not go by.
 
-mod bootstrap;
 mod distribution;
 mod judge;
+mod order;
 mod outliers;
 mod ranks;
 mod ratio;
@@ -23,13 +22,14 @@ mod tests;
 mod verdict;
 mod warmup;
 
-pub use judge::{judge, judge_separate};
+pub use judge::judge;
+pub(crate) use order::{Rounds, effects_of_order};
 pub use outliers::{Outlier, outliers};
 pub use ratio::Ratio;
-pub use sequential::Sequential;
+pub use sequential::{Sequential, Until, judge_at_looks};
 pub use summary::Summary;
 pub(crate) use verdict::trimmed;
-pub use verdict::{Judgement, Question, Verdict};
+pub use verdict::{Judgement, Pairs, Question, Verdict};
 pub use warmup::warm_up;
 
 /// The arithmetic mean; NaN of nothing.

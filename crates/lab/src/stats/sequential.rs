@@ -40,18 +40,30 @@ pub struct Sequential {
 }
 
 /// What ends it before all pairs are there.
-#[derive(Clone, Copy, Debug)]
-enum Until {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Until {
     /// A verdict.
     Certain,
+    /// It is certain on which side of a loss of so many percent it lies.
+    Beside {
+        /// The loss, in percent, at least 0: of throughput, 3 is 0.97 times as much; of time, 1.03 times.
+        loss_percent: f64,
+    },
     /// An interval that reaches no further from the estimate than this share of the change.
-    Known { share: f64 },
+    Known {
+        /// The share, above 0.
+        share: f64,
+    },
 }
 
 impl Until {
     fn ends_with(self, judgement: &Judgement) -> bool {
         match self {
             Until::Certain => judgement.verdict != Verdict::NotEnough,
+            Until::Beside { loss_percent } => {
+                let (_, low, high) = judgement.worse_percent();
+                judgement.has_interval() && (low > loss_percent || high <= loss_percent)
+            }
             Until::Known { share } => {
                 let reach = (judgement.high - judgement.low) / 2.0;
                 judgement.has_interval() && reach <= share * (judgement.ratio - 1.0).abs()
@@ -61,26 +73,22 @@ impl Until {
 }
 
 impl Sequential {
-    /// Asks a question of `max_pairs` pairs at the most. Fewer than [`Question::fewest_pairs`] can only end with
-    /// [`Verdict::NotEnough`].
+    /// Asks a question of `max_pairs` pairs at the most, until there is a verdict. Fewer than [`Question::fewest_pairs`] can
+    /// only end with [`Verdict::NotEnough`].
     pub fn new(question: Question, max_pairs: usize) -> Sequential {
+        Sequential::until(question, max_pairs, Until::Certain)
+    }
+
+    /// Asks until that is so. The interval holds at every look, so it holds at the one that this ends at.
+    pub fn until(question: Question, max_pairs: usize, until: Until) -> Sequential {
         Sequential {
             question,
             max_pairs,
-            until: Until::Certain,
+            until,
             looks: looks(question.alpha(), max_pairs),
             base: Vec::new(),
             new: Vec::new(),
             decided: None,
-        }
-    }
-
-    /// Asks not which way the two differ, but by how much: it ends when half of the interval is no wider than this share of the
-    /// change, which is above 0. The interval holds at every look, so it holds at the one that this ends at.
-    pub fn until_known(question: Question, max_pairs: usize, share: f64) -> Sequential {
-        Sequential {
-            until: Until::Known { share },
-            ..Sequential::new(question, max_pairs)
         }
     }
 
@@ -142,6 +150,38 @@ impl Sequential {
             verdict: Verdict::NotEnough,
             ..judge_pairs(&self.base, &self.new, &self.question, alpha)
         }
+    }
+}
+
+/// Judges pairs of a run that might end at any of the looks, by what it saw or by what was seen elsewhere, after `max_pairs`
+/// at the latest: by the last look that it came to. Pairs behind that are not judged. The intervals of all looks hold together,
+/// so it does not matter why the run ended.
+pub fn judge_at_looks(
+    base: &[f64],
+    new: &[f64],
+    question: &Question,
+    max_pairs: usize,
+) -> Judgement {
+    let pairs = base.len().min(new.len());
+    let looks = looks(question.alpha(), max_pairs.max(pairs));
+    match looks.iter().rfind(|look| look.pairs <= pairs) {
+        Some(look) => judge_pairs(
+            &base[..look.pairs],
+            &new[..look.pairs],
+            question,
+            look.alpha,
+        ),
+        // As the first look will see it, which has not come: no verdict.
+        None => Judgement {
+            verdict: Verdict::NotEnough,
+            smallest_seen_percent: f64::INFINITY,
+            ..judge_pairs(
+                base,
+                new,
+                question,
+                looks.first().map_or(question.alpha(), |look| look.alpha),
+            )
+        },
     }
 }
 
@@ -222,7 +262,7 @@ mod tests {
             confidence: 0.99,
             ..Question::default()
         };
-        let mut sequential = Sequential::until_known(question, max, 0.2);
+        let mut sequential = Sequential::until(question, max, Until::Known { share: 0.2 });
         while sequential.wants_more() {
             sequential.push(100.0 * noise(), 95.5 * noise());
         }

@@ -1,8 +1,7 @@
 //! By how much one set of numbers lies above another: the estimate of Hodges and Lehmann, and its interval.
 //!
-//! The estimate is the median of all means of two differences (pairs), or of all differences between a number of one set
-//! and one of the other (separate sets); the interval's ends are two of the same, counted in from both sides as
-//! [`ranks`](super::ranks) says. (J. Hodges, E. Lehmann, Annals of Mathematical Statistics 34 (1963).) A few wild samples
+//! The estimate is the median of all means of two differences; the interval's ends are two of the same, counted in from both
+//! sides as [`ranks`](super::ranks) says. (J. Hodges, E. Lehmann, Annals of Mathematical Statistics 34 (1963).) A few wild samples
 //! move neither far. The interval is closed, which keeps what it promises where values are tied (G. Noether, Journal of
 //! the American Statistical Association 62 (1967)).
 //!
@@ -23,16 +22,45 @@ pub(super) struct Shift {
 /// rest is nothing.
 const HALVINGS: usize = 200;
 
-/// A multiset of numbers that is not written down.
-trait Implicit {
+/// The sums of two of these ascending numbers, each also with itself.
+struct Sums(Vec<f64>);
+
+impl Sums {
+    /// For each number the place of the first partner with which the sum exceeds `limit`.
+    fn partners(&self, limit: f64) -> impl Iterator<Item = (usize, usize)> {
+        let mut beyond = self.0.len();
+        self.0.iter().enumerate().map(move |(place, number)| {
+            while beyond > 0 && number + self.0[beyond - 1] > limit {
+                beyond -= 1;
+            }
+            (place, beyond)
+        })
+    }
+
     /// How many there are.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        self.0.len() * (self.0.len() + 1) / 2
+    }
+
     /// The smallest and the largest.
-    fn ends(&self) -> (f64, f64);
+    fn ends(&self) -> (f64, f64) {
+        (2.0 * self.0[0], 2.0 * self.0[self.0.len() - 1])
+    }
+
     /// How many are at most `limit`.
-    fn up_to(&self, limit: f64) -> usize;
+    fn up_to(&self, limit: f64) -> usize {
+        let within = self.partners(limit);
+        within
+            .map(|(place, beyond)| beyond.saturating_sub(place))
+            .sum()
+    }
+
     /// The smallest above `limit`; infinite where there is none.
-    fn above(&self, limit: f64) -> f64;
+    fn above(&self, limit: f64) -> f64 {
+        self.partners(limit)
+            .filter_map(|(place, beyond)| Some(self.0[place] + self.0.get(beyond.max(place))?))
+            .fold(f64::INFINITY, f64::min)
+    }
 
     /// The one in this place of the ascending order, from 1.
     fn at(&self, place: usize) -> f64 {
@@ -74,87 +102,6 @@ trait Implicit {
     }
 }
 
-/// The sums of two of these ascending numbers, each also with itself.
-struct Sums(Vec<f64>);
-
-impl Sums {
-    /// For each number the place of the first partner with which the sum exceeds `limit`.
-    fn partners(&self, limit: f64) -> impl Iterator<Item = (usize, usize)> {
-        let mut beyond = self.0.len();
-        self.0.iter().enumerate().map(move |(place, number)| {
-            while beyond > 0 && number + self.0[beyond - 1] > limit {
-                beyond -= 1;
-            }
-            (place, beyond)
-        })
-    }
-}
-
-impl Implicit for Sums {
-    fn len(&self) -> usize {
-        self.0.len() * (self.0.len() + 1) / 2
-    }
-
-    fn ends(&self) -> (f64, f64) {
-        (2.0 * self.0[0], 2.0 * self.0[self.0.len() - 1])
-    }
-
-    fn up_to(&self, limit: f64) -> usize {
-        let within = self.partners(limit);
-        within
-            .map(|(place, beyond)| beyond.saturating_sub(place))
-            .sum()
-    }
-
-    fn above(&self, limit: f64) -> f64 {
-        self.partners(limit)
-            .filter_map(|(place, beyond)| Some(self.0[place] + self.0.get(beyond.max(place))?))
-            .fold(f64::INFINITY, f64::min)
-    }
-}
-
-/// The differences between a number of `over` and one of `under`, both ascending.
-struct Differences {
-    over: Vec<f64>,
-    under: Vec<f64>,
-}
-
-impl Differences {
-    /// For each number of `under` the place of the first of `over` that exceeds it by more than `limit`.
-    fn partners(&self, limit: f64) -> impl Iterator<Item = (usize, usize)> {
-        let mut beyond = 0;
-        self.under.iter().enumerate().map(move |(place, under)| {
-            while beyond < self.over.len() && self.over[beyond] - under <= limit {
-                beyond += 1;
-            }
-            (place, beyond)
-        })
-    }
-}
-
-impl Implicit for Differences {
-    fn len(&self) -> usize {
-        self.over.len() * self.under.len()
-    }
-
-    fn ends(&self) -> (f64, f64) {
-        (
-            self.over[0] - self.under[self.under.len() - 1],
-            self.over[self.over.len() - 1] - self.under[0],
-        )
-    }
-
-    fn up_to(&self, limit: f64) -> usize {
-        self.partners(limit).map(|(_, beyond)| beyond).sum()
-    }
-
-    fn above(&self, limit: f64) -> f64 {
-        self.partners(limit)
-            .filter_map(|(place, beyond)| Some(self.over.get(beyond)? - self.under[place]))
-            .fold(f64::INFINITY, f64::min)
-    }
-}
-
 /// Of differences between pairs, of which there is one at least; all finite.
 pub(super) fn of_pairs(differences: &[f64], cut: Option<usize>) -> Shift {
     let sums = Sums(sorted(differences)).shift(cut);
@@ -163,15 +110,6 @@ pub(super) fn of_pairs(differences: &[f64], cut: Option<usize>) -> Shift {
         low: sums.low / 2.0,
         high: sums.high / 2.0,
     }
-}
-
-/// Of two sets, of which neither is empty; all finite.
-pub(super) fn of_sets(over: &[f64], under: &[f64], cut: Option<usize>) -> Shift {
-    Differences {
-        over: sorted(over),
-        under: sorted(under),
-    }
-    .shift(cut)
 }
 
 #[cfg(test)]
@@ -199,22 +137,13 @@ mod tests {
                 _ => f64::from(random.i32(-3..4)),
             };
             let numbers: Vec<f64> = (0..count).map(|_| number()).collect();
-            let others: Vec<f64> = (0..=count / 2).map(|_| number()).collect();
             let mut sums = Vec::new();
             for i in 0..count {
                 sums.extend((i..count).map(|j| (numbers[i] + numbers[j]) / 2.0));
             }
-            let mut differences: Vec<f64> = numbers
-                .iter()
-                .flat_map(|over| others.iter().map(move |under| over - under))
-                .collect();
             for cut in [1, sums.len().div_ceil(4)] {
                 let want = written_down(&mut sums, cut);
                 assert_eq!(of_pairs(&numbers, Some(cut)), want, "{numbers:?}");
-            }
-            for cut in [1, differences.len().div_ceil(4)] {
-                let want = written_down(&mut differences, cut);
-                assert_eq!(of_sets(&numbers, &others, Some(cut)), want, "{numbers:?}");
             }
         }
     }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::bootstrap::mean_interval;
 use super::{mean, sorted, stdev};
 
 /// What is said of one variant's samples.
@@ -14,10 +13,6 @@ pub struct Summary {
     pub count: usize,
     /// Arithmetic mean; 0 without samples.
     pub mean: f64,
-    /// Lower end of the mean's 95 % interval, by bootstrap; the mean where there are fewer than two samples.
-    pub mean_low: f64,
-    /// Upper end of it.
-    pub mean_high: f64,
     /// Middle sample, or the mean of the two in the middle.
     pub median: f64,
     /// Smallest sample.
@@ -38,8 +33,6 @@ impl Summary {
             return Summary {
                 count,
                 mean: 0.0,
-                mean_low: 0.0,
-                mean_high: 0.0,
                 median: 0.0,
                 min: 0.0,
                 max: 0.0,
@@ -49,7 +42,6 @@ impl Summary {
         }
         let (mean, stdev) = (mean(samples), stdev(samples));
         let sorted = sorted(samples);
-        let (mean_low, mean_high) = mean_interval(samples).unwrap_or((mean, mean));
         let cv_percent = if mean == 0.0 {
             0.0
         } else {
@@ -58,8 +50,6 @@ impl Summary {
         Summary {
             count,
             mean,
-            mean_low,
-            mean_high,
             median: (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0,
             min: sorted[0],
             max: sorted[count - 1],
@@ -90,7 +80,6 @@ mod tests {
         assert_eq!((summary.count, summary.mean, summary.median), (8, 5.0, 4.5));
         assert!((summary.stdev - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
         assert_eq!((summary.min, summary.max), (2.0, 9.0));
-        assert!(summary.mean_low < 5.0 && summary.mean_high > 5.0);
         assert_eq!(
             summary.to_string(),
             "testcnt=8 average=5.000 range=[2.000,9.000] stdev=2.138 cv=42.76%"
@@ -102,6 +91,6 @@ mod tests {
         let summary = Summary::of(&[]);
         assert_eq!((summary.count, summary.mean), (0, 0.0));
         let one = Summary::of(&[3.0]);
-        assert_eq!((one.mean_low, one.mean_high, one.stdev), (3.0, 3.0, 0.0));
+        assert_eq!((one.mean, one.stdev), (3.0, 0.0));
     }
 }

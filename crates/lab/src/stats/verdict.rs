@@ -80,6 +80,16 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// What was paired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pairs {
+    /// Samples of one round of one run.
+    Samples,
+    /// Runs, each as one figure.
+    Runs,
+}
+
 /// The answer, and what it rests on. Its `Display` is a sentence.
 ///
 /// In JSON a figure that is not finite is `null`: an end of an interval that could not be told, or the ratio of nothing.
@@ -105,15 +115,10 @@ pub struct Judgement {
     /// The smallest difference that so many samples with such a spread find in four runs of five, in percent (as J. Cohen,
     /// Statistical Power Analysis, 2nd edition (1988), takes it); infinite where they can find none.
     pub smallest_seen_percent: f64,
-    /// Pairs that were judged; of separate sets, the count of the smaller.
+    /// Pairs that were judged.
     pub pairs: usize,
-    /// Sample i of one set was taken beside sample i of the other. If not, a difference may also lie in what else was
-    /// different when the sets were taken.
-    pub paired: bool,
-    /// Samples of `base` that were judged.
-    pub base_samples: usize,
-    /// Samples of `new` that were judged.
-    pub new_samples: usize,
+    /// What they are pairs of.
+    pub of: Pairs,
     /// Samples that are no finite number, with their partners: not judged.
     pub left_out: usize,
 }
@@ -129,6 +134,15 @@ impl Judgement {
         100.0 * (self.high - 1.0)
     }
 
+    /// How much worse the new is, in percent: the likely value, the least and the most. Better is below 0.
+    pub fn worse_percent(&self) -> (f64, f64, f64) {
+        let (low, high) = (self.low_percent(), self.high_percent());
+        match self.better {
+            Better::Higher => (-self.change_percent, -high, -low),
+            Better::Lower => (self.change_percent, low, high),
+        }
+    }
+
     /// The interval says something.
     pub fn has_interval(&self) -> bool {
         self.low.is_finite() && self.high.is_finite()
@@ -139,22 +153,28 @@ impl Judgement {
         format!("{} %", trimmed(100.0 * self.confidence, 4))
     }
 
-    /// What so many samples could have seen.
+    /// What so many pairs could have seen.
     fn reach(&self) -> String {
-        let count = match self.paired {
-            true => format!("{} pairs", self.pairs),
-            false => format!("{} and {} samples", self.base_samples, self.new_samples),
+        let pairs = match (self.pairs, self.of) {
+            (1, Pairs::Samples) => "1 pair".to_owned(),
+            (count, Pairs::Samples) => format!("{count} pairs"),
+            (1, Pairs::Runs) => "1 pair of runs".to_owned(),
+            (count, Pairs::Runs) => format!("{count} pairs of runs"),
         };
         if self.smallest_seen_percent.is_finite() {
-            format!(
-                "{count} could have seen {:.2} %",
+            return format!(
+                "{pairs} could have seen {:.2} %",
                 self.smallest_seen_percent
-            )
-        } else {
-            format!(
-                "{count} are too few to be {} sure of anything",
-                self.confidence_text()
-            )
+            );
+        }
+        let are = if self.pairs == 1 { "is" } else { "are" };
+        let sure = self.confidence_text();
+        let fewest = fewest_pairs(1.0 - self.confidence);
+        match self.of {
+            Pairs::Samples => format!("{pairs} {are} too few to be {sure} sure of anything"),
+            Pairs::Runs => format!(
+                "{pairs} {are} too few to be {sure} sure of anything: {fewest} are needed, taken in turns"
+            ),
         }
     }
 }

@@ -6,12 +6,12 @@
 //! - All targets of a run do the same operations in the same order of rounds, from the same memory.
 //! - Nothing that was there before is overwritten unless that was said ([`Plan::overwrite`]), and nothing that was made stays.
 
+mod durations;
 mod file;
 pub mod import;
 mod run;
 mod spec;
 mod targets;
-mod verdicts;
 mod work;
 
 use std::fmt;
@@ -19,9 +19,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use file::EXAMPLE;
-pub use run::{Entry, Plan, run};
+pub use run::{Plan, run};
 pub use spec::{TargetKind, TargetSpec};
-pub use verdicts::Asked;
 
 /// What a workload is called whose file does not say.
 pub const UNNAMED: &str = "workload";

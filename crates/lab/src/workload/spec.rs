@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use crate::{Error, Result};
 
 /// What every way to write a target is, for messages.
-const KINDS: &str = "image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, file:PATH, make:FS, mount:, fuse2fs:";
+const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, file:PATH, make:FS, mount:, fuse2fs:";
+
+/// The word for a command.
+const COMMAND: &str = "cmd";
 
 /// A target as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,13 @@ pub struct TargetSpec {
 /// The kinds of target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetKind {
+    /// A command, which does its own work: a new process for each sample.
+    Command {
+        /// For `sh -c`.
+        line: String,
+        /// Where it runs; `None`: in the current directory.
+        dir: Option<PathBuf>,
+    },
     /// Our engine on a file of an image.
     Image {
         /// The image.
@@ -82,7 +92,9 @@ impl TargetKind {
             TargetKind::Mount { .. } => Some(
                 "a process of its own serves it: 'throughline explain mount IMAGE DIR' watches a mount that you work on as dir:DIR",
             ),
-            TargetKind::Fuse2fs { .. } => Some("another program serves it"),
+            TargetKind::Fuse2fs { .. } | TargetKind::Command { .. } => {
+                Some("another program serves it")
+            }
         }
     }
 }
@@ -97,13 +109,28 @@ impl TargetSpec {
         let (word, rest) = text
             .split_once(':')
             .ok_or_else(|| wrong(format!("write KIND:WHAT; there are {KINDS}")))?;
-        let (what, words) = rest.split_once('?').unwrap_or((rest, ""));
+        let (what, words) = match word {
+            COMMAND => Options::behind_command(rest),
+            _ => rest.split_once('?').unwrap_or((rest, "")),
+        };
         let mut options = Options::parse(words).map_err(wrong)?;
         let name = options.name.take();
         let kind = kind(word, what, &mut options).map_err(wrong)?;
         options.all_used(word).map_err(wrong)?;
         let text = text.to_owned();
         Ok(TargetSpec { text, name, kind })
+    }
+
+    /// Whether a text is meant for one, right or wrong: it begins with a kind and a colon.
+    pub fn is_meant(text: &str) -> bool {
+        let word = text.split_once(':').map(|(word, _)| word);
+        let kinds = || KINDS.split(", ").filter_map(|kind| kind.split_once(':'));
+        word.is_some_and(|word| kinds().any(|(kind, _)| kind == word))
+    }
+
+    /// Whether it is a command, which does its own work.
+    pub fn is_command(&self) -> bool {
+        matches!(self.kind, TargetKind::Command { .. })
     }
 
     /// What it is called in tables.
@@ -124,9 +151,25 @@ struct Options {
     name: Option<String>,
     mkfs: Option<String>,
     mount: Option<String>,
+    dir: Option<String>,
 }
 
 impl Options {
+    const NAMES: [&str; 4] = ["name", "mkfs", "mount", "dir"];
+
+    /// A command and its options: a `?` in a command, and the `&` behind it, are the shell's, unless what follows the last
+    /// `?` is an option of ours.
+    fn behind_command(rest: &str) -> (&str, &str) {
+        let ours = |words: &str| {
+            let key = words.split_once('=').map(|(key, _)| key);
+            key.is_some_and(|key| Options::NAMES.contains(&key))
+        };
+        match rest.rsplit_once('?') {
+            Some((line, words)) if ours(words) => (line, words),
+            _ => (rest, ""),
+        }
+    }
+
     fn parse(words: &str) -> std::result::Result<Options, String> {
         let mut options = Options::default();
         for word in words.split('&').filter(|word| !word.is_empty()) {
@@ -137,7 +180,11 @@ impl Options {
                 "name" => &mut options.name,
                 "mkfs" => &mut options.mkfs,
                 "mount" => &mut options.mount,
-                _ => return Err(format!("no option '{key}'; there are name, mkfs, mount")),
+                "dir" => &mut options.dir,
+                _ => {
+                    let there = Options::NAMES.join(", ");
+                    return Err(format!("no option '{key}'; there are {there}"));
+                }
             };
             if value.is_empty() || place.replace(value.to_owned()).is_some() {
                 return Err(format!("'{key}' is to be said once, with a value"));
@@ -152,7 +199,11 @@ impl Options {
     }
 
     fn all_used(&self, kind: &str) -> std::result::Result<(), String> {
-        let left = [("mkfs", &self.mkfs), ("mount", &self.mount)];
+        let left = [
+            ("mkfs", &self.mkfs),
+            ("mount", &self.mount),
+            ("dir", &self.dir),
+        ];
         match left.iter().find(|(_, value)| value.is_some()) {
             Some((key, _)) => Err(format!("'{key}' says nothing to what '{kind}:' is")),
             None => Ok(()),
@@ -170,6 +221,13 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
         _ => Err(format!("nothing may stand between '{word}:' and '?'")),
     };
     Ok(match word {
+        COMMAND if what.trim().is_empty() => {
+            return Err("'cmd:' needs a command behind it".into());
+        }
+        COMMAND => TargetKind::Command {
+            line: what.to_owned(),
+            dir: options.dir.take().map(PathBuf::from),
+        },
         "image" if what.is_empty() => TargetKind::NewImage {
             mkfs: options.mkfs(),
         },
@@ -225,6 +283,15 @@ mod tests {
 
     #[test]
     fn every_kind_is_read() {
+        let command = |line: &str, dir: Option<&str>| TargetKind::Command {
+            line: line.into(),
+            dir: dir.map(PathBuf::from),
+        };
+        assert_eq!(kind("cmd:make -s"), command("make -s", None));
+        assert_eq!(kind("cmd:ls a?b && c"), command("ls a?b && c", None));
+        let named = TargetSpec::parse("cmd:ls ?x && a=b?name=old&dir=../old").expect("it is one");
+        assert_eq!(named.kind, command("ls ?x && a=b", Some("../old")));
+        assert_eq!(named.label(), "old");
         assert_eq!(kind("memory:"), TargetKind::Memory);
         assert_eq!(kind("raw:/dev/x"), TargetKind::Raw("/dev/x".into()));
         assert_eq!(kind("dir:."), TargetKind::Dir(".".into()));
@@ -254,12 +321,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_not_taken_for_a_target() {
+        for (text, meant) in [
+            ("cmd:./bench", true),
+            ("make:", true),
+            ("image:a:/b", true),
+            ("run.jsonl", false),
+            ("./cmd:x", false),
+            ("cmd", false),
+            ("", false),
+        ] {
+            assert_eq!(TargetSpec::is_meant(text), meant, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_none_is_explained() {
         for (text, said) in [
             ("", "KIND:WHAT"),
             ("/dev/sda", "KIND:WHAT"),
             ("disk:/x", "no kind 'disk'"),
             ("raw:", "needs a path"),
+            ("cmd:", "needs a command"),
+            ("cmd: ?name=x", "needs a command"),
+            ("cmd:true?mkfs=-q", "says nothing"),
+            ("memory:?dir=x", "says nothing"),
             ("image:a:/", "image:PATH:/file"),
             ("memory:64M", "nothing may stand"),
             ("memory:?mkfs=-q", "says nothing"),

@@ -12,58 +12,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use hdrhistogram::Histogram;
 use throughline_device::AlignedBuf;
 
+use super::durations::{Durations, MOST};
 use super::targets::{Access, Target};
 use super::{Direction, Layout, SyncPolicy, Workload};
+use crate::Result;
 use crate::meter::Spent;
 use crate::mounts::work::together;
-use crate::{Error, Result};
 
-/// Two digits of a latency are kept, from a nanosecond to an hour.
-const DIGITS: u8 = 2;
-const LONGEST_NS: u64 = 3_600_000_000_000;
-
-/// How long operations took, in nanoseconds.
-#[derive(Clone)]
+/// How long operations took.
 pub(super) struct Times {
-    pub(super) reads: Histogram<u64>,
-    pub(super) writes: Histogram<u64>,
-    pub(super) syncs: Histogram<u64>,
+    pub(super) reads: Durations,
+    pub(super) writes: Durations,
+    pub(super) syncs: Durations,
 }
 
 impl Times {
-    fn new() -> Result<Times> {
-        let empty = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
-            .map_err(|e| Error::new(format!("cannot keep latencies: {e}")))?;
-        Ok(Times {
-            reads: empty.clone(),
-            writes: empty.clone(),
-            syncs: empty,
-        })
-    }
-
-    fn clear(&mut self) {
-        for times in [&mut self.reads, &mut self.writes, &mut self.syncs] {
-            times.reset();
+    /// Empty, each to hold so many.
+    fn new(most: usize) -> Times {
+        Times {
+            reads: Durations::new(most),
+            writes: Durations::new(most),
+            syncs: Durations::new(most),
         }
     }
 
-    fn add(&mut self, other: &Times) -> Result<()> {
-        let both = [
-            (&mut self.reads, &other.reads),
-            (&mut self.writes, &other.writes),
-            (&mut self.syncs, &other.syncs),
-        ];
-        both.into_iter()
-            .try_for_each(|(all, one)| all.add(one))
-            .map_err(|e| Error::new(format!("cannot add up latencies: {e}")))
+    fn add(&mut self, other: &mut Times) {
+        self.reads.add(&mut other.reads);
+        self.writes.add(&mut other.writes);
+        self.syncs.add(&mut other.syncs);
     }
 }
 
 /// What a round came to.
-pub(super) struct Measured {
+pub(super) struct Done {
     pub(super) spent: Spent,
     /// Reads and writes that were done.
     pub(super) operations: u64,
@@ -113,7 +96,7 @@ impl<'a> Crew<'a> {
         let lane = |_| {
             let mut buffer = AlignedBuf::zeroed(workload.block_bytes as usize, 4096);
             random.fill(&mut buffer);
-            let times = Times::new()?;
+            let times = Times::new(MOST / workload.workers() as usize);
             Ok(Mutex::new(Lane { buffer, times }))
         };
         Ok(Crew {
@@ -128,7 +111,7 @@ impl<'a> Crew<'a> {
         target: &dyn Target,
         round: u32,
         interrupted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Measured>> {
+    ) -> Result<Option<Done>> {
         let work = Round {
             workload: self.workload,
             shares: shares(self.workload, target)?,
@@ -147,7 +130,6 @@ impl<'a> Crew<'a> {
             let mut lane = self.lanes[worker]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            lane.times.clear();
             let done = work.worker(worker, &mut lane);
             work.failed.fetch_or(done.is_err(), Ordering::Relaxed);
             done
@@ -159,13 +141,13 @@ impl<'a> Crew<'a> {
         work.shares
             .iter()
             .try_for_each(|share| share.access.settle(false))?;
-        let mut times = Times::new()?;
+        let mut times = Times::new(MOST);
         for lane in &self.lanes {
-            times.add(&lane.lock().unwrap_or_else(PoisonError::into_inner).times)?;
+            times.add(&mut lane.lock().unwrap_or_else(PoisonError::into_inner).times);
         }
-        Ok(Some(Measured {
+        Ok(Some(Done {
             spent,
-            operations: times.reads.len() + times.writes.len(),
+            operations: times.reads.count() + times.writes.count(),
             times,
         }))
     }
@@ -269,9 +251,8 @@ fn sync(share: &Share, lane: &mut Lane) -> Result<()> {
     Ok(())
 }
 
-fn note(times: &mut Histogram<u64>, begun: Instant) {
-    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    times.saturating_record(ns.max(1));
+fn note(times: &mut Durations, begun: Instant) {
+    times.note(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// Two numbers as one seed; neighbours become strangers.

@@ -54,7 +54,7 @@ const MAX_LIMIT_S: u64 = 31 * 24 * 3600;
 
 /// Which way a number is good.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Way {
+pub(super) enum Way {
     /// More is better, as of throughput
     Higher,
     /// Less is better, as of time
@@ -179,18 +179,22 @@ fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
 impl Watch for Shown {
     fn tell(&self, outlook: &Outlook, what: Tell<'_>) {
         self.step.set(outlook.step);
-        let step = format!("step {} of about {}", outlook.step, outlook.steps);
+        // A commit by itself is no step of a search that this program knows.
+        let step = match outlook.steps {
+            0 => String::new(),
+            steps => format!("step {} of about {steps}: ", outlook.step),
+        };
         match what {
             Tell::Note(text) => self.line(text),
             Tell::Building(commit) => self
                 .progress
-                .name(&format!("{step}: building {}", commit.short)),
+                .name(&format!("{step}building {}", commit.short)),
             Tell::Measuring {
                 commit,
                 pairs,
                 most,
             } => self.progress.name(&format!(
-                "{step}: {}, pair {} of {most} at most{}",
+                "{step}{}, pair {} of {most} at most{}",
                 commit.short,
                 pairs + 1,
                 left(outlook, pairs, most)
@@ -206,7 +210,7 @@ impl Watch for Shown {
                     .map(|why| format!(": {why}"))
                     .unwrap_or_default();
                 self.line(&format!(
-                    "{step}: {} {}{level}{why}",
+                    "{step}{} {}{level}{why}",
                     done.commit.short,
                     done.mark.name()
                 ));

@@ -13,32 +13,27 @@ use crate::context::{Context, Globals};
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
 
-/// Where it is measured, and how much.
+/// The full size, in percent.
+pub(super) const WHOLE: u64 = 100;
+
+/// Where it is measured, and how often.
 #[derive(Args, Debug)]
-pub(super) struct AmountArgs {
+pub(super) struct PlaceArgs {
     /// The directory for images and files: on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(super) dir: PathBuf,
-    /// Samples of each variant or target, instead of the experiment's or workload file's own number
+    /// Samples of each variant or target, instead of the experiment's or workload file's own number (of commands, 20); where the
+    /// run ends as soon as it is certain, the most of them (1000)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) rounds: Option<u16>,
-    /// Work for each sample, in percent of an experiment's full size
-    #[arg(long, value_name = "PERCENT", default_value_t = AmountArgs::WHOLE, value_parser = clap::value_parser!(u64).range(1..=AmountArgs::WHOLE))]
-    pub(super) scale: u64,
 }
 
-impl AmountArgs {
-    /// The full size.
-    pub(super) const WHOLE: u64 = 100;
-
-    /// All of a workload file's rounds, in this directory.
-    pub(super) fn whole(dir: PathBuf) -> AmountArgs {
-        AmountArgs {
-            dir,
-            rounds: None,
-            scale: AmountArgs::WHOLE,
-        }
-    }
+/// How much, of experiments.
+#[derive(Args, Debug)]
+pub(super) struct ScaleArgs {
+    /// Work for each sample, in percent of an experiment's full size
+    #[arg(long, value_name = "PERCENT", default_value_t = WHOLE, value_parser = clap::value_parser!(u64).range(1..=WHOLE))]
+    pub(super) scale: u64,
 }
 
 /// Refuses options of the engine that an experiment would not hear of: it opens its volumes its own way.
@@ -55,14 +50,15 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
 /// watched for already.
 pub(super) fn measure(
     experiment: &Experiment,
-    amount: &AmountArgs,
+    place: &PlaceArgs,
+    scale: u64,
     context: &Context,
 ) -> Result<(Outcome, Record), Failure> {
     let progress = Progress::rounds(context.globals.quiet);
     let settings = Settings {
-        dir: amount.dir.clone(),
-        rounds: amount.rounds.map(usize::from),
-        scale_percent: amount.scale,
+        dir: place.dir.clone(),
+        rounds: place.rounds.map(usize::from),
+        scale_percent: scale,
         engine: context.globals.engine.into(),
         progress: &|done, of| {
             progress.round(done, of);
@@ -83,9 +79,9 @@ pub(super) fn measure(
         }
     };
     let told: BTreeMap<String, Value> = BTreeMap::from([
-        ("scale".to_owned(), amount.scale.into()),
-        ("rounds".to_owned(), amount.rounds.into()),
-        ("dir".to_owned(), amount.dir.display().to_string().into()),
+        ("scale".to_owned(), scale.into()),
+        ("rounds".to_owned(), place.rounds.into()),
+        ("dir".to_owned(), place.dir.display().to_string().into()),
         ("engine".to_owned(), settings.engine.to_string().into()),
     ]);
     let record = Record::of(&outcome, &started, told);

@@ -6,7 +6,7 @@ use clap::Args;
 use throughline_lab::founding::{Finding, REPORTS, Report};
 use throughline_lab::record::Record;
 
-use super::experiment::{self, AmountArgs};
+use super::experiment::{self, PlaceArgs, ScaleArgs};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
@@ -22,7 +22,9 @@ pub(super) struct FoundingArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    amount: AmountArgs,
+    place: PlaceArgs,
+    #[command(flatten)]
+    scale: ScaleArgs,
     #[command(flatten)]
     pub(super) json: JsonFlag,
 }
@@ -66,7 +68,7 @@ fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Re
     let cannot = || format!("cannot run {}", report.experiment);
     let met = |error: throughline_lab::Error| Problem::new(error.to_string()).met(cannot());
     let experiment = report.experiment().map_err(met)?;
-    let (_, record) = experiment::measure(experiment, &args.amount, context)?;
+    let (_, record) = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
     context.interrupt().check()?;
     Ok(record)
 }

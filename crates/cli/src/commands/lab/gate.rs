@@ -1,17 +1,18 @@
 //! `lab gate`: a comparison for a machine to act upon, by its exit code.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde_json::json;
 use throughline_lab::Question;
 use throughline_lab::compare::{Gate, Limits, Outcome};
+use throughline_lab::stats::Until;
 
-use super::compare::{ChoiceArgs, compared, shown};
+use super::compare::shown;
 use super::percent::percent;
+use super::sides::SidesArgs;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Failure, Problem};
+use crate::text::quote;
 
 /// Exit code: worse than is allowed.
 const EXIT_REGRESSION: u8 = 1;
@@ -25,12 +26,8 @@ pub(crate) const EXIT_DATA: u8 = 65;
 /// Arguments of `lab gate`.
 #[derive(Args, Debug)]
 pub(super) struct GateArgs {
-    /// The run to compare with
-    #[arg(value_name = "BASE")]
-    base: PathBuf,
-    /// The run that must not be worse; without it, --base-series and --new-series name two series of BASE
-    #[arg(value_name = "NEW")]
-    new: Option<PathBuf>,
+    #[command(flatten)]
+    sides: SidesArgs,
     /// How much worse every quantity may be that has no limit of its own, in percent
     #[arg(long, value_name = "PERCENT", value_parser = percent, required_unless_present = "limit")]
     max_regression: Option<f64>,
@@ -39,15 +36,17 @@ pub(super) struct GateArgs {
     #[arg(long, value_name = "QUANTITY=PERCENT", value_parser = parse_limit)]
     limit: Vec<(String, f64)>,
     #[command(flatten)]
-    choice: ChoiceArgs,
-    #[command(flatten)]
     pub(super) json: JsonFlag,
 }
 
 /// Compares and answers by the exit code.
 pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = EXIT_DATA;
-    let outcome = answer(args, context)?;
+    let outcome = answer(args, context).inspect_err(|failure| {
+        if matches!(failure, Failure::Usage(_)) {
+            context.exit_bits = EXIT_USAGE;
+        }
+    })?;
     context.exit_bits = match outcome {
         Outcome::Fine => return Ok(()),
         Outcome::Regression => EXIT_REGRESSION,
@@ -61,11 +60,18 @@ fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {
         max_regression_percent: args.max_regression,
         by_quantity: args.limit.iter().cloned().collect(),
     };
-    let mut choice = args.choice.choice(Question::DEFAULT_THRESHOLD_PERCENT);
-    if choice.quantities.is_empty() {
-        choice.quantities = limits.quantities();
-    }
-    let comparison = compared(&args.base, args.new.as_deref(), &choice)?;
+    let ends = |quantity: &str| {
+        let limit = limits
+            .of(quantity)
+            .ok_or_else(|| Failure::Usage(format!("there is no limit of {}", quote(quantity))))?;
+        Ok(Until::Beside {
+            loss_percent: limit,
+        })
+    };
+    let threshold = Question::DEFAULT_THRESHOLD_PERCENT;
+    let comparison = args
+        .sides
+        .compared(limits.quantities(), threshold, &ends, context)?;
     let gate = Gate::of(&comparison, &limits).map_err(|error| {
         Problem::new(error.to_string()).met("cannot hold the run against its limits")
     })?;

@@ -10,6 +10,9 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
+/// The workload file is written, and does another pattern than the job.
+const EXIT_LOST: u8 = 3;
+
 /// Arguments of `lab import`.
 #[derive(Args, Debug)]
 pub(super) struct ImportArgs {
@@ -25,6 +28,9 @@ pub(super) struct ImportArgs {
     /// Where the workload file goes [default: standard output]. A directory: a file for each job, JOB.toml
     #[arg(short, long, value_name = "FILE|DIR")]
     out: Option<PathBuf>,
+    /// Take whatever is left out for a pattern that is lost: exit code 3
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Writes the workload files, and says what was left out.
@@ -64,7 +70,18 @@ pub(super) fn run(args: &ImportArgs, context: &mut Context) -> Result<(), Failur
         };
         write(one, &from, place.as_deref(), context)?;
     }
-    Ok(())
+    let lost = |one: &Imported| match args.strict {
+        true => !one.left_out.is_empty(),
+        false => !one.lost.is_empty(),
+    };
+    if !all.iter().any(lost) {
+        return Ok(());
+    }
+    context.exit_bits = EXIT_LOST;
+    Err(match args.strict {
+        true => Failure::plain("not all of the job is taken over (--strict)"),
+        false => Failure::plain("another pattern is done than the job's"),
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<Imported>, Failure> {
@@ -90,9 +107,13 @@ fn write(
     if !context.globals.quiet {
         for left_out in &one.left_out {
             let name = &one.workload.name;
+            let how = match one.lost.contains(left_out) {
+                true => "lost, another pattern is done",
+                false => "left out",
+            };
             context
                 .complaints
-                .note(&format!("{name}: left out: {left_out}"));
+                .note(&format!("{name}: {how}: {left_out}"));
         }
     }
     Ok(())

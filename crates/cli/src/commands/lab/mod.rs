@@ -8,11 +8,13 @@ mod founding;
 pub(crate) mod gate;
 mod import;
 mod list;
+mod measure;
 mod models;
 mod out_place;
 mod percent;
 mod report;
 mod run;
+mod sides;
 pub(crate) mod step;
 
 use clap::{Args, Subcommand};
@@ -42,6 +44,10 @@ impl LabArgs {
 enum LabCommand {
     /// Run an experiment or a workload of your own, all variants or targets interleaved, and keep the figures
     ///
+    /// Commands do their own work: cmd:COMMAND is run by sh -c, a new process for each sample, in the current directory or in that
+    /// of ?dir=DIR, and its time from beginning to end is measured, its processor time, and with --figure the number that it
+    /// prints. So two builds are measured beside each other: --target 'cmd:./bench?dir=old' --target 'cmd:./bench?dir=new'.
+    ///
     /// A workload file says what is done: pattern, block size, threads, queue depth, size, sync policy (--example prints
     /// one with every key). A target says to whom: our engine on an image (image:PATH, image:PATH:/file; image: makes one),
     /// on a file or block device (raw:PATH), on memory (memory:), on a device model (model:NAME); by system calls a directory
@@ -49,6 +55,9 @@ enum LabCommand {
     /// a loop device (make:ext4, make:xfs, make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS); our FUSE mount of a new image
     /// (mount:), fuse2fs (fuse2fs:). --cache, --dirty-limit, --bio-target and the like hold for our engine's targets; a mount
     /// has its own (mount:?mount=cache=64M).
+    ///
+    /// In each round every target is measured once, in an order that is drawn anew for each round, so that none always comes behind
+    /// the same other one; where the place in the round makes a difference, that is said.
     ///
     /// What is made is taken away, however the run ends. Only kill -9 leaves what has a name: files and folders called
     /// throughline-lab-… in a target's or in --dir's directory, and the file of raw: or file:; where a file system was just
@@ -62,32 +71,41 @@ enum LabCommand {
     ///
     /// Taken over: rw, bs, size, iodepth, numjobs, direct, fsync, rwmixread, offset, runtime and what goes with them. What is
     /// left out, or is done otherwise here, is said, and written at the head of the file.
+    ///
+    /// Exit codes: 0: written; 1: it cannot be read or written; 2: a wrong command line; 3: written, and what is done is another
+    /// pattern than the job's (other places, sizes, order or pace), or, with --strict, anything was left out.
     Import(import::ImportArgs),
     /// List the experiments
     List,
-    /// Compare two runs, or two series of one, and say what differs and how sure that is
+    /// Compare two commands, two targets or runs that were kept, and say what differs and how sure that is
     ///
-    /// BASE and NEW are files that 'lab run' wrote, or, with --workload, two targets, which are measured now. Series of one name are compared with each other, and of each all
-    /// quantities that both have; --series and --quantity choose. With --base-series and --new-series the two may have
-    /// different names, or be in one file, which is the stronger comparison: there, samples of one round were taken one
-    /// after the other, and what disturbed both cancels out.
+    /// Two commands or targets (cmd:, or with --workload those of 'lab run') are measured now, interleaved, a sample of each in
+    /// every round, until the answer is certain: --rounds at the most (1000). The run is kept as a file. A file of 'lab run' with
+    /// several series is compared in the same way, by the samples of each round: --base-series and --new-series name two.
     ///
-    /// A verdict is 'faster', 'slower', 'no difference' larger than --threshold, or 'not enough evidence'. It goes by ranks
-    /// and not by means, so that it is wrong no more often than --confidence allows, whatever the noise; the confidence
-    /// holds for all lines of the table together. Nothing is dropped: what looks like warming up (see --skip) or lies
-    /// far out is named.
+    /// Samples of one run share what the run has of its own: where its files and its memory lie, what the machine did meanwhile.
+    /// So runs in separate files are compared as runs, each by its median: two files alone are one pair, which is evidence of
+    /// nothing, whatever the number of their samples. Of several (--base FILE... --new FILE...) two that were taken right one
+    /// after the other are a pair: take them in turns, nine of each side for 99.5 %.
     ///
-    /// Exit codes: 0: compared, whatever came out; 1: it could not be done; 2: a wrong command line.
-    Compare(compare::CompareArgs),
-    /// Tell by the exit code whether a run is worse than another: for CI
+    /// A verdict is 'faster', 'slower', 'no difference' larger than --threshold, or 'not enough evidence'. It goes by signed ranks
+    /// and not by means, so that it is wrong no more often than --confidence allows, whatever the noise, and however early
+    /// the run ended; the confidence holds for all lines of the table together. Nothing is dropped: what looks like warming
+    /// up (see --skip) or lies far out is named.
+    ///
+    /// Exit codes: 0: compared, whatever came out; 1: it could not be done; 2: a wrong command line; 130: interrupted.
+    Compare(Box<compare::CompareArgs>),
+    /// Tell by the exit code whether a command or a run is worse than another: for CI
     ///
     /// Compares as 'lab compare' does, and holds what is worse against limits: --max-regression of every quantity, --limit of
-    /// single ones. Below its limit a quantity passes, above it fails, each only where the samples are sure; where the
-    /// interval of the regression reaches over the limit, they are not.
+    /// single ones. Below its limit a quantity passes, above it fails, each only where that is certain; where the interval of
+    /// the regression reaches over the limit, it is not. Commands and targets are measured until it is, one way or the other.
     ///
-    /// Exit codes: 0: nothing is worse than its limit allows; 1: something is; 2: not enough evidence: take more samples, or
-    /// allow more; 64: a wrong command line; 65: the runs cannot be read or compared.
-    Gate(gate::GateArgs),
+    /// Example: throughline lab gate 'cmd:./bench?dir=old' 'cmd:./bench?dir=new' --max-regression 3
+    ///
+    /// Exit codes: 0: nothing is worse than its limit allows; 1: something is; 2: not enough evidence: take more rounds (of
+    /// files, more runs), or allow more; 64: a wrong command line; 65: the runs cannot be read or compared.
+    Gate(Box<gate::GateArgs>),
     /// Find the commit that made it slower
     ///
     /// Measures the bad end of a range of commits beside the good one, halves the range, and measures each commit beside the

@@ -100,9 +100,13 @@ impl OutPlace {
         if self.path.is_some() && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
-        let name = self.path.as_deref().unwrap_or(Path::new("standard output"));
         self.made = false;
-        Writer::to(self.file.try_clone()?, name, head)
+        Writer::to(self.file.try_clone()?, self.name(), head)
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new("standard output"))
     }
 
     /// Shows the table, and says where the record is.

@@ -66,10 +66,21 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
     if sorted.is_err() {
         context.interrupt().check()?;
     }
-    context.exit_bits = match sorted.map_err(|error| failed(&error, cannot))? {
-        Sorted::Good => return Ok(()),
-        Sorted::Bad => EXIT_BAD,
-        Sorted::Skip => EXIT_SKIP,
+    let (said, code) = match sorted.map_err(|error| failed(&error, cannot))? {
+        Sorted::Good => ("good", 0),
+        Sorted::Bad => ("bad", EXIT_BAD),
+        Sorted::Skip => (
+            "skipped: it could not be built, measured or sorted",
+            EXIT_SKIP,
+        ),
     };
-    Err(Failure::Said)
+    if !context.globals.quiet {
+        let note = format!("the commit that is checked out is {said} (exit code {code})");
+        context.complaints.note(&note);
+    }
+    context.exit_bits = code;
+    match code {
+        0 => Ok(()),
+        _ => Err(Failure::Said),
+    }
 }

@@ -30,6 +30,13 @@ fn its_exit_codes_are_those_of_git_bisect_run() {
         for more in [&ends[..], &[]] {
             let ran = ran(&mut step(&repository, more));
             assert_eq!(ran.code, Some(code), "{place} {more:?}: {}", ran.stderr);
+            let said = match code {
+                0 => "is good (exit code 0)",
+                1 => "is bad (exit code 1)",
+                _ => "is skipped: it could not",
+            };
+            assert!(ran.stderr.contains(said), "{place}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("step 0"), "{place}: {}", ran.stderr);
         }
     }
     // Right on the edge: the runs take no side.

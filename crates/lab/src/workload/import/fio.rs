@@ -39,6 +39,12 @@ const NO_MATTER: &[&str] = &[
     "exitall",
 ];
 
+/// Says where, how large, in which order or when operations are: without it another pattern is done.
+const PATTERN: &str = "bs_is_seq_rand bs_unaligned blockalign bssplit file_service_type filesize flow io_size loops nrfiles \
+    number_ios offset_align offset_increment openfiles percentage_random random_distribution random_generator rate \
+    rate_iops rate_min rate_process read_iolog rw_sequencer softrandommap thinkcycles thinktime thinktime_blocks \
+    verify zonemode zonerange zonesize zoneskip";
+
 /// Reads a job file: each of its jobs.
 ///
 /// # Errors
@@ -50,6 +56,7 @@ pub fn fio(text: &str) -> Result<Vec<Imported>> {
         let mut job = Job {
             keys,
             left_out: Vec::new(),
+            lost: Vec::new(),
         };
         match several {
             1 => {}
@@ -148,9 +155,16 @@ fn usual_name(key: &str) -> &str {
 struct Job {
     keys: Keys,
     left_out: Vec<String>,
+    lost: Vec<String>,
 }
 
 impl Job {
+    /// Leaves something out without which another pattern is done.
+    fn lose(&mut self, text: String) {
+        self.lost.push(text.clone());
+        self.left_out.push(text);
+    }
+
     fn import(mut self, name: &str) -> Result<Imported> {
         let (direction, random) = self.pattern()?;
         let block_bytes = self.block(direction)?;
@@ -188,7 +202,7 @@ impl Job {
                 .push("time_based: it says nothing without a runtime".into());
         }
         if shared && threads > 1 {
-            self.left_out.push(format!(
+            self.lose(format!(
                 "numjobs={threads} on one file: fio has each job do all of it, here the threads share a pass"
             ));
         }
@@ -204,6 +218,7 @@ impl Job {
         Ok(Imported {
             workload,
             left_out: self.left_out,
+            lost: self.lost,
         })
     }
 
@@ -212,9 +227,11 @@ impl Job {
         let mut rest: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
         rest.sort_by_key(|(_, said)| said.line);
         for (key, said) in rest {
-            if !NO_MATTER.contains(&key.as_str()) {
-                self.left_out
-                    .push(format!("line {}: {key}={}", said.line, said.value));
+            let text = format!("line {}: {key}={}", said.line, said.value);
+            if PATTERN.split_whitespace().any(|of| of == key) {
+                self.lose(text);
+            } else if !NO_MATTER.contains(&key.as_str()) {
+                self.left_out.push(text);
             }
         }
     }
@@ -224,8 +241,7 @@ impl Job {
         let (value, line) = said.map_or(("read".into(), 0), |said| (said.value, said.line));
         let (word, sequence) = value.split_once(':').unwrap_or((&value, ""));
         if !sequence.is_empty() {
-            self.left_out
-                .push(format!("line {line}: the ':{sequence}' of rw={value}"));
+            self.lose(format!("line {line}: the ':{sequence}' of rw={value}"));
         }
         let read_share = self.read_share()?;
         Ok(match word {
@@ -282,7 +298,7 @@ impl Job {
         };
         let (least, most) = said.value.split_once('-').unwrap_or((&said.value, ""));
         if least != most {
-            self.left_out.push(format!(
+            self.lose(format!(
                 "line {}: bsrange={}: all blocks are of {least} here",
                 said.line, said.value
             ));
@@ -388,7 +404,7 @@ impl Job {
         };
         let (name, more) = said.value.split_once(':').unwrap_or((&said.value, ""));
         if !more.is_empty() {
-            self.left_out.push(format!(
+            self.lose(format!(
                 "line {}: the further files of filename: {more}",
                 said.line
             ));

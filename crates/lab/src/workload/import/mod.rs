@@ -15,6 +15,8 @@ pub struct Imported {
     pub workload: Workload,
     /// What was left out, and what is different here: one text each, with its line where it has one.
     pub left_out: Vec<String>,
+    /// Those of them for which another pattern is done here: other places, sizes, order or pace of the operations.
+    pub lost: Vec<String>,
 }
 
 impl Imported {

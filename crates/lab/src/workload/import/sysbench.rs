@@ -22,6 +22,7 @@ struct Line {
     flags: String,
     seed: u64,
     left_out: Vec<String>,
+    lost: Vec<String>,
 }
 
 /// Reads one, with or without the word `sysbench` in front.
@@ -44,6 +45,7 @@ pub fn sysbench(command: &str) -> Result<Imported> {
         flags: String::new(),
         seed: 1,
         left_out: Vec::new(),
+        lost: Vec::new(),
     };
     for word in command.split_whitespace() {
         match word.strip_prefix("--") {
@@ -103,6 +105,10 @@ impl Line {
             }
             "file-extra-flags" => self.flags = value.to_owned(),
             "rand-seed" => self.seed = number()?,
+            "file-merged-requests" | "rate" if value != "0" => {
+                self.lost.push(format!("--{option}"));
+                self.left_out.push(format!("--{option}"));
+            }
             _ => self.left_out.push(format!("--{option}")),
         }
         Ok(())
@@ -180,6 +186,7 @@ impl Line {
         Ok(Imported {
             workload,
             left_out: self.left_out,
+            lost: self.lost,
         })
     }
 

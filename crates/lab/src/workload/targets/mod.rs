@@ -121,6 +121,11 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
         watch.leave_out(format!("target '{label}' is not in the account: {how}"));
     }
     Ok(match &spec.kind {
+        TargetKind::Command { .. } => {
+            return Err(Error::new(
+                "a command does its own work: it is measured beside other commands, without a workload file",
+            ));
+        }
         TargetKind::Image { path, file } => {
             Box::new(ours::Image::open(path, file.as_deref(), needs)?)
         }

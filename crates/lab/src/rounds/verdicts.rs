@@ -4,7 +4,7 @@
 //! all the looking; else once, at the end. The confidence holds for all targets together: each question has its share.
 
 use crate::record::Better;
-use crate::stats::{Judgement, Question, Sequential, judge};
+use crate::stats::{Judgement, Question, Sequential, Until, judge};
 
 /// What is asked of each target but the first.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub struct Asked {
     pub threshold_percent: f64,
     /// How sure all answers together must be: above 0.5, below 1.
     pub confidence: f64,
-    /// The run ends as soon as all answers are certain.
-    pub until_certain: bool,
+    /// The run ends as soon as this is so of all; `None`: after its rounds.
+    pub until: Option<Until>,
 }
 
 impl Default for Asked {
@@ -26,7 +26,7 @@ impl Default for Asked {
             quantity: "throughput".into(),
             threshold_percent: Question::DEFAULT_THRESHOLD_PERCENT,
             confidence: Question::DEFAULT_CONFIDENCE,
-            until_certain: false,
+            until: None,
         }
     }
 }
@@ -67,9 +67,10 @@ impl<'a> Verdicts<'a> {
     pub(super) fn push(&mut self, better: Better, round: &[f64]) -> bool {
         let first = self.values.iter().all(Vec::is_empty);
         self.question.better = better;
-        if first && self.asked.until_certain {
+        if let (true, Some(until)) = (first, self.asked.until) {
             let others = round.len().saturating_sub(1);
-            self.sequential = vec![Sequential::new(self.question, self.max_rounds); others];
+            let asked = Sequential::until(self.question, self.max_rounds, until);
+            self.sequential = vec![asked; others];
         }
         for (values, value) in self.values.iter_mut().zip(round) {
             values.push(*value);
@@ -119,7 +120,7 @@ mod tests {
             }
         }
         let verdict = verdicts.judgements()[0].verdict;
-        let certain = asked.until_certain && verdict != Verdict::NotEnough;
+        let certain = asked.until.is_some() && verdict != Verdict::NotEnough;
         assert_eq!(verdicts.are_certain(), certain);
         (taken, verdict)
     }
@@ -128,7 +129,7 @@ mod tests {
     fn a_large_difference_ends_it_early_and_only_if_that_was_asked() {
         let mut asked = Asked::default();
         assert_eq!(ended(&asked, 10.0, 60), (60, Verdict::Faster));
-        asked.until_certain = true;
+        asked.until = Some(Until::Certain);
         let (taken, verdict) = ended(&asked, -10.0, 60);
         assert!(
             taken < 60 && verdict == Verdict::Slower,

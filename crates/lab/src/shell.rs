@@ -1,5 +1,4 @@
-//! A person's commands: run by `sh -c` in a worktree, in a process group of their own, without a terminal, within a time
-//! limit, what they print kept in a log.
+//! A person's commands: run by `sh -c`, in a process group of their own, without a terminal, within a time limit.
 //!
 //! Invariants:
 //! - No command outlives [`Shell::run`], whichever way it returns: past its time, after Ctrl-C or a panic, the whole group is
@@ -18,7 +17,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::git::LOCAL_VARIABLES;
 use crate::{Error, Result};
 
 /// How long a group that is asked to end may take to clean up.
@@ -33,33 +31,70 @@ const TAIL_LINES: usize = 12;
 const ROOM_BYTES: usize = 1 << 20;
 
 /// The variable that tells a command where the state is kept; [`end_leftovers`] knows its own by it.
-pub(super) const STATE_VARIABLE: &str = "THROUGHLINE_STATE";
+pub(crate) const STATE_VARIABLE: &str = "THROUGHLINE_STATE";
 
 /// How a command ended that could be run.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// With 0; the end of what it printed on standard output.
     Well(String),
     /// Otherwise: how, and the last lines that it printed.
     Badly(String),
 }
 
-/// A command line with all that it is run with.
-pub(super) struct Shell<'a> {
+/// A command line with all that it is run with, so that nothing of it is lost: what it prints is kept.
+pub(crate) struct Shell<'a> {
     /// What `sh -c` is given.
-    pub(super) line: &'a str,
+    pub(crate) line: &'a str,
     /// Where it runs.
-    pub(super) dir: &'a Path,
+    pub(crate) dir: &'a Path,
     /// What it is told.
-    pub(super) variables: Vec<(&'static str, OsString)>,
+    pub(crate) variables: Vec<(&'static str, OsString)>,
+    /// What it is not to hear of.
+    pub(crate) without: &'a [&'a str],
     /// How long it may take.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
     /// Where all that it prints is kept, one run behind the other.
-    pub(super) log: &'a Path,
+    pub(crate) log: &'a Path,
     /// A file for its process group, so that the next run can end what this one could not.
-    pub(super) running: &'a Path,
+    pub(crate) running: &'a Path,
     /// Asked again and again; its error ends the command.
-    pub(super) check: &'a dyn Fn() -> Result<()>,
+    pub(crate) check: &'a dyn Fn() -> Result<()>,
+}
+
+/// Runs a command line by itself, as short as can be: from the moment it is begun to its end, which comes second.
+///
+/// # Errors
+/// As [`Shell::run`].
+pub(crate) fn timed(
+    line: &str,
+    dir: &Path,
+    limit: Duration,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<(Ended, Duration)> {
+    let file = || {
+        tempfile::tempfile().map_err(|e| {
+            let folder = std::env::temp_dir();
+            Error::new(format!("cannot write in {}: {e}", folder.display()))
+        })
+    };
+    let (mut stdout, mut stderr) = (file()?, file()?);
+    let mut command = Command::new("sh");
+    command.args(["-c", line]);
+    let began = Instant::now();
+    let mut group = Group::of(command, dir, (&stdout, &stderr))?;
+    let status = group.wait(limit, check)?;
+    let took = began.elapsed();
+    let ended = match status {
+        Some(status) if status.success() => Ended::Well(tail(&mut stdout)?),
+        status => {
+            let how = how(status, limit);
+            check_room(&std::env::temp_dir(), line, &how)?;
+            let printed = tail(&mut stdout)? + &tail(&mut stderr)?;
+            Ended::Badly(format!("{how}{}", shown(&printed)))
+        }
+    };
+    Ok((ended, took))
 }
 
 impl Shell<'_> {
@@ -67,7 +102,7 @@ impl Shell<'_> {
     ///
     /// # Errors
     /// Where it cannot be run at all, and the one that `check` returned.
-    pub(super) fn run(&self) -> Result<Ended> {
+    pub(crate) fn run(&self) -> Result<Ended> {
         let of_log = |e| Error::new(format!("cannot write {}: {e}", self.log.display()));
         let mut log = OpenOptions::new()
             .append(true)
@@ -88,8 +123,7 @@ impl Shell<'_> {
                 writeln!(log, "[ended well after {:.1?}]", began.elapsed()).map_err(of_log)?;
                 return Ok(Ended::Well(text));
             }
-            Some(status) => described(status),
-            None => format!("not ended after {} s", self.limit.as_secs()),
+            status => how(status, self.limit),
         };
         writeln!(log, "[{how}]").map_err(of_log)?;
         for disk in [folder, &std::env::temp_dir()] {
@@ -105,25 +139,14 @@ impl Shell<'_> {
         command
             .args(["-c", "echo $$ >\"$1\"; exec sh -c \"$2\"", "sh"])
             .arg(self.running)
-            .arg(self.line)
-            .current_dir(self.dir)
-            .stdin(Stdio::null())
-            .stdout(stdout.try_clone()?)
-            .stderr(log.try_clone()?)
-            .process_group(0);
-        for variable in LOCAL_VARIABLES {
+            .arg(self.line);
+        for variable in self.without {
             command.env_remove(variable);
         }
         for (name, value) in &self.variables {
             command.env(name, value);
         }
-        let child = command
-            .spawn()
-            .map_err(|e| Error::new(format!("cannot run sh in {}: {e}", self.dir.display())))?;
-        Ok(Group {
-            child,
-            ended: false,
-        })
+        Group::of(command, self.dir, (stdout, log))
     }
 }
 
@@ -143,7 +166,7 @@ fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
 }
 
 /// The last lines of a text, each indented, to be put behind a message.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(TAIL_LINES);
     lines[from..].iter().fold(String::new(), |mut out, line| {
@@ -154,11 +177,36 @@ pub(super) fn shown(text: &str) -> String {
     })
 }
 
-fn described(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "ended badly".to_owned(),
+/// The number that a measurement printed as its last line, which is above 0: a ratio to nothing says nothing.
+pub(crate) fn figure(text: &str) -> std::result::Result<f64, String> {
+    let last = text
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty());
+    let Some(last) = last else {
+        return Err("the measurement printed nothing: its last line must be a number".to_owned());
+    };
+    match last.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) => Err(format!(
+            "the measurement's last line must be a number above 0, and was:{}",
+            shown(last)
+        )),
+        Err(_) => Err(format!(
+            "the measurement's last line must be a number alone; it printed:{}",
+            shown(text)
+        )),
+    }
+}
+
+/// How a command ended that did not end well; `None`: it took longer than `limit`.
+fn how(status: Option<ExitStatus>, limit: Duration) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => format!("ended with {code}"),
+        Some((None, Some(signal))) => format!("ended by signal {signal}"),
+        Some((None, None)) => "ended badly".to_owned(),
+        None => format!("not ended after {} s", limit.as_secs()),
     }
 }
 
@@ -178,6 +226,23 @@ struct Group {
 }
 
 impl Group {
+    /// Begins a command in a group of its own, without a terminal.
+    fn of(mut command: Command, dir: &Path, (stdout, stderr): (&File, &File)) -> Result<Group> {
+        command
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
+            .process_group(0);
+        let child = command
+            .spawn()
+            .map_err(|e| Error::new(format!("cannot run sh in {}: {e}", dir.display())))?;
+        Ok(Group {
+            child,
+            ended: false,
+        })
+    }
+
     fn pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
@@ -241,7 +306,7 @@ impl Drop for Group {
 
 /// Ends what a run that was killed left running: the group that it noted in `running`, if a process in it was started with
 /// this `state`. The number alone may be another's by now.
-pub(super) fn end_leftovers(running: &Path, state: &Path) {
+pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let noted = fs::read_to_string(running).unwrap_or_default();
     let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) else {
         return;
@@ -271,4 +336,43 @@ fn group_of(process: &Path) -> Option<i32> {
     // Behind the name, which may hold anything: state, parent, group.
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_figure() {
+        assert_eq!(figure("134.5"), Ok(134.5));
+        assert_eq!(figure("speed:\n 1.3e2 \n\n"), Ok(130.0));
+        for text in ["", "\n", "134 MB/s", "0", "-3", "NaN", "inf", "12\ndone"] {
+            assert!(figure(text).is_err(), "{text:?}");
+        }
+        let rubbish = figure("\x1b[31mall is well").expect_err("no number");
+        assert!(
+            rubbish.contains("all is well") && !rubbish.contains('\x1b'),
+            "{rubbish}"
+        );
+    }
+
+    #[test]
+    fn a_command_is_timed_and_how_it_fails_is_said() {
+        let limit = Duration::from_secs(60);
+        let run = |line, limit| timed(line, Path::new("."), limit, &|| Ok(())).expect("run");
+        let (ended, took) = run("sleep 0.02; echo 7", limit);
+        assert!(matches!(ended, Ended::Well(text) if text == "7\n"));
+        assert!(took >= Duration::from_millis(20), "{took:?}");
+        let (ended, _) = run("echo before; echo why >&2; exit 3", limit);
+        let Ended::Badly(how) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(how, "ended with 3\n    before\n    why");
+        let (ended, _) = run("sleep 100 & wait", Duration::from_millis(50));
+        assert!(matches!(ended, Ended::Badly(how) if how.starts_with("not ended after")));
+        let stopped = timed("sleep 100", Path::new("."), limit, &|| {
+            Err(Error::new("enough"))
+        });
+        assert_eq!(stopped.expect_err("stopped").to_string(), "enough");
+    }
 }

@@ -1,0 +1,258 @@
+//! Measuring targets now: what `lab run`, `lab compare` and `lab gate` have in common.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::Value;
+use throughline::{EngineChoice, OpenOptions};
+use throughline_lab::record::Record;
+use throughline_lab::rounds::{Asked, Entry, Terms};
+use throughline_lab::stats::Until;
+use throughline_lab::workload::{self, TargetSpec, Workload};
+use throughline_lab::{commands, rounds};
+
+use super::candidate::Way;
+use super::experiment::PlaceArgs;
+use super::out_place::OutPlace;
+use crate::context::{Context, Globals};
+use crate::images::Access;
+use crate::problem::{Doing, Failure, Problem};
+use crate::progress::Progress;
+use crate::text::quote;
+
+/// Where a run may end by what it saw, if nothing else is said.
+const MOST_ROUNDS: u32 = 1000;
+/// Rounds of commands, if nothing else is said; a workload file says its own.
+const ROUNDS_OF_COMMANDS: u32 = 20;
+
+/// How targets are measured.
+#[derive(Args, Debug)]
+pub(super) struct MeasureArgs {
+    #[command(flatten)]
+    pub(super) place: PlaceArgs,
+    /// Where the result goes, as JSON lines, while it runs; - for standard output, then without the table
+    /// [default: NAME-DATE-TIME.jsonl in the current directory]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+    /// Of cmd: targets: each prints a number above 0 as the last line of its standard output, as for 'lab bisect', which is good
+    /// this way; they are compared by that figure, and not by the time that they take
+    #[arg(long, value_name = "WAY")]
+    pub(super) figure: Option<Way>,
+    /// Draw the order of targets, round by round, from this number [default: one that is drawn, and kept in the result]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// What is to be measured, and what is asked.
+pub(super) struct Measurement<'a> {
+    /// A workload file; none for commands.
+    pub(super) workload: Option<&'a Path>,
+    /// In place of the workload file's, if there are any.
+    pub(super) targets: &'a [TargetSpec],
+    /// How.
+    pub(super) how: &'a MeasureArgs,
+    /// The quantity that is asked for, where it is not the usual one.
+    pub(super) quantity: Option<&'a str>,
+    /// What ends it early.
+    pub(super) until: Option<Until>,
+    /// A difference no larger than this is none, in percent.
+    pub(super) threshold: f64,
+    /// How sure all answers together must be, in percent.
+    pub(super) confidence: f64,
+    /// What is there already may be written over.
+    pub(super) overwrite: bool,
+}
+
+impl Measurement<'_> {
+    /// The quantity that is asked for.
+    pub(super) fn quantity(&self) -> &str {
+        let usual = match (self.workload, self.how.figure) {
+            (Some(_), _) => "throughput",
+            (None, Some(_)) => commands::FIGURE,
+            (None, None) => commands::TIME,
+        };
+        self.quantity.unwrap_or(usual)
+    }
+
+    /// What the targets are called in the record.
+    pub(super) fn labels(&self) -> Result<Vec<String>, Failure> {
+        rounds::labels(self.targets.iter().map(TargetSpec::label))
+            .map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// Does it. The record, and the place where it is.
+    pub(super) fn run(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
+        match self.workload {
+            Some(path) => self.run_workload(path, context),
+            None => self.run_commands(context),
+        }
+    }
+
+    fn run_commands(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
+        if let Some(target) = self.targets.iter().find(|target| !target.is_command()) {
+            return Err(Failure::Usage(format!(
+                "target {} needs a workload file, which says what is to be done: only cmd: targets do their own work",
+                quote(target.label())
+            )));
+        }
+        let usual = match self.until {
+            Some(_) => MOST_ROUNDS,
+            None => ROUNDS_OF_COMMANDS,
+        };
+        let rounds = self.how.place.rounds.map_or(usual, u32::from);
+        let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
+            let plan = commands::Plan {
+                targets: self.targets,
+                figure: self.how.figure.map(Into::into),
+                terms,
+            };
+            commands::run(&plan, keep)
+        };
+        self.kept("commands", (1, rounds), BTreeMap::new(), &measure, context)
+    }
+
+    fn run_workload(
+        &self,
+        path: &Path,
+        context: &mut Context,
+    ) -> Result<(Record, OutPlace), Failure> {
+        if self.how.figure.is_some() {
+            return Err(Failure::Usage(
+                "--figure is for cmd: targets: a workload's figures are its own".into(),
+            ));
+        }
+        let workload = self.workload(path)?;
+        let options = options(&context.globals)?;
+        let watch = context.images.watch.clone();
+        let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
+            let plan = workload::Plan {
+                workload: &workload,
+                dir: &self.how.place.dir,
+                overwrite: self.overwrite,
+                options: &options,
+                watch: watch.as_deref(),
+                terms,
+            };
+            workload::run(&plan, keep)
+        };
+        let told = told(&context.globals);
+        let rounds = (workload.warm_up, workload.rounds);
+        self.kept(&workload.name, rounds, told, &measure, context)
+    }
+
+    /// Measures, and keeps what comes; `rounds`: those of the warm-up, and those that count.
+    fn kept(
+        &self,
+        name: &str,
+        (warm_up, rounds): (u32, u32),
+        told: BTreeMap<String, Value>,
+        measure: &Measure<'_>,
+        context: &mut Context,
+    ) -> Result<(Record, OutPlace), Failure> {
+        let started = Timestamp::now();
+        let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
+        let progress = Progress::rounds(context.globals.quiet);
+        // There may be mounts and large files to take away.
+        let cannot = || "cannot watch for Ctrl-C";
+        context.interrupt().arm().doing(cannot)?;
+        let interrupt = context.interrupt().clone();
+        let asked = Asked {
+            quantity: self.quantity().to_owned(),
+            threshold_percent: self.threshold,
+            confidence: self.confidence / 100.0,
+            until: self.until,
+        };
+        let terms = Terms {
+            warm_up,
+            rounds,
+            seed: self.how.seed.unwrap_or_else(drawn),
+            asked: &asked,
+            told,
+            started: &format!("{started:.3}"),
+            interrupted: &|| interrupt.check().is_err(),
+            progress: &|done, of| {
+                progress.round(done, of);
+                Ok(())
+            },
+        };
+        let mut writer = None;
+        let ran = measure(&terms, &mut |entry| {
+            match (entry, &mut writer) {
+                (Entry::Head(head), _) => writer = Some(place.begin(head)?),
+                (Entry::Line(line), Some(writer)) => writer.line(line)?,
+                (Entry::Line(_), None) => {}
+            }
+            Ok(())
+        });
+        progress.clear();
+        match ran {
+            Ok(record) => Ok((record, place)),
+            Err(error) => {
+                context.interrupt().check()?;
+                Err(Problem::new(error.to_string()).met(format!("cannot run {}", quote(name))))
+            }
+        }
+    }
+
+    fn workload(&self, path: &Path) -> Result<Workload, Failure> {
+        let text =
+            std::fs::read_to_string(path).doing(|| format!("cannot read {}", quote(path)))?;
+        let mut workload = Workload::parse(&text)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", quote(path))))?;
+        if workload.name == workload::UNNAMED {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            workload.rename(&stem);
+        }
+        if !self.targets.is_empty() {
+            workload.targets = self.targets.to_owned();
+        }
+        match self.how.place.rounds {
+            Some(rounds) => workload.rounds = rounds.into(),
+            None if self.until.is_some() => workload.rounds = MOST_ROUNDS,
+            None => {}
+        }
+        if self.until.is_some() && workload.targets.len() < 2 {
+            return Err(Failure::Usage(
+                "--until-certain compares targets: name two or more".into(),
+            ));
+        }
+        Ok(workload)
+    }
+}
+
+/// Takes in what comes.
+type Keep<'a> = dyn FnMut(Entry<'_>) -> throughline_lab::Result<()> + 'a;
+/// Does the measuring itself.
+type Measure<'a> = dyn Fn(&Terms<'_>, &mut Keep<'_>) -> throughline_lab::Result<Record> + 'a;
+
+/// A number that no other run has.
+fn drawn() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // Small enough for every reader of JSON.
+    RandomState::new().hash_one(0) >> 12
+}
+
+/// How our engine's targets are opened.
+fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
+    if globals.direct {
+        return Err(Failure::Usage(
+            "a workload file says what goes past the caches: cache = \"direct\", in place of --direct".into(),
+        ));
+    }
+    globals.open_options(Access::Write)
+}
+
+/// The same for the record.
+fn told(globals: &Globals) -> BTreeMap<String, Value> {
+    let engine = EngineChoice::from(globals.engine).to_string();
+    let mut told = BTreeMap::from([("engine".to_owned(), engine.into())]);
+    told.extend(
+        globals
+            .told()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into())),
+    );
+    told
+}

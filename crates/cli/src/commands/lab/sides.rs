@@ -1,0 +1,187 @@
+//! The two sides of `lab compare` and `lab gate`: targets that are measured now, or runs that were kept.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use throughline_lab::compare::{Choice, Comparison};
+use throughline_lab::record::Record;
+use throughline_lab::stats::Until;
+use throughline_lab::workload::TargetSpec;
+use throughline_lab::{Error, Question};
+
+use super::measure::{MeasureArgs, Measurement};
+use super::percent::confidence;
+use crate::context::Context;
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// What is compared with what, and how sure the answer must be.
+#[derive(Args, Debug)]
+pub(super) struct SidesArgs {
+    /// What to compare with: a target, as 'lab run --target' takes it, or a file that 'lab run' wrote
+    #[arg(value_name = "BASE", required_unless_present = "news", conflicts_with_all = ["bases", "news"])]
+    base: Option<PathBuf>,
+    /// What is compared with it, of the same kind; without it, --base-series and --new-series name two series of BASE
+    #[arg(value_name = "NEW", conflicts_with_all = ["bases", "news"])]
+    new: Option<PathBuf>,
+    /// Files of several runs, to compare with; runs of both sides, taken in turns, are compared in pairs
+    #[arg(long = "base", value_name = "FILE", num_args = 1.., requires = "news")]
+    bases: Vec<PathBuf>,
+    /// The files of those that are compared with them; without --base, each has both series
+    #[arg(long = "new", value_name = "FILE", num_args = 1..)]
+    news: Vec<PathBuf>,
+    /// Run this workload on two targets; cmd: targets do their own work, and take none
+    #[arg(long, value_name = "FILE.toml", requires = "new")]
+    workload: Option<PathBuf>,
+    /// Of files, compare this series alone, which all have; may be given several times [default: all that all have]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["base_series", "new_series"])]
+    series: Vec<String>,
+    /// Compare this quantity alone; may be given several times [default: of files, all; of targets, throughput; of commands, time
+    /// or figure]
+    #[arg(long, value_name = "NAME")]
+    quantity: Vec<String>,
+    /// The series to compare with, where the two have different names, or are in one file
+    #[arg(long, value_name = "NAME")]
+    base_series: Option<String>,
+    /// The series that is compared with it
+    #[arg(long, value_name = "NAME")]
+    new_series: Option<String>,
+    /// Of files, leave the first rounds out, because they warmed up
+    #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
+    skip: u32,
+    /// How sure all answers together must be, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
+    confidence: f64,
+    #[command(flatten)]
+    how: MeasureArgs,
+}
+
+/// What is asked of a side that is measured now, once its quantity is known: what ends it.
+pub(super) type Ends<'a> = dyn Fn(&str) -> Result<Until, Failure> + 'a;
+
+impl SidesArgs {
+    /// Whether targets are measured, and no files are read.
+    pub(super) fn measures(&self) -> bool {
+        let is_target =
+            |path: &PathBuf| !path.exists() && path.to_str().is_some_and(TargetSpec::is_meant);
+        self.workload.is_some() || [&self.base, &self.new].into_iter().flatten().any(is_target)
+    }
+
+    /// The workload of what is measured in this process, so that it can be explained.
+    pub(super) fn has_workload(&self) -> bool {
+        self.workload.is_some()
+    }
+
+    /// Compares them. `quantities`: those that are looked at, if none is named.
+    pub(super) fn compared(
+        &self,
+        quantities: Vec<String>,
+        threshold: f64,
+        ends: &Ends<'_>,
+        context: &mut Context,
+    ) -> Result<Comparison, Failure> {
+        let mut choice = Choice {
+            series: self.series.clone(),
+            quantities: match self.quantity.is_empty() {
+                true => quantities,
+                false => self.quantity.clone(),
+            },
+            base: self.base_series.clone(),
+            new: self.new_series.clone(),
+            skip_rounds: self.skip,
+            threshold_percent: threshold,
+            confidence: self.confidence / 100.0,
+        };
+        if self.measures() {
+            return self.measured(&mut choice, ends, context);
+        }
+        let (bases, news) = match (&self.base, &self.new) {
+            (Some(base), Some(new)) => (vec![base.clone()], vec![new.clone()]),
+            // One file, or several, each with both.
+            (Some(base), None) => (Vec::new(), vec![base.clone()]),
+            _ => (self.bases.clone(), self.news.clone()),
+        };
+        let (bases, news) = (read(&bases)?, read(&news)?);
+        let (bases, news) = (named(&bases), named(&news));
+        let compared = match bases.is_empty() {
+            true => Comparison::within(&news, &choice),
+            false => Comparison::of_runs(&bases, &news, &choice),
+        };
+        compared.map_err(|error| {
+            Problem::new(error.to_string())
+                .with_next("--series, --quantity, or --base-series and --new-series say what is compared with what")
+                .met("cannot compare")
+        })
+    }
+
+    /// Measures both, interleaved, until what `ends` says is so.
+    fn measured(
+        &self,
+        choice: &mut Choice,
+        ends: &Ends<'_>,
+        context: &mut Context,
+    ) -> Result<Comparison, Failure> {
+        let of_files = !self.series.is_empty() || self.base_series.is_some() || self.skip > 0;
+        if of_files || self.new_series.is_some() {
+            return Err(Failure::Usage(
+                "--series, --base-series, --new-series and --skip are for files, and these are targets".into(),
+            ));
+        }
+        let (Some(base), Some(new)) = (&self.base, &self.new) else {
+            return Err(Failure::Usage("one target alone: name a second one".into()));
+        };
+        let targets = [target(base)?, target(new)?];
+        let mut measurement = Measurement {
+            workload: self.workload.as_deref(),
+            targets: &targets,
+            how: &self.how,
+            quantity: choice.quantities.first().map(String::as_str),
+            until: None,
+            threshold: choice.threshold_percent,
+            confidence: self.confidence,
+            overwrite: false,
+        };
+        if choice.quantities.len() > 1 {
+            return Err(Failure::Usage(
+                "of targets, one quantity decides when the answer is certain: name one".into(),
+            ));
+        }
+        let quantity = measurement.quantity().to_owned();
+        measurement.until = Some(ends(&quantity)?);
+        let labels = measurement.labels()?;
+        let (record, place) = measurement.run(context)?;
+        context.interrupt().check()?;
+        let choice = Choice {
+            quantities: vec![quantity],
+            base: labels.first().cloned(),
+            new: labels.last().cloned(),
+            ..choice.clone()
+        };
+        let name = place.name().to_string_lossy();
+        Comparison::within(&[(&*name, &record)], &choice)
+            .map_err(|error| Problem::new(error.to_string()).met("cannot compare"))
+    }
+}
+
+fn target(path: &Path) -> Result<TargetSpec, Failure> {
+    let text = path.to_string_lossy();
+    TargetSpec::parse(&text).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn read(paths: &[PathBuf]) -> Result<Vec<(String, Record)>, Failure> {
+    let one = |path: &PathBuf| {
+        let record = Record::read(path).map_err(|error: Error| {
+            Problem::new(error.to_string())
+                .with_next("name files that 'throughline lab run' wrote, or two targets, such as cmd:./bench")
+                .met(format!("cannot take {} for a run", quote(path)))
+        })?;
+        Ok((path.display().to_string(), record))
+    };
+    paths.iter().map(one).collect()
+}
+
+fn named(runs: &[(String, Record)]) -> Vec<(&str, &Record)> {
+    runs.iter()
+        .map(|(name, record)| (name.as_str(), record))
+        .collect()
+}

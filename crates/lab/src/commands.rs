@@ -1,0 +1,246 @@
+//! Commands as targets: two builds, two programs, two ways to call one, measured beside each other.
+//!
+//! Invariants:
+//! - Every sample is a new process, so what is drawn anew for each process (where its memory and its stack lie, which processor
+//!   it runs on) is drawn for each sample: it is in the noise, and cannot pass for a difference between the commands.
+//! - All commands have the same environment; none outlives its sample.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use serde_json::{Value, json};
+
+use crate::record::{Better, Record};
+use crate::rounds::{self, Entry, Measured, Run, Subjects, Taken, Terms};
+use crate::shell::{Ended, figure, timed};
+use crate::workload::{TargetKind, TargetSpec};
+use crate::{Error, Result};
+
+/// What a command's time is called: from the moment it is begun to its end.
+pub const TIME: &str = "time";
+/// What the number is called that a command prints as the last line of its standard output.
+pub const FIGURE: &str = "figure";
+/// A command that takes longer is taken for one that hangs.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// How commands are to be run.
+pub struct Plan<'a> {
+    /// The commands; the first one is what the others are held against.
+    pub targets: &'a [TargetSpec],
+    /// Each prints a number above 0 as the last line of its standard output, which is good this way: it is kept as
+    /// [`FIGURE`].
+    pub figure: Option<Better>,
+    /// What every run is told.
+    pub terms: &'a Terms<'a>,
+}
+
+/// Runs them. `keep` gets everything as it comes; the whole comes back.
+///
+/// # Errors
+/// A target that is no command; a command that cannot be run or fails, with the end of what it printed; what `keep` says. What
+/// was measured before was handed on.
+pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
+    let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
+    let mut commands = Commands {
+        plan,
+        labels,
+        commands: plan.targets.iter().map(command).collect::<Result<_>>()?,
+    };
+    let head = rounds::head("commands", plan.terms, commands.settings());
+    let mut run = Run::begin(plan.terms, plan.targets.len(), head, keep)?;
+    let ended = run.rounds(&mut commands)?;
+    run.end(ended)
+}
+
+/// A target's command, and where it runs.
+fn command(target: &TargetSpec) -> Result<(String, PathBuf)> {
+    let TargetKind::Command { line, dir } = &target.kind else {
+        let label = target.label();
+        return Err(Error::new(format!(
+            "target '{label}' needs a workload, and a command does its own: measure commands beside commands"
+        )));
+    };
+    let dir = dir.as_deref().unwrap_or(Path::new("."));
+    let found = dir.canonicalize().ok().filter(|dir| dir.is_dir());
+    let missing = || {
+        Error::new(format!(
+            "cannot run in {}: no such directory",
+            dir.display()
+        ))
+    };
+    Ok((line.clone(), found.ok_or_else(missing)?))
+}
+
+struct Commands<'a> {
+    plan: &'a Plan<'a>,
+    labels: Vec<String>,
+    commands: Vec<(String, PathBuf)>,
+}
+
+impl Commands<'_> {
+    fn settings(&self) -> BTreeMap<String, Value> {
+        let fact = |(label, (line, dir)): (&String, &(String, PathBuf))| {
+            let fact = json!({"command": line, "directory": dir.display().to_string()});
+            (label.clone(), fact)
+        };
+        let facts: serde_json::Map<String, Value> =
+            self.labels.iter().zip(&self.commands).map(fact).collect();
+        BTreeMap::from([("targets".to_owned(), Value::Object(facts))])
+    }
+}
+
+impl Subjects for Commands<'_> {
+    fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    fn measure(&mut self, which: usize, _turn: u32) -> Result<Option<Taken>> {
+        let (line, dir) = &self.commands[which];
+        let interrupted = self.plan.terms.interrupted;
+        let check = || match interrupted() {
+            true => Err(Error::new("interrupted")),
+            false => Ok(()),
+        };
+        let before = cpu_of_children();
+        let (ended, took) = match timed(line, dir, LONGEST, &check) {
+            Err(_) if interrupted() => return Ok(None),
+            timed => timed?,
+        };
+        let cpu = cpu_of_children().saturating_sub(before);
+        let printed = match ended {
+            Ended::Well(text) => text,
+            Ended::Badly(_) if interrupted() => return Ok(None),
+            Ended::Badly(how) => return Err(Error::new(format!("the command {how}"))),
+        };
+        let of = |quantity, unit, better, value| Measured {
+            quantity,
+            unit,
+            better,
+            value,
+        };
+        let mut values = vec![
+            of(TIME, "s", Better::Lower, took.as_secs_f64()),
+            of("cpu", "s", Better::Lower, cpu.as_secs_f64()),
+        ];
+        if let Some(better) = self.plan.figure {
+            let value = figure(&printed).map_err(Error::new)?;
+            values.push(of(FIGURE, "", better, value));
+        }
+        Ok(Some(Taken {
+            values,
+            latencies: Vec::new(),
+        }))
+    }
+}
+
+/// User and system time of all children that ended and were waited for; 0 where the system does not say.
+fn cpu_of_children() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
+        return Duration::ZERO;
+    };
+    let us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(u64::try_from(us).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::rounds::Asked;
+    use crate::stats::Until;
+
+    /// Runs these commands so often.
+    fn ran(lines: &[&str], figure: Option<Better>, asked: &Asked, rounds: u32) -> Result<Record> {
+        let spec = |line: &&str| TargetSpec::parse(&format!("cmd:{line}"));
+        let targets: Vec<TargetSpec> = lines.iter().map(spec).collect::<Result<_>>()?;
+        let done = Cell::new(0);
+        let terms = Terms {
+            warm_up: 1,
+            rounds,
+            seed: 3,
+            asked,
+            told: BTreeMap::new(),
+            started: "2026-01-02T03:04:05.000Z",
+            interrupted: &|| false,
+            progress: &|_, _| {
+                done.set(done.get() + 1);
+                Ok(())
+            },
+        };
+        let plan = Plan {
+            targets: &targets,
+            figure,
+            terms: &terms,
+        };
+        run(&plan, &mut |_| Ok(()))
+    }
+
+    fn asked(quantity: &str, until: Option<Until>) -> Asked {
+        Asked {
+            quantity: quantity.into(),
+            until,
+            ..Asked::default()
+        }
+    }
+
+    #[test]
+    fn time_processor_time_and_the_figure_are_kept_of_every_process() {
+        let of_figure = asked(FIGURE, None);
+        let record = ran(
+            &["sleep 0.003; echo speed; echo 12.5", "echo 25"],
+            Some(Better::Higher),
+            &of_figure,
+            3,
+        )
+        .expect("run");
+        assert!(record.is_whole() && record.head.max_rounds.is_none());
+        let columns = record.columns();
+        let names: Vec<&str> = columns.iter().map(|c| c.quantity.as_str()).collect();
+        assert_eq!(names, ["cpu", "figure", "time", "cpu", "figure", "time"]);
+        let of = |quantity: &str, series: &str| {
+            let found = columns
+                .iter()
+                .find(|c| c.quantity == quantity && c.series.contains(series));
+            found.expect("there").values()
+        };
+        assert_eq!(of(FIGURE, "12.5"), [12.5; 3]);
+        assert_eq!(of(FIGURE, "echo 25"), [25.0; 3]);
+        assert!(of(TIME, "sleep").iter().all(|s| *s >= 0.003));
+        assert!(of("cpu", "sleep").iter().all(|s| *s > 0.0 && *s < 1.0));
+    }
+
+    #[test]
+    fn it_ends_as_soon_as_the_answer_is_certain_and_says_of_how_many_rounds() {
+        let until = asked(TIME, Some(Until::Beside { loss_percent: 3.0 }));
+        let record = ran(&["true", "sleep 0.1"], None, &until, 60).expect("run");
+        assert_eq!(record.head.max_rounds, Some(60));
+        let rounds = record.columns()[0].samples.len();
+        assert!(rounds < 40, "{rounds}");
+    }
+
+    #[test]
+    fn what_fails_is_explained_and_ends_it() {
+        let time = asked(TIME, None);
+        for (lines, figure, said) in [
+            (
+                &["true", "echo no >&2; false"][..],
+                None,
+                "ended with 1\n    no",
+            ),
+            (&["echo 3 MB/s"], Some(Better::Higher), "a number alone"),
+            (&["true"], Some(Better::Lower), "printed nothing"),
+            (&["true?dir=/no/such"], None, "no such directory"),
+            (&[], None, "no target"),
+        ] {
+            let error = ran(lines, figure, &time, 2).expect_err(said).to_string();
+            assert!(error.contains(said), "{said}: {error}");
+        }
+        let unknown = asked("throughput", None);
+        let error = ran(&["true"], None, &unknown, 2).expect_err("unknown");
+        assert!(error.to_string().contains("there are cpu; time"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! One quantity of one series, in every run of a side.
+
+use std::collections::BTreeMap;
+
+use super::{Choice, Run, Side};
+use crate::Result;
+use crate::record::{Better, Column};
+use crate::stats::{Summary, outliers, warm_up};
+
+/// A column of each run.
+pub(super) struct Group {
+    pub(super) series: String,
+    pub(super) quantity: String,
+    pub(super) unit: String,
+    pub(super) better: Better,
+    /// In the order of the runs.
+    pub(super) runs: Vec<Column>,
+}
+
+/// What all of these runs have, without the rounds that are not to be counted; ordered by series, then quantity.
+///
+/// # Errors
+/// Where they have nothing in common, although each has something.
+pub(super) fn groups(runs: &[Run<'_>], choice: &Choice) -> Result<Vec<Group>> {
+    let mut groups: BTreeMap<(String, String), Vec<Column>> = BTreeMap::new();
+    for (_, record) in runs {
+        for mut column in record.columns() {
+            let counted = |(round, _): &(u32, f64)| *round > choice.skip_rounds;
+            column.samples.retain(counted);
+            let name = (column.series.clone(), column.quantity.clone());
+            if !column.samples.is_empty() {
+                groups.entry(name).or_default().push(column);
+            }
+        }
+    }
+    let some = !groups.is_empty();
+    groups.retain(|_, columns| {
+        let one_unit = columns.iter().all(|column| column.unit == columns[0].unit);
+        columns.len() == runs.len() && one_unit
+    });
+    if some && groups.is_empty() {
+        return Err(crate::Error::new(
+            "the runs of a side have no series with the same quantity in common",
+        ));
+    }
+    let group = |((series, quantity), runs): ((String, String), Vec<Column>)| Group {
+        series,
+        quantity,
+        unit: runs[0].unit.clone(),
+        better: runs[0].better,
+        runs,
+    };
+    Ok(groups.into_iter().map(group).collect())
+}
+
+impl Group {
+    /// Each run as one figure: its median.
+    pub(super) fn figures(&self) -> Vec<f64> {
+        let median = |column: &Column| Summary::of(&column.values()).median;
+        self.runs.iter().map(median).collect()
+    }
+
+    /// What is shown of it: the samples of the one run, or the figures of several.
+    pub(super) fn side(&self) -> Side {
+        let (values, warm_up_samples) = match &self.runs[..] {
+            [one] => (one.values(), warm_up(&one.values())),
+            _ => (self.figures(), 0),
+        };
+        Side {
+            series: self.series.clone(),
+            summary: Summary::of(&values),
+            warm_up_samples,
+            outliers: outliers(&values),
+        }
+    }
+}

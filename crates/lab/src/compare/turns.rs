@@ -1,0 +1,119 @@
+//! Which runs are pairs: two that were taken one right after the other, one of each side.
+//!
+//! Of runs that were taken in turns, all are. Of two blocks only the two at the seam are, because that is all that such an
+//! order tells: what else changed between the two blocks, the machine's temperature or its neighbours, is not to be told
+//! from what is compared.
+
+use super::Run;
+
+/// Pairs, and what is left.
+pub(super) struct Turns {
+    /// Places of a base and of a new.
+    pub(super) pairs: Vec<(usize, usize)>,
+    /// Runs without a partner.
+    left_out: usize,
+}
+
+/// Finds as many as there are, by when the runs began.
+pub(super) fn pairs(base: &[Run<'_>], new: &[Run<'_>]) -> Turns {
+    let times = |runs: &[Run<'_>]| -> Vec<String> {
+        let started = |run: &Run<'_>| run.1.head.started.clone();
+        runs.iter().map(started).collect()
+    };
+    neighbours(&times(base), &times(new))
+}
+
+/// The same by these times, of one form, so that their order is that of their text.
+fn neighbours(base: &[String], new: &[String]) -> Turns {
+    let of = |times: &[String], is_new| -> Vec<(String, bool, usize)> {
+        let with_place = times.iter().cloned().zip(0..);
+        with_place
+            .map(|(time, place)| (time, is_new, place))
+            .collect()
+    };
+    let mut order = of(base, false);
+    order.extend(of(new, true));
+    // Of the same moment in the order in which they were named: first with first.
+    order.sort_by(|a, b| (&a.0, a.2, a.1).cmp(&(&b.0, b.2, b.1)));
+    let mut pairs = Vec::new();
+    let mut rest = &order[..];
+    while let [first, others @ ..] = rest {
+        rest = match others {
+            [next, further @ ..] if next.1 != first.1 => {
+                let (base, new) = if first.1 {
+                    (next, first)
+                } else {
+                    (first, next)
+                };
+                pairs.push((base.2, new.2));
+                further
+            }
+            _ => others,
+        };
+    }
+    let left_out = order.len() - 2 * pairs.len();
+    Turns { pairs, left_out }
+}
+
+impl Turns {
+    /// What is to be said of runs without a partner.
+    pub(super) fn warning(&self) -> Option<String> {
+        let (subject, has) = match self.left_out {
+            0 => return None,
+            1 => ("1 run".to_owned(), "has"),
+            count => (format!("{count} runs"), "have"),
+        };
+        Some(format!(
+            "{subject} {has} no run of the other side right before or behind, and {has} no part in the verdicts: take them in \
+             turns, a base and a new"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sides in the order of time, such as `abba`.
+    fn turns(order: &str) -> Turns {
+        let of = |side| -> Vec<String> {
+            let its = order.chars().zip(100..).filter(|(c, _)| *c == side);
+            its.map(|(_, at)| at.to_string()).collect()
+        };
+        neighbours(&of('a'), &of('b'))
+    }
+
+    #[test]
+    fn neighbours_are_pairs_and_blocks_are_not() {
+        for (order, pairs, left_out) in [
+            ("abababab", 4, 0),
+            ("abbaabba", 4, 0),
+            ("aaaabbbb", 1, 6),
+            ("bbbbaaaa", 1, 6),
+            ("aab", 1, 1),
+            ("aabab", 2, 1),
+            ("ab", 1, 0),
+            ("aaaa", 0, 4),
+            ("", 0, 0),
+        ] {
+            let found = turns(order);
+            assert_eq!(
+                (found.pairs.len(), found.left_out),
+                (pairs, left_out),
+                "{order}"
+            );
+            assert_eq!(found.warning().is_some(), left_out > 0);
+        }
+        assert_eq!(turns("abba").pairs, [(0, 0), (1, 1)]);
+        assert_eq!(turns("baab").pairs, [(0, 0), (1, 1)]);
+        assert_eq!(turns("aabba").pairs, [(1, 0), (2, 1)]);
+    }
+
+    #[test]
+    fn runs_of_one_moment_are_paired_as_they_are_named() {
+        let same = vec!["2026".to_owned(); 9];
+        let found = neighbours(&same, &same);
+        let want: Vec<(usize, usize)> = (0..9).map(|i| (i, i)).collect();
+        assert_eq!((found.pairs, found.left_out), (want, 0));
+    }
+}

@@ -1,0 +1,98 @@
+//! What the place in the round did to the samples of a [`Record`].
+
+use std::collections::BTreeMap;
+
+use super::{Line, Record};
+use crate::stats::{Rounds, effects_of_order};
+
+/// When a value of a target was there, the target's number, and the value.
+type Timed = (f64, usize, f64);
+
+impl Record {
+    /// A sentence for each quantity on which the place in the round has a certain effect; none where the samples do not say
+    /// when they were taken.
+    pub fn effects_of_order(&self) -> Vec<String> {
+        let mut series: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut timed: BTreeMap<&str, BTreeMap<u32, Vec<Timed>>> = BTreeMap::new();
+        for line in &self.lines {
+            let Line::Sample(sample) = line else { continue };
+            let (Some(at_s), 1..) = (sample.at_s, sample.round) else {
+                continue;
+            };
+            let next = series.len();
+            let target = *series.entry(&sample.series).or_insert(next);
+            let rounds = timed.entry(&sample.quantity).or_default();
+            let round = rounds.entry(sample.round).or_default();
+            round.push((at_s, target, sample.value));
+        }
+        let in_order = |mut round: Vec<Timed>| {
+            round.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let measured = round.into_iter().map(|(_, target, value)| (target, value));
+            measured.collect()
+        };
+        let of_quantity = |(quantity, rounds): (_, BTreeMap<u32, _>)| {
+            let rounds: Rounds = rounds.into_values().map(in_order).collect();
+            (quantity, rounds)
+        };
+        effects_of_order(&timed.into_iter().map(of_quantity).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Better, Head, SCHEMA, Sample};
+    use super::*;
+    use crate::machine::Machine;
+
+    /// Two series in random order; the first of a round so many percent slower. The lines are in no order.
+    fn run(percent: f64, timed: bool) -> Record {
+        let mut random = fastrand::Rng::with_seed(4);
+        let mut lines = Vec::new();
+        for round in 0..=40 {
+            let mut order = ["old", "new"];
+            random.shuffle(&mut order);
+            for (place, series) in order.into_iter().enumerate() {
+                let slow = if place == 0 {
+                    1.0 - percent / 100.0
+                } else {
+                    1.0
+                };
+                lines.push(Line::Sample(Sample {
+                    series: series.into(),
+                    quantity: "throughput".into(),
+                    unit: "MB/s".into(),
+                    better: Better::Higher,
+                    round,
+                    value: slow * (99.0 + 2.0 * random.f64()),
+                    at_s: timed.then(|| f64::from(round) * 2.0 + place as f64),
+                }));
+            }
+        }
+        random.shuffle(&mut lines);
+        Record {
+            head: Head {
+                schema: SCHEMA,
+                name: "a test".into(),
+                started: "2026-01-02T03:04:05.000Z".into(),
+                machine: Machine::here(),
+                max_rounds: None,
+                settings: BTreeMap::new(),
+            },
+            lines,
+        }
+    }
+
+    #[test]
+    fn an_effect_of_order_is_said_and_none_is_invented() {
+        let said = run(5.0, true).effects_of_order();
+        let [said] = &said[..] else {
+            panic!("{said:?}")
+        };
+        assert!(
+            said.contains("throughput of who comes first in a round differs by -5."),
+            "{said}"
+        );
+        assert!(run(0.0, true).effects_of_order().is_empty());
+        assert!(run(5.0, false).effects_of_order().is_empty());
+    }
+}

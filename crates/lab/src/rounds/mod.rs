@@ -1,0 +1,272 @@
+//! Targets measured round by round, each once a round, in an order that is drawn anew for each: the frame of every run of
+//! a workload and of commands.
+//!
+//! Invariants:
+//! - Sample `round` of one target was taken beside sample `round` of every other.
+//! - Each sample is handed on before the next one begins, so that a run which is cut short keeps what it has.
+//! - A run that may end early says after how many rounds at the latest ([`Head::max_rounds`]): whoever reads it judges it by
+//!   the looks that it was judged by.
+
+mod order;
+mod verdicts;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::machine::Machine;
+use crate::record::{Better, Head, Latencies, Line, Record, SCHEMA, Sample};
+use crate::{Error, Progress, Result};
+
+pub(crate) use order::Order;
+pub use verdicts::Asked;
+use verdicts::Verdicts;
+
+/// The setting that says in what order targets were measured.
+pub(crate) const ORDER: &str = "order of targets";
+
+/// What every run is told, whatever it measures.
+pub struct Terms<'a> {
+    /// Rounds that are not counted.
+    pub warm_up: u32,
+    /// Rounds that are; where the run may end early, the most.
+    pub rounds: u32,
+    /// Of the order of the targets.
+    pub seed: u64,
+    /// What is asked of each target but the first.
+    pub asked: &'a Asked,
+    /// What else the record is to say of how the run was asked for: name and value.
+    pub told: BTreeMap<String, Value>,
+    /// When it began: RFC 3339, UTC.
+    pub started: &'a str,
+    /// Whether the person wants to end. Asked again and again, by all threads.
+    pub interrupted: &'a (dyn Fn() -> bool + Sync),
+    /// Told before each sample how many are done, warm-up included, and of how many at the most.
+    pub progress: &'a Progress<'a>,
+}
+
+/// What a run hands on while it goes on.
+#[derive(Debug)]
+pub enum Entry<'a> {
+    /// First, once all targets are there.
+    Head(&'a Head),
+    /// Then each line, as soon as it is known.
+    Line(&'a Line),
+}
+
+/// One measured value of a sample.
+pub(crate) struct Measured {
+    pub(crate) quantity: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    pub(crate) value: f64,
+}
+
+/// What measuring one target once came to.
+pub(crate) struct Taken {
+    pub(crate) values: Vec<Measured>,
+    /// Times of single operations: whose, and the classes as [`Latencies`] has them.
+    pub(crate) latencies: Vec<(&'static str, Vec<(f64, u64)>)>,
+}
+
+/// Who is measured.
+pub(crate) trait Subjects {
+    /// What each is called.
+    fn labels(&self) -> &[String];
+
+    /// Measures one of them; `turn` counts all rounds from 0, those of the warm-up included. `None`: it was interrupted.
+    fn measure(&mut self, which: usize, turn: u32) -> Result<Option<Taken>>;
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Rounds,
+    Certain,
+    Interrupted,
+}
+
+/// The names of targets, each its own: one that is there twice gets a number.
+///
+/// # Errors
+/// Where there is none.
+pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<String>> {
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut labels = Vec::new();
+    for name in names {
+        let times = seen.entry(name).or_default();
+        *times += 1;
+        labels.push(match *times {
+            1 => name.to_owned(),
+            times => format!("{name} #{times}"),
+        });
+    }
+    match labels.is_empty() {
+        true => Err(Error::new(
+            "no target: name one with --target, or a list in the file: targets = [\"image:\"]",
+        )),
+        false => Ok(labels),
+    }
+}
+
+/// The head of a run's record.
+pub(crate) fn head(name: &str, terms: &Terms<'_>, own: BTreeMap<String, Value>) -> Head {
+    let order = format!("drawn anew for each round, seed {}", terms.seed);
+    let mut settings = BTreeMap::from([(ORDER.to_owned(), order.into())]);
+    settings.extend(own);
+    settings.extend(terms.told.clone());
+    Head {
+        schema: SCHEMA,
+        name: name.to_owned(),
+        started: terms.started.to_owned(),
+        machine: Machine::here(),
+        max_rounds: terms.asked.until.map(|_| terms.rounds),
+        settings,
+    }
+}
+
+/// A run under way.
+pub(crate) struct Run<'a, 'k> {
+    terms: &'a Terms<'a>,
+    order: Order,
+    verdicts: Verdicts<'a>,
+    /// Of each target the value that is asked for, once it is there.
+    this_round: Vec<Option<f64>>,
+    /// Every quantity that was measured, and which way it is good.
+    quantities: BTreeMap<&'static str, Better>,
+    begun: Instant,
+    record: Record,
+    keep: &'k mut dyn FnMut(Entry<'_>) -> Result<()>,
+}
+
+impl<'a, 'k> Run<'a, 'k> {
+    /// Begins one of so many targets; `keep` gets everything as it comes.
+    pub(crate) fn begin(
+        terms: &'a Terms<'a>,
+        targets: usize,
+        head: Head,
+        keep: &'k mut dyn FnMut(Entry<'_>) -> Result<()>,
+    ) -> Result<Run<'a, 'k>> {
+        keep(Entry::Head(&head))?;
+        Ok(Run {
+            terms,
+            order: Order::new(terms.seed, targets),
+            verdicts: Verdicts::new(terms.asked, targets, terms.rounds as usize),
+            this_round: vec![None; targets],
+            quantities: BTreeMap::new(),
+            begun: Instant::now(),
+            record: Record {
+                head,
+                lines: Vec::new(),
+            },
+            keep,
+        })
+    }
+
+    /// All rounds, and what the others are, held against the first target.
+    pub(crate) fn rounds(&mut self, subjects: &mut dyn Subjects) -> Result<Ended> {
+        let ended = self.measure_all(subjects)?;
+        let quantity = self.verdicts.quantity().to_owned();
+        let labels = subjects.labels();
+        for (label, judgement) in labels.iter().skip(1).zip(self.verdicts.judgements()) {
+            let text = format!(
+                "{quantity} of '{label}' against '{}': {judgement}",
+                labels[0]
+            );
+            self.line(Line::Note { text })?;
+        }
+        Ok(ended)
+    }
+
+    /// Writes the last line.
+    pub(crate) fn end(mut self, ended: Ended) -> Result<Record> {
+        let why = match ended {
+            Ended::Rounds => "rounds",
+            Ended::Certain => "certain",
+            Ended::Interrupted => "interrupted",
+        };
+        self.line(Line::End { why: why.into() })?;
+        Ok(self.record)
+    }
+
+    fn line(&mut self, line: Line) -> Result<()> {
+        (self.keep)(Entry::Line(&line))?;
+        self.record.lines.push(line);
+        Ok(())
+    }
+
+    fn measure_all(&mut self, subjects: &mut dyn Subjects) -> Result<Ended> {
+        let targets = subjects.labels().len();
+        let all = self.terms.warm_up + self.terms.rounds;
+        let samples = all as usize * targets;
+        for turn in 0..all {
+            // Those of the warm-up are round 0 in the record, and have a turn of their own all the same.
+            let counted = (turn + 1).saturating_sub(self.terms.warm_up);
+            for (step, which) in self.order.next_round().into_iter().enumerate() {
+                if (self.terms.interrupted)() {
+                    return Ok(Ended::Interrupted);
+                }
+                (self.terms.progress)(turn as usize * targets + step, samples)?;
+                let met = |error, label: &str| Error::new(format!("target '{label}': {error}"));
+                let taken = subjects.measure(which, turn);
+                let label = subjects.labels()[which].clone();
+                let Some(taken) = taken.map_err(|error| met(error, &label))? else {
+                    return Ok(Ended::Interrupted);
+                };
+                self.taken(which, &label, counted, taken)?;
+            }
+            if counted > 0 && !self.goes_on()? {
+                break;
+            }
+        }
+        if self.verdicts.are_certain() {
+            return Ok(Ended::Certain);
+        }
+        (self.terms.progress)(samples, samples)?;
+        Ok(Ended::Rounds)
+    }
+
+    /// Whether more rounds could change an answer.
+    fn goes_on(&mut self) -> Result<bool> {
+        let values: Option<Vec<f64>> = self.this_round.iter_mut().map(Option::take).collect();
+        let quantity = self.verdicts.quantity();
+        let (Some(values), Some(better)) = (values, self.quantities.get(quantity)) else {
+            let names: Vec<&str> = self.quantities.keys().copied().collect();
+            return Err(Error::new(format!(
+                "nothing called '{quantity}' is measured here; there are {}",
+                names.join("; ")
+            )));
+        };
+        Ok(self.verdicts.push(*better, &values))
+    }
+
+    /// Takes in what measuring a target came to.
+    fn taken(&mut self, which: usize, label: &str, round: u32, taken: Taken) -> Result<()> {
+        let at_s = self.begun.elapsed().as_secs_f64();
+        for one in taken.values {
+            self.quantities.insert(one.quantity, one.better);
+            if round > 0 && one.quantity == self.verdicts.quantity() {
+                self.this_round[which] = Some(one.value);
+            }
+            self.line(Line::Sample(Sample {
+                series: label.to_owned(),
+                quantity: one.quantity.to_owned(),
+                unit: one.unit.to_owned(),
+                better: one.better,
+                round,
+                value: one.value,
+                at_s: Some(at_s),
+            }))?;
+        }
+        for (quantity, classes_us) in taken.latencies {
+            self.line(Line::Latencies(Latencies {
+                series: label.to_owned(),
+                quantity: quantity.to_owned(),
+                round,
+                classes_us,
+            }))?;
+        }
+        Ok(())
+    }
+}

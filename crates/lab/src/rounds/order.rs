@@ -1,0 +1,52 @@
+//! In what order the targets of a round are measured: drawn anew for each round.
+//!
+//! A fixed order, and one that only turns, has each target come behind the same other one in every round: what that leaves
+//! behind (caches, dirty data, a clock that was raised) is then part of the target's figure, and no number of rounds shows it.
+//! Where each order is as likely as any other, two targets that are alike may be exchanged for each other in any round, which
+//! is what the judge's bound on false alarms rests on.
+
+/// Draws the orders of a run; the same seed draws the same ones.
+pub(crate) struct Order {
+    random: fastrand::Rng,
+    places: Vec<usize>,
+}
+
+impl Order {
+    /// Of so many targets.
+    pub(crate) fn new(seed: u64, targets: usize) -> Order {
+        Order {
+            random: fastrand::Rng::with_seed(seed),
+            places: (0..targets).collect(),
+        }
+    }
+
+    /// The order of the next round: the targets' numbers, from 0.
+    pub(crate) fn next_round(&mut self) -> Vec<usize> {
+        self.random.shuffle(&mut self.places);
+        self.places.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn every_order_comes_as_often_as_any_other_and_the_same_again_from_one_seed() {
+        let draw = |seed| {
+            let mut order = Order::new(seed, 3);
+            (0..6000).map(|_| order.next_round()).collect::<Vec<_>>()
+        };
+        let drawn = draw(5);
+        assert_eq!(drawn, draw(5));
+        assert_ne!(drawn, draw(6));
+        let mut seen: BTreeMap<&[usize], usize> = BTreeMap::new();
+        for order in &drawn {
+            *seen.entry(order).or_default() += 1;
+        }
+        assert_eq!(seen.len(), 6);
+        assert!(seen.values().all(|n| (900..1100).contains(n)), "{seen:?}");
+    }
+}
