@@ -17,7 +17,7 @@ use throughline_extfmt::superblock::{ErrorCode, ErrorRecord, OnError};
 use throughline_journal::Abort;
 
 use crate::error::{Corrupt, Error, Result};
-use crate::fs::{Access, Fs};
+use crate::fs::Fs;
 use crate::lock_order::{Rank, locked};
 use crate::primary;
 
@@ -38,7 +38,7 @@ impl Fs {
     #[track_caller]
     pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Corrupt(corrupt)) = &result
-            && self.access == Access::Write
+            && !self.is_read_only()
         {
             self.record_damage(corrupt, Location::caller());
         }
@@ -67,7 +67,7 @@ impl Fs {
         let Some(why) = self
             .journal
             .aborted()
-            .filter(|_| self.access == Access::Write && !self.is_down())
+            .filter(|_| !self.is_read_only() && !self.is_down())
         else {
             return;
         };

@@ -10,20 +10,21 @@ mod tests;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use throughline_extfmt::InodeImage;
-use throughline_extfmt::features::RoCompat;
+use throughline_extfmt::features::{Incompat, RoCompat};
 use throughline_extfmt::inode::{BASE_BYTES, FileType, InodeFlags, Time};
 
 use crate::coherent;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::map;
 
 /// Flags of a compression that never came, without names of their own.
 const COMPRESSION: InodeFlags = InodeFlags::from_bits_retain(0x700);
 /// The one of them that says "do not".
 const NOCOMPR: InodeFlags = InodeFlags::from_bits_retain(0x400);
 
-/// What a program may change; the extents' bit, which it may not, must be given as it is.
+/// What a program may change.
 const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -55,7 +56,8 @@ const DIRECTORY_ONLY: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::PROJINHERIT);
 /// What means something on anything but directories and regular files.
 const ON_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
-/// What stays as it is: how a file's blocks are kept, and how names compare, is not converted.
+/// What is not set and taken away alone: how a file's blocks are kept is converted where they are few; that its data goes
+/// through the journal, and how names compare, stays as it is.
 const FIXED: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::JOURNAL_DATA);
@@ -144,8 +146,9 @@ impl Fs {
     ///
     /// # Errors
     /// `Unsupported` for flags that nobody is shown, that mean nothing on such an inode, or that would make a file be kept
-    /// in another way than it is (extents, journalled data, names without case); `Permission` for other changes of what
-    /// stays immutable; `ReadOnly`; those of the device.
+    /// in another way than it is (journalled data, names without case); also where the extents' flag changes and the file is
+    /// too large for that: its other flags have changed then. `Permission` for other changes of what stays immutable;
+    /// `ReadOnly`; those of the device.
     pub fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         self.check_writable()?;
         if !VISIBLE.contains(flags) {
@@ -156,16 +159,44 @@ impl Fs {
         if meaningful(inode.kind, flags - FIXED) | stays_as_it_is != flags {
             return Err(unsupported("these inode flags on such a file"));
         }
-        self.change_flags(inode, flags)?;
+        let extents = flags.contains(InodeFlags::EXTENTS);
+        let converts = self.change_flags(inode, flags)?;
+        if converts {
+            self.convert_mapping(inode, extents)?;
+        }
         self.attributes_changed(inode)
     }
 
-    fn change_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
+    /// How the blocks are mapped becomes another way, the flag with it.
+    fn convert_mapping(&self, inode: &Inode, extents: bool) -> Result<()> {
+        if extents && !self.geo.incompat.contains(Incompat::EXTENTS) {
+            return Err(unsupported("extents: the volume lacks the feature"));
+        }
+        // Nobody is at its contents, and nothing of them waits to be written.
+        let is_file = inode.kind == Some(FileType::Regular);
+        let _io = is_file.then(|| inode.io_exclusive());
+        let _names = inode.is_dir().then(|| inode.dir_exclusive());
+        if is_file {
+            coherent::flush(inode, coherent::ALL)?;
+        }
+        let _frozen = coherent::freeze(inode);
+        self.transact(1, |h| {
+            if inode.is_freed() {
+                return Err(Reason::NotFound.into());
+            }
+            map::convert(self, inode, extents)?;
+            self.store(h, inode)
+        })
+    }
+
+    /// Sets all of them but the extents' flag; whether that is to change.
+    fn change_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<bool> {
         let is_file = inode.kind == Some(FileType::Regular);
         let _io = is_file.then(|| inode.io_exclusive());
         if is_file && flags.contains(InodeFlags::IMMUTABLE) {
             coherent::flush(inode, coherent::ALL)?;
         }
+        let mut converts = false;
         self.transact(1, |h| {
             {
                 let mut raw = inode.raw.write();
@@ -174,11 +205,14 @@ impl Fs {
                 }
                 let old = raw.flags();
                 check_change(old, flags)?;
-                raw.set_flags((old - MODIFIABLE) | flags);
+                let kept = MODIFIABLE - InodeFlags::EXTENTS;
+                raw.set_flags((old - kept) | (flags & kept));
                 raw.set_time(Time::Change, self.now());
+                converts = (old ^ flags).contains(InodeFlags::EXTENTS);
             }
             self.store(h, inode)
-        })
+        })?;
+        Ok(converts)
     }
 
     /// The project of an inode; 0 where the volume has none.
@@ -296,9 +330,6 @@ impl Fs {
 /// Whether the flags may go from `old` to `new`.
 fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
     let changed = (old ^ new) & FIXED;
-    if changed.contains(InodeFlags::EXTENTS) {
-        return Err(unsupported("converting how a file's blocks are mapped"));
-    }
     if changed.contains(InodeFlags::JOURNAL_DATA) {
         return Err(unsupported(
             "changing whether data goes through the journal",

@@ -99,6 +99,8 @@ pub(crate) struct Life {
     pub(crate) kbytes_at_open: u64,
     /// Closing is done; dropping has nothing left to do.
     pub(crate) closed: AtomicBool,
+    /// It was opened for writing, and is closed for that: it goes on for reading.
+    pub(crate) written: AtomicBool,
     /// It is being taken down: no change begins.
     pub(crate) going: AtomicBool,
     /// It was taken down.
@@ -135,6 +137,9 @@ impl Fs {
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_up()?;
         match &self.access {
+            Access::Write if self.life.written.load(Ordering::Acquire) => {
+                Err(Reason::ReadOnly.into())
+            }
             Access::Write => self
                 .stopped()
                 .map_or(Ok(()), |why| Err(Error::Stopped(why))),
@@ -145,7 +150,7 @@ impl Fs {
 
     /// Whether the volume can only be read.
     pub fn is_read_only(&self) -> bool {
-        self.access != Access::Write
+        self.access != Access::Write || self.life.written.load(Ordering::Acquire)
     }
 
     /// Why a volume that was to be written can only be read.
@@ -316,7 +321,7 @@ impl Fs {
     /// more changes.
     pub fn sync(&self) -> Result<()> {
         self.check_up()?;
-        if self.access != Access::Write {
+        if self.is_read_only() {
             return Ok(());
         }
         let flushed = self.cache.flush_all();
@@ -328,7 +333,7 @@ impl Fs {
     /// Every change of metadata so far is on the disk when this returns, and all data that was written to the device.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
         self.check_up()?;
-        if self.access != Access::Write {
+        if self.is_read_only() {
             return Ok(());
         }
         self.check_mmp()?;
@@ -342,7 +347,7 @@ impl Fs {
     /// the device. Without a journal, so is everything else.
     pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
         self.check_up()?;
-        if self.access != Access::Write {
+        if self.is_read_only() {
             return Ok(());
         }
         if !self.has_log() {
@@ -403,6 +408,24 @@ impl Fs {
         result
     }
 
+    /// Closes the volume for writing: as [`Fs::close`], and it can be read on. Nobody may be changing it; a change that
+    /// comes later is refused. There is no way back. A second call does nothing.
+    ///
+    /// # Errors
+    /// As [`Fs::shut_down`].
+    pub fn end_writing(&self) -> Result<()> {
+        self.check_up()?;
+        if self.is_read_only() {
+            return Ok(());
+        }
+        if let Some(why) = self.stopped() {
+            return Err(Error::Stopped(why));
+        }
+        self.finish()?;
+        self.life.written.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Ends the volume as it is, nothing marked.
     pub(crate) fn abandon(self) {
         self.life.closed.store(true, Ordering::Release);
@@ -410,7 +433,7 @@ impl Fs {
     }
 
     fn finish(&self) -> Result<()> {
-        if self.access != Access::Write || self.is_down() {
+        if self.is_read_only() || self.is_down() {
             return Ok(());
         }
         let result = self

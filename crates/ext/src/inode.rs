@@ -226,10 +226,11 @@ impl Fs {
     /// # Errors
     /// `Corrupt` for a number that does not exist or an inode that cannot be; `NotFound` for one that is free.
     pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
-        self.check_up()?;
+        // What is in memory can be asked for even where the volume was taken down.
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
+        self.check_up()?;
         let place = self.inode_place(ino)?;
         // The read warms the cache with no lock held; what counts is the one below, under the table's lock: between the
         // two, others may have made the inode, changed and dropped it.

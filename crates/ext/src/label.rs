@@ -1,8 +1,11 @@
 //! The label of a volume.
 
+use throughline_extfmt::Superblock;
+
 use crate::error::{Reason, Result};
 use crate::fs::Fs;
 use crate::lock_order::{Rank, locked};
+use crate::primary;
 
 /// The longest label, in bytes (`s_volume_name`).
 pub const MAX_LABEL_BYTES: usize = 16;
@@ -25,12 +28,29 @@ impl Fs {
             );
         }
         let mut h = self.begin(1)?;
-        self.update_super(&mut h, |sb| {
-            sb.s_volume_name = [0; MAX_LABEL_BYTES];
-            let place = sb.s_volume_name.iter_mut();
-            place.zip(label).for_each(|(to, from)| *to = *from);
-        })?;
+        self.update_super(&mut h, |sb| put_label(sb, label))?;
         h.stop()?;
-        self.sync_metadata()
+        self.sync_metadata()?;
+        self.show_label()
     }
+
+    /// What is durable in the journal is put home at once too, so that who looks at the device finds it there: `blkid`,
+    /// `e2label`, `mount LABEL=`. Nothing else of the superblock goes with it.
+    fn show_label(&self) -> Result<()> {
+        if !self.has_log() {
+            // The commit was the way home.
+            return Ok(());
+        }
+        self.journal.while_home_rests(|| {
+            // As it is now: of two who set it the later one's stays.
+            let label = self.label();
+            primary::edit(&self.disk, |home| put_label(home, &label))
+        })
+    }
+}
+
+fn put_label(sb: &mut Superblock, label: &[u8]) {
+    sb.s_volume_name = [0; MAX_LABEL_BYTES];
+    let place = sb.s_volume_name.iter_mut();
+    place.zip(label).for_each(|(to, from)| *to = *from);
 }

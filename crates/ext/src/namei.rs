@@ -124,6 +124,31 @@ impl Fs {
         .in_inode(dir.ino))
     }
 
+    /// The inode of a number that somebody kept, and that no name led to now: nothing that it may mean is damage.
+    ///
+    /// # Errors
+    /// `NotFound` for one that does not exist, is free, has no name, or is the volume's own; `Corrupt` where the bitmap or
+    /// the inode is damaged; those of the device.
+    pub fn inode_kept(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
+        let own = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
+        if own || self.geo.inode_place(ino).is_none() {
+            return Err(Reason::NotFound.into());
+        }
+        // What was never in use need not hold an inode's bytes: the bitmap is asked first.
+        if !self.is_inode_used(ino)? {
+            return Err(Reason::NotFound.into());
+        }
+        let inode = self.inode(ino)?;
+        let of_use = {
+            let raw = inode.raw.read();
+            raw.links_count() > 0 && !raw.flags().contains(InodeFlags::EA_INODE)
+        };
+        match of_use {
+            true => Ok(inode),
+            false => Err(Reason::NotFound.into()),
+        }
+    }
+
     /// The inode that an entry of `dir` names.
     pub(crate) fn named_inode(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
         let corrupt = |what: String| Error::corrupt(what).in_inode(dir.ino);

@@ -295,6 +295,7 @@ impl Fs {
                 state_at_open: sb.state(),
                 kbytes_at_open: sb.s_kbytes_written.get(),
                 closed: AtomicBool::new(false),
+                written: AtomicBool::new(false),
                 going: AtomicBool::new(false),
                 down: AtomicBool::new(false),
             },

@@ -126,6 +126,7 @@ impl Fs {
         if times.access == AccessTimes::Never
             || self.access != Access::Write
             || self.life.closed.load(Ordering::Relaxed)
+            || self.life.written.load(Ordering::Relaxed)
             || inode.flags.any(InodeFlags::NOATIME)
             || inode.is_dir() && !times.directories
         {

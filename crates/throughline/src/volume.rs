@@ -281,6 +281,15 @@ impl Volume {
         self.fs().is_down()
     }
 
+    /// Closes the volume for writing, and keeps it open for reading: everything is on the device then, and it is marked as
+    /// cleanly closed. Nobody may be changing it; changes that come later are refused with [`Reason::ReadOnly`].
+    ///
+    /// # Errors
+    /// What the device says; the volume then stays marked as not cleanly closed.
+    pub fn end_writing(&self) -> Result<()> {
+        Ok(self.fs().end_writing()?)
+    }
+
     /// Puts everything on the device and marks the volume as cleanly closed.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What flags let be done and what not, on volumes that `e2fsck` judges.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 
 use crate::testing::Image;
 use crate::{
@@ -126,7 +126,6 @@ fn flags_that_cannot_be_set_and_projects() {
     let flags = fs.flags(&file);
     assert!(flags.contains(InodeFlags::EXTENTS));
     for bad in [
-        flags - InodeFlags::EXTENTS,
         flags | InodeFlags::JOURNAL_DATA,
         flags | InodeFlags::DIRSYNC,
         flags | InodeFlags::HUGE_FILE,
@@ -152,6 +151,64 @@ fn flags_that_cannot_be_set_and_projects() {
     rename().expect("they belong together now");
     fs.close().expect("closed");
     image.check("after all of it");
+}
+
+/// As the kernel's `chattr -e` and `chattr +e`: one written extent within the first twelve blocks, or none.
+#[test]
+fn small_files_are_mapped_another_way() {
+    let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = image.open();
+    let root = fs.root().expect("a root");
+    let make = |name: &[u8], kind| fs.create(&root, name, kind, OWNER).expect("made");
+    let bytes: Vec<u8> = (0..40_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+    let write = |file: &crate::Inode, at: u64, len: usize| {
+        fs.write_at(file, at, &[IoSlice::new(&bytes[..len])])
+            .expect("written");
+    };
+    let (small, large) = (make(b"small", NewKind::File), make(b"large", NewKind::File));
+    let (holes, ahead) = (make(b"holes", NewKind::File), make(b"ahead", NewKind::File));
+    let (empty, dir) = (make(b"empty", NewKind::File), make(b"dir", NewKind::Dir));
+    // Data that is dirty when it is converted.
+    write(&small, 0, 12 << 10);
+    write(&large, 0, (12 << 10) + 1);
+    write(&holes, 0, 1);
+    write(&holes, 5 << 10, 1);
+    fs.fallocate(&ahead, Fallocate::Allocate, 0, 2 << 10)
+        .expect("allocated");
+    fs.create(&dir, b"in", NewKind::File, OWNER).expect("made");
+    for converted in [&small, &empty, &dir] {
+        set(&fs, converted, InodeFlags::EXTENTS, false);
+        set(&fs, converted, InodeFlags::EXTENTS, true);
+        set(&fs, converted, InodeFlags::EXTENTS, false);
+    }
+    for too_large in [&large, &holes, &ahead] {
+        let flags = fs.flags(too_large);
+        let wanted = (flags - InodeFlags::EXTENTS) | InodeFlags::NODUMP;
+        assert!(unsupported(fs.set_flags(too_large, wanted)));
+        // As the kernel leaves it.
+        assert_eq!(fs.flags(too_large), flags | InodeFlags::NODUMP);
+    }
+    let mut read = vec![0; 12 << 10];
+    fs.read_at(&small, 0, &mut [IoSliceMut::new(&mut read)])
+        .expect("read");
+    assert_eq!(read, bytes[..12 << 10]);
+    // They grow and shrink as any file of that kind.
+    write(&small, 11 << 10, 20_000);
+    write(&empty, 100 << 10, 3000);
+    for at in 0..40 {
+        let name = format!("{at}-{}", "x".repeat(200));
+        fs.create(&dir, name.as_bytes(), NewKind::File, OWNER)
+            .expect("made");
+    }
+    fs.truncate(&small, 5).expect("cut");
+    assert!(unsupported(
+        fs.set_flags(&empty, fs.flags(&empty) | InodeFlags::EXTENTS)
+    ));
+    set(&fs, &small, InodeFlags::EXTENTS, true);
+    fs.close().expect("closed");
+    image.check("converted");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! changed inode in memory for the caller to store. A change either happens whole or, where it reports a reason of
 //! [`crate::Reason`], has left the tree as it was, so that the handle can end well.
 
+mod convert;
 mod credits;
 pub(crate) mod extents;
 pub(crate) mod indirect;
@@ -29,6 +30,7 @@ use crate::handle::Handle;
 use crate::inode::Inode;
 use tree::View;
 
+pub(crate) use convert::convert;
 pub(crate) use credits::{
     CONVERT_CREDITS, INSERT_CREDITS, is_metadata, table_credits, take_budget, take_credits,
 };

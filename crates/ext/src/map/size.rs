@@ -45,6 +45,13 @@ pub(crate) fn set_size(inode: &Inode, size: u64) {
     inode.mapping.set_known_size(plain(&raw).then_some(size));
 }
 
+/// The largest size in bytes that pointers can map.
+pub(super) fn max_indirect(fs: &Fs) -> u64 {
+    let block_bytes = fs.geo.block_bytes;
+    let huge_file = fs.geo.ro_compat.contains(RoCompat::HUGE_FILE);
+    IndirectGeometry::new(block_bytes).max_file_bytes(block_bytes, huge_file)
+}
+
 /// The largest size in bytes that the file's format can have.
 pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
     let format = Format::of(&inode.raw.read());
@@ -55,8 +62,7 @@ pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
     let most = if extents {
         extents::END.saturating_mul(block_bytes.into())
     } else {
-        let huge_file = fs.geo.ro_compat.contains(RoCompat::HUGE_FILE);
-        IndirectGeometry::new(block_bytes).max_file_bytes(block_bytes, huge_file)
+        max_indirect(fs)
     };
     // Revision 0 has no features, so nothing could say that a size has a high word.
     if fs.superblock.lock().is_rev0() {

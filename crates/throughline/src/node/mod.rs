@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use throughline_ext::{Inode, NewInode, NewKind, Reason, RenameMode};
+use throughline_ext::{Inode, InodeNumber, NewInode, NewKind, Reason, RenameMode};
 
 use crate::error::Result;
 use crate::file::File;
@@ -66,6 +66,17 @@ impl Volume {
     /// [`Reason::NotFound`](crate::Reason::NotFound) for one that is not in use; damage; the device's.
     pub fn node(&self, ino: u64) -> Result<Node> {
         Node::new(self, self.inode(ino)?)
+    }
+
+    /// The inode of a number that somebody kept, in a file handle for one: it may have gone since, or never have been.
+    /// Whether it is the one that was meant its [generation](crate::Metadata::generation) tells.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`](crate::Reason::NotFound) for one that is not there, has no name any more, or is the volume's
+    /// own; damage; the device's.
+    pub fn node_kept(&self, ino: u64) -> Result<Node> {
+        let ino = u32::try_from(ino).map_err(|_| crate::Error::from(crate::Reason::NotFound))?;
+        Node::new(self, self.fs().inode_kept(InodeNumber(ino))?)
     }
 
     /// The root directory.
