@@ -69,6 +69,9 @@ fn main() -> ExitCode {
 /// By the name that the program was called.
 fn run() -> ExitCode {
     let mut arguments = std::env::args_os();
+    if let Some(code) = mount::keep() {
+        return code;
+    }
     let name = arguments.next().unwrap_or_default();
     match Path::new(&name).file_name().and_then(OsStr::to_str) {
         Some(mount::fuse2fs::NAME) => mount::fuse2fs::main(arguments.collect()),

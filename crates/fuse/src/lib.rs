@@ -37,6 +37,6 @@ mod wire;
 mod workers;
 
 pub use options::MountOptions;
-pub use server::STATUS_ATTRIBUTE;
+pub use server::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 pub use session::{MountError, Session};
 pub use unmount::{Ending, Unmount, UnmountError, unmount};

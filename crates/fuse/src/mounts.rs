@@ -19,6 +19,8 @@ pub struct Mount {
     pub fs_type: String,
     /// What it shows as where it comes from.
     pub source: OsString,
+    /// The options of this place: `rw,nosuid,…`.
+    pub point_options: String,
     /// The options of the file system, not of this place: `rw,user_id=0,…`.
     pub options: String,
 }
@@ -26,7 +28,7 @@ pub struct Mount {
 impl Mount {
     /// It is served by a process.
     pub fn is_fuse(&self) -> bool {
-        self.fs_type == "fuse" || self.fs_type.starts_with("fuse.")
+        ["fuse", "fuseblk"].contains(&self.fs_type.split('.').next().unwrap_or_default())
     }
 
     /// The user who mounted it, where it is served by a process.
@@ -99,6 +101,7 @@ fn line(line: &[u8]) -> Option<Mount> {
     let device = text(fields.nth(1)?);
     let minor = device.split_once(':')?.1.parse().ok()?;
     let point = PathBuf::from(unescaped(fields.nth(1)?));
+    let point_options = text(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let fs_type = text(fields.next()?);
     let source = unescaped(fields.next()?);
@@ -109,6 +112,7 @@ fn line(line: &[u8]) -> Option<Mount> {
         point,
         fs_type,
         source,
+        point_options,
         options,
     })
 }
@@ -148,6 +152,7 @@ mod tests {
         assert_eq!(mount.point, Path::new("/mnt/a b\\"));
         assert_eq!(mount.source, "/img 1");
         assert!(mount.is_fuse());
+        assert_eq!(mount.point_options, "rw,nosuid");
         assert_eq!((mount.user(), mount.group()), (Some(1000), Some(100)));
 
         let root = line(b"1 0 8:1 / / rw - ext4 /dev/root rw").unwrap();

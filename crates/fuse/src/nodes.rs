@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use throughline::{Error, Node, Reason, Result, Volume};
 
 /// The number of the root's inode on the disk, and the kernel's for it.
-const ROOT_INO: u64 = 2;
+pub(crate) const ROOT_INO: u64 = 2;
 pub(crate) const ROOT_NODEID: u64 = 1;
 
 const SHARDS: usize = 16;

@@ -39,7 +39,8 @@ impl Policy {
         let access = flags & OFlags::RWMODE;
         let direct = flags.contains(OFlags::DIRECT);
         let mixed = direct || choices.direct_mixed || (empty && choices.direct_new);
-        let past = (access == OFlags::WRONLY && choices.direct_writes)
+        let past = (choices.direct_io && !direct)
+            || (access == OFlags::WRONLY && choices.direct_writes)
             || (access == OFlags::RDWR && mixed);
         let mut answer = 0;
         if past {
@@ -72,6 +73,11 @@ mod tests {
         assert!(!Policy::of(OFlags::RDWR.bits(), true, &choices).kernel_caches);
         assert!(Policy::of(OFlags::RDONLY.bits(), true, &choices).kernel_caches);
         assert!(!of(OFlags::RDWR | OFlags::DIRECT).kernel_caches);
+        let nothing = Choices {
+            direct_io: true,
+            ..choices
+        };
+        assert!(!Policy::of(OFlags::RDONLY.bits(), false, &nothing).kernel_caches);
         assert_eq!(of(OFlags::RDONLY).answer, open_flags::KEEP_CACHE);
         let direct = OFlags::RDONLY | OFlags::DIRECT;
         assert_eq!(of(direct).answer, open_flags::KEEP_CACHE);

@@ -14,7 +14,7 @@ use throughline::Volume;
 
 use crate::channel::Channel;
 use crate::mounts;
-use crate::options::{Access, Choices, MountOptions, escape};
+use crate::options::{Access, Atime, Choices, MountOptions, escape};
 use crate::server::Server;
 use crate::workers;
 
@@ -154,7 +154,11 @@ fn capabilities(options: &MountOptions) -> InitFlags {
         wanted.remove(InitFlags::FUSE_ASYNC_DIO);
     }
     if options.acl {
-        wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        wanted |= InitFlags::FUSE_DONT_MASK;
+        // Whoever asks the kernel for ACLs asks it to check permissions.
+        if options.kernel_checks_permissions() {
+            wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
     }
     wanted
 }
@@ -174,6 +178,7 @@ fn chosen(choices: &Choices) -> InitFlags {
         (choices.parallel_dirops, InitFlags::FUSE_PARALLEL_DIROPS),
         (choices.setxattr_ext, InitFlags::FUSE_SETXATTR_EXT),
         (choices.handle_killpriv, InitFlags::FUSE_HANDLE_KILLPRIV_V2),
+        (choices.export, InitFlags::FUSE_EXPORT_SUPPORT),
     ]
     .into_iter()
     .filter(|(made, _)| *made)
@@ -184,7 +189,7 @@ fn chosen(choices: &Choices) -> InitFlags {
 fn config(source: &Path, options: &MountOptions) -> Config {
     let name = options.fs_name.clone();
     let mut name = name.unwrap_or_else(|| source.to_string_lossy().into_owned());
-    if options.auto_unmount || !mounts::may_mount() {
+    if !mounts::may_mount() {
         // fusermount3 gets it in a list with commas.
         name = escape(&name);
     }
@@ -203,8 +208,8 @@ fn config(source: &Path, options: &MountOptions) -> Config {
     if options.kernel_checks_permissions() {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
-    if options.auto_unmount {
-        config.mount_options.push(MountOption::AutoUnmount);
+    if options.atime == Atime::Never {
+        config.mount_options.push(MountOption::NoAtime);
     }
     config.acl = match options.access {
         Access::All => SessionACL::All,

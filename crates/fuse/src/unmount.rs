@@ -1,6 +1,8 @@
 //! Unmounting: by the system call where it is allowed (root, and who owns the mount's namespace), else through `fusermount3`.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -83,6 +85,31 @@ impl Ending {
         let mount = mounts::at(&mounts::resolve(point)?)?;
         let mount = mount.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(Ending { mount })
+    }
+
+    /// The same mount again, from what [`Ending::name`] gave in another process.
+    pub fn named(name: &OsStr) -> Option<Ending> {
+        let bytes = name.as_bytes();
+        let end = bytes.iter().position(|byte| *byte == b':')?;
+        let id: u64 = std::str::from_utf8(&bytes[..end]).ok()?.parse().ok()?;
+        let point = Path::new(OsStr::from_bytes(&bytes[end + 1..]));
+        let mount = mounts::at(point).ok()??;
+        (mount.id == id).then_some(Ending { mount })
+    }
+
+    /// What the mount is known by, in the processes that see the same mounts.
+    pub fn name(&self) -> OsString {
+        let mut name = OsString::from(format!("{}:", self.mount.id));
+        name.push(&self.mount.point);
+        name
+    }
+
+    /// Takes it from its place where its server has ended, or is about to.
+    ///
+    /// # Errors
+    /// [`UnmountError`].
+    pub fn clean_up(&self) -> Result<(), UnmountError> {
+        unmount(&self.mount.point, Unmount::Lazy)
     }
 
     /// Unmounts it, in use or not: what was written is taken in before, what is still open gets errors from then on. Nothing

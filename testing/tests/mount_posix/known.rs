@@ -33,8 +33,6 @@ const DIRECTORY_END: &str =
 const FIFO_TIMES: &str = "what goes through a fifo stays in the kernel, and FUSE is not told of it";
 const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: no request comes";
 const ACCESS_FLAGS: &str = "the kernel's FUSE does not know these flags: opens, writes and changes are refused, questions are not";
-const DOWN: &str =
-    "a volume that is down refuses every request that comes to us; the kernel has it in memory";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
 pub(crate) const KNOWN: &[Known] = &[
@@ -254,19 +252,5 @@ pub(crate) const KNOWN: &[Known] = &[
         kernel: "ok now 2.000000000 now",
         ours: "ok 1.000000000 2.000000000 now",
         why: "the kernel knows where a file ends, and reads nothing there",
-    },
-    Known {
-        case: "shutdown at once",
-        step: "stat f",
-        kernel: "ok RegularFile 0644 links 1 owner 0:0 size 6",
-        ours: "EIO",
-        why: DOWN,
-    },
-    Known {
-        case: "shutdown at once",
-        step: "run xfs_io -x -c shutdown .",
-        kernel: "ok 0 ",
-        ours: "ok 1 XFS_IOC_GOINGDOWN: Input/output error",
-        why: DOWN,
     },
 ];

@@ -15,6 +15,7 @@ mod data;
 mod descriptors;
 mod directories;
 mod flags;
+mod handles;
 mod judge;
 mod known;
 mod links;

@@ -47,6 +47,12 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
     };
     let plan =
         plan(args, (image, dir), context).inspect_err(|_| context.exit_bits = mount::EXIT_USAGE)?;
+    if plan.options.remount {
+        let mut lists = args.options.clone();
+        lists.extend(args.read_only.then(|| "ro".to_owned()));
+        let done = mount::remount(&plan.dir, &plan.options, &lists);
+        return done.map_err(|trouble| said(trouble, context));
+    }
     match mount::run(&plan) {
         Ok(()) => {
             if args.verbose && mount::is_start() {
@@ -58,15 +64,18 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
             }
             Ok(())
         }
-        Err(Trouble::Said(code)) => {
-            context.exit_bits = code;
-            Err(Failure::Said)
-        }
-        Err(Trouble::Failed(code, failure)) => {
-            context.exit_bits = code;
-            Err(failure)
-        }
+        Err(trouble) => Err(said(trouble, context)),
     }
+}
+
+/// What failed, its exit code noted.
+fn said(trouble: Trouble, context: &mut Context) -> Failure {
+    let (code, failure) = match trouble {
+        Trouble::Said(code) => (code, Failure::Said),
+        Trouble::Failed(code, failure) => (code, failure),
+    };
+    context.exit_bits = code;
+    failure
 }
 
 /// mke2fs leaves a file system to root, whoever called it: one who mounts that and may not write is told why.

@@ -28,6 +28,7 @@ null is what is not known or not so.
   stopped, down, failing          why it takes no more changes; whether it was taken down; why dirty data cannot be written now
   requests                        the kernel's: served, of them refused, at work now; reads and writes of data, and their bytes
   choices                         which of the choices of `throughline mount -o with=…` are made
+  settings                        other options, as far as they cannot be changed while it is mounted
   device                          engine, queue_depth
   io                              the image's own: reads, writes, flushes, their bytes; discarded; in flight; read ahead now
   cache                           memory for file data: budget_bytes, cached_bytes; reads that found all (hits) or not (misses)

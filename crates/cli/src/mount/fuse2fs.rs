@@ -45,13 +45,14 @@ fuse2fs options:
     -o norecovery          don't replay the journal (implies ro)
     -o kernel              as the kernel's mount: allow_other,default_permissions,suid,dev
     -o cache_size=<bytes>  memory for the cache
-    -o fuse2fs_debug       enable debugging
+    -o fuse2fs_debug       log as much as there is to tell
 ";
 
 const FUSE_USAGE: &str = "
 FUSE options:
     -d   -o debug          enable debug output (implies -f)
     -f                     foreground operation
+    -r   -o ro             read-only mount
     -s                     accepted: the server has as many threads as it needs
 ";
 
@@ -187,6 +188,7 @@ fn read(arguments: Vec<OsString>) -> CommandLine {
             Some("--helpfull") => line.shown = line.shown.or(Some(Shown::HelpFull)),
             Some("-f") => line.foreground = true,
             Some("-d") => line.options.debug = true,
+            Some("-r") => line.add("ro".as_ref()),
             Some("-s") => {}
             Some("-o") => match words.next() {
                 Some(list) => line.add(&list),
@@ -213,6 +215,7 @@ impl CommandLine {
             return self.complain("options have to be UTF-8".into());
         };
         match self.options.add(list) {
+            Ok(()) if self.options.remount => self.complain("unknown option `remount'".into()),
             Ok(()) => {}
             Err(OptionError::Unknown { name, nearest }) => {
                 let guess = nearest.map_or_else(String::new, |nearest| {
@@ -274,6 +277,9 @@ mod tests {
         assert!(read.foreground && read.options.read_only && read.options.fakeroot);
         assert_eq!(line(&["-o", "", "a", "b"]).wrong, None);
         assert!(line(&["-d", "a", "b"]).options.debug);
+        assert!(line(&["-r", "a", "b"]).options.read_only);
+        let talks = line(&["-o", "fuse2fs_debug", "a", "b"]);
+        assert!(!talks.foreground && !talks.options.debug && talks.options.log.is_some());
         assert_eq!(line(&["--", "-a", "-b"]).device, Some("-a".into()));
         assert_eq!(line(&["-"]).device, Some("-".into()));
     }
@@ -283,6 +289,9 @@ mod tests {
         for (words, text) in [
             (&["a", "m", "-o", "bogus"][..], "unknown option `bogus'"),
             (&["a", "m", "-Z"], "unknown option `-Z'"),
+            (&["a", "m", "-o", "remount,ro"], "unknown option `remount'"),
+            (&["a", "m", "-o", "umask=999"], "umask=999"),
+            (&["a", "m", "-o", "modules=nosuch"], "modules=nosuch"),
             (&["a", "m", "extra"], "invalid argument `extra'"),
             (&["a", "m", "-o"], "missing argument"),
             (&["a", "m", "-o", "offset=xx"], "offset=xx"),

@@ -59,6 +59,9 @@ fn mount(line: &CommandLine) -> Result<(), Trouble> {
     if line.fake {
         return Ok(());
     }
+    if options.remount {
+        return super::remount(dir.as_ref(), &options, &line.lists);
+    }
     super::start_log(&options).map_err(|failure| Trouble::Failed(EXIT_USAGE, failure))?;
     let plan = Plan {
         image: PathBuf::from(image),

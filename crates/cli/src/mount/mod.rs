@@ -6,6 +6,7 @@
 //!      start.rs      ├─ foreground ──────────────► serve.rs: check, open, mount, answer, close
 //!                    └─ else: this program once more ──┘  │
 //!                         waits until it is ready ◄───────┘
+//!      keeper.rs     with auto_unmount: takes the mount away when that process has ended      remount.rs   changes one that is there
 //! ```
 //!
 //! Nobody forks: the server is this program started anew, with the same arguments and a word in its environment, so that it has
@@ -18,7 +19,9 @@
 pub(crate) mod fuse2fs;
 pub(crate) mod help;
 pub(crate) mod helper;
+mod keeper;
 pub(crate) mod point;
+mod remount;
 mod serve;
 mod start;
 mod trouble;
@@ -34,6 +37,8 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::logging;
 use crate::problem::Failure;
 
+pub(crate) use keeper::keep;
+pub(crate) use remount::remount;
 pub(crate) use trouble::{EXIT_FAILED, EXIT_INTERNAL, EXIT_SYSTEM, EXIT_USAGE, Trouble};
 
 /// The type that the list of mounts shows behind `fuse.`, and the name of the helper that mount(8) looks for.

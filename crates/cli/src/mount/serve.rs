@@ -15,7 +15,7 @@ use throughline_fuse::{Ending, Session, mounts};
 
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
-use super::{Plan, point};
+use super::{Plan, keeper, point};
 use crate::commands::replay::parts;
 use crate::output::note;
 use crate::problem::Problem;
@@ -55,6 +55,14 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
     })?;
+    // Held until this process ends, whichever way.
+    let _keeper = match plan.options.auto_unmount {
+        true => Some(keeper::start(&ending).map_err(|error| {
+            let failure = Problem::from(error).met("cannot start what unmounts after the server");
+            Trouble::Failed(EXIT_SYSTEM, failure)
+        })?),
+        false => None,
+    };
     watch(signals, ending.clone());
     if role == Role::Guarded {
         watch_guard(ending);

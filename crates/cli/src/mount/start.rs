@@ -1,7 +1,9 @@
 //! This program once more, as a server: started, waited for, and, from its side, let go.
 
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,6 +18,7 @@ use crate::problem::{Failure, Problem};
 const ROLE: &str = "THROUGHLINE_MOUNT_ROLE";
 const BACKGROUND: &str = "background";
 const GUARDED: &str = "guarded";
+const KEEPER: &str = "keeper";
 /// What a server says on its standard output once the mount answers.
 const READY: &[u8] = b"ready\n";
 
@@ -28,6 +31,26 @@ pub(super) enum Role {
     Background,
     /// Its standard input is a pipe that ends with the one who waits.
     Guarded,
+}
+
+/// This process was started to take a mount away once its server has ended.
+pub(super) fn is_keeper() -> bool {
+    std::env::var_os(ROLE).is_some_and(|role| role == KEEPER)
+}
+
+/// Starts the process that takes a mount away once this one has ended: it hears of that by its standard input. What says which
+/// mount goes to it in its environment.
+pub(super) fn start_keeper(name: &str, value: &OsStr) -> io::Result<Child> {
+    let mut command = Command::new(this_program());
+    command
+        .arg0("throughline-keeper")
+        .env(ROLE, KEEPER)
+        .env(name, value)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .current_dir("/");
+    command.spawn()
 }
 
 /// What this process was started for, if it was started by another one of us.
@@ -77,14 +100,17 @@ pub(super) fn guard() -> Result<(), Trouble> {
     ended(status)
 }
 
-fn spawn(role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
-    // By its own name, so that lists of processes show it; by the kernel's where the file was replaced meanwhile.
-    let this = std::env::current_exe()
+/// By its own name, so that lists of processes show it; by the kernel's where the file was replaced meanwhile.
+fn this_program() -> PathBuf {
+    std::env::current_exe()
         .ok()
         .filter(|path| path.exists())
-        .unwrap_or_else(|| "/proc/self/exe".into());
+        .unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+fn spawn(role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
     let mut arguments = std::env::args_os();
-    let mut command = Command::new(this);
+    let mut command = Command::new(this_program());
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }

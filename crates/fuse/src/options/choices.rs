@@ -48,6 +48,8 @@ choices! {
     direct_writes: true, "files opened write-only go past the kernel's cache, into ours";
     direct_new: true, "so do files opened for reading and writing while they are empty";
     direct_mixed: false, "so do all files opened for reading and writing";
+    direct_io: false, "so do all files";
+    export: true, "file handles outlive what the kernel remembers: open_by_handle_at(2), NFS";
     parallel_direct_writes: true, "writes past the kernel's cache to one file run side by side";
     direct_mmap: true, "what goes past the kernel's cache can still be mapped";
     keep_cache: true, "what the kernel's cache holds of a file stays over its next open";

@@ -3,6 +3,7 @@
 //! Invariant: what is taken promises nothing that we would break by ignoring it: it says what is so anyway, is meant for another
 //! program, or tunes what is another way here.
 
+use super::MountOptions;
 use super::table::{Group, Known, with_value};
 
 const fn ignored(name: &'static str, value: &'static str) -> Known {
@@ -46,6 +47,25 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("large_read", ""),
     ignored("atomic_o_trunc", ""),
     ignored("async_read", ""),
+    ignored("sync_read", ""),
+    // Locks are between the programs and the kernel: it never asks us.
+    ignored("no_remote_lock", ""),
+    ignored("no_remote_flock", ""),
+    ignored("no_remote_posix_lock", ""),
+    ignored("splice_read", ""),
+    ignored("no_splice_read", ""),
+    ignored("splice_write", ""),
+    ignored("no_splice_write", ""),
+    ignored("splice_move", ""),
+    ignored("no_splice_move", ""),
+    with_value("modules", "[=iconv]", Group::Ignored, "", modules),
+    with_value("from_code", "UTF-8", Group::Ignored, "", same_bytes),
+    with_value("to_code", "UTF-8", Group::Ignored, "", same_bytes),
+    // What mount(8) takes from the list of mounts where it changes one.
+    with_value("user_id", "N", Group::Ignored, "", as_listed),
+    with_value("group_id", "N", Group::Ignored, "", as_listed),
+    with_value("rootmode", "N", Group::Ignored, "", as_listed),
+    with_value("blksize", "N", Group::Ignored, "", as_listed),
     ignored("intr", ""),
     ignored("noforget", ""),
     ignored("nopath", ""),
@@ -94,25 +114,45 @@ pub(super) static IGNORED: &[Known] = &[
     }),
 ];
 
+/// libfuse's modules: the one that turns names from a character set into another leaves them as they are between two that
+/// are the same, as they are where it is told nothing.
+fn modules(_: &mut MountOptions, names: &str) -> Result<(), String> {
+    let mut names = names.split(':').filter(|name| !name.is_empty());
+    match names.find(|name| *name != "iconv") {
+        None => Ok(()),
+        Some("subdir") => Err(
+            "the root of a mount is the volume's: mount the whole, and bind the directory".into(),
+        ),
+        Some(_) => Err(
+            "there is no such module: iconv is there, which leaves names in UTF-8 as they are"
+                .into(),
+        ),
+    }
+}
+
+/// A character set that names are taken to be in: they are bytes here, and stay the same.
+fn same_bytes(_: &mut MountOptions, set: &str) -> Result<(), String> {
+    match set.to_ascii_uppercase().as_str() {
+        "UTF-8" | "UTF8" | "" => Ok(()),
+        _ => Err("names stay the bytes that they are: write UTF-8".into()),
+    }
+}
+
+fn as_listed(options: &mut MountOptions, _: &str) -> Result<(), String> {
+    options.as_listed = true;
+    Ok(())
+}
+
 /// Options that are known, and refused: name, and why.
 pub(super) static REFUSED: &[(&str, &str)] = &[
-    (
-        "remount",
-        "a mount cannot be changed: unmount it, and mount anew",
-    ),
     ("bind", "that is for 'mount --bind'"),
     (
         "nobarrier",
         "flushes are what makes fsync a promise: they stay",
     ),
-    ("modules", "there are no modules of libfuse here"),
     (
-        "direct_io",
-        "which cache a file goes through is chosen per open: use O_DIRECT, or without= and with=",
-    ),
-    (
-        "umask",
-        "permissions are the image's own; uid= and gid= change how owners look",
+        "subdir",
+        "the root of a mount is the volume's: mount the whole, and bind the directory",
     ),
     ("dax", "an image is not memory"),
     ("usrquota", "quotas are not kept"),

@@ -3,7 +3,7 @@
 use super::choices::CHOICES;
 use super::ignored::REFUSED;
 use super::table::{Known, known};
-use super::{Access, MountOptions, OptionError};
+use super::{MountOptions, OptionError};
 
 /// How alike a misspelt name and the one that was meant are, at least (Damerau-Levenshtein, normalised: 1 is the same).
 const ALIKE: f64 = 0.6;
@@ -44,9 +44,9 @@ impl MountOptions {
                 "mount option 'noload' shows an image as it lies, which cannot be changed so: add 'ro'",
             ));
         }
-        if self.auto_unmount && self.access == Access::Owner {
+        if self.as_listed && !self.remount {
             return Err(OptionError::Conflict(
-                "mount option 'auto_unmount' works with 'allow_other' or 'allow_root' only: add one of them",
+                "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' are what a mount shows: they are no choice",
             ));
         }
         Ok(())
@@ -125,6 +125,15 @@ fn split(list: &str) -> Vec<String> {
     }
     options.retain(|option| !option.is_empty());
     options
+}
+
+/// The names in a list, in its order, whether they are known or not.
+pub fn names(list: &str) -> Vec<String> {
+    let name = |option: String| match option.split_once('=') {
+        Some((name, _)) => name.to_owned(),
+        None => option,
+    };
+    split(list).into_iter().map(name).collect()
 }
 
 /// A value so that [`MountOptions::add`] reads it as it is.

@@ -9,10 +9,12 @@
 mod choices;
 mod ignored;
 mod list;
+mod settings;
 mod size;
 mod table;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +24,7 @@ use throughline::{OnError, parse_size};
 use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
-pub use list::escape;
+pub use list::{escape, names};
 pub use size::MAX_COMMIT_SECONDS;
 pub use table::{Group, Known, known};
 
@@ -51,6 +53,8 @@ pub struct MountOptions {
     pub uid: Option<u32>,
     /// All files look as this group's.
     pub gid: Option<u32>,
+    /// All files look as if everybody had every right to them but for these bits.
+    pub umask: Option<u32>,
     /// Set-user-ID and set-group-ID programs work as such.
     pub suid: bool,
     /// Device files work as such.
@@ -83,8 +87,14 @@ pub struct MountOptions {
     pub fs_name: Option<String>,
     /// The type that the list of mounts shows behind `fuse.`; `None` for `throughline`.
     pub subtype: Option<String>,
-    /// The mount goes when the server does, however that ends.
+    /// The mount goes when the server does, however that ends: for whoever starts the server to see to.
     pub auto_unmount: bool,
+    /// A mount that is there is to be changed: for whoever reads the options to do.
+    pub remount: bool,
+    /// What reading does to access times was said, be it the default.
+    pub(crate) relatime_said: bool,
+    /// One of the options that the list of mounts shows of every FUSE mount was given.
+    pub(crate) as_listed: bool,
     /// Every request is logged, in the foreground.
     pub debug: bool,
     /// What the server logs; `None` for the default.
@@ -108,6 +118,7 @@ impl Default for MountOptions {
             fakeroot: false,
             uid: None,
             gid: None,
+            umask: None,
             suid: false,
             dev: false,
             exec: true,
@@ -125,6 +136,9 @@ impl Default for MountOptions {
             fs_name: None,
             subtype: None,
             auto_unmount: false,
+            remount: false,
+            relatime_said: false,
+            as_listed: false,
             debug: false,
             log: None,
             log_file: None,

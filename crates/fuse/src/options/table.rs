@@ -3,10 +3,11 @@
 //! Invariants: a name is in the table once; an option that is accepted and does nothing says so in its help, and none of
 //! them is one whose promise we would break by ignoring it.
 
-use throughline::OnError;
+use tracing::level_filters::LevelFilter;
 
 use super::ignored::IGNORED;
 use super::size::{parse_offset, parse_seconds};
+use super::values::{named, parse_id, parse_mask, parse_on_error};
 use super::{Access, Atime, CacheSize, MountOptions};
 
 /// One option.
@@ -185,7 +186,7 @@ static TABLE: &[Known] = &[
     flag(
         "fakeroot",
         Group::Access,
-        "who may look in may do all that root may",
+        "who may look in may do all that root may, as far as the kernel leaves it to this program",
         sets!(fakeroot = true),
     ),
     with_value(
@@ -205,6 +206,16 @@ static TABLE: &[Known] = &[
         "all files look as this group's",
         |options, text| {
             options.gid = Some(parse_id(text)?);
+            Ok(())
+        },
+    ),
+    with_value(
+        "umask",
+        "OCTAL",
+        Group::Access,
+        "all files look as if everybody had every right to them but these",
+        |options, text| {
+            options.umask = Some(parse_mask(text)?);
             Ok(())
         },
     ),
@@ -287,7 +298,7 @@ static TABLE: &[Known] = &[
         "relatime",
         Group::Times,
         "a read sets the access time where it is older than the last change, or than a day (the default)",
-        sets!(atime = Atime::Relative),
+        relatime,
     ),
     flag(
         "noatime",
@@ -307,12 +318,7 @@ static TABLE: &[Known] = &[
         "the same",
         sets!(atime = Atime::Always),
     ),
-    flag(
-        "atime",
-        Group::Times,
-        "as relatime",
-        sets!(atime = Atime::Relative),
-    ),
+    flag("atime", Group::Times, "as relatime", relatime),
     flag(
         "nodiratime",
         Group::Times,
@@ -432,8 +438,20 @@ static TABLE: &[Known] = &[
     flag(
         "auto_unmount",
         Group::Mount,
-        "the mount goes when the server does, however that ends; with allow_other or allow_root",
+        "the mount goes when the server does, however that ends",
         sets!(auto_unmount = true),
+    ),
+    flag(
+        "remount",
+        Group::Mount,
+        "change the mount that is there: ro makes it read-only, rw ends that where it was mounted so",
+        sets!(remount = true),
+    ),
+    flag(
+        "direct_io",
+        Group::Mount,
+        "nothing of any file goes into the kernel's cache",
+        sets!(choices.direct_io = true),
     ),
     with_value(
         "log",
@@ -467,32 +485,13 @@ static TABLE: &[Known] = &[
     flag(
         "fuse2fs_debug",
         Group::Mount,
-        "the same, as fuse2fs calls it",
-        sets!(debug = true),
+        "log as much as log=debug does",
+        sets!(log = Some(LevelFilter::DEBUG)),
     ),
 ];
 
-fn parse_on_error(text: &str) -> Result<OnError, String> {
-    match text {
-        "continue" => Ok(OnError::Continue),
-        "remount-ro" => Ok(OnError::RemountRo),
-        "panic" => Ok(OnError::Panic),
-        _ => Err("write continue, remount-ro or panic".into()),
-    }
-}
-
-fn parse_id(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        // The kernel's "no id".
-        Ok(u32::MAX) | Err(_) => Err("write a number, as 'id -u' and 'id -g' print it".into()),
-        Ok(id) => Ok(id),
-    }
-}
-
-/// A name that the kernel shows in the list of mounts.
-fn named(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains('\0') {
-        return Err("write a name".into());
-    }
-    Ok(text.to_owned())
+fn relatime(options: &mut MountOptions, _: &str) -> Result<(), String> {
+    options.atime = Atime::Relative;
+    options.relatime_said = true;
+    Ok(())
 }

@@ -47,6 +47,8 @@ fn what_fstab_mount_and_systemd_write_is_taken() {
         "X-mount.mkdir=0755,auto,loop,owner,group",
         "user_xattr,acl,barrier=1,data=ordered,init_itable=10,delalloc",
         "nonempty,use_ino,kernel_cache,attr_timeout=0,big_writes,max_read=131072",
+        "sync_read,no_remote_lock,no_remote_flock,no_remote_posix_lock,splice_read,no_splice_move,modules=,modules=iconv",
+        "auto_unmount,direct_io,umask=022,remount,user_id=0,group_id=0",
         "noatime,nodiratime,relatime,norelatime,strictatime,lazytime",
     ] {
         read(list).unwrap_or_else(|error| panic!("{list}: {error}"));
@@ -146,15 +148,17 @@ fn what_cannot_be_is_explained() {
         ("cache_size=0%", "between 1% and 90%"),
         ("cache_size=91%", "between 1% and 90%"),
         ("errors=ignore", "remount-ro"),
-        ("remount", "unmount it"),
-        ("remount,ro", "unmount it"),
+        ("user_id=0", "no choice"),
+        ("umask=999", "octal"),
+        ("umask=+7", "octal"),
+        ("modules=subdir", "bind"),
+        ("from_code=latin1", "UTF-8"),
         ("nobarrier", "promise"),
         ("barrier=0", "flushes"),
         ("data=journal", "data=ordered"),
         ("fsname=", "write a name"),
         ("log=loud", "write off"),
         ("noload", "add 'ro'"),
-        ("auto_unmount", "allow_other"),
     ] {
         refused(list, text);
     }

@@ -32,7 +32,7 @@ impl Server {
             atime_ns,
             mtime_ns,
             ctime_ns,
-            mode: mode_bits(meta.file_type()) | meta.mode(),
+            mode: self.mode(meta),
             nlink: meta.links(),
             uid: self.identity.uid.unwrap_or(meta.uid()),
             gid: self.identity.gid.unwrap_or(meta.gid()),
@@ -42,6 +42,12 @@ impl Server {
             blksize: self.block_bytes(),
             flags: 0,
         }
+    }
+
+    /// Type and permissions, as the mount shows them.
+    fn mode(&self, meta: &Metadata) -> u32 {
+        let permissions = self.identity.permissions.unwrap_or(meta.mode());
+        mode_bits(meta.file_type()) | permissions
     }
 
     /// What the kernel is told of a node: it knows it once more.
@@ -97,7 +103,7 @@ impl Server {
             nlink: meta.links(),
             uid: self.identity.uid.unwrap_or(meta.uid()),
             gid: self.identity.gid.unwrap_or(meta.gid()),
-            mode: (mode_bits(meta.file_type()) | meta.mode()) as u16,
+            mode: self.mode(&meta) as u16,
             ino: meta.ino(),
             size: meta.len(),
             blocks: meta.blocks_512(),

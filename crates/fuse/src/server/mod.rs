@@ -35,7 +35,7 @@ use crate::wire::{
     RenameIn, WRITE_DATA_AT,
 };
 
-pub use status::STATUS_ATTRIBUTE;
+pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 use status::{Served, Status};
 
 /// How long the kernel may keep what it was told: for good, as nobody else changes the image.
@@ -69,6 +69,8 @@ pub(crate) struct Server {
 struct Identity {
     uid: Option<u32>,
     gid: Option<u32>,
+    /// Of all files, whatever they have themselves.
+    permissions: Option<u32>,
     /// With `allow_root`: who else may use the mount.
     only_root_and: Option<u32>,
 }
@@ -228,6 +230,7 @@ impl Server {
             identity: Identity {
                 uid: options.uid,
                 gid: options.gid,
+                permissions: options.umask.map(|umask| 0o777 & !umask),
                 only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
             },
             acl: options.acl,

@@ -8,6 +8,7 @@ use throughline::{Attributes, DeviceNumber, Error, NewNode, Node, Reason, Rename
 use zerocopy::IntoBytes;
 
 use super::{Answer, Answered, Refusal, Request, Server};
+use crate::nodes::{ROOT_INO, ROOT_NODEID};
 use crate::wire::{
     CreateIn, EntryOut, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn, device_from_wire,
 };
@@ -15,6 +16,9 @@ use crate::wire::{
 impl Server {
     pub(super) fn lookup(&self, request: &Request<'_>) -> Answered {
         let (name, _) = Request::name(request.body)?;
+        if name == b"." {
+            return self.lookup_kept(request.header.nodeid);
+        }
         let dir = self.nodes.get(request.header.nodeid)?;
         match dir.lookup(name) {
             Ok(node) => Answer::of(&self.entry(&node)?),
@@ -27,6 +31,18 @@ impl Server {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// `.` is asked for where the kernel has a number from a file handle and has forgotten the inode, or never knew it. It
+    /// compares the generation itself; that there is none is `ESTALE` to whoever has the handle.
+    fn lookup_kept(&self, nodeid: u64) -> Answered {
+        let node = match nodeid {
+            ROOT_NODEID => self.volume.root_node()?,
+            // The root's number on the disk is not what it is called by.
+            ROOT_INO => return Err(Errno::NOENT.into()),
+            ino => self.volume.node_kept(ino)?,
+        };
+        Answer::of(&self.entry(&node)?)
     }
 
     /// Whose a new inode is, and its mode.

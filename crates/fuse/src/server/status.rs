@@ -17,10 +17,15 @@ use crate::nodes::ROOT_NODEID;
 use crate::options::{CHOICES, MountOptions};
 use crate::wire::{GetxattrIn, GetxattrOut, Opcode};
 
-use super::{Answer, Answered, Request, Server};
+use super::volume_ioctls::check_administers;
+use super::{Answer, Answered, Refusal, Request, Server};
 
 /// The attribute of the mount's root. It is in no list.
 pub const STATUS_ATTRIBUTE: &str = "throughline.status";
+
+/// Asked for at the mount's root by whoever has made it read-only: closes the volume for writing. Its value says that it is.
+/// (Setting an attribute is what the kernel refuses there.)
+pub const END_WRITING_ATTRIBUTE: &str = "throughline.end-writing";
 
 /// What does not change while it is mounted, and the counts.
 pub(super) struct Status {
@@ -36,10 +41,19 @@ impl Server {
     pub(super) fn status_attribute(&self, request: &Request<'_>) -> Option<Answered> {
         let (wanted, rest) = request.argument::<GetxattrIn>().ok()?;
         let (name, _) = Request::name(rest).ok()?;
-        if request.header.nodeid != ROOT_NODEID || name != STATUS_ATTRIBUTE.as_bytes() {
+        if request.header.nodeid != ROOT_NODEID {
             return None;
         }
-        let text = self.status.json(&self.volume).to_string();
+        let text = match std::str::from_utf8(name) {
+            Ok(STATUS_ATTRIBUTE) => self.status.json(&self.volume).to_string(),
+            // How long it is can be asked for without anything being done.
+            Ok(END_WRITING_ATTRIBUTE) if wanted.size == 0 => READ_ONLY.to_owned(),
+            Ok(END_WRITING_ATTRIBUTE) => match self.end_writing(request) {
+                Ok(()) => READ_ONLY.to_owned(),
+                Err(refusal) => return Some(Err(refusal)),
+            },
+            _ => return None,
+        };
         Some(match wanted.size as usize {
             0 => Answer::of(&GetxattrOut {
                 size: text.len() as u32,
@@ -48,6 +62,19 @@ impl Server {
             room if room < text.len() => Err(Errno::RANGE.into()),
             _ => Ok(Answer::Bytes(SmallVec::from_slice(text.as_bytes()))),
         })
+    }
+}
+
+/// The value of [`END_WRITING_ATTRIBUTE`].
+const READ_ONLY: &str = "read-only";
+
+impl Server {
+    /// The kernel lets nobody change anything any more: the volume is closed for writing.
+    fn end_writing(&self, request: &Request<'_>) -> Result<(), Refusal> {
+        check_administers(request)?;
+        self.volume.end_writing()?;
+        tracing::info!("the volume is closed for writing");
+        Ok(())
     }
 }
 
@@ -125,6 +152,12 @@ impl Status {
                 )
             })
             .collect();
+        let settings: serde_json::Map<String, Value> = self
+            .options
+            .settings()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
         let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let mut all = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -144,6 +177,7 @@ impl Status {
                 "written_bytes": sum(|counts| &counts.written_bytes),
             },
             "choices": choices,
+            "settings": settings,
         });
         add_volume(&mut all, volume);
         all

@@ -71,7 +71,8 @@ impl Server {
     }
 }
 
-fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
+/// Who may do with the volume what locally takes the right to administer the system.
+pub(super) fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
     let (uid, own) = (request.header.uid, rustix::process::geteuid());
     match uid == 0 || uid == own.as_raw() {
         true => Ok(()),

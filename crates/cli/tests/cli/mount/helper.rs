@@ -10,7 +10,7 @@ use super::*;
 
 /// Runs a script as root in a mount namespace with an `/sbin` of its own, the binary as `$T`, the image as `$IMAGE`, the mount
 /// point as `$DIR`.
-fn script(image: &Image, point: &Point, text: &str) -> Option<Ran> {
+pub(super) fn script(image: &Image, point: &Point, text: &str) -> Option<Ran> {
     if !has(&["unshare", "mount", "findmnt"]) {
         return None;
     }

@@ -10,18 +10,18 @@ use super::*;
 use crate::common::noise;
 
 /// The binary under that name, in a folder of its own.
-struct Fuse2fs {
+pub(super) struct Fuse2fs {
     dir: tempfile::TempDir,
 }
 
 impl Fuse2fs {
-    fn new() -> Fuse2fs {
+    pub(super) fn new() -> Fuse2fs {
         let dir = tempfile::tempdir().unwrap();
         ok(["-q", "install-fuse2fs", dir.path().to_str().unwrap()]);
         Fuse2fs { dir }
     }
 
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         Command::new(self.dir.path().join("fuse2fs"))
     }
 }

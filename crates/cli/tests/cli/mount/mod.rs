@@ -3,9 +3,12 @@
 
 mod ended;
 mod explained;
+mod fakeroot;
 mod helper;
+mod libfuse;
 mod like_fuse2fs;
 mod refused;
+mod remounted;
 mod signals;
 mod started;
 mod user;

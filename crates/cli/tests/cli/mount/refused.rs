@@ -20,13 +20,20 @@ fn wrong_arguments_end_with_1() {
             &["unknown mount option 'noatimes'", "did you mean 'noatime'?"][..],
         ),
         ("ro,comit=5", &["'comit'", "did you mean 'commit'?"]),
-        ("remount,ro", &["unmount it"]),
+        ("umask=999", &["octal"]),
+        ("bind", &["'mount --bind'"]),
         ("noload", &["add 'ro'"]),
         ("without=nonsense", &["there is no such choice"]),
         ("cache_size=12", &["too little memory"]),
     ] {
         fails(["mount", "-o", options, path, point.str()], 1, texts);
     }
+    // What is not there cannot be changed.
+    fails(
+        ["mount", "-o", "remount,ro", path, point.str()],
+        32,
+        &["not mounted"],
+    );
     fails(["mount", "-o", "ro"], 1, &["required"]);
     fails(["mount", path], 1, &["required"]);
     fails(

@@ -14,7 +14,7 @@ const USER: &str = "12345";
 
 /// Runs a script in that namespace as that user, with the binary as `$T`, the image as `$IMAGE`, the mount point as `$DIR`;
 /// `before` runs as root.
-fn script(image: &Image, point: &Point, before: &str, text: &str) -> Option<Ran> {
+pub(super) fn script(image: &Image, point: &Point, before: &str, text: &str) -> Option<Ran> {
     if !has(&["fusermount3", "setpriv", "unshare"]) {
         return None;
     }
@@ -53,7 +53,7 @@ fn script(image: &Image, point: &Point, before: &str, text: &str) -> Option<Ran>
     Some(ran)
 }
 
-fn own_image() -> Image {
+pub(super) fn own_image() -> Image {
     Image::new("32M", &["-t", "ext4", "-E", "root_owner=12345:12345"])
 }
 

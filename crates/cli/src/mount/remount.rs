@@ -1,0 +1,126 @@
+//! `-o remount`: the mount that is there becomes read-only, or what that was ends; flags of its place change with it.
+//!
+//! Who mounts by mount(8) gives all options again: those of fstab, or those that the list of mounts shows. What the server was
+//! started with cannot be changed, and is refused where it is something else.
+//!
+//! In this order for `ro`: the kernel lets nobody change anything (it refuses while a file is open for writing); the server
+//! closes the volume for writing, and the image is as one that was unmounted. For `rw` that cannot be undone: the server goes
+//! on for reading.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
+use serde_json::Value;
+use throughline_fuse::options::{MountOptions, names};
+use throughline_fuse::{END_WRITING_ATTRIBUTE, mounts};
+
+use super::trouble::{EXIT_FAILED, Trouble};
+use crate::commands::status;
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// Options of a mount's place: its word, the one for the opposite, and the kernel's flag.
+const PLACE: [(&str, &str, MountFlags); 4] = [
+    ("noexec", "exec", MountFlags::NOEXEC),
+    ("nosuid", "suid", MountFlags::NOSUID),
+    ("nodev", "dev", MountFlags::NODEV),
+    ("noatime", "relatime", MountFlags::NOATIME),
+];
+
+/// Changes the mount at a directory; `lists` are what was read into `options`.
+pub(crate) fn remount(dir: &Path, options: &MountOptions, lists: &[String]) -> Result<(), Trouble> {
+    change(dir, options, lists).map_err(|problem| {
+        let failure: Failure = problem.met(format!("cannot remount {}", quote(dir)));
+        Trouble::Failed(EXIT_FAILED, failure)
+    })
+}
+
+fn change(dir: &Path, options: &MountOptions, lists: &[String]) -> Result<(), Problem> {
+    let place = mounts::resolve(dir)?;
+    let mount = mounts::at(&place)?.ok_or_else(|| Problem::new("not mounted"))?;
+    let state = status::ask(&place, &mount).map_err(|errno| match errno {
+        Errno::NODATA | Errno::OPNOTSUPP => Problem::new("what is mounted there is none of ours"),
+        other => std::io::Error::from(other).into(),
+    })?;
+    let settings = |name: &str| state["settings"][name].as_str().map(str::to_owned);
+    if let Some(name) = options.asks_for_other(settings) {
+        return Err(Problem::new(format!(
+            "'{name}' cannot be changed while it is mounted: ro and rw can"
+        ))
+        .with_next("unmount it, and mount it anew"));
+    }
+    let said = Said::of(lists, &mount.point_options);
+    if !said.read_only && state["read_only"] == Value::Bool(true) {
+        return Err(Problem::new("the image is open for reading only")
+            .with_next("unmount it, and mount it anew"));
+    }
+    mount_remount(&place, said.flags, c"").map_err(|errno| kernel_says(errno, dir))?;
+    if said.read_only {
+        let mut answer = [0; 64];
+        rustix::fs::getxattr(&place, END_WRITING_ATTRIBUTE, &mut answer).map_err(|errno| {
+            Problem::from(std::io::Error::from(errno)).with_next(
+                "nobody can change it any more, but the image is not closed well: its server's log says why",
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn kernel_says(errno: Errno, dir: &Path) -> Problem {
+    let problem = Problem::from(std::io::Error::from(errno));
+    match errno {
+        Errno::BUSY => problem.with_next(format!(
+            "end what writes to it: 'fuser -vm {}' shows that",
+            quote(dir)
+        )),
+        Errno::PERM => problem.with_next("only root may; or unmount it, and mount it with ro"),
+        _ => problem,
+    }
+}
+
+/// What the lists say of the place, and what it is where they say nothing.
+struct Said {
+    read_only: bool,
+    flags: MountFlags,
+}
+
+impl Said {
+    fn of(lists: &[String], now: &str) -> Said {
+        let words: Vec<String> = lists.iter().flat_map(|list| names(list)).collect();
+        // The later one counts.
+        let last = |yes: &str, no: &str| {
+            let word = words
+                .iter()
+                .rev()
+                .find(|word| *word == yes || *word == no)?;
+            Some(word == yes)
+        };
+        let is = |word: &str| now.split(',').any(|option| option == word);
+        let read_only = last("ro", "rw").unwrap_or_else(|| is("ro"));
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, read_only);
+        for (yes, no, flag) in PLACE {
+            flags.set(flag, last(yes, no).unwrap_or_else(|| is(yes)));
+        }
+        Said { read_only, flags }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_stays() {
+        let said = |list: &str, now: &str| Said::of(&[list.to_owned()], now);
+        let kept = said("remount,ro", "rw,nosuid,nodev,noexec,relatime");
+        assert!(kept.read_only);
+        let place = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        assert_eq!(kept.flags, place | MountFlags::RDONLY);
+        let kept = said("remount,exec", "ro,noexec");
+        assert_eq!(kept.flags, MountFlags::RDONLY);
+        let kept = said("remount,ro,rw,nosuid", "ro");
+        assert_eq!(kept.flags, MountFlags::NOSUID);
+    }
+}

@@ -1,0 +1,134 @@
+//! `mount -o remount`, by mount(8) through the helper and by ourselves: what it says is so afterwards, or it failed.
+
+use super::helper::script;
+use super::*;
+
+/// What a test's script has to say things with.
+const TOOLS: &str = "
+    $T -q install-helpers
+    fails() { ! \"$@\" 2> $W/said || { echo \"not refused: $*\"; exit 1; }; cat $W/said; }
+    place() { findmnt -n -o OPTIONS $DIR; }
+    closed() {
+        cp $IMAGE $W/copy
+        e2fsck -fn $W/copy > $W/said 2>&1 || { cat $W/said; exit 1; }
+        ! dumpe2fs -h $W/copy 2>&1 | grep needs_recovery
+    }";
+
+fn ran(image: &Image, text: &str) -> Option<Ran> {
+    let point = Point::new(image, "mnt");
+    let ran = script(image, &point, &format!("{TOOLS}\n{text}"))?;
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    wait("nobody has the image", || {
+        users_of(&image.path()).is_empty()
+    });
+    image.assert_clean();
+    Some(ran)
+}
+
+#[test]
+fn read_only_closes_the_image() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let text = "
+        mount -t fuse.throughline $IMAGE $DIR -o noexec
+        echo first > $DIR/a
+        mkdir $DIR/d
+        mount -o remount,ro $DIR
+        place
+        closed
+        cat $DIR/a
+        ls $DIR/d
+        fails touch $DIR/b
+        fails rm $DIR/a
+        # Again is no error; there is no way back.
+        mount -o remount,ro $DIR
+        fails mount -o remount,rw $DIR
+        place
+        fails touch $DIR/b
+        umount $DIR
+        mount -t fuse.throughline $IMAGE $DIR
+        cat $DIR/a
+        umount $DIR";
+    let Some(ran) = ran(&image, text) else {
+        return;
+    };
+    let said = ran.text();
+    assert_eq!(said.matches("ro,nosuid,nodev,noexec").count(), 2, "{said}");
+    assert_eq!(said.matches("Read-only file system").count(), 3, "{said}");
+    assert_eq!(said.matches("first\n").count(), 2, "{said}");
+    assert!(said.contains("open for reading only"), "{said}");
+}
+
+#[test]
+fn what_is_open_for_writing_stays_so() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let text = "
+        mount -t fuse.throughline $IMAGE $DIR
+        exec 9> $DIR/open
+        fails mount -o remount,ro $DIR
+        echo still >&9
+        exec 9>&-
+        # Where the kernel alone was told, it goes back.
+        mount -i -o remount,ro $DIR
+        fails touch $DIR/b
+        mount -o remount,rw $DIR
+        echo more >> $DIR/open
+        cat $DIR/open
+        umount $DIR";
+    let Some(ran) = ran(&image, text) else {
+        return;
+    };
+    let said = ran.text();
+    assert!(
+        said.contains("busy") && said.contains("fuser -vm"),
+        "{said}"
+    );
+    assert!(said.ends_with("still\nmore\n"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_changed_is_refused() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let text = "
+        mount -t fuse.throughline $IMAGE $DIR -o noatime,commit=30
+        fails mount -o remount,commit=7 $DIR
+        fails mount -o remount,relatime $DIR
+        fails mount -o remount,sync $DIR
+        place
+        # What is so already, as fstab has it.
+        echo \"$IMAGE $DIR fuse.throughline noauto,noatime,commit=30,noexec 0 0\" > $W/fstab
+        mount -T $W/fstab -o remount,ro $DIR
+        place
+        umount $DIR
+        $T mount -o ro $IMAGE $DIR
+        fails $T mount -o remount,rw $IMAGE $DIR
+        $T mount -o remount,ro,noexec $IMAGE $DIR
+        place
+        $T umount $DIR
+        fails mount -t fuse.throughline $IMAGE $DIR -o remount,ro
+        fails $T mount -o user_id=7 $IMAGE $DIR";
+    let Some(ran) = ran(&image, text) else {
+        return;
+    };
+    let said = ran.text();
+    for text in [
+        "'commit' cannot be changed",
+        "'relatime' cannot be changed",
+        "'sync' cannot be changed",
+        "rw,nosuid,nodev,noatime",
+        "ro,nosuid,nodev,noexec,noatime",
+        "ro,nosuid,nodev,noexec,relatime",
+        "open for reading only",
+        "no choice",
+    ] {
+        assert!(said.contains(text), "no {text:?}: {said}");
+    }
+}
