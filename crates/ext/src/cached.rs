@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use throughline_fileio::{self as fileio, AddressSpace, Backing, Holes, Map, MappedExtent, Mapper};
 
+use crate::emptied;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::fs::Fs;
@@ -106,6 +107,13 @@ impl Backing for CachedFile {
 
     fn unreserve(&self, units: u64) {
         self.inode.delayed.give_up(&self.fs, &self.inode, units);
+    }
+
+    fn whole_bytes(&self) -> u64 {
+        match self.inode.emptied.is_some() {
+            true => emptied::WHOLE_BYTES,
+            false => 0,
+        }
     }
 
     fn writer(self: Arc<Self>, file_offset: u64, len: u64) -> fileio::Result<Box<dyn Mapper>> {

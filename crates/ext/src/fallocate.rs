@@ -11,6 +11,7 @@ use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
 use crate::edge::Edges;
+use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
@@ -89,6 +90,7 @@ impl Fs {
         if file::is_inline(inode) {
             inline::spill(self, inode)?;
         }
+        emptied::settle(self, inode)?;
         let extents = Format::of(&inode.raw.read()) == Format::Extents;
         if !extents && mode != Fallocate::PunchHole {
             return Err(Error::Unsupported(

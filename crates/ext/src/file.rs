@@ -18,6 +18,7 @@ use throughline_extfmt::{FileBlock, FsBlock};
 use throughline_fileio::{Mapper, direct};
 
 use crate::coherent;
+use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
@@ -175,7 +176,7 @@ impl Fs {
 
     fn sync_inode(&self, inode: &Inode, data_only: bool) -> Result<()> {
         self.check_up()?;
-        let flushed = coherent::flush(inode, coherent::ALL);
+        let flushed = emptied::finish(self, inode);
         if !data_only {
             self.store_times_of(inode)?;
         }

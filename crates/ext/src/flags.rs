@@ -14,6 +14,7 @@ use throughline_extfmt::features::{Incompat, RoCompat};
 use throughline_extfmt::inode::{BASE_BYTES, FileType, InodeFlags, Time};
 
 use crate::coherent;
+use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -177,7 +178,7 @@ impl Fs {
         let _io = is_file.then(|| inode.io_exclusive());
         let _names = inode.is_dir().then(|| inode.dir_exclusive());
         if is_file {
-            coherent::flush(inode, coherent::ALL)?;
+            emptied::finish(self, inode)?;
         }
         let _frozen = coherent::freeze(inode);
         self.transact(1, |h| {

@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 use crate::balloc::Balloc;
 use crate::damage::Damage;
 use crate::dir::HashRules;
+use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::groups::Groups;
 use crate::handle::Handle;
@@ -64,6 +65,8 @@ pub struct Fs {
     pub(crate) times: Times,
     pub(crate) synchronous: Synchronous,
     pub(crate) system: SystemInodes,
+    /// Files that were emptied.
+    pub(crate) emptied: emptied::OfVolume,
     /// What opening it had to mend.
     pub(crate) recovery: Recovery,
     pub(crate) life: Life,
@@ -325,9 +328,11 @@ impl Fs {
             return Ok(());
         }
         let flushed = self.cache.flush_all();
+        let emptied = self.finish_emptied();
         self.store_kept_times()?;
         self.sync_metadata()?;
-        Ok(flushed?)
+        flushed?;
+        emptied
     }
 
     /// Every change of metadata so far is on the disk when this returns, and all data that was written to the device.
@@ -404,6 +409,7 @@ impl Fs {
             return Ok(());
         }
         let result = self.finish();
+        self.emptied.stop();
         self.cache.close();
         result
     }
@@ -429,6 +435,7 @@ impl Fs {
     /// Ends the volume as it is, nothing marked.
     pub(crate) fn abandon(self) {
         self.life.closed.store(true, Ordering::Release);
+        self.emptied.stop();
         self.cache.close();
     }
 

@@ -19,6 +19,7 @@ use throughline_journal::Tid;
 use crate::cached::Cached;
 use crate::changes::Changes;
 use crate::delayed::Delayed;
+use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::flags::Seen;
 use crate::fs::Fs;
@@ -69,6 +70,8 @@ pub struct Inode {
     pub(crate) cached: OnceLock<Cached>,
     /// Room put by for what is cached only.
     pub(crate) delayed: Delayed,
+    /// What the disk still shows, where it was emptied.
+    pub(crate) emptied: emptied::OfInode,
     /// Buffered writes behind its end, one at a time.
     extend: Mutex<()>,
     /// What lies behind its end in its last block is known to be zero on the disk.
@@ -211,6 +214,7 @@ impl Inode {
             mapping: crate::map::State::default(),
             cached: OnceLock::new(),
             delayed: Delayed::default(),
+            emptied: emptied::OfInode::default(),
             extend: Mutex::new(()),
             tail_is_zero: AtomicBool::new(false),
             orphan: Mutex::default(),
@@ -286,10 +290,12 @@ impl Fs {
         note(&inode.changes, h.tid());
         inode.flags.note(&raw);
         inode.times.stored();
-        raw.update_checksum(&self.geo, inode.ino);
+        let mut shown = inode.emptied.shown(self, &raw);
+        let image = shown.as_mut().unwrap_or(&mut raw);
+        image.update_checksum(&self.geo, inode.ino);
         let at = inode.table_offset;
         h.modify(inode.table_block, |block| {
-            let bytes = raw.as_bytes();
+            let bytes = image.as_bytes();
             if let Some(place) = block.get_mut(at..at.saturating_add(bytes.len())) {
                 place.copy_from_slice(bytes);
             }

@@ -21,6 +21,7 @@ mod damage;
 mod delayed;
 mod dir;
 mod edge;
+mod emptied;
 mod error;
 mod fallocate;
 mod file;

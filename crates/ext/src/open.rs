@@ -289,6 +289,7 @@ impl Fs {
             xattrs: Xattrs::new(options.acl),
             mmp: None,
             changed: AtomicBool::new(false),
+            emptied: crate::emptied::OfVolume::new(options.auto_da_alloc),
             damage: Damage::default(),
             recovery: Recovery::default(),
             life: Life {

@@ -42,6 +42,9 @@ pub struct OpenOptions {
     /// Lists of access rights (POSIX ACLs) are kept, and inherited. Without, they are not supported, and those that are there
     /// stay as they are.
     pub acl: bool,
+    /// A file that is replaced is whole after a crash, old or new, without a sync: by a rename over it, or emptied and written
+    /// anew.
+    pub auto_da_alloc: bool,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
     pub last_mounted: Option<String>,
 }
@@ -64,6 +67,7 @@ impl Default for OpenOptions {
             dirty_age: None,
             on_error: None,
             acl: true,
+            auto_da_alloc: true,
             last_mounted: None,
         }
     }

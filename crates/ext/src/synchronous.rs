@@ -67,6 +67,11 @@ impl Fs {
         Ok(())
     }
 
+    /// Whether every change is durable when its call returns.
+    pub(crate) fn is_all_synchronous(&self) -> bool {
+        self.synchronous.everything
+    }
+
     fn is_synchronous(&self, inode: &Inode) -> bool {
         self.synchronous.everything || inode.flags.any(InodeFlags::SYNC)
     }

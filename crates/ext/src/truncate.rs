@@ -21,6 +21,7 @@ use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
 use crate::edge::Edges;
+use crate::emptied;
 use crate::error::{Reason, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::fs::Fs;
@@ -56,7 +57,11 @@ impl Fs {
             }
             inline::spill(self, inode)?;
         }
-        if size > coherent::size(self, inode)? {
+        let seen = coherent::size(self, inode)?;
+        if size > 0 && size <= seen {
+            emptied::settle(self, inode)?;
+        }
+        if size > seen {
             self.lengthen(inode, size)
         } else {
             self.shorten(inode, size)
@@ -84,7 +89,13 @@ impl Fs {
         // written yet may count on it.
         let rest = size > map::size(self, inode)? || has_tables && !inode.delayed.is_idle();
         let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
-        let done = self.cut(inode, size);
+        let done = if size == 0 && emptied::hold(self, inode)? {
+            coherent::drop_cached(self, inode, coherent::ALL);
+            coherent::resized(inode, 0);
+            Ok(())
+        } else {
+            self.cut(inode, size)
+        };
         inode.delayed.renew(self, inode);
         done
     }
@@ -155,6 +166,7 @@ pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
     let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
     coherent::resized(inode, 0);
+    emptied::settle(fs, inode)?;
     shrink(fs, inode, 0, false, Edges::none(fs, inode))
 }
 

@@ -49,6 +49,7 @@ pub struct OpenOptions {
     no_replay: bool,
     beside_writer: bool,
     acl: bool,
+    auto_da_alloc: bool,
     listener: Option<Heard>,
 }
 
@@ -96,6 +97,7 @@ impl OpenOptions {
             no_replay: false,
             beside_writer: false,
             acl: true,
+            auto_da_alloc: true,
             listener: None,
         }
     }
@@ -245,6 +247,14 @@ impl OpenOptions {
         self
     }
 
+    /// Whether a file that is replaced is whole after a crash, its old content or the new one, without a sync (the default;
+    /// `noauto_da_alloc`): one that another file is renamed over, or that is emptied and written anew. A rename over a file
+    /// waits until the new content is on the device for that, and where there is no journal until it is durable.
+    pub fn auto_da_alloc(&mut self, whole: bool) -> &mut Self {
+        self.auto_da_alloc = whole;
+        self
+    }
+
     /// Whether files go through the cache (the default): the handle of [`OpenOptions::open_raw`], and files of a volume that
     /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
@@ -311,6 +321,7 @@ impl OpenOptions {
         options.on_error = self.on_error;
         options.no_replay = self.no_replay;
         options.acl = self.acl;
+        options.auto_da_alloc = self.auto_da_alloc;
         options.cache = self.cache_options();
         if let Some(bytes) = self.cache_bytes {
             options.metadata_cache_bytes = metadata_bytes(bytes);

@@ -110,6 +110,7 @@ impl Volume {
 
     pub(crate) fn new(fs: Fs, mode: Mode) -> Volume {
         let fs = Arc::new(fs);
+        fs.hold_back();
         Volume {
             mounted: Arc::new(Mounted { fs, mode }),
         }

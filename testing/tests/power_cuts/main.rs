@@ -20,10 +20,12 @@ mod planted;
 mod random;
 mod recipes;
 mod refused;
+mod replace;
 mod replay;
 mod run;
 mod scripts;
 mod tree;
+mod whole;
 
 use std::collections::HashSet;
 use std::path::Path;

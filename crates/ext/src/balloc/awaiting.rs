@@ -153,11 +153,14 @@ impl Fs {
 
     /// Whether freed blocks, or inodes, wait for their transaction.
     fn is_room_awaited(&self) -> bool {
-        self.balloc.blocks_awaiting() > 0 || self.ialloc.is_awaiting(self.journal.committed())
+        self.balloc.blocks_awaiting() > 0
+            || self.emptied.is_any()
+            || self.ialloc.is_awaiting(self.journal.committed())
     }
 
     /// Makes the freeing of all that waits durable; whether there is more that waits.
     fn make_room(&self) -> Result<bool> {
+        self.settle_emptied()?;
         let _nothing_held = Place::enter(Rank::Handle, 0);
         self.journal.commit()?;
         if self.balloc.discards() {

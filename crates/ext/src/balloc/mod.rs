@@ -306,7 +306,8 @@ impl Fs {
             counts
                 .free
                 .saturating_sub(counts.claimed)
-                .saturating_sub(counts.put_by),
+                .saturating_sub(counts.put_by)
+                .saturating_add(self.emptied.blocks()),
             sb.r_blocks_count()
                 .saturating_add(self.balloc.kept_for_maps),
         )

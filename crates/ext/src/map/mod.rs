@@ -17,6 +17,7 @@ pub(crate) mod indirect;
 mod size;
 mod state;
 mod store;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -38,6 +39,7 @@ pub(crate) use indirect::TableName;
 pub(crate) use size::{is_plain, max_size, set_size, size};
 pub(crate) use state::State;
 pub(crate) use store::Budget;
+pub(crate) use survey::{Survey, empty, survey};
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
 
 /// A run of a file's blocks.

@@ -145,6 +145,10 @@ impl<'a, 'h> Tree<'a, 'h> {
         spare: Option<&'a mut Spare>,
     ) -> Self {
         inode.mapping.changed();
+        debug_assert!(
+            !inode.emptied.is_some(),
+            "the disk shows another mapping than the one that is changed"
+        );
         Self {
             view: View::new(fs, inode),
             h,

@@ -11,6 +11,7 @@ use super::claim::Claimed;
 use super::{FileMapper, Place};
 use crate::balloc::GROUP_CREDITS;
 use crate::delayed::Lent;
+use crate::emptied;
 use crate::error::{Error, Result};
 use crate::file::{self, INODE_CREDITS};
 use crate::handle::Handle;
@@ -65,9 +66,16 @@ impl<P: Place> FileMapper<P> {
             .map(|c| self.credits(c))
             .fold(INODE_CREDITS, u32::saturating_add);
         let first = left.claims.first().map_or(0, |c| self.credits(c)) + INODE_CREDITS;
-        let credits = all.min(fs.step_credits()).max(first);
-        fs.transact(credits, |h| {
+        // Of a file that is written anew, all that there is goes with the old blocks.
+        let freed = inode.emptied.credits();
+        let most = match freed {
+            Some(freed) => fs.journal.max_credits().saturating_sub(freed),
+            None => fs.step_credits(),
+        };
+        let credits = all.min(most).max(first);
+        fs.transact(credits.saturating_add(freed.unwrap_or(0)), |h| {
             let _map = inode.map_exclusive();
+            emptied::end(fs, h, inode)?;
             let result = self.enter_some(h, left);
             if result
                 .as_ref()

@@ -17,7 +17,7 @@ use crate::{dir, namei, orphan};
 /// Blocks that one new name may change: the name, the inode, what the orphan list is in.
 const LINK_CREDITS: u32 = dir::INSERT_CREDITS + 1 + ORPHAN_CREDITS;
 /// Blocks that taking a name away may change: its leaf, two inodes, what the orphan list is in.
-const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
+pub(super) const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
 
 impl Fs {
     /// Gives an inode, not a directory, one more name; one that was made without ([`Fs::tmpfile`]), its first.
@@ -34,7 +34,9 @@ impl Fs {
         }
         // Its other names may go meanwhile, and it may have none yet.
         self.open_inode(inode)?;
-        let linked = self.with_room(|| self.try_link(inode, parent, name));
+        let linked = self
+            .data_before_name(inode, false)
+            .and_then(|()| self.with_room(|| self.try_link(inode, parent, name)));
         let closed = self.close_inode(inode);
         linked.and(closed)?;
         self.names_changed(&[parent])

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::inode::Time;
 
+use super::link::UNLINK_CREDITS;
 use super::{lock_directories, may_add, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -112,6 +113,7 @@ impl Fs {
             if mode == RenameMode::Exchange && seen.target.is_none() {
                 return Err(Reason::NotFound.into());
             }
+            self.data_before_rename(&seen, mode)?;
             let moves_dir =
                 seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
             let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| self.lock_rename());
@@ -120,12 +122,46 @@ impl Fs {
             }
             if self.rename_if_still(old, new, &seen, mode)? {
                 drop(alone);
-                return match &seen.target {
-                    Some(target) if mode != RenameMode::Exchange => self.free_if_unused(target),
-                    _ => Ok(()),
-                };
+                return self.after_rename(&seen, mode);
             }
         }
+    }
+
+    /// The content of what gets the name of another file is there when the name is.
+    fn data_before_rename(&self, seen: &Seen, mode: RenameMode) -> Result<()> {
+        let Some(target) = &seen.target else {
+            return Ok(());
+        };
+        self.data_before_name(&seen.source, true)?;
+        match mode {
+            RenameMode::Exchange => self.data_before_name(target, true),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a file that is replaced goes only once the new name is durable: without a journal nothing else says which of
+    /// the two reaches the disk first.
+    fn replaces_in_steps(&self) -> bool {
+        self.emptied.is_on() && !self.has_log()
+    }
+
+    /// What remains to be done when the names have changed. No lock is held.
+    fn after_rename(&self, seen: &Seen, mode: RenameMode) -> Result<()> {
+        let replaced = seen.target.as_ref();
+        let Some(target) = replaced.filter(|target| target.ino != seen.source.ino) else {
+            return Ok(());
+        };
+        let in_steps = self.replaces_in_steps() && !target.is_dir();
+        if in_steps {
+            self.sync_metadata()?;
+        }
+        if mode == RenameMode::Exchange {
+            return Ok(());
+        }
+        if in_steps {
+            self.transact(UNLINK_CREDITS, |h| self.drop_link(h, target))?;
+        }
+        self.free_if_unused(target)
     }
 
     fn see(&self, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
@@ -348,6 +384,8 @@ impl Fs {
             }
             if onto.is_dir() {
                 self.drop_dir(h, onto)
+            } else if self.replaces_in_steps() {
+                Ok(())
             } else {
                 self.drop_link(h, onto)
             }

@@ -25,6 +25,12 @@ pub trait Backing: Map {
     /// Gives back what was promised for `units` allocation units and is not needed.
     fn unreserve(&self, units: u64);
 
+    /// How much of what is dirty is to be written back as one run, from the first dirty block on: what is committed with it
+    /// takes something else away. 0 where it does not matter.
+    fn whole_bytes(&self) -> u64 {
+        0
+    }
+
     /// A mapper for one run of write-back of the range, that owns what it needs. Its claims of new blocks take from what was
     /// promised: `claim` turns a promise into a claim, `commit` uses it up, `abandon` (or dropping it) turns it back into
     /// a promise. Several may be in use at once for ranges that do not overlap.

@@ -117,6 +117,9 @@ impl Writeback {
 
     /// A sequential writer has left the file bytes `passed` behind: its run so far without the folio it is in.
     pub(crate) fn stream_passed(&self, host: &Arc<dyn Backing>, passed: Range<u64>) {
+        if passed.end < host.whole_bytes() {
+            return;
+        }
         let behind_bytes = self.shared.behind_bytes.load(Ordering::Relaxed);
         if host.space().flushing.stream_passed(passed, behind_bytes) {
             self.send(Message::Passed(Arc::clone(host)));

@@ -35,7 +35,10 @@ impl Shared {
         // What is behind the last block as it is now is of writes that begin after this.
         let block_bytes = u64::from(space.block_bytes());
         let end = range.end.min(space.size().next_multiple_of(block_bytes));
-        let mut from = range.start;
+        let mut from = match host.whole_bytes() {
+            0 => range.start,
+            _ => 0,
+        };
         while from < end
             && let Some(dirty) = space.take_dirty(from..end, MOST_BYTES)
         {

@@ -91,7 +91,6 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("delalloc", ""),
     ignored("block_validity", ""),
     ignored("noblock_validity", ""),
-    ignored("auto_da_alloc", ""),
     ignored("barrier", "[=1]"),
     ignored("journal_checksum", ""),
     ignored("nojournal_checksum", ""),

@@ -63,6 +63,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// All is durable after this time at the latest; `None` for the default.
     pub commit: Option<Duration>,
+    /// A file that is replaced is whole after a crash.
+    pub auto_da_alloc: bool,
     /// Every write is durable when it returns.
     pub sync: bool,
     /// Every change of a directory is durable when it returns.
@@ -123,6 +125,7 @@ impl Default for MountOptions {
             dev: false,
             exec: true,
             commit: None,
+            auto_da_alloc: true,
             sync: false,
             dirsync: false,
             atime: Atime::Relative,
@@ -166,6 +169,7 @@ impl MountOptions {
             .access_times(self.atime.into())
             .directory_access_times(self.dir_atime)
             .lazy_times(self.lazytime)
+            .auto_da_alloc(self.auto_da_alloc)
             .synchronous(self.sync)
             .synchronous_names(self.dirsync)
             .on_error(self.errors)

@@ -273,6 +273,18 @@ static TABLE: &[Known] = &[
         },
     ),
     flag(
+        "auto_da_alloc",
+        Group::Durability,
+        "a file that is replaced, by a rename or written anew, is whole after a crash without fsync, old or new (the default)",
+        sets!(auto_da_alloc = true),
+    ),
+    flag(
+        "noauto_da_alloc",
+        Group::Durability,
+        "it may be empty then; a rename over a file waits for nothing",
+        sets!(auto_da_alloc = false),
+    ),
+    flag(
         "sync",
         Group::Durability,
         "every write is durable when it returns",

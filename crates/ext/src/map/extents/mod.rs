@@ -80,6 +80,17 @@ fn in_block(error: Error, at: Option<FsBlock>) -> Error {
     }
 }
 
+/// The nodes below the root of a tree of one level at most; `None` where there are more than `most`, or more levels.
+pub(crate) fn nodes<S: Nodes>(store: &S, most: usize) -> Result<Option<Vec<FsBlock>>> {
+    let root = store.root();
+    let node = Node::new(&root)?;
+    match node.depth() {
+        0 => Ok(Some(Vec::new())),
+        1 if node.len() <= most => Ok(Some((0..node.len()).map(|at| node.child(at)).collect())),
+        _ => Ok(None),
+    }
+}
+
 /// An empty tree.
 pub(crate) fn empty_root() -> Root {
     let mut root = [0; super::store::ROOT_BYTES];

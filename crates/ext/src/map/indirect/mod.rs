@@ -86,6 +86,32 @@ fn set_pointer(table: &mut [u8], slot: usize, value: u32) {
     table[slot * POINTER_BYTES..][..POINTER_BYTES].copy_from_slice(&value.to_le_bytes());
 }
 
+/// The tables of a map of two levels at most; `None` where there are more than `most`, or more levels.
+///
+/// # Errors
+/// Those of reading a table; `Corrupt` for pointers out of the volume.
+pub(crate) fn tables<S: Nodes>(store: &S, most: usize) -> Result<Option<Vec<FsBlock>>> {
+    let root = store.root();
+    let [single, double, triple] =
+        [0, 1, 2].map(|level| FsBlock(pointer(&root, DIRECT as usize + level).into()));
+    if triple.0 != 0 {
+        return Ok(None);
+    }
+    let mut tables: Vec<FsBlock> = [single, double].into_iter().filter(|b| b.0 != 0).collect();
+    if double.0 != 0 {
+        store.check_run(double, 1)?;
+        let table = store.node(double)?;
+        let pointers = (0..table.len() / POINTER_BYTES).map(|slot| pointer(&table, slot));
+        for table in pointers.filter(|table| *table != 0) {
+            if tables.len() == most {
+                return Ok(None);
+            }
+            tables.push(FsBlock(table.into()));
+        }
+    }
+    Ok(Some(tables))
+}
+
 /// What is at `block`, at most `max` blocks of it (at least 1); stops at the end of a table.
 pub(crate) fn lookup<S: Nodes>(
     store: &S,

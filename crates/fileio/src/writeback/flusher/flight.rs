@@ -54,6 +54,10 @@ impl Flusher {
         let Some(running) = running else {
             return Issue::Frozen;
         };
+        let (range, most_bytes) = match file.host.whole_bytes() {
+            0 => (range, most_bytes),
+            whole => (0..u64::MAX, most_bytes.max(whole)),
+        };
         let Some(dirty) = space.take_dirty(range, most_bytes) else {
             return Issue::Clean;
         };

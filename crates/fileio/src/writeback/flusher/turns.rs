@@ -97,6 +97,10 @@ impl Flusher {
         let Some(file) = self.files.get(key) else {
             return Issue::Clean;
         };
+        // One that is being written anew is best left until it is whole.
+        if self.tails_too == 0 && file.host.whole_bytes() > 0 {
+            return Issue::Clean;
+        }
         let from = file.cursor;
         let tail = file.host.space().append_tail();
         let tail = match self.tails_too {

@@ -1,0 +1,310 @@
+//! Files that are replaced, in all the ways in which programs save, without a sync of their own: after any power cut the old
+//! content is there or the new one, whole.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume};
+use throughline_testing::PowerDevice;
+
+use super::fsck::Fsck;
+use super::judge;
+use super::oracle::image::tools;
+use super::oracle::seeds::{chosen, run_all, soak};
+use super::recipes::{RECIPES, Recipe};
+use super::run;
+use super::whole::{self, Contents};
+
+/// Files that are replaced whole.
+const STRICT: [&str; 4] = ["/r/a", "/r/b", "/r/c", "/r/d"];
+/// Files whose name goes before the new content is there; the old content has another name by then, `~` behind it.
+const LOOSE: [&str; 2] = ["/r/e", "/r/f"];
+/// What is staged is written after so long, in milliseconds: never in such a workload, or while a file is still being rewritten.
+const AGES_MS: [u64; 2] = [30_000, 20];
+/// A file that is rewritten more slowly than that: it may be cut short, as on the kernel's ext4. Only the volume is judged.
+const SLOW: &str = "/r/g";
+
+/// Who saves files.
+struct Saver<'a> {
+    volume: &'a Volume,
+    device: &'a PowerDevice,
+    contents: Contents,
+    random: fastrand::Rng,
+    /// A file of somebody else, who syncs it.
+    log: File,
+    written: u64,
+    /// Whether small files are in their inodes: those are emptied when they are, as the kernel does.
+    has_inline: bool,
+    /// What is staged stays so for longer than it takes to rewrite a file.
+    is_patient: bool,
+}
+
+impl Saver<'_> {
+    /// Some bytes, of any length.
+    fn bytes(&mut self) -> Vec<u8> {
+        let most = [1, 600, 6000, 40_000, 150_000][self.random.usize(..5)];
+        let mut bytes = vec![0; self.random.usize(1..=most)];
+        self.random.fill(&mut bytes);
+        bytes
+    }
+
+    /// Somebody else's fsync, or nothing.
+    fn others(&mut self) -> Result<()> {
+        if self.random.u8(..3) == 0 {
+            self.log.write_all_at(self.written, &[7; 512])?;
+            self.written += 512;
+            self.log.sync()?;
+        }
+        Ok(())
+    }
+
+    fn begun(&self) -> usize {
+        self.device.mark()
+    }
+
+    /// Writes a file from its beginning, in some pieces.
+    fn write(&mut self, file: &File, bytes: &[u8]) -> Result<()> {
+        let piece = bytes.len().div_ceil(self.random.usize(1..4)).max(1);
+        for (number, part) in bytes.chunks(piece).enumerate() {
+            file.write_all_at((number * piece) as u64, part)?;
+            self.others()?;
+        }
+        Ok(())
+    }
+
+    /// A file of a name that is new.
+    fn temporary(&mut self, dir: &str, bytes: &[u8]) -> Result<(String, File)> {
+        let path = format!("{dir}/t{}", self.random.u64(..));
+        let file = self.volume.create_new(&path, &Attributes::new())?;
+        self.write(&file, bytes)?;
+        Ok((path, file))
+    }
+
+    /// A new file is renamed over the old one; the new one is closed before, or after.
+    fn rename(&mut self, path: &str) -> Result<()> {
+        let bytes = self.bytes();
+        let dir = ["/r", "/r/tmp"][self.random.usize(..2)];
+        let (new, file) = self.temporary(dir, &bytes)?;
+        let open = self.random.bool().then_some(file);
+        self.contents.may_be(path, self.begun(), Some(bytes));
+        self.volume.rename(&new, path, RenameMode::Replace)?;
+        self.others()?;
+        drop(open);
+        Ok(())
+    }
+
+    /// The file is opened with O_TRUNC, or emptied once it is open, and written again.
+    fn truncate(&mut self, path: &str) -> Result<()> {
+        let bytes = self.bytes();
+        let begun = self.begun();
+        self.contents.may_be(path, begun, Some(bytes.clone()));
+        let file = match self.random.bool() {
+            true => FileOptions::new().truncate(true).open(self.volume, path)?,
+            false => {
+                let file = self.volume.open_file(path)?;
+                self.others()?;
+                file.set_len(0)?;
+                file
+            }
+        };
+        self.others()?;
+        self.write(&file, &bytes)?;
+        self.others()
+    }
+
+    /// As [`Saver::truncate`], of a file that nobody promised to be whole.
+    fn truncate_slowly(&mut self) -> Result<()> {
+        let bytes = self.bytes();
+        let mut options = FileOptions::new();
+        let file = options.truncate(true).open(self.volume, SLOW)?;
+        self.write(&file, &bytes)
+    }
+
+    /// The two names are exchanged, and the old file is removed.
+    fn exchange(&mut self, path: &str) -> Result<()> {
+        let bytes = self.bytes();
+        let (new, file) = self.temporary("/r", &bytes)?;
+        drop(file);
+        self.contents.may_be(path, self.begun(), Some(bytes));
+        self.volume.rename(&new, path, RenameMode::Exchange)?;
+        self.others()?;
+        self.volume.remove_file(&new)
+    }
+
+    /// The old file gets another name, and the new one is renamed over the first.
+    fn link(&mut self, path: &str) -> Result<()> {
+        let backup = format!("{path}.bak");
+        let (is_there, begun) = (self.contents.now(&backup).is_some(), self.begun());
+        self.contents
+            .may_be(&backup, if is_there { begun } else { 0 }, None);
+        if is_there {
+            self.volume.remove_file(&backup)?;
+        }
+        let old = self.contents.now(path).map(<[u8]>::to_vec);
+        self.contents.may_be(&backup, self.begun(), old);
+        self.volume.hard_link(path, &backup)?;
+        self.others()?;
+        self.rename(path)
+    }
+
+    /// A file without a name gets one, which is renamed over the old file.
+    fn nameless(&mut self, path: &str) -> Result<()> {
+        let bytes = self.bytes();
+        let dir = self.volume.root_node()?.lookup(b"r")?;
+        let node = dir.tmpfile(&Attributes::new(), true)?;
+        let file = node.open(&FileOptions::new())?;
+        self.write(&file, &bytes)?;
+        let name = format!("n{}", self.random.u64(..));
+        let linked = format!("/r/{name}");
+        self.contents.may_be(&linked, 0, None);
+        let begun = self.begun();
+        self.contents.may_be(&linked, begun, Some(bytes.clone()));
+        dir.link(&node, name.as_bytes())?;
+        self.others()?;
+        let begun = self.begun();
+        self.contents.may_be(path, begun, Some(bytes));
+        self.contents.may_be(&linked, begun, None);
+        self.volume.rename(&linked, path, RenameMode::Replace)?;
+        self.others()
+    }
+
+    /// The old file is renamed to a backup, over the one before, and the new one is made under its name.
+    fn backup(&mut self, path: &str) -> Result<()> {
+        let backup = format!("{path}~");
+        let old = self.contents.now(path).map(<[u8]>::to_vec);
+        let begun = self.begun();
+        self.contents.may_be(&backup, begun, old);
+        self.contents.may_be(path, begun, None);
+        self.volume.rename(path, &backup, RenameMode::Replace)?;
+        self.others()?;
+        let bytes = self.bytes();
+        let begun = self.begun();
+        self.contents.may_be(path, begun, Some(bytes.clone()));
+        let file = self.volume.create_new(path, &Attributes::new())?;
+        self.write(&file, &bytes)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let counts = self.contents.counts();
+        self.volume.sync()?;
+        self.contents.are_sure(counts, self.device.mark());
+        Ok(())
+    }
+
+    /// One file is replaced.
+    fn one(&mut self) -> Result<()> {
+        let path = STRICT[self.random.usize(..STRICT.len())];
+        let loose = LOOSE[self.random.usize(..LOOSE.len())];
+        match self.random.u8(..12) {
+            0..4 => self.rename(path),
+            4..8 if !self.has_inline && self.is_patient => self.truncate(path),
+            4..8 if !self.has_inline => self.truncate_slowly(),
+            4..8 => self.rename(path),
+            8 => self.exchange(path),
+            9 => self.link(path),
+            10 => self.nameless(path),
+            _ => self.backup(loose),
+        }
+    }
+
+    /// What is there before.
+    fn first(&mut self) -> Result<()> {
+        for path in LOOSE {
+            self.contents.loose(path);
+        }
+        let backups = LOOSE.map(|path| format!("{path}~"));
+        let paths = STRICT.into_iter().chain(LOOSE);
+        for path in paths.chain(backups.iter().map(String::as_str)) {
+            let bytes = self.bytes();
+            let file = self.volume.create_new(path, &Attributes::new())?;
+            file.write_all_at(0, &bytes)?;
+            self.contents.may_be(path, 0, Some(bytes));
+        }
+        self.volume.create_new(SLOW, &Attributes::new())?;
+        self.sync()
+    }
+}
+
+/// Saves so many files, and closes the volume; what may be when, the record, and where in it all was there.
+fn play(
+    recipe: &'static Recipe,
+    seed: u64,
+    saves: usize,
+) -> Result<(Contents, Arc<PowerDevice>, usize)> {
+    let device = Arc::new(PowerDevice::new(recipe.image(), seed));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut options = run::options(seed);
+    let age_ms = AGES_MS[random.usize(..AGES_MS.len())];
+    options.dirty_age(Duration::from_millis(age_ms));
+    let volume = options.open_device(Arc::clone(&device) as _)?;
+    let attributes = Attributes::new();
+    volume.create_dir("/r", &attributes)?;
+    volume.create_dir("/r/tmp", &attributes)?;
+    let mut saver = Saver {
+        log: volume.create_new("/r/log", &attributes)?,
+        volume: &volume,
+        device: &device,
+        contents: Contents::default(),
+        random,
+        written: 0,
+        has_inline: recipe.name.contains("inline_data"),
+        is_patient: age_ms == AGES_MS[0],
+    };
+    saver.first()?;
+    let first = device.mark();
+    for number in 0..saves {
+        saver.one()?;
+        if number % 16 == 15 {
+            saver.sync()?;
+        }
+    }
+    let mut contents = std::mem::take(&mut saver.contents);
+    drop(saver);
+    let counts = contents.counts();
+    volume.close()?;
+    contents.are_sure(counts, device.mark());
+    Ok((contents, device, first))
+}
+
+/// The states of one workload.
+fn work(seed: u64, saves: usize, many: usize) -> std::result::Result<usize, String> {
+    let recipe = &RECIPES[seed as usize % RECIPES.len()];
+    let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
+    let played = play(recipe, seed, saves);
+    let (contents, device, first) = played.map_err(|error| named(error.to_string()))?;
+    let record = device
+        .record()
+        .with_whole(run::SUPERBLOCK)
+        .with_sectors_of(recipe.sector_bytes);
+    let mut states = record.states();
+    let mut fsck = Fsck::new();
+    let mut seen = HashSet::new();
+    let mut judged = 0;
+    let cuts = judge::cuts(&record, many, seed).into_iter();
+    for cut in cuts.filter(|cut| cut.at >= first) {
+        let state = states.state(cut);
+        if !seen.insert((state.fingerprint(record.base()), cut.at)) {
+            continue;
+        }
+        judged += 1;
+        whole::judge(recipe, &contents, cut.at, &state, &mut fsck)
+            .map_err(|what| named(format!("{cut:?} of {}: {what}", record.end())))?;
+    }
+    Ok(judged)
+}
+
+#[test]
+fn a_replaced_file_is_whole_after_any_cut() {
+    if !tools() {
+        return;
+    }
+    let (rounds, many) = if soak() { (12, 120) } else { (1, 60) };
+    let most = RECIPES.len() as u64 * rounds;
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let counts = run_all(&seeds, |seed, _| work(seed, 48, many));
+    let states: usize = counts.iter().sum();
+    println!("{states} states of {} workloads that replace", seeds.len());
+    let least = if soak() { 5_000 } else { 500 };
+    assert!(chosen().is_some() || states >= least, "{states} only");
+}

@@ -1,0 +1,169 @@
+//! Files whose every content is known: a crash must leave one of those that may be, whole.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use throughline_testing::Image;
+
+use super::fsck::{Fsck, repairs};
+use super::judge::recover;
+use super::recipes::Recipe;
+use super::tree::{self, Tree};
+
+/// What a path stood for from a moment on; nothing: there was no such name.
+struct Version {
+    /// The position in the device's record when it began to.
+    begun: usize,
+    content: Option<Vec<u8>>,
+}
+
+/// One path, and all that it stood for.
+#[derive(Default)]
+pub struct Known {
+    versions: Vec<Version>,
+    /// Positions from which on a version, or a later one, is durable.
+    sure: Vec<(usize, usize)>,
+    /// A beginning of a version may be there too, or nothing: nothing is promised of it.
+    is_loose: bool,
+}
+
+/// All paths that are judged.
+#[derive(Default)]
+pub struct Contents(BTreeMap<String, Known>);
+
+impl Contents {
+    /// A path of which a part may be there.
+    pub fn loose(&mut self, path: &str) {
+        self.0.entry(path.into()).or_default().is_loose = true;
+    }
+
+    /// From position `begun` on a crash may leave this.
+    pub fn may_be(&mut self, path: &str, begun: usize, content: Option<Vec<u8>>) {
+        let known = self.0.entry(path.into()).or_default();
+        known.versions.push(Version { begun, content });
+    }
+
+    /// What a path stands for now.
+    pub fn now(&self, path: &str) -> Option<&[u8]> {
+        self.0.get(path)?.versions.last()?.content.as_deref()
+    }
+
+    /// How many versions each path has: for [`Contents::are_sure`].
+    pub fn counts(&self) -> Vec<(String, usize)> {
+        let last = |(path, known): (&String, &Known)| (path.clone(), known.versions.len() - 1);
+        self.0.iter().map(last).collect()
+    }
+
+    /// What [`Contents::counts`] said is durable when the power goes at `done` or later.
+    pub fn are_sure(&mut self, counts: Vec<(String, usize)>, done: usize) {
+        for (path, version) in counts {
+            if let Some(known) = self.0.get_mut(&path) {
+                known.sure.push((done, version));
+            }
+        }
+    }
+
+    /// Whether each path has what it may after a cut at `at`.
+    fn check(&self, at: usize, tree: &Tree) -> Result<(), String> {
+        for (path, known) in &self.0 {
+            let found = tree.get(path).map(|entry| entry.content.as_slice());
+            known
+                .check(at, found)
+                .map_err(|what| format!("{path}: {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Known {
+    fn check(&self, at: usize, found: Option<&[u8]>) -> Result<(), String> {
+        let sure = self.sure.iter().filter(|(done, _)| *done <= at);
+        let least = sure.map(|(_, version)| *version).max().unwrap_or(0);
+        let begun = self.versions.iter().rposition(|v| v.begun < at);
+        let most = begun.unwrap_or(0).max(least);
+        let may_be = &self.versions[least..=most];
+        if may_be.iter().any(|v| v.content.as_deref() == found) {
+            return Ok(());
+        }
+        let begins = |v: &Version| {
+            found.is_none_or(|f| v.content.as_ref().is_some_and(|c| c.starts_with(f)))
+        };
+        if self.is_loose && may_be.iter().any(begins) {
+            return Ok(());
+        }
+        let lengths: Vec<_> = may_be
+            .iter()
+            .map(|v| v.content.as_ref().map(Vec::len))
+            .collect();
+        let same = |v: &Version| v.content.as_deref() == found;
+        Err(format!(
+            "{:?} bytes, which is version {:?} and none of {least} to {most}, of {lengths:?} bytes",
+            found.map(<[u8]>::len),
+            self.versions.iter().position(same),
+        ))
+    }
+}
+
+/// Judges a crash state by both recoveries: what is there is what may be.
+///
+/// # Errors
+/// With what is wrong, and where the state is kept.
+pub fn judge(
+    recipe: &Recipe,
+    contents: &Contents,
+    at: usize,
+    state: &Image,
+    fsck: &mut Fsck,
+) -> Result<(), String> {
+    look(recipe, contents, at, state, fsck).map_err(|what| format!("{what}; {}", keep(state)))
+}
+
+fn look(
+    recipe: &Recipe,
+    contents: &Contents,
+    at: usize,
+    state: &Image,
+    fsck: &mut Fsck,
+) -> Result<(), String> {
+    let (repaired, said) = fsck.repair(state)?;
+    fsck.check(&repaired)
+        .map_err(|what| format!("after e2fsck -fy, which said {said}: {what}"))?;
+    let theirs = tree::read(&repaired).map_err(|what| format!("after e2fsck -fy: {what}"))?;
+    let checked = contents.check(at, &theirs);
+    checked.map_err(|what| {
+        format!(
+            "after e2fsck -fy: {what}; it mended {:?}",
+            repairs(&said).join("\n")
+        )
+    })?;
+    if !recipe.journaled {
+        return Ok(());
+    }
+    let more = repairs(&said);
+    if !more.is_empty() {
+        return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
+    }
+    let recovered = recover(state)?.contents();
+    fsck.check(&recovered)
+        .map_err(|what| format!("after our recovery: {what}"))?;
+    let ours = tree::read(&recovered).map_err(|what| format!("after our recovery: {what}"))?;
+    match tree::difference(&ours, &theirs) {
+        Some(what) => Err(format!("the recoveries differ, ours and e2fsck's: {what}")),
+        None => Ok(()),
+    }
+}
+
+fn keep(state: &Image) -> String {
+    let kept = (|| -> std::io::Result<_> {
+        let file = tempfile::Builder::new()
+            .prefix("throughline-whole-")
+            .disable_cleanup(true)
+            .tempfile()?;
+        state.write_file(&File::create(file.path())?, None)?;
+        Ok(file.path().display().to_string())
+    })();
+    match kept {
+        Ok(path) => format!("the state is in {path}"),
+        Err(error) => format!("it could not be kept: {error}"),
+    }
+}
