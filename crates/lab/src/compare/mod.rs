@@ -4,7 +4,7 @@
 //! - Series of one run are compared by pairs of samples of the same round. Runs are compared by pairs of runs, each as one
 //!   figure, its median: what a run has of its own (where its files lie, what the machine did meanwhile) is in all of its
 //!   samples, so they are not as many draws of "a run". One run a side is one pair, which is evidence of nothing.
-//! - Two runs are a pair where they were taken one right after the other ([`turns`]): of two blocks of runs, one taken
+//! - Two runs are a pair where they were taken one right after the other (`turns`): of two blocks of runs, one taken
 //!   before the other, a machine that changed in between looks like a difference between them.
 //! - A run that ended by what it saw is judged by the looks that it was judged by.
 //! - The confidence that was asked for holds for all verdicts together: each is judged with its share of the error
