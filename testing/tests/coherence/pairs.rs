@@ -11,6 +11,9 @@ use crate::programs::{Programs, programs};
 /// Openers, as two.c knows them: b w n through the page cache in three ways of opening, d `O_DIRECT`, m and v mapped, a libaio,
 /// u and q io_uring, c `copy_file_range`, s splice, f fallocate, t ftruncate.
 const KINDS: &str = "bwndmvauqcsft";
+/// The kernel's ext4 is no judge of these: reads beside two that punch and zero parts of one page see other bytes for a moment
+/// (Linux 6.18: in 7 of 60 runs of `two FILE DIR 90 SEED f f` on a loop mount). Ours are held to it all the same.
+const KERNEL_IS_WRONG: [(char, char); 1] = [('f', 'f')];
 /// What it ends with where an opener cannot be had.
 const IMPOSSIBLE: i32 = 77;
 const RECIPE: Recipe = Recipe {
@@ -85,6 +88,9 @@ fn every_pair_of_openers_sees_what_was_written() {
             seed += 1;
             let ms = if soak { 1000 } else { 90 };
             for (side, ms) in [(Side::Ours, ms), (Side::Kernel, ms / 5)] {
+                if side == Side::Kernel && KERNEL_IS_WRONG.contains(&openers) {
+                    continue;
+                }
                 let told = run(programs, pair.root(side), ms, seed, openers);
                 wrong.extend(told.map(|what| format!("{side:?}: {what}")));
             }
