@@ -15,8 +15,8 @@
 //! freeing is too much for one transaction; of a file whose bytes are in its inode; of a volume with every change synchronous.
 //!
 //! Invariants:
-//! - While an inode has an [`Emptied`], its mapping in memory is empty, and no change of it begins before that is ended, in the
-//!   same transaction ([`end`]).
+//! - While an inode has an [`Emptied`], its mapping in memory is empty. A transaction that changes the mapping frees the old
+//!   blocks first ([`end`]).
 //! - What it holds is allocated on the disk and in memory, and nothing else refers to it.
 //! - The volume keeps such inodes in memory.
 
@@ -287,7 +287,7 @@ impl Fs {
         inodes.iter().try_for_each(|inode| settle(self, inode))
     }
 
-    /// Ends all that is held back, with what is written of the files.
+    /// Writes back every file whose truncation is held back, and carries out the truncation with it.
     ///
     /// # Errors
     /// The first that was met; the others are tried all the same.

@@ -136,8 +136,6 @@ const ALLOCATION: &str = "
     content g
 ";
 
-/// Blocks are not counted behind the third hole: blocks that lose a part are replaced by us (a crash shows all of the change or nothing
-/// of it), zeroed in place by the kernel, so that our tree has more extents, and a node to hold them.
 const PUNCHED: &str = "
     open a f RDWR,CREATE 644
     write a x*64k
@@ -154,6 +152,7 @@ const PUNCHED: &str = "
     fallocate a KEEP_SIZE,PUNCH_HOLE 20000 10000
     content f
     fsync a
+    blocks f
     holes a
     fallocate a KEEP_SIZE,PUNCH_HOLE 60k 1M
     stat f
