@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 8;
 /// The number of entries that name nobody.
 const NOBODY: u32 = u32::MAX;
 
-/// Whom an entry is for, in the order in which a list has them.
+/// Whom an entry applies to, in the order of entries in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tag {
     /// The owner.

@@ -14,7 +14,7 @@ use crate::images::{Access, Images};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 
-/// A pattern that matches more is refused: directories of a hostile image may lead into each other.
+/// A pattern that matches more names is refused: the directories of a hostile image may form a cycle.
 const MOST_MATCHES: usize = 1 << 20;
 
 const OPTIONS: MatchOptions = MatchOptions {

@@ -244,7 +244,7 @@ impl Fs {
         result
     }
 
-    /// As [`Fs::transact`], for a change of a file's mapping: one that fails half-way leaves size and root in memory as they were.
+    /// As [`Fs::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
     pub(crate) fn transact_on<R>(
         &self,
         inode: &Inode,
@@ -335,9 +335,9 @@ fn tick() -> u64 {
     (since.as_nanos() / TICK_NS) as u64
 }
 
-/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data, in place. For bytes at
-/// or behind the end of the file, with the I/O lock held exclusively. (What is committed as the end may be behind that: then the
-/// block is another one there, [`crate::edge`].)
+/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data, in place. The
+/// bytes lie at or behind the end of the file, and the I/O lock is held exclusively. Where the committed size still reaches them, the
+/// block was replaced before ([`crate::edge`]).
 pub(crate) fn zero_in_block(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Result<()> {
     let log = fs.geo.block_log;
     let block_start = from >> log << log;

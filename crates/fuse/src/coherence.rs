@@ -67,7 +67,7 @@ struct Window {
     filled: bool,
     /// It is being applied: nothing is filled before that is done.
     applying: bool,
-    /// Tells one from another.
+    /// Identifies the window.
     number: usize,
 }
 

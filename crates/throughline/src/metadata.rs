@@ -288,8 +288,8 @@ impl Attributes {
         self
     }
 
-    /// Where setuid goes ([`Attributes::drop_privileges`], or a new owner or group), setgid goes though the group may not
-    /// execute the file: for a caller who is not of its group.
+    /// Where setuid is cleared ([`Attributes::drop_privileges`], or a new owner or group), also clears setgid on a file that its
+    /// group may not execute. For a caller who is not in the file's group.
     #[must_use]
     pub fn drop_setgid(mut self) -> Self {
         self.drop_setgid = true;

@@ -1,4 +1,4 @@
-//! Names side by side, down the columns, as `ls` shows them on a terminal.
+//! Names in columns, sorted downwards, as `ls` prints them on a terminal.
 
 use term_grid::{Direction, Filling, Grid, GridOptions};
 

@@ -55,7 +55,7 @@ pub(super) const FISH: &str = r#"
 complete -c throughline -n "string match -q '*:/*' -- (commandline -ct)" -f -a "(throughline complete-place (commandline -ct) 2> /dev/null)"
 "#;
 
-/// No terminal shows more.
+/// Completions offered at most: more than anybody reads on a terminal.
 const MOST_NAMES: usize = 10_000;
 
 /// Prints the places that begin so; directories with a slash. What cannot be read has none.

@@ -195,7 +195,7 @@ impl<'a> Walker<'a> {
                 to.place
             )));
         }
-        // A link that is replaced, not followed, is no image.
+        // A symbolic link that is replaced rather than followed is not an image.
         let is_written = written.kind != FileType::Symlink
             && (meta.kind == FileType::File || existing.kind != FileType::Symlink);
         if let (Place::Host(path), true) = (to.place, is_written) {

@@ -148,7 +148,7 @@ fn backup(file: &File, offset: u64) -> Option<Backup> {
         })
 }
 
-/// So many bytes at a place, if they are there.
+/// `LEN` bytes at byte `at`; `None` where the file ends before.
 fn read<const LEN: usize>(file: &File, at: u64) -> Option<[u8; LEN]> {
     let mut bytes = [0; LEN];
     file.read_exact_at(&mut bytes, at).ok()?;
