@@ -5,6 +5,7 @@
 pub mod actor;
 pub mod attributes;
 mod disk_image;
+mod held;
 pub mod model;
 mod mount;
 mod mounted;
@@ -17,6 +18,7 @@ mod view;
 
 pub use actor::{Actor, Ids};
 pub use disk_image::DiskImage;
+pub use held::lock_from;
 pub use mount::Mount;
 pub use mounted::{Mounted, skip_reason};
 pub use pair::{Pair, Side};

@@ -13,8 +13,12 @@ const INCOMPAT_AT: u64 = 1024 + 0x60;
 const HAS_JOURNAL: u32 = 0x4;
 const INLINE_DATA: u32 = 0x8000;
 
+/// No test's mount namespace lives longer.
+const RELEASED_LIMIT: Duration = Duration::from_secs(300);
+
 /// An image that the kernel has mounted.
 pub struct Mount {
+    image: PathBuf,
     point: tempfile::TempDir,
     mounted: bool,
 }
@@ -50,6 +54,7 @@ impl Mount {
         .map_err(|e| e.to_string())?;
         if output.status.success() {
             return Ok(Mount {
+                image: image.to_owned(),
                 point,
                 mounted: true,
             });
@@ -79,9 +84,22 @@ impl Mount {
         self.root().join(path.trim_start_matches('/'))
     }
 
-    /// Unmounts: everything is in the image then.
+    /// Unmounts: everything is in the image then, and nobody else has it.
     pub fn close(mut self) {
         self.unmount();
+    }
+
+    /// A mount namespace that another test has started since has a copy of the mount for as long as it lives.
+    fn wait_released(&self) {
+        let until = Instant::now() + RELEASED_LIMIT;
+        while let Some(holder) = throughline_device::kernel_holder(&self.image) {
+            assert!(
+                Instant::now() < until || std::thread::panicking(),
+                "{}: {holder}",
+                self.image.display()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// A process that another test is just starting may hold our files until it runs its program: that passes.
@@ -91,6 +109,7 @@ impl Mount {
             let done = run(Command::new("umount").arg(self.root()));
             if done.as_ref().is_ok_and(|output| output.status.success()) {
                 self.mounted = false;
+                self.wait_released();
             } else if Instant::now() > until {
                 let _ = run(Command::new("umount").arg("--lazy").arg(self.root()));
                 self.mounted = false;

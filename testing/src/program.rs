@@ -71,12 +71,21 @@ pub fn has(programs: &[&str]) -> bool {
 /// Where it cannot be started, and where it has not ended within `limit`: it and what it started is killed then.
 #[track_caller]
 pub fn run(command: &mut Command, limit: Duration) -> Ran {
+    run_on(command, Stdio::null(), limit)
+}
+
+/// As [`run`], with this as its standard input.
+///
+/// # Panics
+/// As [`run`].
+#[track_caller]
+pub fn run_on(command: &mut Command, stdin: Stdio, limit: Duration) -> Ran {
     let (mut stdout, mut stderr) = (scratch(), scratch());
     let handle = |file: &File| Stdio::from(file.try_clone().expect("a second handle"));
     let mut child = command
         .env("PATH", search_path())
         .env("LC_ALL", "C")
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(handle(&stdout))
         .stderr(handle(&stderr))
         .process_group(0)

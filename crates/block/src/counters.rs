@@ -39,6 +39,11 @@ impl Counters {
         self.bios[op_index(op)]
     }
 
+    /// All bios given to the device.
+    pub(crate) fn all_bios(&self) -> u64 {
+        self.bios.iter().sum()
+    }
+
     /// Bytes of those bios.
     pub fn bytes(&self, op: Op) -> u64 {
         self.bytes[op_index(op)]

@@ -130,6 +130,13 @@ impl Disk {
         self.target.choose(bytes);
     }
 
+    /// Bios that the device has answered, well or not. It may be a few behind.
+    pub fn answered(&self) -> u64 {
+        // In this order: what is submitted between the two counts as not answered.
+        let submitted = self.counters().all_bios();
+        submitted.saturating_sub(self.in_flight())
+    }
+
     /// What was done since the disk was opened, summed over its queues.
     pub fn counters(&self) -> Counters {
         self.queues.counters()

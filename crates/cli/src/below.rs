@@ -65,7 +65,7 @@ fn below(
     guard
         .enter(dir.own_metadata().doing(reading)?.ino())
         .doing(reading)?;
-    let entries = sorted(dir).doing(reading);
+    let entries = sorted(dir, context, reading);
     let visited = entries.and_then(|entries| {
         for entry in entries {
             context.interrupt().check()?;

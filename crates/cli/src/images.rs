@@ -137,6 +137,9 @@ impl Images {
         if let Some(watched) = &watched {
             watched.opened(&volume);
         }
+        if access == Access::Read && !self.globals.quiet {
+            note_holder(image);
+        }
         self.globals
             .check_bio_target(volume.disk().limits().logical_block_bytes)?;
         let mended = parts(volume.recovery());
@@ -196,6 +199,16 @@ impl Images {
                 complaints.say(&Problem::from(error).met(doing));
             }
         }
+    }
+}
+
+/// Says of an image that is open for reading what in the kernel may be changing it.
+pub(crate) fn note_holder(image: &Path) {
+    if let Some(holder) = throughline::kernel_holder(image) {
+        note(&format!(
+            "{} is in use: {holder}; what is read is what lies on the disk now",
+            quote(image)
+        ));
     }
 }
 

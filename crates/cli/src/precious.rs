@@ -4,9 +4,6 @@
 //! `cp FILE disk.img` with its `:/` forgotten would be the end of the image. So would be a report, a record or a log that is
 //! written to the wrong name.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use throughline::{EngineChoice, Error, OpenOptions, Reason};
@@ -30,26 +27,10 @@ fn in_use(path: &Path) -> Option<String> {
         .engine(EngineChoice::Threads)
         .open_raw(path);
     match opened {
-        Err(Error::Caller(Reason::Busy(who))) => Some(who),
+        Err(Error::Caller(Reason::Busy(who) | Reason::InUse { who, .. })) => Some(who),
         // Whoever may not open it hears of that when it is opened in earnest.
-        _ => behind_loop(path),
+        _ => None,
     }
-}
-
-/// The loop device whose bytes the file is.
-fn behind_loop(path: &Path) -> Option<String> {
-    let id = |path: &Path| {
-        let meta = std::fs::metadata(path).ok()?;
-        Some((meta.dev(), meta.ino()))
-    };
-    let wanted = id(path)?;
-    let devices = std::fs::read_dir("/sys/block").ok()?;
-    devices.flatten().find_map(|device| {
-        let backing = std::fs::read(device.path().join("loop/backing_file")).ok()?;
-        let backing = Path::new(OsStr::from_bytes(backing.trim_ascii_end()));
-        let is_it = id(backing) == Some(wanted);
-        is_it.then(|| format!("/dev/{} shows it", device.file_name().display()))
-    })
 }
 
 /// Refuses a file for what a command says beside its work: a report, a record, an account, a log.

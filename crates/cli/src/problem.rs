@@ -163,6 +163,12 @@ impl From<Reason> for Problem {
                     ..Problem::new(who)
                 };
             }
+            Reason::InUse { who, next } => {
+                return Problem {
+                    kind: Kind::Busy,
+                    ..Problem::new(who).with_next(next)
+                };
+            }
             other => return Problem::new(other.to_string()),
         };
         let next = match reason {

@@ -36,6 +36,61 @@ pub(crate) fn full(time: SystemTime) -> String {
     )
 }
 
+/// As `find -printf %t`: `Mon May  6 07:08:09.1234567890 2024`.
+pub(crate) fn ctime(time: SystemTime) -> String {
+    zoned(time).map_or_else(
+        || "?".to_owned(),
+        |time| time.strftime("%a %b %e %H:%M:%S.%9f0 %Y").to_string(),
+    )
+}
+
+/// Seconds since 1970, as `find -printf %T@` shows them: with ten digits behind the point.
+pub(crate) fn seconds_with_fraction(time: SystemTime) -> String {
+    let Ok(stamp) = Timestamp::try_from(time) else {
+        return "?".to_owned();
+    };
+    let nanos = stamp.as_nanosecond();
+    let (seconds, fraction) = (
+        nanos.div_euclid(1_000_000_000),
+        nanos.rem_euclid(1_000_000_000),
+    );
+    format!("{seconds}.{fraction:09}0")
+}
+
+/// A part of a time, by the letters of strftime(3) in the C locale and those of `find -printf`; `None` for any other.
+pub(crate) fn part(time: SystemTime, key: u8) -> Option<String> {
+    let form = match key {
+        b'S' => "%S.%9f0",
+        b'T' | b'X' => "%H:%M:%S.%9f0",
+        b'+' => "%Y-%m-%d+%H:%M:%S.%9f0",
+        b'r' => "%I:%M:%S %p",
+        b'c' => "%a %b %e %H:%M:%S %Y",
+        b'D' | b'x' => "%m/%d/%y",
+        b'H' => "%H",
+        b'I' => "%I",
+        b'k' => "%k",
+        b'l' => "%l",
+        b'M' => "%M",
+        b'p' => "%p",
+        b'Z' => "%Z",
+        b'a' => "%a",
+        b'A' => "%A",
+        b'b' | b'h' => "%b",
+        b'B' => "%B",
+        b'd' => "%d",
+        b'F' => "%Y-%m-%d",
+        b'j' => "%j",
+        b'm' => "%m",
+        b'U' => "%U",
+        b'w' => "%w",
+        b'W' => "%W",
+        b'y' => "%y",
+        b'Y' => "%Y",
+        _ => return None,
+    };
+    zoned(time).map(|time| time.strftime(form).to_string())
+}
+
 /// RFC 3339 in UTC, for JSON.
 pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
     Timestamp::try_from(time)

@@ -134,7 +134,7 @@ fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// `\012` is a byte, `\` before anything else stands for that.
-fn unescaped(text: &[u8]) -> Vec<u8> {
+pub(crate) fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, behind @ ..] = rest {

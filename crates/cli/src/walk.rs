@@ -6,7 +6,8 @@ use std::path::Path;
 
 use throughline::{Dir, Metadata, Volume};
 
-use crate::problem::{Problem, Result};
+use crate::context::Context;
+use crate::problem::{Doing, Failure, Problem, Result};
 
 /// How deep directories may nest: a path of the longest length that the kernel takes has no more.
 pub(crate) const MAX_DEPTH: usize = 2048;
@@ -51,20 +52,37 @@ pub(crate) struct Entry {
     pub(crate) meta: Result<Metadata>,
 }
 
-/// The entries of a directory, sorted by name.
-pub(crate) fn sorted(dir: &Dir) -> Result<Vec<Entry>> {
-    let mut entries = unsorted(dir)?;
+/// The entries of a directory, sorted by name; see [`unsorted`].
+pub(crate) fn sorted(
+    dir: &Dir,
+    context: &Context,
+    reading: impl Fn() -> String,
+) -> std::result::Result<Vec<Entry>, Failure> {
+    let mut entries = unsorted(dir, context, reading)?;
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
 
-/// The entries of a directory as it has them.
-pub(crate) fn unsorted(dir: &Dir) -> Result<Vec<Entry>> {
+/// The entries of a directory as it has them. Damage is complained about as met by what `reading` says; the names that are left
+/// are there.
+pub(crate) fn unsorted(
+    dir: &Dir,
+    context: &Context,
+    reading: impl Fn() -> String,
+) -> std::result::Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
-    for entry in dir.entries()? {
-        let name = entry?.file_name().to_owned();
-        let meta = dir.symlink_metadata(&name).map_err(Problem::from);
-        entries.push(Entry { name, meta });
+    for entry in dir.entries().doing(&reading)? {
+        match entry {
+            Ok(entry) => {
+                let name = entry.file_name().to_owned();
+                let meta = dir.symlink_metadata(&name).map_err(Problem::from);
+                entries.push(Entry { name, meta });
+            }
+            Err(damage @ throughline::Error::Corrupt(_)) => {
+                context.complain(Problem::from(damage).met(reading()))?;
+            }
+            Err(error) => return Err(Problem::from(error).met(reading())),
+        }
     }
     Ok(entries)
 }

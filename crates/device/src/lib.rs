@@ -66,7 +66,9 @@ pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]
 pub use fuse::clone_fuse_connection;
 #[cfg(not(miri))]
-pub use host::LockMode;
+pub use host::{
+    HeldByKernel, KernelHolder, LockMode, given_descriptor, given_file, kernel_holder, unescaped,
+};
 pub use lane::Lane;
 pub use limits::{DeviceInfo, DeviceKind, Limits};
 pub use memory::MemoryDevice;

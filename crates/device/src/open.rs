@@ -1,15 +1,15 @@
 //! How a file or block device is opened.
 
 use std::fmt;
-use std::fs::File;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags};
 
 use crate::BlockDevice;
-use crate::host::{self, HostDevice, LockMode};
+use crate::host::{self, HostDevice, LockMode, Locking};
 
 /// Which engine carries requests to a file or block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,16 @@ pub struct OpenOptions {
     truncate: bool,
     len_bytes: Option<u64>,
     lock: LockMode,
+    claim: bool,
+    begin_bytes: u64,
+}
+
+/// A file that was opened, and how.
+struct Opened {
+    file: File,
+    direct: bool,
+    /// The descriptor that its path is a name of.
+    given: Option<File>,
 }
 
 impl Default for OpenOptions {
@@ -65,6 +75,8 @@ impl OpenOptions {
             truncate: false,
             len_bytes: None,
             lock: LockMode::None,
+            begin_bytes: 0,
+            claim: true,
         }
     }
 
@@ -117,14 +129,31 @@ impl OpenOptions {
         self
     }
 
-    /// Opens `path`.
+    /// The first byte of the file that is used; 0 by default. Where we were given a descriptor, a lock on it that covers this byte
+    /// is enough.
+    pub fn begin_bytes(mut self, begin_bytes: u64) -> OpenOptions {
+        self.begin_bytes = begin_bytes;
+        self
+    }
+
+    /// Whether an exclusive lock on a block device also claims it from the kernel, so that nobody mounts it meanwhile (the
+    /// default). Without, whoever asks has seen to that.
+    pub fn claim(mut self, claim: bool) -> OpenOptions {
+        self.claim = claim;
+        self
+    }
+
+    /// Opens `path`. Where it is a name of a descriptor of this process (`/proc/self/fd/3`), a lock on that descriptor is taken
+    /// for ours, and the descriptor itself is used where its file cannot be opened anew.
     ///
     /// # Errors
     /// What the system says, and
     /// - [`io::ErrorKind::ResourceBusy`] if another holds a lock that excludes ours, naming it where the
-    ///   system tells, or if a block device is mounted and an exclusive lock was asked for;
+    ///   system tells; with [`HeldByKernel`](crate::HeldByKernel) inside if an exclusive lock was asked for and the
+    ///   kernel has the file or device: it is mounted, behind a loop device, a part of another device, or swap;
     /// - [`io::ErrorKind::InvalidInput`] if it is neither a regular file nor a block device, or if an option
     ///   needs `write`;
+    /// - [`io::ErrorKind::ReadOnlyFilesystem`] if it is a block device that takes no writes, and `write` was asked for;
     /// - [`io::ErrorKind::Unsupported`] if [`EngineChoice::Uring`] was asked for and cannot be had.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
         let path = path.as_ref();
@@ -135,8 +164,20 @@ impl OpenOptions {
                 "to create a file, change its length or lock it exclusively, open it for writing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let (file, direct) = self.open_file(path)?;
-        host::lock(&file, path, self.lock)?;
+        let Opened {
+            file,
+            direct,
+            given,
+        } = self.open_file(path)?;
+        // Before it is locked: a refusal leaves no lock behind, also not with a child that is being started just now.
+        host::refuse_held(&file, path, self.lock)?;
+        let locking = Locking {
+            file: &file,
+            path,
+            given,
+            begin_bytes: self.begin_bytes,
+        };
+        let lock = host::lock(locking, self.lock)?;
         if file.metadata()?.is_file() {
             if self.truncate {
                 file.set_len(0)?;
@@ -147,6 +188,7 @@ impl OpenOptions {
         }
         Ok(Arc::new(HostDevice::new(
             file,
+            lock,
             path,
             self.write,
             direct,
@@ -154,8 +196,7 @@ impl OpenOptions {
         )?))
     }
 
-    /// The open file, and whether it is open for direct I/O.
-    fn open_file(&self, path: &Path) -> io::Result<(File, bool)> {
+    fn open_file(&self, path: &Path) -> io::Result<Opened> {
         // A fifo or a terminal must not hold us up: NONBLOCK, until we know that it is neither.
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         flags |= if self.write {
@@ -168,20 +209,30 @@ impl OpenOptions {
         } else if self.create {
             flags |= OFlags::CREATE;
         }
-        let exclusive = self.lock == LockMode::Exclusive;
-        if exclusive && std::fs::metadata(path).is_ok_and(|m| host::is_block_device(&m)) {
-            flags |= OFlags::EXCL; // EBUSY while the device is mounted, part of a RAID, and so on
-        }
-        let file = match fs::open(path, flags, Mode::from_raw_mode(0o666)) {
-            Err(rustix::io::Errno::BUSY) if flags.contains(OFlags::EXCL | OFlags::RDWR) => {
-                return Err(host::who_is_busy(path, flags - OFlags::EXCL));
-            }
-            other => File::from(other?),
+        let exclusive = self.lock == LockMode::Exclusive && self.claim;
+        // Not while the device is mounted, part of a RAID, and so on.
+        let alone = exclusive && std::fs::metadata(path).is_ok_and(|m| host::is_block_device(&m));
+        let opened = if alone {
+            host::open_alone(path, flags)
+        } else {
+            let file = fs::open(path, flags, Mode::from_raw_mode(0o666));
+            file.map(File::from).map_err(io::Error::from)
         };
-        let metadata = file.metadata()?;
-        if !metadata.is_file() && !host::is_block_device(&metadata) {
-            let why = "neither a regular file nor a block device";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        let given = host::given_file(path);
+        let file = match (opened, given.as_ref()) {
+            (Ok(file), _) => file,
+            (Err(error), Some(given))
+                if error.kind() != ErrorKind::ResourceBusy
+                    && host::is_usable(given, self.write) =>
+            {
+                return as_given(given.try_clone()?);
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let metadata = kind_checked(&file)?;
+        if self.write && host::is_write_protected(&file, &metadata) {
+            let why = "the device is write-protected";
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
         }
         // Set on the open file rather than at open: where it is refused, the file is there all the same.
         let status = fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
@@ -191,6 +242,30 @@ impl OpenOptions {
         if !direct {
             fs::fcntl_setfl(&file, status)?;
         }
-        Ok((file, direct))
+        Ok(Opened {
+            file,
+            direct,
+            given,
+        })
     }
+}
+
+/// A descriptor that was given, with the flags that it has: whoever gave it has the same ones.
+fn as_given(given: File) -> io::Result<Opened> {
+    kind_checked(&given)?;
+    Ok(Opened {
+        direct: fs::fcntl_getfl(&given)?.contains(OFlags::DIRECT),
+        file: given.try_clone()?,
+        given: Some(given),
+    })
+}
+
+/// Refuses what is neither a regular file nor a block device.
+fn kind_checked(file: &File) -> io::Result<Metadata> {
+    let metadata = file.metadata()?;
+    if metadata.is_file() || host::is_block_device(&metadata) {
+        return Ok(metadata);
+    }
+    let why = "neither a regular file nor a block device";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }

@@ -1,69 +1,24 @@
 //! A real block device, a loop over a file: needs root, and says so where it is skipped.
 #![cfg(not(miri))]
 
+mod common;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Output};
 
+use common::loops::{LEN, Loop, run};
 use throughline_device::{
     AlignedBuf, BlockDevice, DeviceKind, EngineChoice, LockMode, Op, OpenOptions, Segment, scope,
 };
 
-const LEN: u64 = 16 << 20;
-
-/// A loop device over a file of its own; detached when dropped.
-struct Loop {
-    node: String,
-    folder: tempfile::TempDir,
-}
-
-impl Loop {
-    fn new(block_bytes: u32) -> Option<Loop> {
-        let folder = tempfile::tempdir().unwrap();
-        let image = folder.path().join("image");
-        fs::File::create(&image).unwrap().set_len(LEN).unwrap();
-        let size = block_bytes.to_string();
-        let image = image.to_str().unwrap();
-        match run(
-            "losetup",
-            &["--find", "--show", "--sector-size", &size, image],
-        ) {
-            Ok(output) if output.status.success() => {
-                let node = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-                Some(Loop { node, folder })
-            }
-            Ok(output) => {
-                eprintln!(
-                    "skipped: losetup: {}",
-                    String::from_utf8_lossy(&output.stderr).trim()
-                );
-                None
-            }
-            Err(error) => {
-                eprintln!("skipped: losetup: {error}");
-                None
-            }
-        }
-    }
-
-    fn open(&self, engine: EngineChoice) -> std::io::Result<std::sync::Arc<dyn BlockDevice>> {
-        OpenOptions::new()
-            .engine(engine)
-            .write(true)
-            .lock(LockMode::Exclusive)
-            .open(&self.node)
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = run("losetup", &["--detach", &self.node]);
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) -> std::io::Result<Output> {
-    Command::new(program).args(arguments).output()
+/// Opens it for writing, alone.
+fn open(disk: &Loop, engine: EngineChoice) -> std::io::Result<std::sync::Arc<dyn BlockDevice>> {
+    OpenOptions::new()
+        .engine(engine)
+        .write(true)
+        .lock(LockMode::Exclusive)
+        .open(&disk.node)
 }
 
 fn io(device: &dyn BlockDevice, op: Op, at: u64, memory: &mut [u8]) -> std::io::Result<()> {
@@ -87,7 +42,7 @@ fn a_block_device_is_read_written_cleared_and_flushed() {
             return;
         };
         for engine in [EngineChoice::Auto, EngineChoice::Threads] {
-            let device = disk.open(engine).unwrap();
+            let device = open(&disk, engine).unwrap();
             let info = device.info();
             assert_eq!(
                 (info.kind, info.direct, device.len_bytes()),
@@ -98,7 +53,7 @@ fn a_block_device_is_read_written_cleared_and_flushed() {
             memory.fill(0x5a);
             io(&*device, Op::Write, 1 << 20, &mut memory).unwrap();
             io(&*device, Op::Flush, 0, &mut []).unwrap();
-            let content = fs::read(disk.folder.path().join("image")).unwrap();
+            let content = fs::read(disk.image()).unwrap();
             assert!(content[1 << 20..4 << 20].iter().all(|&b| b == 0x5a));
             assert!(content[4 << 20..].iter().all(|&b| b == 0));
 
@@ -137,7 +92,7 @@ fn a_mounted_device_is_in_use() {
     if !run("mount", &[&disk.node, at]).is_ok_and(|output| output.status.success()) {
         return eprintln!("skipped: cannot mount");
     }
-    let refused = disk.open(EngineChoice::Auto).err();
+    let refused = open(&disk, EngineChoice::Auto).err();
     assert!(run("umount", &[at]).unwrap().status.success());
     let refused = refused.expect("mounted");
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
@@ -145,10 +100,11 @@ fn a_mounted_device_is_in_use() {
         refused.to_string().contains(&format!("mounted at {at}")),
         "{refused}"
     );
-    drop(disk.open(EngineChoice::Auto).unwrap());
+    disk.wait_unmounted();
+    drop(open(&disk, EngineChoice::Auto).unwrap());
     for _ in 0..20 {
         // Let go at once, rings or not.
-        drop(disk.open(EngineChoice::Auto).unwrap());
+        drop(open(&disk, EngineChoice::Auto).unwrap());
     }
     assert!(!Path::new(at).join("lost+found").exists());
 }
@@ -158,16 +114,18 @@ fn one_writer_or_many_readers_have_a_device() {
     let Some(disk) = Loop::new(512) else { return };
     let reader = || OpenOptions::new().lock(LockMode::Shared).open(&disk.node);
     let us = format!("in use by this process ({})", std::process::id());
-    let first = disk.open(EngineChoice::Auto).unwrap();
-    for refused in [disk.open(EngineChoice::Auto), reader()] {
+    let first = open(&disk, EngineChoice::Auto).unwrap();
+    for refused in [open(&disk, EngineChoice::Auto), reader()] {
         let refused = refused.err().expect("it has a writer");
         assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
         assert!(refused.to_string().contains(&us), "{refused}");
     }
     drop(first);
     let readers = [reader().unwrap(), reader().unwrap()];
-    let refused = disk.open(EngineChoice::Auto).err().expect("it has readers");
+    let refused = open(&disk, EngineChoice::Auto)
+        .err()
+        .expect("it has readers");
     assert!(refused.to_string().contains(&us), "{refused}");
     drop(readers);
-    disk.open(EngineChoice::Auto).unwrap();
+    open(&disk, EngineChoice::Auto).unwrap();
 }

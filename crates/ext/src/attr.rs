@@ -107,6 +107,17 @@ impl Fs {
             ),
             None => (committed, 0),
         };
+        // What a file has in its inode counts as the space that it would take.
+        let inline =
+            file_type == FileType::Regular && raw.flags().contains(InodeFlags::INLINE_DATA);
+        let in_inode = if inline { size_bytes.div_ceil(512) } else { 0 };
+        // Of an encrypted link what it shows counts, as far as it can be read.
+        let size_bytes = match file_type == FileType::Symlink && self.is_encrypted(inode) {
+            true => self
+                .shown_target(inode)
+                .map_or(size_bytes, |shown| shown.len() as u64),
+            false => size_bytes,
+        };
         Ok(Metadata {
             ino: inode.ino,
             file_type,
@@ -115,7 +126,10 @@ impl Fs {
             gid: raw.gid(),
             links: raw.links_count(),
             size_bytes,
-            blocks_512: raw.blocks_512(&self.geo).saturating_add(put_by),
+            blocks_512: raw
+                .blocks_512(&self.geo)
+                .saturating_add(put_by)
+                .saturating_add(in_inode),
             device: is_device.then(|| raw.device_number()),
             flags: raw.flags(),
             generation: raw.generation(),

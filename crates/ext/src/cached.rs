@@ -116,6 +116,10 @@ impl Backing for CachedFile {
         }
     }
 
+    fn is_open(&self) -> bool {
+        self.inode.is_open()
+    }
+
     fn writer(self: Arc<Self>, file_offset: u64, len: u64) -> fileio::Result<Box<dyn Mapper>> {
         self.fs.check_writable()?;
         let end = file_offset.saturating_add(len);

@@ -1,19 +1,24 @@
-//! Damage and failed writes of a volume that is open for writing: what is recorded of them, and what follows.
+//! Damage, and failed writes of a volume that is open for writing: what is recorded of them, and what follows.
 //!
 //! - Damage is recorded in the superblock (`s_state`, `s_error_count`, the first and the last error), so that the next
 //!   `e2fsck` looks at everything. What else follows is for whoever opened the volume to say
 //!   ([`crate::OpenOptions::on_error`]), else for the superblock's `s_errors`: `continue` goes on; `remount-ro`, and `panic`,
 //!   which is not for a library to do, stop all changes.
+//! - Whether it is open for writing or not: each damaged place is said once in the log, with its inode and block, and counted
+//!   ([`Fs::damaged_places`]). Reading goes on around it.
 //! - A failed write of metadata, and an operation that ended half-way, stop all changes whatever `s_errors` says. That is
 //!   recorded too.
 //! - While changes are taken, the record reaches the disk with the superblock, in a transaction. Once they are stopped it
 //!   is put home past the journal, best effort, into the bytes that the disk has: nothing that was not committed gets
 //!   there with it.
 
+use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use throughline_extfmt::superblock::{ErrorCode, ErrorRecord, OnError};
+use throughline_extfmt::{FsBlock, InodeNumber};
 use throughline_journal::Abort;
 
 use crate::error::{Corrupt, Error, Result};
@@ -23,6 +28,8 @@ use crate::primary;
 
 /// What the kernel leaves in a journal that it stopped, whatever the reason.
 const EIO: u32 = 5;
+/// Damaged places that are remembered, so that none is counted twice; beyond these they no longer are.
+const MOST_PLACES: usize = 4096;
 
 /// What has still to be told to the disk.
 #[derive(Default)]
@@ -31,18 +38,46 @@ pub(crate) struct Damage {
     pending: AtomicBool,
     /// That all changes stopped is in the superblock in memory.
     stop_noted: AtomicBool,
+    /// Inodes and blocks that are damaged.
+    places: Mutex<HashSet<(Option<InodeNumber>, Option<FsBlock>)>>,
 }
 
 impl Fs {
     /// Passes a result on; damage in it is recorded, and followed by what the superblock asks for.
     #[track_caller]
     pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(Error::Corrupt(corrupt)) = &result
-            && !self.is_read_only()
-        {
-            self.record_damage(corrupt, Location::caller());
+        if let Err(Error::Corrupt(corrupt)) = &result {
+            let is_new = self.count_damage(corrupt);
+            if is_new && !self.is_read_only() {
+                self.record_damage(corrupt, Location::caller());
+            }
         }
         result
+    }
+
+    /// As [`Fs::note_damage`], for what can be done without: `None` where it is damaged.
+    #[track_caller]
+    pub(crate) fn around_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match self.note_damage(result) {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Corrupt(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says of a damaged place in the log and counts it, unless it is known; whether it was not.
+    pub fn count_damage(&self, corrupt: &Corrupt) -> bool {
+        let mut places = self.damage.places.lock();
+        let is_new = places.len() < MOST_PLACES && places.insert(corrupt.place());
+        if is_new {
+            tracing::warn!(damage = %corrupt, "the volume is damaged");
+        }
+        is_new
+    }
+
+    /// How many damaged places were met since the volume was opened, 4096 at the most.
+    pub fn damaged_places(&self) -> usize {
+        self.damage.places.lock().len()
     }
 
     fn record_damage(&self, corrupt: &Corrupt, at: &Location<'_>) {

@@ -6,18 +6,24 @@
 //!
 //! ```text
 //!   prepare: claim ─► write ─► enter, in the change's transaction ─┬─► nothing left
-//!      └──── no space ───────────────── no space ──────────────────┴─► left: zeros in place, once the change is durable
+//!      └──── no space ───────────────── no space ──────────────────┴─► left: its zeros are in the transaction, through the
+//!                                                                      journal; without one in place, once that is durable
 //! ```
 //!
-//! Where a volume is so full that there is no new block, [`Edges::zero_left`] writes the zeros in place. Behind a new end nobody
-//! sees that; in the middle of a file a crash may leave it in part.
+//! Where a volume is so full that there is no new block, the block itself goes through the journal, and is home when the change
+//! returns ([`Edges::end_left`]): from then on it is data again, which the journal must not write any more. Without a journal the zeros
+//! are written in place: a crash may leave them in part, as the kernel's ext4 does.
+//!
+//! Where the change would leave more extents than the inode has room for, what stays of a short extent beside the edge is copied
+//! with it ([`COPY_BYTES`]), and remains one extent.
 //!
 //! The bytes of the block in the page cache are the caller's: written back before, dropped when the change has happened.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use throughline_extfmt::FileBlock;
+use throughline_extfmt::extent::Extent;
+use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::balloc::{GROUP_CREDITS, Run};
 use crate::error::{Error, Reason, Result};
@@ -25,10 +31,13 @@ use crate::file;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
-use crate::map::{self, CONVERT_CREDITS, Kind};
+use crate::map::{self, CONVERT_CREDITS, Kind, extents};
 
-/// What entering one edge touches: an extent in three parts, the bits of the new block and those of the old one.
-const EDGE_CREDITS: u32 = CONVERT_CREDITS + 2 * GROUP_CREDITS;
+/// What entering one edge touches: an extent in three parts, the bits of the new blocks, those of the old ones in two groups.
+const EDGE_CREDITS: u32 = CONVERT_CREDITS + 3 * GROUP_CREDITS;
+
+/// So much is copied with an edge, at most.
+const COPY_BYTES: u64 = 64 << 10;
 
 /// Up to two blocks of which a part is to read as zero. Dropped, what was not entered is given back.
 pub(crate) struct Edges<'a> {
@@ -40,8 +49,12 @@ pub(crate) struct Edges<'a> {
 struct Edge {
     /// Bytes of the file, all in one block that has data.
     zeros: Range<u64>,
-    /// The new block, which has its bytes; `None` where there was no room.
+    /// The old blocks: that one, or it and others beside it.
+    old: Extent,
+    /// The new ones, which have their bytes; `None` where there was no room.
     new: Option<Run>,
+    /// It went through the journal.
+    is_journaled: bool,
 }
 
 impl<'a> Edges<'a> {
@@ -61,24 +74,32 @@ impl<'a> Edges<'a> {
     /// `Corrupt`; those of the device. Nothing has changed then.
     pub(crate) fn prepare(fs: &'a Fs, inode: &'a Inode, zeros: &[Range<u64>]) -> Result<Self> {
         let mut edges = Self::none(fs, inode);
-        for range in zeros.iter().filter(|range| !range.is_empty()) {
-            let Ok(block) = u32::try_from(range.start >> fs.geo.block_log) else {
+        let zeros = || zeros.iter().filter(|range| !range.is_empty());
+        let is_tight = map::is_tight(fs, inode, 1 + zeros().count())?;
+        for range in zeros() {
+            let Some(block) = data_block(fs, inode, range)? else {
                 continue;
             };
-            if !matches!(
-                map::lookup(fs, inode, FileBlock(block), 1)?.kind,
-                Kind::Data(_)
-            ) {
-                continue;
-            }
-            let new = match fs.with_room(|| write_new(fs, inode, range)) {
-                Err(Error::Caller(Reason::NoSpace)) => None,
-                other => Some(other?),
+            let beside = match is_tight {
+                true => beside(fs, inode, range, &block)?,
+                false => None,
             };
-            edges.left.push(Edge {
+            let edge = Edge {
                 zeros: range.clone(),
-                new,
-            });
+                old: beside.unwrap_or(block),
+                new: None,
+                is_journaled: false,
+            };
+            let mut edge = match beside {
+                Some(_) => edge.written(|edge| write_new(fs, edge, Fs::claim))?,
+                None => edge,
+            };
+            if edge.new.is_none() {
+                edge.old = block;
+                edge =
+                    edge.written(|edge| fs.with_room(|| write_new(fs, edge, Fs::claim_metadata)))?;
+            }
+            edges.left.push(edge);
         }
         Ok(edges)
     }
@@ -88,8 +109,8 @@ impl<'a> Edges<'a> {
         EDGE_CREDITS * self.left.len() as u32
     }
 
-    /// The new blocks take the places of the old ones, as far as there is space. The mapping lock is held exclusively; the caller
-    /// stores the inode.
+    /// The new blocks take the places of the old ones, as far as there is space; with a journal, the others change in the
+    /// transaction. The mapping lock is held exclusively; the caller stores the inode.
     ///
     /// # Errors
     /// `Corrupt`; those of the journal.
@@ -97,41 +118,76 @@ impl<'a> Edges<'a> {
         let (fs, inode) = (self.fs, self.inode);
         for at in (0..self.left.len()).rev() {
             let edge = &mut self.left[at];
-            let Some(new) = edge.new else { continue };
-            let block = edge.block(fs);
-            let old = match map::replace_block(fs, h, inode, block, new.start) {
-                Err(Error::Caller(_)) => continue,
-                other => other?,
-            };
-            // What is confirmed is claimed no more, and what fails from here on ends half-done.
-            edge.new = None;
-            fs.confirm(h, new)?;
-            fs.free(h, old, 1).map_err(|e| e.in_inode(inode.ino))?;
-            self.left.remove(at);
+            if edge.take_place(fs, h, inode)? {
+                self.left.remove(at);
+            } else if fs.has_log() {
+                edge.journal(fs, h)?;
+            }
         }
         Ok(())
     }
 
-    /// Whether some were not entered.
+    /// Whether there is something for [`Edges::end_left`] to do.
     pub(crate) fn is_left(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Makes what was not entered zero in place. What the committed state still shows of it must be gone: the change is durable.
+    /// Ends what got no new block: what is in the journal goes home, and the rest is made zero in place. What the committed state
+    /// still shows of it must be gone: the change is durable.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
-    pub(crate) fn zero_left(self) -> Result<()> {
+    pub(crate) fn end_left(self) -> Result<()> {
+        let (fs, inode) = (self.fs, self.inode);
         self.left.iter().try_for_each(|edge| {
-            file::zero_in_block(self.fs, self.inode, edge.zeros.start, edge.zeros.end)
+            if edge.is_journaled {
+                return Ok(fs.journal.give_up(edge.block(fs))?);
+            }
+            file::zero_in_block(fs, inode, edge.zeros.start, edge.zeros.end)
         })
     }
 }
 
 impl Edge {
-    fn block(&self, fs: &Fs) -> FileBlock {
-        // It was seen to fit when the edge was made.
-        FileBlock((self.zeros.start >> fs.geo.block_log) as u32)
+    /// The new blocks, where there is room.
+    fn written(mut self, write: impl FnOnce(&Self) -> Result<Run>) -> Result<Self> {
+        self.new = match write(&self) {
+            Err(Error::Caller(Reason::NoSpace)) => None,
+            other => Some(other?),
+        };
+        Ok(self)
+    }
+
+    /// The new blocks become the file's; `false` where there are none, or no room in the mapping.
+    fn take_place(&mut self, fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<bool> {
+        let Some(new) = self.new else {
+            return Ok(false);
+        };
+        match map::replace(fs, h, inode, &self.old, new.start) {
+            Err(Error::Caller(_)) => return Ok(false),
+            other => other?,
+        }
+        // What is confirmed is claimed no more, and what fails from here on ends half-done.
+        self.new = None;
+        fs.confirm(h, new)?;
+        fs.free(h, self.old.start, self.old.len.into())
+            .map_err(|e| e.in_inode(inode.ino))?;
+        Ok(true)
+    }
+
+    /// The zeros become a part of the transaction.
+    fn journal(&mut self, fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
+        let start = self.zeros.start >> fs.geo.block_log << fs.geo.block_log;
+        let zeros = (self.zeros.start - start) as usize..(self.zeros.end - start) as usize;
+        h.modify(self.block(fs), |bytes| bytes[zeros].fill(0))?;
+        self.is_journaled = true;
+        Ok(())
+    }
+
+    /// The old block that has the zeros.
+    fn block(&self, fs: &Fs) -> FsBlock {
+        let before = (self.zeros.start >> fs.geo.block_log) - u64::from(self.old.block.0);
+        FsBlock(self.old.start.0 + before)
     }
 }
 
@@ -145,21 +201,59 @@ impl Drop for Edges<'_> {
     }
 }
 
-/// Claims a block, and writes to it the bytes of the one that has `zeros`, with zeros there.
-fn write_new(fs: &Fs, inode: &Inode, zeros: &Range<u64>) -> Result<Run> {
-    let log = fs.geo.block_log;
-    let start = zeros.start >> log << log;
-    let block = FileBlock((zeros.start >> log) as u32);
-    let Kind::Data(old) = map::lookup(fs, inode, block, 1)?.kind else {
-        return Err(Error::corrupt("a mapping changes as it is read").in_inode(inode.ino));
+/// The block in which a range of file bytes is, if there is data in it.
+fn data_block(fs: &Fs, inode: &Inode, range: &Range<u64>) -> Result<Option<Extent>> {
+    let Ok(block) = u32::try_from(range.start >> fs.geo.block_log).map(FileBlock) else {
+        return Ok(None);
     };
-    fs.check_data_range(old, 1)
-        .map_err(|e| e.in_inode(inode.ino))?;
-    let mut bytes = vec![0; fs.geo.block_bytes as usize];
-    fs.disk.read_at(old.0 << log, &mut bytes)?;
-    bytes[(zeros.start - start) as usize..(zeros.end - start) as usize].fill(0);
-    let new = fs.claim_metadata(old, 1)?;
-    if let Err(error) = fs.disk.write_at(new.start.0 << log, &bytes, false) {
+    let Kind::Data(start) = map::lookup(fs, inode, block, 1)?.kind else {
+        return Ok(None);
+    };
+    Ok(Some(Extent {
+        block,
+        len: 1,
+        start,
+        unwritten: false,
+    }))
+}
+
+/// The block with what stays of its extent beside the zeros; `None` where that is nothing, or too much to be copied.
+fn beside(fs: &Fs, inode: &Inode, zeros: &Range<u64>, block: &Extent) -> Result<Option<Extent>> {
+    let bytes = u64::from(fs.geo.block_bytes);
+    let Some(whole) = map::extent_at(fs, inode, block.block)? else {
+        return Ok(None);
+    };
+    let from = match zeros.start.is_multiple_of(bytes) {
+        true => u64::from(block.block.0),
+        false => 0,
+    };
+    let to = match zeros.end.is_multiple_of(bytes) {
+        true => block.end(),
+        false => extents::END,
+    };
+    let part = extents::clip(&whole, from, to);
+    let is_fit = part.len > 1 && u64::from(part.len) * bytes <= COPY_BYTES;
+    Ok(is_fit.then_some(part))
+}
+
+/// Claims blocks for the old ones, and writes their bytes to them, with the zeros.
+fn write_new(fs: &Fs, edge: &Edge, claim: fn(&Fs, FsBlock, u32) -> Result<Run>) -> Result<Run> {
+    let (log, old) = (fs.geo.block_log, &edge.old);
+    fs.check_data_range(old.start, old.len.into())?;
+    let mut bytes = vec![0; (old.len as usize) << log];
+    fs.disk.read_at(old.start.0 << log, &mut bytes)?;
+    let first = u64::from(old.block.0) << log;
+    let zeros = (edge.zeros.start - first) as usize..(edge.zeros.end - first) as usize;
+    bytes[zeros].fill(0);
+    let new = claim(fs, old.start, old.len)?;
+    let written = match new.len == old.len {
+        true => fs.disk.write_at(new.start.0 << log, &bytes, false),
+        false => {
+            fs.release(new);
+            return Err(Reason::NoSpace.into());
+        }
+    };
+    if let Err(error) = written {
         fs.release(new);
         return Err(error.into());
     }

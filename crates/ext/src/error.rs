@@ -74,9 +74,20 @@ pub enum Reason {
     /// Too many symbolic links on the way.
     #[error("too many levels of symbolic links")]
     Loop,
+    /// It is encrypted, and its key is not to be had here.
+    #[error("required key not available")]
+    NoKey,
     /// Somebody else uses it; the text says who.
     #[error("busy: {0}")]
     Busy(String),
+    /// The kernel has the image: mounted, behind a loop device, a part of another device, or swap.
+    #[error("{who}")]
+    InUse {
+        /// The image, and what has it.
+        who: String,
+        /// How to have it let go.
+        next: String,
+    },
     /// Source and target are not on one volume or in one project.
     #[error("cross-device link")]
     CrossDevice,
@@ -110,6 +121,13 @@ pub struct Corrupt {
     pub block: Option<FsBlock>,
     /// What is wrong.
     pub what: String,
+}
+
+impl Corrupt {
+    /// Where it is, as far as that is known.
+    pub fn place(&self) -> (Option<InodeNumber>, Option<FsBlock>) {
+        (self.inode, self.block)
+    }
 }
 
 fn place(name: &str, number: Option<u64>) -> String {

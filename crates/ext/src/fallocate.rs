@@ -275,11 +275,11 @@ impl Fs {
         )
     }
 
-    /// Makes in place zero what of a change's edges there was no room for.
+    /// Ends what of a change's edges there was no room for.
     fn end_edges(&self, inode: &Inode, edges: Edges<'_>) -> Result<()> {
         if edges.is_left() {
             self.sync_through(inode.changes.last(true))?;
-            edges.zero_left()?;
+            edges.end_left()?;
         }
         Ok(())
     }

@@ -313,6 +313,7 @@ fn note_large_file(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
         return Ok(());
     }
     fs.update_super(h, |sb| {
+        sb.make_dynamic();
         let flags = sb.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
         sb.s_feature_ro_compat.set(flags);
     })

@@ -14,7 +14,7 @@ use throughline_block::Disk;
 use throughline_extfmt::features::{Compat, Incompat};
 use throughline_extfmt::superblock::{OnError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::time::Timestamp;
-use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, Superblock};
+use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, InodeNumber, Superblock};
 use throughline_fileio::PageCache;
 use throughline_journal::{Abort, Block, Journal, Tid};
 use zerocopy::IntoBytes;
@@ -156,6 +156,11 @@ impl Fs {
         self.access != Access::Write || self.life.written.load(Ordering::Acquire)
     }
 
+    /// Whether nothing was or will be written while it is open: what is there is as it was found.
+    pub(crate) fn is_as_found(&self) -> bool {
+        self.access != Access::Write
+    }
+
     /// Why a volume that was to be written can only be read.
     pub fn read_only_reason(&self) -> Option<&str> {
         match &self.access {
@@ -250,6 +255,23 @@ impl Fs {
         self.check_bounds(block)?;
         let found = self.journal.read_checked(block, check);
         self.note_damage(found.map_err(Error::from))
+    }
+
+    /// As [`Fs::read_checked`], of a block that belongs to that inode: damage is noted as the inode's.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn read_checked_of(
+        &self,
+        ino: InodeNumber,
+        block: FsBlock,
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), FormatCorrupt>,
+    ) -> Result<Block> {
+        self.check_up()?;
+        let found = self
+            .check_bounds(block)
+            .and_then(|()| Ok(self.journal.read_checked(block, check)?));
+        self.note_damage(found.map_err(|e| e.in_inode(ino).in_block(block)))
     }
 
     fn check_bounds(&self, block: FsBlock) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use throughline_extfmt::geometry::DESC_BYTES_64BIT;
 use throughline_extfmt::group_desc::{self, GroupDesc};
-use throughline_extfmt::{Corrupt, FsBlock, GroupNumber};
+use throughline_extfmt::{Corrupt, FsBlock, Geometry, GroupNumber};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -66,6 +66,56 @@ impl Fs {
             .map_err(|e| Error::from(e).in_block(block))
     }
 
+    /// As [`Fs::group_desc`], for those who ask where something of the group is: its counts need not be right, nor, where nothing
+    /// is written, its checksum. `check` looks at the places. And whether all of it is right.
+    ///
+    /// # Errors
+    /// As there.
+    fn placed_desc(
+        &self,
+        group: GroupNumber,
+        check: fn(&GroupDesc, &Geometry, GroupNumber) -> core::result::Result<(), Corrupt>,
+    ) -> Result<(GroupDesc, bool)> {
+        let damage = match self.group_desc(group) {
+            Err(Error::Corrupt(damage)) => damage,
+            found => return Ok((found?, true)),
+        };
+        let (block, offset) = self.desc_place(group)?;
+        let bytes = self.read(block)?;
+        let read = || {
+            let bytes = group_desc::bytes(&self.geo, &bytes, offset)?;
+            if !self.is_as_found() {
+                group_desc::verify_checksum(&self.geo, group, bytes)?;
+            }
+            let desc = GroupDesc::read(bytes)?;
+            check(&desc, &self.geo, group)?;
+            Ok(desc)
+        };
+        let desc = read().map_err(|e: Corrupt| Error::from(e).in_block(block))?;
+        self.count_damage(&damage);
+        Ok((desc, false))
+    }
+
+    /// First block of a group's inode table.
+    ///
+    /// # Errors
+    /// Those of reading the descriptor's block; `Corrupt` where the table cannot be there.
+    pub(crate) fn inode_table(&self, group: GroupNumber) -> Result<FsBlock> {
+        let (desc, _) = self.placed_desc(group, GroupDesc::check_inode_table)?;
+        Ok(desc.inode_table())
+    }
+
+    /// Free blocks and inodes of a group as its descriptor says; none where its numbers cannot be.
+    ///
+    /// # Errors
+    /// Those of reading the descriptor's block; `Corrupt` where its checksum or its places are wrong.
+    pub(crate) fn free_counts(&self, group: GroupNumber) -> Result<(u32, u32)> {
+        Ok(match self.placed_desc(group, GroupDesc::check_places)? {
+            (desc, true) => (desc.free_blocks(), desc.free_inodes()),
+            (_, false) => (0, 0),
+        })
+    }
+
     /// Changes the descriptor of a group (1 credit), under the lock of its buffer. Blocks and inodes of a group are
     /// allocated under different locks, so a change sets its own fields and leaves the others as they are by then.
     ///
@@ -115,7 +165,7 @@ impl Fs {
         &self,
         group: GroupNumber,
     ) -> Result<impl Iterator<Item = (u64, u64)> + use<>> {
-        let desc = self.group_desc(group)?;
+        let (desc, _) = self.placed_desc(group, GroupDesc::check_places)?;
         let own = [
             (
                 self.geo.group_first_block(group),
@@ -134,13 +184,56 @@ impl Fs {
         let mut join_at = JOIN_AT;
         for group in (0..self.geo.groups).map(GroupNumber) {
             self.read_descriptors_ahead(group);
-            ranges.extend(self.own_metadata(group)?);
+            match self.own_metadata(group) {
+                Ok(own) => ranges.extend(own),
+                Err(Error::Corrupt(damage)) => {
+                    self.count_damage(&damage);
+                    ranges.extend(self.plausible_metadata(group)?);
+                }
+                Err(error) => return Err(error),
+            }
             if ranges.len() >= join_at {
-                ranges = Zones::join(ranges)?;
+                ranges = self.join_zones(ranges)?;
                 join_at = ranges.len().saturating_mul(2).max(JOIN_AT);
             }
         }
-        Ok(Zones(Zones::join(ranges)?.into()))
+        Ok(Zones(self.join_zones(ranges)?.into()))
+    }
+
+    /// Where nothing is written, pieces that overlap are one.
+    fn join_zones(&self, mut ranges: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
+        if self.is_as_found() {
+            ranges.sort_unstable();
+            let mut end = 0;
+            for range in &mut ranges {
+                *range = (range.0.max(end), range.1.max(end));
+                end = range.1;
+            }
+            ranges.retain(|range| range.0 < range.1);
+        }
+        Zones::join(ranges)
+    }
+
+    /// As [`Fs::own_metadata`], of a group whose descriptor is damaged: as far as it can be right.
+    fn plausible_metadata(&self, group: GroupNumber) -> Result<Vec<(u64, u64)>> {
+        let FsBlock(first) = self.geo.group_first_block(group);
+        let fixed = first.saturating_add(self.geo.fixed_blocks(group).into());
+        let mut own = vec![(first, fixed)];
+        let (block, offset) = self.desc_place(group)?;
+        let desc = group_desc::read(&self.geo, &self.read(block)?, offset)
+            .map_err(|e| Error::from(e).in_block(block))?;
+        let tables = self.geo.inode_table_blocks.into();
+        for (FsBlock(start), len) in [
+            (desc.block_bitmap(), 1),
+            (desc.inode_bitmap(), 1),
+            (desc.inode_table(), tables),
+        ] {
+            if self.geo.holds_blocks(FsBlock(start), len) {
+                own.push((start, start.saturating_add(len)));
+            }
+        }
+        own.retain(|range| range.0 < range.1);
+        Ok(own)
     }
 
     /// Where `group` begins a stretch of descriptor blocks, asks for all of the stretch.

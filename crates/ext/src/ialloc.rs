@@ -56,6 +56,8 @@ struct Hints {
     first_free: u32,
     /// Freed, and not to be used before that transaction is durable: ascending by that.
     waiting: VecDeque<(Tid, u32)>,
+    /// Its bitmap cannot be: it gives no inodes.
+    is_damaged: bool,
 }
 
 impl Hints {

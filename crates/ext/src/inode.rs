@@ -19,6 +19,7 @@ use throughline_journal::Tid;
 use crate::cached::Cached;
 use crate::changes::Changes;
 use crate::delayed::Delayed;
+use crate::dir;
 use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::flags::Seen;
@@ -42,6 +43,8 @@ pub struct Inode {
     io: FileLock,
     /// A directory's contents: lookups share it, changes are alone.
     dir: RwLock<()>,
+    /// What is known of a directory's index.
+    pub(crate) index: dir::Index,
     /// The block mapping (`i_block` and the blocks below it). Taken after the handle is begun.
     map: RwLock<()>,
     /// The on-disk inode. Nothing is locked below it but the buffer of its block, in [`Fs::store`].
@@ -52,6 +55,8 @@ pub struct Inode {
     pub(crate) flags: Seen,
     /// What is known of its times.
     pub(crate) times: times::OfInode,
+    /// The transaction in which it was made; `None` for one that was on the disk before.
+    pub(crate) made_in: Option<Tid>,
     /// The transactions of its last changes.
     pub(crate) changes: Changes,
     /// Open files of it. An inode without names lives as long as this is not 0.
@@ -164,6 +169,11 @@ impl Inode {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
+    /// Whether it has open files.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.opens.load(Ordering::Acquire), 0 | CLOSED_FOR_GOOD)
+    }
+
     /// The open files do not count any more: the volume is being closed.
     pub(crate) fn forget_opens(&self) {
         let none = |opens: u32| (opens != CLOSED_FOR_GOOD).then_some(0);
@@ -200,11 +210,13 @@ impl Inode {
             kind: FileType::from_mode(raw.mode()),
             io: FileLock::default(),
             dir: RwLock::new(()),
+            index: dir::Index::default(),
             map: RwLock::new(()),
             csum_seed: fs.geo.inode_seed(ino, raw.generation()),
             flags: Seen::new(&raw),
             times: times::OfInode::default(),
             raw: RwLock::new(raw),
+            made_in: None,
             changes: Changes::unknown(fs.journal.running()),
             opens: AtomicU32::new(0),
             linkable: AtomicBool::new(false),
@@ -253,7 +265,10 @@ impl Fs {
         raw: InodeImage,
     ) -> Result<Arc<Inode>> {
         let place = self.inode_place(ino)?;
-        let inode = Arc::new(Inode::new(self, ino, raw, place));
+        let inode = Arc::new(Inode {
+            made_in: Some(h.tid()),
+            ..Inode::new(self, ino, raw, place)
+        });
         self.store(h, &inode)?;
         self.inodes.replace(&inode);
         Ok(inode)
@@ -333,7 +348,7 @@ impl Fs {
             return Err(Error::corrupt(what).in_inode(ino));
         };
         let (block, offset) = self.geo.inode_in_table(index);
-        let table = self.group_desc(group)?.inode_table();
+        let table = self.inode_table(group)?;
         Ok((FsBlock(table.0.saturating_add(block.into())), offset))
     }
 
@@ -352,7 +367,10 @@ impl Fs {
         image.verify_checksum(&self.geo, ino).map_err(corrupt)?;
         let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         if !reserved {
-            if image.links_count() == 0
+            // Without its root nothing of a volume can be read: it is taken for one as long as it looks like one.
+            let may_be_free = ino != InodeNumber::ROOT || !self.is_as_found();
+            if may_be_free
+                && image.links_count() == 0
                 && (image.mode() == 0 || image.dtime() != 0 && !self.may_be_orphan(&image))
             {
                 return Err(Reason::NotFound.into());

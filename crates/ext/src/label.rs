@@ -1,8 +1,11 @@
-//! The label of a volume.
+//! What a volume is called: its label and its UUID.
 
-use throughline_extfmt::Superblock;
+use throughline_extfmt::features::{Compat, Incompat, RoCompat};
+use throughline_extfmt::superblock::SUPERBLOCK_BYTES;
+use throughline_extfmt::{FsBlock, Superblock};
+use zerocopy::IntoBytes;
 
-use crate::error::{Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::lock_order::{Rank, locked};
 use crate::primary;
@@ -31,20 +34,84 @@ impl Fs {
         self.update_super(&mut h, |sb| put_label(sb, label))?;
         h.stop()?;
         self.sync_metadata()?;
-        self.show_label()
+        self.show_name()
+    }
+
+    /// The UUID.
+    pub fn uuid(&self) -> [u8; 16] {
+        locked(Rank::Super, 0, || self.superblock.lock()).s_uuid
+    }
+
+    /// Changes the UUID, durably, in the primary superblock and its copies.
+    ///
+    /// Metadata checksums begin with the UUID that a volume was made with, unless `metadata_csum_seed` keeps that beginning in
+    /// the superblock. A volume without that feature gets it, so that no checksum has to change; Linux mounts it from 4.4 on.
+    ///
+    /// # Errors
+    /// `Unsupported` where checksums of groups (`uninit_bg`) or hashes of attributes (`ea_inode`) would have to change, and where
+    /// the UUID is part of keys (`stable_inodes`); `ReadOnly`; those of the journal.
+    pub fn set_uuid(&self, uuid: [u8; 16]) -> Result<()> {
+        let seed = self.uuid_seed()?;
+        let groups = self.geo.superblock_groups().skip(1);
+        let copies: Vec<FsBlock> = groups
+            .filter_map(|group| self.geo.superblock_block(group))
+            .collect();
+        let mut h = self.begin(1 + u32::try_from(copies.len()).unwrap_or(u32::MAX))?;
+        for block in copies {
+            h.modify(block, |bytes| {
+                let place = bytes.get_mut(..SUPERBLOCK_BYTES);
+                // A damaged copy stays for `e2fsck`.
+                if let Some(place) = place
+                    && let Ok(mut copy) = Superblock::read(place)
+                {
+                    put_uuid(&mut copy, uuid, seed);
+                    copy.update_checksum();
+                    place.copy_from_slice(copy.as_bytes());
+                }
+            })?;
+        }
+        self.update_super(&mut h, |sb| put_uuid(sb, uuid, seed))?;
+        h.stop()?;
+        self.sync_metadata()?;
+        self.show_name()
+    }
+
+    /// The seed of checksums that a change of the UUID has to enter; `None` where nothing depends on the UUID.
+    fn uuid_seed(&self) -> Result<Option<u32>> {
+        let is = |is: bool, name: &str| match is {
+            true => Err(Error::Unsupported(format!(
+                "the UUID of a volume with {name} cannot be changed here ('tune2fs -U' may be able to)"
+            ))),
+            false => Ok(()),
+        };
+        let geo = &self.geo;
+        is(geo.compat.contains(Compat::STABLE_INODES), "stable_inodes")?;
+        if geo.incompat.contains(Incompat::CSUM_SEED) || geo.csum_seed.is_some() {
+            return Ok(geo.csum_seed);
+        }
+        is(geo.ro_compat.contains(RoCompat::GDT_CSUM), "uninit_bg")?;
+        is(geo.incompat.contains(Incompat::EA_INODE), "ea_inode")?;
+        Ok(None)
     }
 
     /// What is durable in the journal is put home at once too, so that who looks at the device finds it there: `blkid`,
     /// `e2label`, `mount LABEL=`. Nothing else of the superblock goes with it.
-    fn show_label(&self) -> Result<()> {
+    fn show_name(&self) -> Result<()> {
         if !self.has_log() {
             // The commit was the way home.
             return Ok(());
         }
         self.journal.while_home_rests(|| {
             // As it is now: of two who set it the later one's stays.
-            let label = self.label();
-            primary::edit(&self.disk, |home| put_label(home, &label))
+            let now = self.superblock();
+            primary::edit(&self.disk, |home| {
+                home.s_volume_name = now.s_volume_name;
+                home.s_uuid = now.s_uuid;
+                home.s_checksum_seed = now.s_checksum_seed;
+                let seeded = now.incompat() & Incompat::CSUM_SEED;
+                home.s_feature_incompat
+                    .set(home.s_feature_incompat.get() | seeded.bits());
+            })
         })
     }
 }
@@ -53,4 +120,13 @@ fn put_label(sb: &mut Superblock, label: &[u8]) {
     sb.s_volume_name = [0; MAX_LABEL_BYTES];
     let place = sb.s_volume_name.iter_mut();
     place.zip(label).for_each(|(to, from)| *to = *from);
+}
+
+fn put_uuid(sb: &mut Superblock, uuid: [u8; 16], seed: Option<u32>) {
+    sb.s_uuid = uuid;
+    if let Some(seed) = seed {
+        sb.s_checksum_seed.set(seed);
+        let incompat = sb.s_feature_incompat.get() | Incompat::CSUM_SEED.bits();
+        sb.s_feature_incompat.set(incompat);
+    }
 }

@@ -60,7 +60,7 @@ mod truncate;
 mod xattr;
 
 pub use attr::{Attributes, Metadata, SetTime};
-pub use dir::{DirEntry, ReadDir};
+pub use dir::{DirEntry, Listing, ReadDir};
 pub use error::{Corrupt, Error, Reason, Result};
 pub use fallocate::Fallocate;
 pub use flags::OpenFor;

@@ -10,7 +10,7 @@ use throughline_extfmt::InodeNumber;
 use throughline_extfmt::inode::InodeFlags;
 
 use crate::dir;
-use crate::error::{Error, Reason, Result};
+use crate::error::{Corrupt, Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -85,22 +85,45 @@ impl Fs {
     /// # Errors
     /// `NotFound`, `NotDir`, `NameTooLong`; `Corrupt` where the name leads to no inode.
     pub fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
+        self.lookup_and(dir, name, |_| Ok(()))
+    }
+
+    /// As [`Fs::lookup`], and the inode is [open](Fs::open_inode): its name cannot go between the two.
+    ///
+    /// # Errors
+    /// As there; `NotFound` for `.` and `..` that are just being freed.
+    pub fn lookup_open(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
+        self.lookup_and(dir, name, |inode| self.open_inode(inode))
+    }
+
+    /// Looks a name up; `and` happens while the name is still there.
+    fn lookup_and(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        and: impl FnOnce(&Inode) -> Result<()>,
+    ) -> Result<Arc<Inode>> {
         check_name(name)?;
         if !dir.is_dir() {
             return Err(Reason::NotDir.into());
         }
-        match name {
-            b"." => Ok(dir.clone()),
-            b".." => self.parent(dir),
+        let inode = match name {
+            b"." => dir.clone(),
+            b".." => self.parent(dir)?,
             _ => {
-                let held = dir.dir_shared();
-                let found = dir::lookup(self, dir, name)?.ok_or(Reason::NotFound)?;
+                let _held = dir.dir_shared();
+                let found = match self.is_encrypted(dir) {
+                    true => dir::nokey::lookup(self, dir, name)?,
+                    false => dir::lookup(self, dir, name)?.map(|found| found.ino),
+                };
                 // Loaded under the lock: as long as the name is there, so is the inode.
-                let inode = self.named_inode(dir, found.ino);
-                drop(held);
-                inode
+                let inode = self.named_inode(dir, found.ok_or(Reason::NotFound)?)?;
+                and(&inode)?;
+                return Ok(inode);
             }
-        }
+        };
+        and(&inode)?;
+        Ok(inode)
     }
 
     /// The directory that `dir` is in; the root's is the root.
@@ -149,6 +172,14 @@ impl Fs {
         }
     }
 
+    /// The inode that an entry of `dir` names, of a volume that can only be read.
+    ///
+    /// # Errors
+    /// As [`Fs::lookup`].
+    pub fn inode_listed(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
+        self.named_inode(dir, ino)
+    }
+
     /// The inode that an entry of `dir` names.
     pub(crate) fn named_inode(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
         let corrupt = |what: String| Error::corrupt(what).in_inode(dir.ino);
@@ -161,12 +192,37 @@ impl Fs {
             Err(Error::Caller(Reason::NotFound)) => Err(corrupt(format!(
                 "a name leads to inode {ino}, which is not in use"
             ))),
-            // Such an inode has no name: it would be locked as a file and as a value.
-            Ok(inode) if inode.raw.read().flags().contains(InodeFlags::EA_INODE) => Err(corrupt(
-                format!("a name leads to inode {ino}, which is for an attribute's value"),
-            )),
-            other => other,
+            Ok(inode) => self.check_named(dir, &inode).map(|()| inode),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
+    /// as long as nothing is written.
+    fn check_named(&self, dir: &Inode, inode: &Inode) -> Result<()> {
+        let (links, flags) = {
+            let raw = inode.raw.read();
+            (raw.links_count(), raw.flags())
+        };
+        let why = if flags.contains(InodeFlags::EA_INODE) {
+            // It would be locked as a file and as a value.
+            "is for an attribute's value"
+        } else if links == 0 {
+            // The directory is locked, and a name and its count change together.
+            "has no names by its own count"
+        } else {
+            return Ok(());
+        };
+        let damage = Corrupt {
+            inode: Some(dir.ino),
+            block: None,
+            what: format!("a name leads to inode {}, which {why}", inode.ino),
+        };
+        if inode.is_dir() && self.is_as_found() {
+            self.count_damage(&damage);
+            return Ok(());
+        }
+        Err(damage.into())
     }
 
     /// The inode at the end of a path from the root.

@@ -114,6 +114,8 @@ pub struct Recovery {
     pub replayed: Option<Replayed>,
     /// Files without names that were freed, and truncations that were ended.
     pub orphans: OrphansSettled,
+    /// It was not closed cleanly, and no journal says what was being changed then: `e2fsck` should look at it.
+    pub unchecked: bool,
 }
 
 impl Recovery {
@@ -196,7 +198,12 @@ impl Fs {
             uncounted = true;
         }
         check_state(&found.superblock, options)?;
-        uncounted |= !found.superblock.state().contains(State::VALID);
+        recovery.unchecked = !found.superblock.state().contains(State::VALID);
+        if recovery.unchecked {
+            // As the kernel does.
+            tracing::warn!("the volume was not closed cleanly; e2fsck -f should look at it");
+        }
+        uncounted |= recovery.unchecked;
         let log = find_log(&disk, found.clone(), options)?;
         let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref())?;
         fs.mmp = mmp;
@@ -341,9 +348,9 @@ impl Fs {
         let (mut blocks, mut inodes) = (0u64, 0u32);
         for group in (0..self.geo.groups).map(throughline_extfmt::GroupNumber) {
             self.read_descriptors_ahead(group);
-            let desc = self.group_desc(group)?;
-            blocks = blocks.saturating_add(desc.free_blocks().into());
-            inodes = inodes.saturating_add(desc.free_inodes());
+            let (free_blocks, free_inodes) = self.free_counts(group)?;
+            blocks = blocks.saturating_add(free_blocks.into());
+            inodes = inodes.saturating_add(free_inodes);
         }
         self.balloc.set_free(blocks);
         self.ialloc.set_free(inodes);
@@ -416,11 +423,6 @@ fn check_state(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if sb.state().contains(State::ERROR) {
         return Err(unwritable(
             "the volume has recorded errors. Run `e2fsck -f` on it, or open it read-only",
-        ));
-    }
-    if !sb.state().contains(State::VALID) {
-        return Err(unwritable(
-            "the volume was not closed cleanly. Run `e2fsck -f` on it, or open it read-only",
         ));
     }
     Ok(())

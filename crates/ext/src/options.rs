@@ -13,7 +13,7 @@ use crate::times::AccessTimes;
 pub struct OpenOptions {
     /// Open for writing.
     pub write: bool,
-    /// Write although the volume was not closed cleanly or has recorded errors. `e2fsck` should run instead.
+    /// Write although the volume has recorded errors. `e2fsck` should run instead.
     pub allow_unclean: bool,
     /// May this caller use the blocks reserved for root? `None`: as the kernel decides, by the effective user.
     pub use_reserved: Option<bool>,

@@ -338,9 +338,11 @@ impl Fs {
         self.free_if_unused(inode)
     }
 
-    /// Frees an inode that has neither names nor open files.
+    /// Frees an orphan that has neither names nor open files. An inode without names that is no orphan has lost none while it
+    /// was ours: its volume is damaged, and that somebody looked at it is no reason to free it.
     pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.raw.read().links_count() > 0 || !inode.close_for_good() {
+        let named = inode.raw.read().links_count() > 0;
+        if named || **place(inode) == Place::Nowhere || !inode.close_for_good() {
             return Ok(());
         }
         let mut doomed = vec![Arc::clone(inode)];

@@ -1,6 +1,6 @@
-//! Finding data and holes: `SEEK_DATA` and `SEEK_HOLE`.
+//! Where a file's data lie: `SEEK_DATA`, `SEEK_HOLE`, `FIBMAP`.
 
-use throughline_extfmt::FileBlock;
+use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
 use crate::error::Result;
@@ -30,6 +30,26 @@ impl Fs {
             return Ok(None);
         }
         Ok(Some(self.seek(inode, offset, false)?.unwrap_or(size)))
+    }
+
+    /// Where on the volume a block of a file lies, once what is dirty of it is written back; `None` for a hole, a block that
+    /// was not written yet, and bytes that are in the inode.
+    ///
+    /// # Errors
+    /// As [`Fs::seek_data`].
+    pub fn block_at(&self, inode: &Inode, block: u64) -> Result<Option<FsBlock>> {
+        file::check_regular(inode)?;
+        let _io = inode.io_shared();
+        let Some(block) = u32::try_from(block).ok().filter(|block| *block < u32::MAX) else {
+            return Ok(None);
+        };
+        if file::is_inline(inode) {
+            return Ok(None);
+        }
+        let start = u64::from(block) << self.geo.block_log;
+        coherent::flush(inode, start..start + u64::from(self.geo.block_bytes))?;
+        let found = map::lookup_block_run(self, inode, FileBlock(block), 1)?;
+        Ok(found.map(|(first, _)| first))
     }
 
     fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {

@@ -46,7 +46,7 @@ impl Fs {
             _ => self.overhead()?,
         };
         let (free, kept) = self.free_and_kept(&sb);
-        let (low, high) = self.geo.uuid.split_at(8);
+        let (low, high) = sb.s_uuid.split_at(8);
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         Ok(StatFs {
             block_bytes: self.geo.block_bytes,
@@ -58,7 +58,7 @@ impl Fs {
             name_max: 255,
             fsid: word(low) ^ word(high),
             label: sb.volume_name().to_vec(),
-            uuid: self.geo.uuid,
+            uuid: sb.s_uuid,
         })
     }
 

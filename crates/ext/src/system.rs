@@ -44,7 +44,9 @@ impl Fs {
             return Err(Reason::NotFound.into());
         }
         let inode = self.inode(ino)?;
-        if inode.raw.read().flags().contains(InodeFlags::EA_INODE) {
+        // A name leads to a directory that is flagged so by damage, as long as nothing is written.
+        let is_named = inode.is_dir() && self.is_as_found();
+        if inode.raw.read().flags().contains(InodeFlags::EA_INODE) && !is_named {
             return Err(Reason::NotFound.into());
         }
         Ok(inode)

@@ -204,7 +204,7 @@ fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) 
     if edges.is_left() {
         inode.tail_is_zero.store(false, Ordering::Relaxed);
         fs.sync_through(inode.changes.last(true))?;
-        edges.zero_left()?;
+        edges.end_left()?;
     }
     while let Some(to) = end {
         let step = fs.transact(map::take_credits(fs, inode), |h| {

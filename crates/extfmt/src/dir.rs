@@ -8,6 +8,7 @@
 //! Invariant kept by all changes here: the records fill the region exactly, each a multiple of
 //! 4 long, with room for its name.
 
+mod salvage;
 mod tail;
 
 use std::mem::size_of;
@@ -20,6 +21,7 @@ use crate::features::Incompat;
 use crate::units::InodeNumber;
 use crate::{Corrupt, Geometry, Result};
 
+pub use salvage::{Salvage, salvage};
 pub use tail::{DirTail, TAIL_BYTES, TAIL_FILE_TYPE, tail, update_checksum, verify_checksum};
 
 /// Longest name, in bytes.

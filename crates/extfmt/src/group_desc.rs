@@ -157,23 +157,7 @@ impl GroupDesc {
     /// Whether the places and the counts are possible in this volume: bitmaps and table inside
     /// it (inside the group without `flex_bg`), no count above what a group has.
     pub fn check(&self, geometry: &Geometry, group: GroupNumber) -> Result<()> {
-        let blocks = u64::from(geometry.inode_table_blocks);
-        for (what, start, len) in [
-            ("block bitmap", self.block_bitmap(), 1),
-            ("inode bitmap", self.inode_bitmap(), 1),
-            ("inode table", self.inode_table(), blocks),
-        ] {
-            let mut good = geometry.holds_blocks(start, len);
-            if good && !geometry.incompat.contains(Incompat::FLEX_BG) {
-                let last = FsBlock(start.0.saturating_add(len.saturating_sub(1)));
-                good = geometry.group_of_block(start) == Some(group)
-                    && geometry.group_of_block(last) == Some(group);
-            }
-            ensure!(
-                good,
-                "{what} of group {group} is at block {start}, which is out of bounds"
-            );
-        }
+        self.check_places(geometry, group)?;
         for (what, count, most) in [
             (
                 "free blocks",
@@ -192,6 +176,40 @@ impl GroupDesc {
         }
         Ok(())
     }
+
+    /// Whether bitmaps and inode table can be where they are said to be.
+    pub fn check_places(&self, geometry: &Geometry, group: GroupNumber) -> Result<()> {
+        check_place(geometry, group, "block bitmap", self.block_bitmap(), 1)?;
+        check_place(geometry, group, "inode bitmap", self.inode_bitmap(), 1)?;
+        self.check_inode_table(geometry, group)
+    }
+
+    /// Whether the inode table can be where it is said to be.
+    pub fn check_inode_table(&self, geometry: &Geometry, group: GroupNumber) -> Result<()> {
+        let blocks = geometry.inode_table_blocks.into();
+        check_place(geometry, group, "inode table", self.inode_table(), blocks)
+    }
+}
+
+/// Checks that `len` blocks from `start` are in the volume; without `flex_bg`, in the group.
+fn check_place(
+    geometry: &Geometry,
+    group: GroupNumber,
+    what: &str,
+    start: FsBlock,
+    len: u64,
+) -> Result<()> {
+    let mut good = geometry.holds_blocks(start, len);
+    if good && !geometry.incompat.contains(Incompat::FLEX_BG) {
+        let last = FsBlock(start.0.saturating_add(len.saturating_sub(1)));
+        good = geometry.group_of_block(start) == Some(group)
+            && geometry.group_of_block(last) == Some(group);
+    }
+    ensure!(
+        good,
+        "{what} of group {group} is at block {start}, which is out of bounds"
+    );
+    Ok(())
 }
 
 impl std::fmt::Debug for GroupDesc {
@@ -256,6 +274,19 @@ pub fn write_with_checksum(
     }
 }
 
+/// The bytes of a descriptor, at byte `offset` of its block.
+pub fn bytes<'a>(geometry: &Geometry, block: &'a [u8], offset: usize) -> Result<&'a [u8]> {
+    offset
+        .checked_add(usize::from(geometry.desc_bytes))
+        .and_then(|end| block.get(offset..end))
+        .ok_or_else(|| Corrupt::new(format!("group descriptor at byte {offset} is cut short")))
+}
+
+/// Reads a descriptor at byte `offset` of its block, whatever it says.
+pub fn read(geometry: &Geometry, block: &[u8], offset: usize) -> Result<GroupDesc> {
+    GroupDesc::read(bytes(geometry, block, offset)?)
+}
+
 /// Reads the descriptor of `group` out of its block at byte `offset`, and checks all of it.
 pub fn read_checked(
     geometry: &Geometry,
@@ -263,10 +294,7 @@ pub fn read_checked(
     block: &[u8],
     offset: usize,
 ) -> Result<GroupDesc> {
-    let bytes = offset
-        .checked_add(usize::from(geometry.desc_bytes))
-        .and_then(|end| block.get(offset..end))
-        .ok_or_else(|| Corrupt::new(format!("descriptor of group {group} is cut short")))?;
+    let bytes = bytes(geometry, block, offset)?;
     verify_checksum(geometry, group, bytes)?;
     let desc = GroupDesc::read(bytes)?;
     desc.check(geometry, group)?;

@@ -33,6 +33,7 @@ pub mod inode;
 pub mod jbd2;
 pub mod layout;
 pub mod mmp;
+pub mod nokey;
 pub mod orphan;
 pub mod superblock;
 pub mod time;

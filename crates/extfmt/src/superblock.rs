@@ -11,7 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::{CRC32C_INIT, crc32c};
 use crate::error::ensure;
 use crate::features::{Compat, Incompat, RoCompat};
-use crate::{Corrupt, Geometry, Result};
+use crate::geometry::GOOD_OLD_INODE_BYTES;
+use crate::{Corrupt, Geometry, InodeNumber, Result};
 
 /// Size of the superblock in bytes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
@@ -282,6 +283,19 @@ impl Superblock {
     /// Revision 0 knows no features and has inodes of 128 bytes.
     pub fn is_rev0(&self) -> bool {
         self.s_rev_level.get() == REV_GOOD_OLD
+    }
+
+    /// Revision 0 becomes 1, which knows features: with the sizes it has, and none of them.
+    pub fn make_dynamic(&mut self) {
+        if !self.is_rev0() {
+            return;
+        }
+        self.s_rev_level.set(REV_DYNAMIC);
+        self.s_first_ino.set(InodeNumber::GOOD_OLD_FIRST.0);
+        self.s_inode_size.set(GOOD_OLD_INODE_BYTES);
+        self.s_feature_compat.set(0);
+        self.s_feature_incompat.set(0);
+        self.s_feature_ro_compat.set(0);
     }
 
     /// `s_state`.

@@ -35,13 +35,14 @@ fn of_reason(reason: &Reason) -> Errno {
         Reason::Permission => Errno::PERM,
         Reason::TooManyLinks => Errno::MLINK,
         Reason::Loop => Errno::LOOP,
-        Reason::Busy(_) => Errno::BUSY,
+        Reason::Busy(_) | Reason::InUse { .. } => Errno::BUSY,
         Reason::CrossDevice => Errno::XDEV,
         Reason::NoAttribute => Errno::NODATA,
         Reason::AttributeName => Errno::RANGE,
         Reason::ValueTooLong => Errno::TOOBIG,
         Reason::Denied => Errno::ACCESS,
         Reason::WouldBlock => Errno::AGAIN,
+        Reason::NoKey => Errno::NOKEY,
         _ => Errno::INVAL,
     }
 }

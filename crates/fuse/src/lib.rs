@@ -17,9 +17,10 @@
 //! - Nobody else changes the image while it is mounted, so the kernel may keep what it was told until it changes it itself.
 //! - Permissions are the kernel's to check (`default_permissions`); what it does not check is checked here.
 //! - An errno is made in `errno.rs` and nowhere else.
-//! - Mounting, negotiating and unmounting are `fuser`'s; the loop of requests is ours.
+//! - Mounting (but of block devices: block_device.rs), negotiating and unmounting are `fuser`'s; the loop of requests is ours.
 #![forbid(unsafe_code)]
 
+mod block_device;
 mod channel;
 mod coherence;
 mod errno;
@@ -36,6 +37,7 @@ mod unmount;
 mod wire;
 mod workers;
 
+pub use block_device::Claim;
 pub use options::MountOptions;
 pub use server::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 pub use session::{MountError, Session};

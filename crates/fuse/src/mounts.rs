@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+
+use throughline_device::unescaped;
 
 /// One line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Mount {
     /// The kernel's number of it; never given twice while it is there.
     pub id: u64,
-    /// The minor number of its device: a FUSE connection's name.
-    pub minor: u32,
+    /// Its device's number as the kernel has it: a FUSE connection's name.
+    pub connection: u32,
     /// Where it is.
     pub point: PathBuf,
     /// `fuse.throughline`, `ext4`, …
@@ -21,6 +22,8 @@ pub struct Mount {
     pub source: OsString,
     /// The options of this place: `rw,nosuid,…`.
     pub point_options: String,
+    /// Other mount namespaces may show it too.
+    pub shared: bool,
     /// The options of the file system, not of this place: `rw,user_id=0,…`.
     pub options: String,
 }
@@ -52,7 +55,10 @@ impl Mount {
 /// # Errors
 /// Where `/proc` is not there to be read.
 pub fn all() -> io::Result<Vec<Mount>> {
-    let list = std::fs::read("/proc/self/mountinfo")?;
+    let list = std::fs::read("/proc/self/mountinfo").map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(error.kind(), "/proc is not mounted"),
+        _ => error,
+    })?;
     Ok(list.split(|byte| *byte == b'\n').filter_map(line).collect())
 }
 
@@ -99,43 +105,30 @@ fn line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = text(fields.next()?).parse().ok()?;
     let device = text(fields.nth(1)?);
-    let minor = device.split_once(':')?.1.parse().ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     let point = PathBuf::from(unescaped(fields.nth(1)?));
     let point_options = text(fields.next()?);
-    fields.find(|field| *field == b"-")?;
+    let mut tags = fields.by_ref().take_while(|field| *field != b"-");
+    let shared = tags.any(|tag| tag.starts_with(b"shared:"));
+    tags.for_each(drop);
     let fs_type = text(fields.next()?);
     let source = unescaped(fields.next()?);
     let options = fields.next().map(text).unwrap_or_default();
     Some(Mount {
         id,
-        minor,
+        connection: major.checked_shl(20)? | minor,
         point,
         fs_type,
         source,
         point_options,
+        shared,
         options,
     })
 }
 
 fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(field).into_owned()
-}
-
-/// The kernel writes blanks, line ends and backslashes as `\040`.
-fn unescaped(field: &[u8]) -> OsString {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, behind @ ..] = rest {
-        let escaped = match behind {
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] if *first == b'\\' => {
-                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
-            }
-            _ => None,
-        };
-        bytes.push(escaped.unwrap_or(*first));
-        rest = &rest[if escaped.is_some() { 4 } else { 1 }..];
-    }
-    OsString::from_vec(bytes)
 }
 
 #[cfg(test)]
@@ -148,15 +141,16 @@ mod tests {
             b"36 35 0:51 / /mnt/a\\040b\\134 rw,nosuid shared:7 master:1 - fuse.throughline /img\\0401 rw,user_id=1000,group_id=100,allow_other",
         )
         .unwrap();
-        assert_eq!((mount.id, mount.minor), (36, 51));
+        assert_eq!((mount.id, mount.connection), (36, 51));
         assert_eq!(mount.point, Path::new("/mnt/a b\\"));
         assert_eq!(mount.source, "/img 1");
         assert!(mount.is_fuse());
         assert_eq!(mount.point_options, "rw,nosuid");
+        assert!(mount.shared);
         assert_eq!((mount.user(), mount.group()), (Some(1000), Some(100)));
 
         let root = line(b"1 0 8:1 / / rw - ext4 /dev/root rw").unwrap();
-        assert!(!root.is_fuse());
+        assert!(!root.is_fuse() && !root.shared);
         assert_eq!(root.user(), None);
         for short in ["", "x", "1 2 3", "36 35 0:51 / /mnt rw shared:7"] {
             assert_eq!(line(short.as_bytes()), None, "{short}");

@@ -19,6 +19,9 @@ pub(crate) const ROOT_NODEID: u64 = 1;
 
 const SHARDS: usize = 16;
 
+/// So many requests wait for room at a time. Each has a thread of the mount's, which has others to serve.
+const MAX_ROOM_WAITERS: usize = 4;
+
 /// See the head of this file.
 pub(crate) struct Nodes {
     volume: Volume,
@@ -32,6 +35,8 @@ pub(crate) struct Nodes {
 struct Nameless {
     held: usize,
     gone: u64,
+    /// Requests that wait for one more to go.
+    waiters: usize,
 }
 
 #[derive(Default)]
@@ -113,16 +118,21 @@ impl Nodes {
     }
 
     /// Waits, until `end` at most, for one more inode without a name to go than the `seen`; how many have gone then. `None`
-    /// where none is left that could, or none did. What lost its last name is freed when the kernel forgets it, a moment
-    /// behind the request that took the name: whoever finds the volume full meanwhile tries again.
+    /// where none is left that could, or none did, or [enough](MAX_ROOM_WAITERS) wait already. What lost its last name is freed
+    /// when the kernel forgets it, a moment behind the request that took the name: whoever finds the volume full meanwhile tries
+    /// again.
     pub(crate) fn await_room(&self, seen: u64, end: Instant) -> Option<u64> {
         let mut nameless = self.nameless.lock();
-        while nameless.gone == seen {
-            if nameless.held == 0 || self.one_went.wait_until(&mut nameless, end).timed_out() {
-                return None;
-            }
+        if nameless.gone == seen && nameless.waiters >= MAX_ROOM_WAITERS {
+            return None;
         }
-        Some(nameless.gone)
+        nameless.waiters += 1;
+        let mut late = false;
+        while nameless.gone == seen && nameless.held > 0 && !late {
+            late = self.one_went.wait_until(&mut nameless, end).timed_out();
+        }
+        nameless.waiters -= 1;
+        (nameless.gone != seen).then_some(nameless.gone)
     }
 
     /// A name of `node` was taken away: if that was the last one, it stays as long as the kernel knows it.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
 use throughline::Volume;
 
+use crate::block_device::Claim;
 use crate::channel::Channel;
 use crate::mounts;
 use crate::options::{Access, Atime, Choices, MountOptions, escape};
@@ -49,6 +50,8 @@ pub struct Session {
     volume: Volume,
     request_bytes: usize,
     choices: Choices,
+    /// Of a block device that was mounted before.
+    claim: Option<Claim>,
 }
 
 impl Session {
@@ -62,6 +65,40 @@ impl Session {
         at: &Path,
         options: &MountOptions,
     ) -> Result<Session, MountError> {
+        Session::begin(volume, None, source, options, |negotiation, config| {
+            fuser::Session::new(negotiation, at, &config)
+        })
+    }
+
+    /// Serves a block device that was mounted before its volume was opened.
+    ///
+    /// # Errors
+    /// [`MountError::Mount`].
+    pub fn of_claim(
+        volume: Volume,
+        claim: Claim,
+        source: &Path,
+        options: &MountOptions,
+    ) -> Result<Session, MountError> {
+        let connection = claim.connection().map_err(MountError::Mount)?;
+        Session::begin(
+            volume,
+            Some(claim),
+            source,
+            options,
+            |negotiation, config| {
+                fuser::Session::from_fd(negotiation, connection, config.acl, config)
+            },
+        )
+    }
+
+    fn begin(
+        volume: Volume,
+        claim: Option<Claim>,
+        source: &Path,
+        options: &MountOptions,
+        negotiate: impl FnOnce(Negotiation, Config) -> io::Result<fuser::Session<Negotiation>>,
+    ) -> Result<Session, MountError> {
         throughline::limit_allocator(ARENAS);
         let request_bytes = request_bytes();
         let agreed = Arc::default();
@@ -70,8 +107,7 @@ impl Session {
             request_bytes,
             agreed: Arc::clone(&agreed),
         };
-        let mount = fuser::Session::new(negotiation, at, &config(source, options))
-            .map_err(MountError::Mount)?;
+        let mount = negotiate(negotiation, config(source, options)).map_err(MountError::Mount)?;
         let agreed = InitFlags::from_bits_retain(agreed.load(Ordering::Acquire));
         let long_setxattr = agreed.contains(InitFlags::FUSE_SETXATTR_EXT);
         Ok(Session {
@@ -80,6 +116,7 @@ impl Session {
             volume,
             request_bytes: request_bytes as usize,
             choices: options.choices,
+            claim,
         })
     }
 
@@ -114,6 +151,9 @@ impl Session {
             // It has gone from its place, and `fuser` would unmount what may be there by now (0.18 takes a connection that
             // ended for one that lives). Its descriptors end with the process.
             std::mem::forget(self.mount);
+            if let Some(claim) = self.claim {
+                claim.has_gone();
+            }
         }
         let closed = self.volume.close();
         served.map_err(MountError::Serve)?;

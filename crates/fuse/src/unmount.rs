@@ -118,11 +118,10 @@ impl Ending {
     /// # Errors
     /// [`UnmountError`].
     pub fn end(&self) -> Result<(), UnmountError> {
-        let point = &self.mount.point;
-        match mounts::at(point) {
-            Ok(Some(mount)) if mount.id == self.mount.id => {}
-            _ => return Ok(()),
+        if !self.is_there() {
+            return Ok(());
         }
+        let point = &self.mount.point;
         match unmount(point, Unmount::Plain) {
             Err(UnmountError::Busy) => {}
             Err(UnmountError::NotMounted) => return Ok(()),
@@ -137,6 +136,21 @@ impl Ending {
         tracing::warn!(point = %point.display(), "the mount is in use, and ends all the same");
         unmount(point, Unmount::Force)
     }
+
+    /// As [`Ending::end`], where the server does not answer: nothing is taken in before, and nobody is waited for.
+    ///
+    /// # Errors
+    /// [`UnmountError`].
+    pub fn cut(&self) -> Result<(), UnmountError> {
+        match self.is_there() {
+            true => unmount(&self.mount.point, Unmount::Force),
+            false => Ok(()),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        matches!(mounts::at(&self.mount.point), Ok(Some(mount)) if mount.id == self.mount.id)
+    }
 }
 
 /// Cuts the connection of a mount of our own, where the kernel's files for that are there (`fusectl`).
@@ -144,7 +158,7 @@ fn abort(point: &Path) {
     if let Ok(Some(mount)) = mounts::at(point) {
         // Where they are not, the mount ends with its last user.
         let _ = std::fs::write(
-            format!("/sys/fs/fuse/connections/{}/abort", mount.minor),
+            format!("/sys/fs/fuse/connections/{}/abort", mount.connection),
             b"1",
         );
     }

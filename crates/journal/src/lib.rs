@@ -310,6 +310,17 @@ impl Journal {
         self.core.signals.set_after_commits(Box::new(after));
     }
 
+    /// Ends that a block which a durable transaction changed is metadata: it is home, no replay writes it any more, and nothing of
+    /// it is kept. Nobody else may use it meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] after a failed write; the block's content is lost to who reads the device then.
+    pub fn give_up(&self, block: FsBlock) -> Result<()> {
+        self.core.checkpoint()?;
+        self.core.cache.discard(block);
+        Ok(())
+    }
+
     /// The running transaction: whatever is done from now on is in it or in a later one.
     pub fn running(&self) -> Tid {
         self.core.gate.tid()

@@ -2,12 +2,15 @@
 //!
 //! Every path that a `Dir` takes may have several names; relative ones start here, absolute ones at the volume's root.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline_ext::{Corrupt, Inode, Last, NewInode, NewKind, Place, Reason, RenameMode};
+use throughline_ext::{
+    Corrupt, FsBlock, Inode, InodeNumber, Last, NewInode, NewKind, Place, Reason, RenameMode,
+};
 
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -53,6 +56,8 @@ impl Dir {
         Ok(ReadDir {
             held,
             batch: Vec::new().into_iter(),
+            left_out: Vec::new().into_iter(),
+            told: HashSet::new(),
             next: Some(0),
         })
     }
@@ -405,11 +410,14 @@ impl DirEntry {
     }
 }
 
-/// The names in a directory; see [`Dir::entries`]. Names that come or go meanwhile may or may not be met. It ends after
-/// an error.
+/// The names in a directory; see [`Dir::entries`]. Names that come or go meanwhile may or may not be met. Damage that was passed
+/// over is an error among them ([`Error::Corrupt`]), and the names that are left follow; it ends after any other error.
 pub struct ReadDir {
     held: Held,
     batch: std::vec::IntoIter<throughline_ext::DirEntry>,
+    left_out: std::vec::IntoIter<Corrupt>,
+    /// Places of damage that was told.
+    told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
     next: Option<u64>,
 }
 
@@ -424,10 +432,17 @@ impl Iterator for ReadDir {
             {
                 return Some(self.checked(entry));
             }
-            match self.held.fs().list_dir(&self.held.inode, self.next?) {
-                Ok(batch) => {
-                    self.next = batch.last().map(|entry| entry.next);
-                    self.batch = batch.into_iter();
+            // A listing that goes on in the middle of a block meets its damage again.
+            let told = &mut self.told;
+            if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
+                return Some(Err(Error::Corrupt(damage)));
+            }
+            let fs = self.held.fs();
+            match fs.list_dir_around_damage(&self.held.inode, self.next?) {
+                Ok(listing) => {
+                    self.next = listing.names.last().map(|entry| entry.next);
+                    self.batch = listing.names.into_iter();
+                    self.left_out = listing.left_out.into_iter();
                 }
                 Err(error) => {
                     self.next = None;
@@ -442,15 +457,9 @@ impl ReadDir {
     /// A name that could be taken for a path must not leave the directory: whoever joins it to one would be led astray.
     fn checked(&self, entry: throughline_ext::DirEntry) -> Result<DirEntry> {
         if !is_name(&entry.name) {
-            let what = format!(
-                "the directory holds the impossible name \"{}\"",
-                entry.name.escape_ascii()
-            );
-            return Err(Error::Corrupt(Corrupt {
-                inode: Some(self.held.inode.ino),
-                block: None,
-                what,
-            }));
+            let damage = impossible_name(&self.held.inode, &entry.name);
+            self.held.fs().count_damage(&damage);
+            return Err(Error::Corrupt(damage));
         }
         Ok(DirEntry {
             name: OsString::from_vec(entry.name),
@@ -460,7 +469,19 @@ impl ReadDir {
     }
 }
 
-fn is_name(name: &[u8]) -> bool {
+/// What is said of a name that is none.
+pub(crate) fn impossible_name(dir: &Inode, name: &[u8]) -> Corrupt {
+    Corrupt {
+        inode: Some(dir.ino),
+        block: None,
+        what: format!(
+            "the directory holds the impossible name \"{}\"",
+            name.escape_ascii()
+        ),
+    }
+}
+
+pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 

@@ -25,6 +25,7 @@ impl File {
 
     pub(crate) fn held(held: Arc<Held>, mode: Mode) -> Result<File> {
         match Metadata::of(&held.volume, &held.inode)?.file_type() {
+            FileType::File if held.fs().is_encrypted(&held.inode) => Err(Reason::NoKey.into()),
             FileType::File => Ok(File::on(held, mode)),
             FileType::Directory => Err(Reason::IsDir.into()),
             _ => Err(Reason::Invalid("not a regular file").into()),

@@ -81,6 +81,7 @@ mod file;
 mod handle;
 mod hints;
 mod info;
+mod label;
 mod metadata;
 mod mode;
 mod node;
@@ -114,7 +115,8 @@ pub use status::{
 };
 pub use throughline_block::{BioInfo, Event, Listener, Purpose, SplitReason, Subscription};
 pub use throughline_device::{
-    AlignedBuf, EngineChoice, Limits, Op, give_memory_back, limit_allocator,
+    AlignedBuf, EngineChoice, KernelHolder, Limits, Op, give_memory_back, given_descriptor,
+    given_file, kernel_holder, limit_allocator,
 };
 #[cfg(feature = "planted")]
 #[doc(hidden)]

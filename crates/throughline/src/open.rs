@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throughline_block::{Disk, Listener};
-use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice};
+use throughline_device::{
+    BlockDevice, DeviceInfo, DeviceKind, EngineChoice, HeldByKernel, LockMode, OffsetDevice,
+};
 use throughline_ext::{AccessTimes, Fs, OnError, Reason};
 use throughline_fileio::{CacheOptions, DirtyLimits};
 
@@ -18,6 +20,8 @@ use crate::raw::RawFile;
 use crate::recovery::RecoveryReport;
 use crate::volume::Volume;
 
+/// No ext volume has smaller blocks.
+const SMALLEST_BLOCK_BYTES: u32 = 1024;
 /// As the kernel's ext4 commits.
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -48,6 +52,7 @@ pub struct OpenOptions {
     discard: bool,
     no_replay: bool,
     beside_writer: bool,
+    held_by_mount: bool,
     acl: bool,
     auto_da_alloc: bool,
     listener: Option<Heard>,
@@ -96,6 +101,7 @@ impl OpenOptions {
             discard: false,
             no_replay: false,
             beside_writer: false,
+            held_by_mount: false,
             acl: true,
             auto_da_alloc: true,
             listener: None,
@@ -132,7 +138,7 @@ impl OpenOptions {
         self
     }
 
-    /// Write although the volume was not closed cleanly or has recorded errors. `e2fsck` should run instead.
+    /// Write although the volume has recorded errors. `e2fsck` should run instead.
     pub fn allow_unclean(&mut self, allow: bool) -> &mut Self {
         self.allow_unclean = allow;
         self
@@ -240,6 +246,13 @@ impl OpenOptions {
         self
     }
 
+    /// The kernel holds the block device already, for a mount that this volume will serve: it is not asked for again, and that
+    /// it is mounted is no reason to refuse it.
+    pub fn held_by_mount(&mut self, held: bool) -> &mut Self {
+        self.held_by_mount = held;
+        self
+    }
+
     /// Whether lists of access rights (POSIX ACLs) are kept, follow the permissions, and are inherited (the default; `noacl`).
     /// Without, those that are there stay as they are, and asking for one is [`Error::Unsupported`].
     pub fn acl(&mut self, acl: bool) -> &mut Self {
@@ -290,9 +303,17 @@ impl OpenOptions {
     /// [`Error::Open`] for a file that cannot be opened or locked (the text names who has it, where that is known);
     /// [`Error::Corrupt`] for what is no ext2, ext3 or ext4 volume or a damaged one; [`Error::Unsupported`] for unknown
     /// features, by name, and, for writing, for features that can only be read and for a volume that `e2fsck` has to check;
-    /// [`Reason::Busy`] for one that somebody else writes, naming them.
+    /// [`Reason::Busy`] for one that somebody else writes, naming them; for writing, [`Reason::InUse`] for one that the kernel
+    /// has ([`kernel_holder`](crate::kernel_holder) tells the same to a reader).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
-        self.open_on(self.disk(path.as_ref())?)
+        let path = path.as_ref();
+        let disk = self.disk(path)?;
+        let through_cache = self.direct && is_coarse_file(disk.info());
+        match self.open_on(disk) {
+            // Its blocks may be smaller than what the host's file system moves past its cache.
+            Err(Error::Unsupported(_)) if through_cache => self.clone().direct(false).open(path),
+            opened => opened,
+        }
     }
 
     /// Opens a volume on a device of the caller's own, in memory for one. [`OpenOptions::offset`] counts; engine, direct
@@ -405,24 +426,43 @@ impl OpenOptions {
     }
 
     fn disk_with(&self, path: &Path, create: bool, truncate: bool) -> Result<Arc<Disk>> {
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
-            _ => Error::open(path, source),
+        let failed = |source: io::Error| {
+            let inner = source.get_ref();
+            if let Some(held) = inner.and_then(|why| why.downcast_ref::<HeldByKernel>()) {
+                return Error::Caller(Reason::InUse {
+                    who: held.to_string(),
+                    next: held.by().next().to_owned(),
+                });
+            }
+            match source.kind() {
+                io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
+                _ => Error::open(path, source),
+            }
         };
         let lock = match (self.read_only, self.beside_writer) {
             (true, true) => LockMode::None,
             (true, false) => LockMode::Shared,
             (false, _) => LockMode::Exclusive,
         };
-        let device: Arc<dyn BlockDevice> = throughline_device::OpenOptions::new()
-            .engine(self.engine)
-            .direct(self.direct)
-            .write(!self.read_only)
-            .create(create)
-            .truncate(truncate)
-            .lock(lock)
-            .open(path)
-            .map_err(failed)?;
+        let open = |direct| {
+            throughline_device::OpenOptions::new()
+                .engine(self.engine)
+                .direct(direct)
+                .write(!self.read_only)
+                .create(create)
+                .truncate(truncate)
+                .lock(lock)
+                .begin_bytes(self.offset_bytes)
+                .claim(!self.held_by_mount)
+                .open(path)
+                .map_err(failed)
+        };
+        let mut device = open(self.direct)?;
+        let unit = u64::from(device.info().limits.logical_block_bytes);
+        if is_coarse_file(device.info()) && !self.offset_bytes.is_multiple_of(unit) {
+            drop(device); // and its lock
+            device = open(false)?;
+        }
         self.disk_on(device).map_err(failed)
     }
 
@@ -439,6 +479,12 @@ impl OpenOptions {
         }
         Ok(Arc::new(disk))
     }
+}
+
+/// A file of the host whose direct I/O is in larger units than the smallest block of a volume.
+fn is_coarse_file(info: &DeviceInfo) -> bool {
+    let coarse = info.limits.logical_block_bytes > SMALLEST_BLOCK_BYTES;
+    info.direct && coarse && info.kind == DeviceKind::RegularFile
 }
 
 /// Memory for metadata beside a page cache of so many bytes: a fourth as much, and neither so little that each look at a

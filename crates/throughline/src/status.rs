@@ -23,6 +23,8 @@ pub struct VolumeStatus {
     pub stopped: Option<String>,
     /// Why the write-back of some file fails at present, if it does.
     pub failing: Option<String>,
+    /// Damaged places that were met since the volume was opened, 4096 at the most; the log has their inodes and blocks.
+    pub damaged_places: usize,
     /// The device's I/Os.
     pub io: IoStatus,
     /// The page cache.
@@ -173,6 +175,7 @@ impl VolumeStatus {
             down: fs.is_down(),
             stopped: fs.stopped().map(|why| why.to_string()),
             failing: cache.writeback().failing().map(|why| why.to_string()),
+            damaged_places: fs.damaged_places(),
             io: io(volume),
             cache: {
                 let reads = cache.read_counts();

@@ -63,11 +63,16 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<Held> {
         volume.fs().open_inode(&inode)?;
-        Ok(Held {
+        Ok(Held::opened(volume, inode))
+    }
+
+    /// Of an inode that is open already.
+    pub(crate) fn opened(volume: &Volume, inode: Arc<Inode>) -> Held {
+        Held {
             volume: volume.clone(),
             inode,
             buffered: OnceLock::new(),
-        })
+        }
     }
 
     pub(crate) fn fs(&self) -> &Fs {
@@ -151,19 +156,6 @@ impl Volume {
     /// How it does at this moment.
     pub fn status(&self) -> VolumeStatus {
         VolumeStatus::of(self)
-    }
-
-    /// The label, up to 16 bytes; empty if there is none.
-    pub fn label(&self) -> Vec<u8> {
-        self.fs().label()
-    }
-
-    /// Changes the label, durably.
-    ///
-    /// # Errors
-    /// [`Reason::Invalid`] for one of more than 16 bytes, or with a NUL byte; [`Reason::ReadOnly`]; the device's.
-    pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        Ok(self.fs().set_label(label)?)
     }
 
     /// Changes the memory for the page cache, in bytes; what is too much is given back as it becomes clean. `None`: a
@@ -275,6 +267,12 @@ impl Volume {
     /// those of the commit; it is.
     pub fn take_down(&self, mode: TakeDown) -> Result<()> {
         Ok(self.fs().take_down(mode)?)
+    }
+
+    /// Counts a damaged place that a call of ours was refused for, and says so in the log, unless it is known. What is read around is
+    /// counted without.
+    pub fn count_damage(&self, damage: &throughline_ext::Corrupt) {
+        self.fs().count_damage(damage);
     }
 
     /// Whether it was taken down.

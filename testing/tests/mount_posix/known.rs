@@ -22,11 +22,8 @@ impl Known {
     }
 }
 
-const REMOVED_SIZE: &str =
-    "ext4 cuts a directory that is removed to nothing; nobody reads it any more";
 const NOT_ALIGNED: &str =
     "FUSE does not tell how the caller's memory lies; what is not aligned is done, and not refused";
-const EDGES: &str = "a block that loses a part is replaced, so that a crash shows the whole change or none of it; the extents need one node more";
 const FAR_SEEKS: &str =
     "seeking is between the program and the kernel, which does not know our largest file";
 const DIRECTORY_END: &str =
@@ -37,41 +34,6 @@ const ACCESS_FLAGS: &str = "the kernel's FUSE does not know these flags: opens, 
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
 pub(crate) const KNOWN: &[Known] = &[
-    Known {
-        case: "holes punched",
-        step: "blocks f",
-        kernel: "ok 96",
-        ours: "ok 104",
-        why: EDGES,
-    },
-    Known {
-        case: "removal",
-        step: "stat .",
-        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
-        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
-        why: REMOVED_SIZE,
-    },
-    Known {
-        case: "stat",
-        step: "fstat b",
-        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
-        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
-        why: REMOVED_SIZE,
-    },
-    Known {
-        case: "removed directories that are in use",
-        step: "stat .",
-        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
-        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
-        why: REMOVED_SIZE,
-    },
-    Known {
-        case: "removed directories that are in use",
-        step: "alice: stat .",
-        kernel: "ok Directory 0755 links 0 owner 0:0 size 0",
-        ours: "ok Directory 0755 links 0 owner 0:0 size 4096",
-        why: REMOVED_SIZE,
-    },
     Known {
         case: "direct and not aligned",
         step: "pwrite a 512 c*100",
@@ -204,13 +166,6 @@ pub(crate) const KNOWN: &[Known] = &[
         kernel: "ok",
         ours: "EOPNOTSUPP",
         why: SHIFTED,
-    },
-    Known {
-        case: "removed directories that are in use",
-        step: "open t . RDWR,TMPFILE 644",
-        kernel: "EPERM",
-        ours: "ENOENT",
-        why: "in a directory that was removed nothing is made; ext4 has another errno for files without names than for others",
     },
     Known {
         case: "immutable",

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -115,6 +117,65 @@ fn without_inodes_or_room_for_names_creating_says_so() {
         File::create_new(name(0)).is_ok()
     });
     kept(mounted.root(), &promised);
+    mounted.unmount();
+    e2fsck(image.path()).expect("sound");
+}
+
+/// Clients that find no room, more than the mount has threads.
+const CLIENTS: usize = 20;
+/// Requests of others that are answered while some of them wait.
+const ANSWERED: u64 = 300;
+const REQUEST_WAITS: Duration = Duration::from_millis(100);
+
+/// A request that finds no room waits for a file without a name to go. This one stays, and nobody else waits with them.
+#[test]
+fn those_who_wait_for_room_keep_no_others_waiting() {
+    if !Mounted::possible() {
+        return;
+    }
+    let Some(image) = DiskImage::make("-t ext4 -m 0 -b 4096", "24m") else {
+        return;
+    };
+    let mounted = Mounted::new(image.path(), "");
+    let promised = promise(mounted.root());
+    let writers: Vec<File> = (0..CLIENTS)
+        .map(|client| File::create(mounted.path(&format!("client-{client}"))).expect("a file"))
+        .collect();
+    let (held, error, _) = fill(&mounted.path("held"), 1000);
+    assert_eq!(error.and_then(|e| errno(&e)), Some(Errno::NOSPC));
+    std::fs::remove_file(mounted.path("held")).expect("a removal");
+    let (waited, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let write = |file: &File| {
+        while !over.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            let refused = file.write_all_at(&[1; PIECE], 0).expect_err("no room");
+            assert_eq!(errno(&refused), Some(Errno::NOSPC), "{refused}");
+            waited.fetch_add((begun.elapsed() > REQUEST_WAITS).into(), Ordering::Relaxed);
+        }
+    };
+    // Answers between two ends of a wait: with a thread for each who waits, there is none left for others till one ends.
+    let most = std::thread::scope(|scope| {
+        writers
+            .iter()
+            .for_each(|file| drop(scope.spawn(|| write(file))));
+        wait_until("one has waited", || waited.load(Ordering::Relaxed) > 0);
+        let (mut seen, mut answered, mut most) = (0, 0, 0);
+        let until = Instant::now() + PATIENCE;
+        while most < ANSWERED && Instant::now() < until {
+            rustix::fs::statvfs(mounted.root()).expect("the volume's space");
+            kept(mounted.root(), &promised);
+            let now = waited.load(Ordering::Relaxed);
+            answered = if now == seen { answered + 1 } else { 0 };
+            (seen, most) = (now, most.max(answered));
+        }
+        over.store(true, Ordering::Relaxed);
+        most
+    });
+    assert!(
+        most >= ANSWERED,
+        "others got {most} answers while some waited"
+    );
+    drop((held, writers));
     mounted.unmount();
     e2fsck(image.path()).expect("sound");
 }

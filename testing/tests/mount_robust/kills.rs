@@ -205,7 +205,7 @@ fn plant(root: &Path) -> Result<(), String> {
 }
 
 /// What a dead process had submitted may still be on its way; its lock lasts as long. Who takes no lock must not look before.
-fn wait_for_the_dead(image: &Path) -> Result<(), String> {
+pub(crate) fn wait_for_the_dead(image: &Path) -> Result<(), String> {
     let locked = throughline_device::OpenOptions::new()
         .lock(LockMode::Shared)
         .open(image);

@@ -7,6 +7,7 @@
 mod damage;
 #[path = "../kill/diary.rs"]
 mod diary;
+mod encrypted;
 mod failures;
 mod full;
 mod idle;
@@ -16,6 +17,7 @@ mod load;
 mod memory;
 #[path = "../kill/model.rs"]
 mod model;
+mod nameless;
 #[path = "../oracle/mod.rs"]
 mod oracle;
 mod ordinary;
@@ -23,8 +25,10 @@ mod place;
 mod proc;
 mod promises;
 mod read_only;
+mod saves;
 #[path = "../kill/tree.rs"]
 mod tree;
+mod unusual;
 mod work;
 
 throughline_testing::mount_server!();

@@ -3,14 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags, utimensat};
 use rustix::io::Errno;
 use throughline_testing::sectors::filled;
 use throughline_testing::{DiskImage, Mounted, View, program};
 
-use crate::work::PATIENCE;
+use crate::work::debugfs_write;
 
 /// Puts things into an image, and leaves it as a crash does if `crash`: with a journal to replay, and with a file that is
 /// open and has no name.
@@ -99,12 +98,6 @@ fn read_all(image: &DiskImage, what: &str, options: &str) -> View {
     view
 }
 
-fn debugfs(image: &DiskImage, request: &str) {
-    let mut command = Command::new("debugfs");
-    command.args(["-w", "-R", request]).arg(image.path());
-    program::run(&mut command, PATIENCE).good(request);
-}
-
 #[test]
 fn a_journalled_image_that_is_read_stays_as_it_is() {
     if !Mounted::possible() || !program::has(&["debugfs"]) {
@@ -130,9 +123,9 @@ fn a_journalled_image_that_is_read_stays_as_it_is() {
         );
         let bare = read_all(&crashed, "crashed", "ro,noload");
         assert!(bare.entries().len() <= whole.entries().len());
-        debugfs(&clean, "set_super_value state 3");
+        debugfs_write(&clean, "set_super_value state 3");
         read_all(&clean, "with errors", "ro");
-        debugfs(&clean, "set_super_value state 2");
+        debugfs_write(&clean, "set_super_value state 2");
         read_all(&clean, "with errors and not clean", "ro,errors=continue");
     }
 }
@@ -148,7 +141,7 @@ fn an_unclean_image_without_a_journal_that_is_read_stays_as_it_is() {
         };
         populate(&image, false);
         read_all(&image, recipe, "ro");
-        debugfs(&image, "set_super_value state 0");
+        debugfs_write(&image, "set_super_value state 0");
         read_all(&image, recipe, "ro");
         let Some(crashed) = DiskImage::make(recipe, "24m") else {
             continue;

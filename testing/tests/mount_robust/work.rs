@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use throughline_testing::program;
+use throughline_testing::{DiskImage, program};
 
 /// No measurement: for what would take for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,6 +28,13 @@ pub(crate) fn e2fsck(image: &Path) -> Result<(), String> {
             ran.status, ran.stdout, ran.stderr
         )),
     }
+}
+
+/// Changes an image by a request to `debugfs`.
+pub(crate) fn debugfs_write(image: &DiskImage, request: &str) {
+    let mut command = Command::new("debugfs");
+    command.args(["-w", "-R", request]).arg(image.path());
+    program::run(&mut command, PATIENCE).good(request);
 }
 
 /// Waits until something is so.

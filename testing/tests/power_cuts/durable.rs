@@ -49,6 +49,8 @@ struct Subject {
 struct Played {
     record: Record,
     subjects: Vec<Subject>,
+    /// There was no room for new blocks.
+    full: bool,
 }
 
 /// Bytes that are neither zero nor what the disk held before.
@@ -86,8 +88,18 @@ impl Step {
         after
     }
 
-    /// A change of the size, at random.
-    fn of_size(random: &mut fastrand::Rng, block: u64, size: u64) -> Step {
+    /// A change of the size, or of a part of one block, at random: what can be done on a full volume.
+    fn in_place(random: &mut fastrand::Rng, block: u64, size: u64) -> Step {
+        if size > 1 && random.u8(..3) == 0 {
+            let within = random.u64(1..block);
+            let at = (random.u64(..size) / block * block + within).min(size - 1);
+            let most = block - at % block;
+            return Step::Allocate(
+                Fallocate::PunchHole,
+                at,
+                random.u64(1..=most.min(block - 1)),
+            );
+        }
         Step::SetLen(match random.u8(..8) {
             0 => size + random.u64(..2 * block),
             1 | 2 => random.u64(..=size) / block * block,
@@ -286,8 +298,8 @@ impl Subject {
     }
 }
 
-/// Whether a file changes as a whole: through a journal in one transaction, or within its inode.
-fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64) -> bool {
+/// Whether a change of the file is atomic: one journal transaction, or only the inode and new blocks.
+fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64, full: bool) -> bool {
     let most = subject.states.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let shallow = match recipe.extents {
         // As long as the root has room for the extents.
@@ -301,12 +313,12 @@ fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64) -> bool {
             .any(|step| matches!(step, Step::Allocate(..)));
     match recipe.journaled {
         true => !in_steps,
-        false => shallow && !subject.scattered,
+        false => shallow && !subject.scattered && !full,
     }
 }
 
-/// Takes all the room there is.
-fn fill(volume: &Volume) -> Result<(), Error> {
+/// Takes all the room there is, the last blocks, which are for metadata, too.
+pub fn fill(volume: &Volume) -> Result<(), Error> {
     let ballast = volume.create_new("/ballast", &Attributes::new())?;
     let ballast = ballast.reopen(FileOptions::new().direct(true))?;
     let mut len = 256 << 10;
@@ -317,10 +329,17 @@ fn fill(volume: &Volume) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
     }
+    for number in 0.. {
+        match volume.create_dir(format!("/full{number}"), &Attributes::new()) {
+            Ok(_) => {}
+            Err(Error::Caller(Reason::NoSpace)) => break,
+            Err(error) => return Err(error),
+        }
+    }
     Ok(())
 }
 
-/// On a volume that is `full`, where only sizes change.
+/// On a volume that is `full`, where sizes change and parts of blocks are punched out.
 fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String> {
     let said = |error: Error| format!("{error}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -347,7 +366,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
         for _ in 0..random.u8(1..3) {
             let size = subject.now().len() as u64;
             let step = match full {
-                true => Step::of_size(&mut random, block, size),
+                true => Step::in_place(&mut random, block, size),
                 false => Step::any(&mut random, recipe, block, size),
             };
             subject.take(&device, &mut random, step)?;
@@ -369,6 +388,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
     Ok(Played {
         record: record.with_sectors_of(recipe.sector_bytes),
         subjects,
+        full,
     })
 }
 
@@ -381,7 +401,7 @@ impl Played {
             }
             let found = tree.get(&subject.path);
             let found = found.ok_or_else(|| format!("{} is gone", subject.path))?;
-            let whole = changes_whole(recipe, subject, block);
+            let whole = changes_whole(recipe, subject, block, self.full);
             subject.check(at, &found.content, whole, block)?;
         }
         Ok(())

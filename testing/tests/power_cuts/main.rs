@@ -10,6 +10,7 @@
 mod actor;
 mod content;
 mod durable;
+mod edges;
 mod fsck;
 mod history;
 mod judge;
@@ -25,6 +26,7 @@ mod replay;
 mod run;
 mod scripts;
 mod tree;
+mod unfinished;
 mod whole;
 
 use std::collections::HashSet;

@@ -2,8 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use clap::Args;
+use throughline::Volume;
 
 use crate::context::Context;
 use crate::images::Access;
@@ -70,14 +72,22 @@ pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Fail
     let Ok(opened) = context.open(&place, Access::Read) else {
         return Ok(());
     };
-    let Ok(dir) = opened.volume.open_dir(OsStr::from_bytes(dir)) else {
-        return Ok(());
-    };
-    let Ok(entries) = dir.entries() else {
-        return Ok(());
-    };
     let word = args.word.as_bytes();
     let before = &word[..word.len().saturating_sub(start.len())];
+    for name in names_below(&opened.volume, OsStr::from_bytes(dir).as_ref(), start) {
+        context.out.line([before, &name].concat())?;
+    }
+    Ok(())
+}
+
+/// The names in a directory that begin so, directories with a slash, sorted. What cannot be read has none.
+pub(super) fn names_below(volume: &Volume, dir: &Path, start: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(dir) = volume.open_dir(dir) else {
+        return Vec::new();
+    };
+    let Ok(entries) = dir.entries() else {
+        return Vec::new();
+    };
     let mut found: Vec<Vec<u8>> = entries
         .flatten()
         .filter(|entry| {
@@ -90,12 +100,9 @@ pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Fail
             let name = entry.file_name();
             let is_dir = dir.metadata(name).is_ok_and(|meta| meta.is_dir());
             let end: &[u8] = if is_dir { b"/" } else { b"" };
-            [before, name.as_bytes(), end].concat()
+            [name.as_bytes(), end].concat()
         })
         .collect();
     found.sort_unstable();
-    for place in found {
-        context.out.line(place)?;
-    }
-    Ok(())
+    found
 }

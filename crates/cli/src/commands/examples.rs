@@ -152,6 +152,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Old logs, removed:",
                 "throughline find disk.img:/var/log -name '*.gz' -mtime +30 -delete",
             ),
+            (
+                "A table of sizes; a command of throughline for what was found:",
+                "throughline find disk.img:/home -type f -printf '%s\\t%p\\n' -size +1G -exec chmod go-r {} +",
+            ),
         ],
     ),
     (
@@ -203,10 +207,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("label", &[("A label:", "throughline label disk.img root")]),
     (
         "uuid",
-        &[(
-            "For an fstab:",
-            "echo \"UUID=$(throughline uuid disk.img) / ext4 defaults 0 1\"",
-        )],
+        &[
+            (
+                "For an fstab:",
+                "echo \"UUID=$(throughline uuid disk.img) / ext4 defaults 0 1\"",
+            ),
+            (
+                "Another one, for a copy that is to be mounted beside its original:",
+                "throughline uuid --set random copy.img",
+            ),
+        ],
     ),
     (
         "touch",

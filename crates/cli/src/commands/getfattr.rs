@@ -1,6 +1,7 @@
 //! `getfattr`.
 
 use clap::{ArgAction, Args};
+use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use throughline::Node;
 
@@ -11,6 +12,7 @@ use crate::context::{Context, place_parser};
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
+use crate::regular::{Dialect, compile};
 use crate::text::printable;
 use crate::value::Encoding;
 
@@ -27,16 +29,17 @@ pub(crate) struct GetfattrArgs {
     /// All attributes, with their values
     #[arg(short, long)]
     dump: bool,
-    /// Those whose names begin so, instead of 'user.'; '-': all of them
+    /// Those whose names fit this regular expression, instead of '^user\.'; '-': all of them
     #[arg(
         short,
         long,
-        value_name = "PREFIX",
-        default_value = "user.",
+        value_name = "PATTERN",
+        default_value = "^user\\.",
         hide_default_value = true,
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        value_parser = names
     )]
-    r#match: String,
+    r#match: Regex,
     /// Show values so, instead of text where that can be read and base64 where not
     #[arg(short, long, value_name = "HOW")]
     encoding: Option<Encoding>,
@@ -57,6 +60,12 @@ pub(crate) struct GetfattrArgs {
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// Names of attributes, by a part of them; as getfattr has it, `-` is any.
+fn names(pattern: &str) -> Result<Regex, String> {
+    let pattern = if pattern == "-" { "" } else { pattern };
+    compile(pattern, Dialect::Extended, false, true)
 }
 
 /// Shows the attributes of each place.
@@ -143,7 +152,7 @@ fn read(args: &GetfattrArgs, place: &Place, node: &Node) -> Result<Vec<Attribute
         };
     }
     let mut names = node.xattr_names().doing(cannot)?;
-    names.retain(|name| args.r#match == "-" || name.starts_with(args.r#match.as_bytes()));
+    names.retain(|name| args.r#match.is_match(name));
     names.sort_unstable();
     let mut attributes = Vec::new();
     for name in names {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
+use uuid::Uuid;
 
 use super::df::image_of;
 use crate::context::{Context, place_parser};
@@ -28,6 +29,27 @@ pub(crate) struct UuidArgs {
     /// Images
     #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
     images: Vec<Place>,
+    /// Set it: to this UUID, a random one, or none
+    #[arg(short = 'U', long, value_name = "UUID|random|clear", value_parser = parse_uuid)]
+    set: Option<NewUuid>,
+}
+
+/// What a UUID is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewUuid {
+    This(Uuid),
+    /// Another one for each image.
+    Random,
+}
+
+fn parse_uuid(text: &str) -> Result<NewUuid, String> {
+    match text {
+        "random" => Ok(NewUuid::Random),
+        "clear" => Ok(NewUuid::This(Uuid::nil())),
+        text => Uuid::parse_str(text)
+            .map(NewUuid::This)
+            .map_err(|error| format!("{error}: write it as in /etc/fstab, or random, or clear")),
+    }
 }
 
 /// Shows the label, or sets it.
@@ -45,14 +67,42 @@ pub(crate) fn label(args: &LabelArgs, context: &mut Context) -> Result<(), Failu
         .doing(|| format!("cannot set the label of {}", quote(&image)))
 }
 
-/// Shows the UUIDs.
+/// Shows the UUIDs, or sets them.
 pub(crate) fn uuid(args: &UuidArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
-        let info = context
-            .open_image(&image)?
-            .info()
-            .doing(|| format!("cannot read {}", quote(&image)))?;
-        context.out.line(info.uuid)
+        let Some(new) = args.set else {
+            let volume = context.open_image(&image)?;
+            let uuid = Uuid::from_bytes(volume.uuid());
+            return context.out.line(uuid.to_string());
+        };
+        let (_, volume) = context.images.open_image(&image, Access::Write)?;
+        let uuid = match new {
+            NewUuid::This(uuid) => uuid,
+            NewUuid::Random => Uuid::new_v4(),
+        };
+        volume
+            .set_uuid(uuid.into_bytes())
+            .doing(|| format!("cannot set the UUID of {}", quote(&image)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_as_they_are_written() {
+        let uuid = "01234567-89ab-cdef-0123-456789ABCDEF";
+        assert!(matches!(parse_uuid(uuid), Ok(NewUuid::This(_))));
+        assert_eq!(parse_uuid("clear"), Ok(NewUuid::This(Uuid::nil())));
+        for bad in [
+            "",
+            "01234567",
+            "time",
+            "01234567-89ab-cdef-0123-456789ABCDEG",
+        ] {
+            assert!(parse_uuid(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -231,10 +231,10 @@ impl Listing<'_> {
         let reading = || format!("reading directory {place}");
         let mut lines = Vec::new();
         let entries = match self.args.unsorted {
-            true => unsorted(dir),
-            false => sorted(dir),
+            true => unsorted(dir, context, reading),
+            false => sorted(dir, context, reading),
         };
-        for Entry { name, meta } in entries.doing(reading)? {
+        for Entry { name, meta } in entries? {
             if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".")
             {
                 continue;

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &LsattrArgs, context: &mut Context) -> Result<(), Failur
             });
         }
         let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-        for entry in sorted(&dir).doing(cannot)? {
+        for entry in sorted(&dir, context, cannot)? {
             let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
             if is_hidden && !args.all {
                 continue;

@@ -45,6 +45,8 @@ mod flags;
 mod manual;
 mod mounted;
 mod stat_format;
+mod typed;
+mod within;
 
 use crate::args::Command;
 use crate::context::Context;

@@ -120,6 +120,11 @@ pub(crate) fn parts(done: &throughline::Recovery) -> Vec<String> {
             parts.push("a torn transaction at its end was dropped".into());
         }
     }
+    if done.unchecked {
+        parts.push(
+            "no journal tells what was under way: 'e2fsck -f IMAGE' should look at it".into(),
+        );
+    }
     let orphans = done.orphans;
     if orphans.freed > 0 {
         parts.push(format!(

@@ -1,13 +1,17 @@
 //! `setfacl`.
 
+use std::path::{Path, PathBuf};
+
 use clap::{ArgAction, Args};
-use throughline::{Metadata, Node, XattrMode};
+use throughline::{Attributes, Metadata, Node, XattrMode};
 
 use super::getfacl::read;
 use crate::acl::{ACCESS, Acl, DEFAULT, Entry, Tag, parse};
-use crate::below::{Reach, each};
+use crate::below::{Reach, each, node};
 use crate::context::{Context, place_parser};
+use crate::dump::{self, Paragraph};
 use crate::images::Access;
+use crate::owner::{Names, Owner};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 
@@ -19,22 +23,47 @@ fn entries(text: &str) -> Result<Entries, String> {
     parse(text).map(Entries)
 }
 
+/// One on each line, or with commas; `#` begins a comment.
+fn entries_of_file(path: &str) -> Result<Entries, String> {
+    let text = dump::text(Path::new(path)).map_err(|failure| failure.to_string())?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or(""));
+    entries(&lines.collect::<Vec<_>>().join(","))
+}
+
 /// Arguments of `setfacl`.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SetfaclArgs {
-    /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    /// Files in images; with --restore, the directory that names without an image are in
+    #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
     /// Add these entries, or change them: u:NAME:rwx, g:NAME:rx, m::r, o::-; d: before one is for the default list
     #[arg(short, long, value_name = "ENTRIES", value_parser = entries)]
     modify: Vec<Entries>,
+    /// The same, with the entries in this file; -: standard input
+    #[arg(short = 'M', long, value_name = "FILE", value_parser = entries_of_file)]
+    modify_file: Vec<Entries>,
     /// Take these entries away: u:NAME, g:NAME
     #[arg(short = 'x', long, value_name = "ENTRIES", value_parser = entries)]
     remove: Vec<Entries>,
+    /// The same, with the entries in this file
+    #[arg(short = 'X', long, value_name = "FILE", value_parser = entries_of_file)]
+    remove_file: Vec<Entries>,
     /// These entries instead of those that are there
     #[arg(long, value_name = "ENTRIES", value_parser = entries)]
     set: Vec<Entries>,
+    /// The same, with the entries in this file
+    #[arg(long, value_name = "FILE", value_parser = entries_of_file)]
+    set_file: Vec<Entries>,
+    /// Set what 'getfacl' wrote to this file: lists, owners, groups, and the set-id and sticky bits; -: standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "modify", "modify_file", "remove", "remove_file", "set", "set_file", "remove_all", "remove_default", "default",
+        "no_mask", "recursive",
+    ])]
+    restore: Option<PathBuf>,
     /// Take away all entries but those of owner, group and others
     #[arg(short = 'b', long)]
     remove_all: bool,
@@ -55,17 +84,42 @@ pub(crate) struct SetfaclArgs {
     help: Option<bool>,
 }
 
+impl SetfaclArgs {
+    fn modified(&self) -> Vec<&Entry> {
+        both(&self.modify, &self.modify_file)
+    }
+
+    fn removed(&self) -> Vec<&Entry> {
+        both(&self.remove, &self.remove_file)
+    }
+
+    fn newly_set(&self) -> Vec<&Entry> {
+        both(&self.set, &self.set_file)
+    }
+}
+
+/// The entries of two options.
+fn both<'a>(words: &'a [Entries], files: &'a [Entries]) -> Vec<&'a Entry> {
+    let all = words.iter().chain(files);
+    all.flat_map(|entries| &entries.0).collect()
+}
+
 /// Changes the lists of each place.
 pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failure> {
-    let nothing = args.modify.is_empty() && args.remove.is_empty() && args.set.is_empty();
+    if let Some(dump) = &args.restore {
+        return restore(args, context, dump);
+    }
+    let lists = [args.modified(), args.removed(), args.newly_set()];
+    let nothing = lists.iter().all(Vec::is_empty);
     if nothing && !args.remove_all && !args.remove_default {
         return Err(Failure::Usage(
-            "nothing to do: -m, -x, --set, -b or -k says what".into(),
+            "nothing to do: -m, -x, --set, -b, -k or --restore says what".into(),
         ));
     }
-    let given = args.modify.iter().chain(&args.set);
+    let [modified, _, newly_set] = lists;
+    let given = modified.iter().chain(&newly_set);
     let bare = |entry: &&Entry| entry.rights.is_none();
-    if let Some(entry) = given.flat_map(|entries| &entries.0).find(bare) {
+    if let Some(entry) = given.copied().find(bare) {
         return Err(Failure::Usage(format!(
             "an entry without rights: {:?}",
             entry.tag
@@ -97,14 +151,11 @@ struct Wanted {
 impl Wanted {
     fn of(args: &SetfaclArgs, default: bool) -> Wanted {
         let is_meant = |entry: &&Entry| (entry.default || args.default) == default;
-        let of = |all: &[Entries]| -> Vec<Entry> {
-            let all = all.iter().flat_map(|entries| &entries.0);
-            all.filter(is_meant).cloned().collect()
-        };
+        let of = |all: Vec<&Entry>| all.into_iter().filter(is_meant).cloned().collect();
         Wanted {
-            set: of(&args.set),
-            modify: of(&args.modify),
-            remove: of(&args.remove),
+            set: of(args.newly_set()),
+            modify: of(args.modified()),
+            remove: of(args.removed()),
             is_cleared: args.remove_all || (default && args.remove_default),
             keeps_mask: args.no_mask,
         }
@@ -145,6 +196,81 @@ impl Wanted {
         }
         acl
     }
+}
+
+/// Sets what a dump says of each of its files.
+fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(), Failure> {
+    if args.places.len() > 1 {
+        return Err(Failure::Usage(
+            "--restore takes one directory, which names of the dump are in".into(),
+        ));
+    }
+    let names = Names::of_host();
+    let paragraphs = dump::read(dump, args.places.first())?;
+    context.each(&paragraphs, |context, paragraph| {
+        let place = &paragraph.place;
+        let cannot = || format!("cannot change the access rights of {place}");
+        let bad = |why: String| Problem::new(why).met(cannot());
+        let opened = context.open(place, Access::Write)?;
+        let node = node(&opened.volume, &opened.path, true).doing(cannot)?;
+        let meta = node.metadata().doing(cannot)?;
+        let mut attributes = Attributes::new();
+        let mut special = 0;
+        for comment in &paragraph.comments {
+            let (what, value) = comment.split_once(": ").unwrap_or((comment, ""));
+            attributes = match what {
+                "owner" => attributes.uid(id(names.parse_owner(value)).map_err(bad)?),
+                "group" => {
+                    attributes.gid(id(names.parse_owner(&format!(":{value}"))).map_err(bad)?)
+                }
+                "flags" => {
+                    let bit = |(at, letter)| if letter == '-' { 0 } else { 0o4000_u32 >> at };
+                    special = value.chars().take(3).enumerate().map(bit).sum();
+                    attributes
+                }
+                _ => attributes,
+            };
+        }
+        node.set_attributes(&attributes.mode(meta.mode() & 0o777 | special))
+            .doing(cannot)?;
+        for (default, which) in [(false, ACCESS), (true, DEFAULT)] {
+            let acl = list(paragraph, default, meta.is_dir()).map_err(bad)?;
+            let done = match acl.is_empty() {
+                false => node.set_xattr(which, &acl.to_bytes(), XattrMode::Either),
+                true if default && read(place, &node, which)?.is_some() => node.remove_xattr(which),
+                true => Ok(()),
+            };
+            done.doing(cannot)?;
+        }
+        Ok(())
+    })
+}
+
+/// The one number of an owner or a group.
+fn id(owner: Result<Owner, String>) -> Result<u32, String> {
+    let owner = owner?;
+    owner
+        .user
+        .or(owner.group)
+        .ok_or_else(|| "no name".to_owned())
+}
+
+/// One of the two lists that a paragraph has.
+fn list(paragraph: &Paragraph, default: bool, searchable: bool) -> Result<Acl, String> {
+    let mut acl = Acl::default();
+    for (number, line) in &paragraph.lines {
+        let line = String::from_utf8_lossy(line);
+        let entry = line.split('#').next().unwrap_or_default();
+        for entry in parse(entry).map_err(|why| format!("line {number}: {why}"))? {
+            let rights = entry
+                .rights
+                .ok_or_else(|| format!("line {number}: an entry without rights"))?;
+            if entry.default == default {
+                acl.set(entry.tag, rights.of(searchable));
+            }
+        }
+    }
+    Ok(acl)
 }
 
 fn one(args: &SetfaclArgs, place: &Place, node: &Node, meta: &Metadata) -> Result<(), Failure> {

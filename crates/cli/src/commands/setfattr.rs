@@ -2,26 +2,29 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 use throughline::{Error, Reason, XattrMode};
 
 use crate::below::node;
 use crate::context::{Context, place_parser};
+use crate::dump;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
 use crate::value::parse;
 
 /// Arguments of `setfattr`.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SetfattrArgs {
-    /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    /// Files in images; with --restore, the directory that names without an image are in
+    #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
     /// Set this attribute, by its full name: user.mime_type
-    #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
+    #[arg(short, long, value_name = "NAME", required_unless_present_any = ["remove", "restore"])]
     name: Option<String>,
     /// Its value: text, in quotes or not, with \\ooo for bytes; hexadecimal behind 0x; base64 behind 0s; empty if not given
     #[arg(
@@ -35,6 +38,9 @@ pub(crate) struct SetfattrArgs {
     /// Take this attribute away
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<String>,
+    /// Set what 'getfattr --dump' wrote to this file; -: standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "remove"])]
+    restore: Option<PathBuf>,
     /// Symbolic links themselves, not what they point to
     #[arg(short = 'h', long)]
     no_dereference: bool,
@@ -45,6 +51,9 @@ pub(crate) struct SetfattrArgs {
 
 /// Sets or removes an attribute of each place.
 pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Failure> {
+    if let Some(dump) = &args.restore {
+        return restore(args, context, dump);
+    }
     let value = match &args.value {
         Some(text) => parse(text.as_bytes())
             .map_err(|reason| Failure::Usage(format!("invalid value: {reason}")))?,
@@ -61,6 +70,34 @@ pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Fail
             (None, None) => Ok(()),
         };
         changed.map_err(problem).doing(cannot)
+    })
+}
+
+/// Sets what a dump says of each of its files.
+fn restore(args: &SetfattrArgs, context: &mut Context, dump: &Path) -> Result<(), Failure> {
+    if args.places.len() > 1 {
+        return Err(Failure::Usage(
+            "--restore takes one directory, which names of the dump are in".into(),
+        ));
+    }
+    let paragraphs = dump::read(dump, args.places.first())?;
+    context.each(&paragraphs, |context, paragraph| {
+        let place = &paragraph.place;
+        let cannot = || format!("cannot change the attributes of {place}");
+        let opened = context.open(place, Access::Write)?;
+        let node = node(&opened.volume, &opened.path, !args.no_dereference).doing(cannot)?;
+        for (number, line) in &paragraph.lines {
+            let at = line.iter().position(|byte| *byte == b'=');
+            let (name, value) = line.split_at(at.unwrap_or(line.len()));
+            let value = parse(value.get(1..).unwrap_or_default()).map_err(|reason| {
+                Problem::new(format!("line {number}: {reason}"))
+                    .met(format!("cannot restore from {}", quote(dump)))
+            })?;
+            node.set_xattr(name, &value, XattrMode::Either)
+                .map_err(problem)
+                .doing(cannot)?;
+        }
+        Ok(())
     })
 }
 

@@ -8,13 +8,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Component, Path, PathBuf};
 
-use clap::{Args, CommandFactory, Parser};
+use clap::{Args, CommandFactory};
 
 use super::df::image_of;
-use crate::args::{Cli, Command};
+use super::typed::Typed;
+use super::within::{Stop, within};
+use crate::args::Cli;
 use crate::context::{Context, place_parser};
 use crate::images::Access;
-use crate::output::Complaints;
 use crate::place::{Base, Place};
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
@@ -61,7 +62,8 @@ pub(crate) struct ShellArgs {
 enum Source {
     Given(std::vec::IntoIter<String>),
     File(BufReader<File>),
-    Input { terminal: bool },
+    Input,
+    Terminal(Box<Typed>),
 }
 
 /// Runs the commands.
@@ -77,13 +79,14 @@ pub(crate) fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure
             Source::File(BufReader::new(file))
         }
         (None, false) => Source::Given(args.command.clone().into_iter()),
-        (None, true) => Source::Input {
-            terminal: std::io::stdin().is_terminal(),
-        },
+        (None, true) => Source::Input,
     };
-    context.images.open_image(&image, access)?;
+    let (_, volume) = context.images.open_image(&image, access)?;
+    if matches!(source, Source::Input) && std::io::stdin().is_terminal() {
+        source = Source::Terminal(Box::new(Typed::new(&volume)?));
+    }
     let _base = Base::enter(image, PathBuf::from("/"));
-    let stops = !args.keep_going && !matches!(source, Source::Input { terminal: true });
+    let stops = !args.keep_going && !matches!(source, Source::Terminal(_));
     let json = context.json;
     let (mut number, mut failed) = (0u64, None);
     while let Some(line) = source.next()? {
@@ -106,7 +109,7 @@ pub(crate) fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure
             }
         }
     }
-    let is_person = matches!(source, Source::Input { terminal: true });
+    let is_person = matches!(source, Source::Terminal(_));
     match failed.filter(|_| !is_person) {
         Some(code) => {
             context.exit_bits = code;
@@ -122,26 +125,14 @@ enum Next {
     End,
 }
 
-/// A command that did not do all it was to do.
-enum Stop {
-    /// It was said; this would be the exit code.
-    Failed(u8),
-    /// The whole run ends.
-    Ends(Failure),
-}
-
 impl Source {
     fn next(&mut self) -> Result<Option<String>, Failure> {
         let mut line = Vec::new();
         let read = match self {
             Source::Given(lines) => return Ok(lines.next()),
             Source::File(file) => read_line(file, &mut line),
-            Source::Input { terminal } => {
-                if *terminal {
-                    eprint!("{}> ", Base::shown());
-                }
-                read_line(&mut std::io::stdin().lock(), &mut line)
-            }
+            Source::Input => read_line(&mut std::io::stdin().lock(), &mut line),
+            Source::Terminal(typed) => return typed.next(),
         };
         read.doing(|| "cannot read the next command")?;
         if line.is_empty() {
@@ -160,6 +151,11 @@ fn read_line(from: &mut dyn BufRead, line: &mut Vec<u8>) -> std::io::Result<()> 
         return Err(std::io::Error::other("a line of more than 1 MiB"));
     }
     Ok(())
+}
+
+/// A command as on the command line.
+fn command_line(words: &[&str], context: &mut Context) -> Result<Next, Stop> {
+    within(words.iter().map(OsString::from), context).map(|()| Next::Line)
 }
 
 /// Runs one line.
@@ -205,7 +201,11 @@ fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
             Ok(Next::Line)
         }
         ["help", command] => command_line(&[*command, "--help"], context),
-        words => command_line(words, context),
+        words => {
+            let is_bare = words.iter().skip(1).all(|word| word.starts_with('-'));
+            let here = HERE.contains(&words[0]) && is_bare && !words.contains(&"--help");
+            command_line(&[words, if here { &["."] } else { &[] }].concat(), context)
+        }
     }
 }
 
@@ -237,69 +237,6 @@ fn plain(path: &Path) -> PathBuf {
 
 /// Of these, one without a place is meant for the directory where we are.
 const HERE: [&str; 5] = ["ls", "tree", "du", "df", "lsattr"];
-
-/// A command as on the command line.
-fn command_line(words: &[&str], context: &mut Context) -> Result<Next, Stop> {
-    let is_bare = words.iter().skip(1).all(|word| word.starts_with('-'));
-    let wants_help = words.contains(&"--help");
-    let here = HERE.contains(&words[0]) && is_bare && !wants_help;
-    let words = std::iter::once("throughline").chain(words.iter().copied());
-    let words = words.chain(here.then_some("."));
-    let parsed = Cli::try_parse_from(words.map(OsString::from));
-    let cli = match parsed {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Where nobody reads it, nobody is told.
-            let _ = error.print();
-            return match error.exit_code() {
-                0 => Ok(Next::Line),
-                _ => Err(Stop::Failed(2)),
-            };
-        }
-    };
-    if !is_for_files(&cli.command) {
-        context
-            .complaints
-            .note("this command is none for the files of an image: it does not run in a shell");
-        return Err(Stop::Failed(2));
-    }
-    context.json = context.json || cli.json || cli.command.json();
-    context.complaints = Complaints::default();
-    context.exit_bits = 0;
-    let result = super::run(cli.command, context);
-    match result {
-        Ok(()) if !context.complaints.any() => Ok(Next::Line),
-        Ok(()) | Err(Failure::Said) => Err(Stop::Failed(context.failure_code())),
-        Err(failure @ (Failure::PipeClosed | Failure::Interrupted)) => Err(Stop::Ends(failure)),
-        Err(failure) => {
-            context.complaints.say(&failure);
-            Err(Stop::Failed(match failure {
-                Failure::Usage(_) => 2,
-                _ => context.failure_code(),
-            }))
-        }
-    }
-}
-
-/// Commands that work on what is in images.
-fn is_for_files(command: &Command) -> bool {
-    !matches!(
-        command,
-        Command::Tune(_)
-            | Command::Replay(_)
-            | Command::Mount(_)
-            | Command::Umount(_)
-            | Command::Status(_)
-            | Command::InstallFuse2fs(_)
-            | Command::InstallHelpers(_)
-            | Command::Explain(_)
-            | Command::Lab(_)
-            | Command::CompletePlace(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Shell(_)
-    )
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use throughline::{FileType, Metadata};
 
 use super::describe::{letter, words};
+use crate::format::{self, Value};
 use crate::mode::show;
 use crate::owner::Names;
 use crate::text::quote;
@@ -21,83 +22,18 @@ pub(super) struct Subject<'a> {
     pub(super) names: &'a Names,
 }
 
-/// Widths beyond this are nobody's wish.
-const MOST_WIDTH: usize = 4096;
-
 /// The text that a format makes; `escapes`: `\n` and its like are what they are in C, as of `--printf`.
 pub(super) fn fill(
     format: &OsStr,
     subject: &Subject<'_>,
     escapes: bool,
 ) -> Result<Vec<u8>, String> {
-    let mut out = Vec::new();
-    let mut rest = format.as_bytes();
-    while let [first, behind @ ..] = rest {
-        match (first, behind) {
-            (b'%', _) => rest = directive(behind, subject, &mut out)?,
-            (b'\\', [code, tail @ ..]) if escapes => {
-                out.push(match code {
-                    b'n' => b'\n',
-                    b't' => b'\t',
-                    b'r' => b'\r',
-                    b'0' => 0,
-                    b'a' => 7,
-                    b'e' => 0x1b,
-                    other => *other,
-                });
-                rest = tail;
-            }
-            _ => {
-                out.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    Ok(out)
-}
-
-/// One directive behind its `%`; what comes behind it.
-fn directive<'f>(
-    text: &'f [u8],
-    subject: &Subject<'_>,
-    out: &mut Vec<u8>,
-) -> Result<&'f [u8], String> {
-    let flags = text
-        .iter()
-        .take_while(|byte| b"-0#+ ".contains(byte))
-        .count();
-    let (flags, rest) = text.split_at(flags);
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (width, rest) = rest.split_at(digits);
-    let width = std::str::from_utf8(width)
-        .ok()
-        .and_then(|width| width.parse().ok());
-    let width: usize = width.unwrap_or(0).min(MOST_WIDTH);
-    let Some((code, rest)) = rest.split_first() else {
-        out.push(b'%');
-        return Ok(rest);
-    };
-    let value = value(*code, subject, flags.contains(&b'#')).ok_or_else(|| {
-        format!(
-            "invalid directive '%{}'",
-            char::from(*code).escape_default()
-        )
-    })?;
-    let missing = width.saturating_sub(value.len());
-    if flags.contains(&b'-') {
-        out.extend_from_slice(&value);
-        out.extend(std::iter::repeat_n(b' ', missing));
-    } else {
-        let is_number = b"abBdfghiostTuwWXYZ".contains(code);
-        let with = if flags.contains(&b'0') && is_number {
-            b'0'
-        } else {
-            b' '
-        };
-        out.extend(std::iter::repeat_n(with, missing));
-        out.extend_from_slice(&value);
-    }
-    Ok(rest)
+    format::fill(format.as_bytes(), escapes, |asked| {
+        Some(Value {
+            is_number: b"abBdfghiostTuwWXYZ".contains(&asked.code),
+            ..Value::text(value(asked.code, subject, asked.alternate)?)
+        })
+    })
 }
 
 fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
@@ -105,7 +41,6 @@ fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
     let named = |name: Option<&str>| name.unwrap_or("UNKNOWN").to_owned();
     let device = |of: fn(throughline::DeviceNumber) -> u32| meta.device().map_or(0, of);
     let text = match code {
-        b'%' => "%".to_owned(),
         b'a' => format!("{}{:o}", if alternate { "0" } else { "" }, meta.mode()),
         b'A' => show(letter(meta.file_type()), meta.mode()),
         b'b' => meta.blocks_512().to_string(),

@@ -25,6 +25,7 @@ null is what is not known or not so.
   version, pid, pid_namespace     the server, and where its number counts
   image, offset_bytes, log        what is mounted; the log's file
   mounted_s, label, read_only
+  damaged_places                  places where damage was met, 4096 at the most; the log has inodes and blocks
   stopped, down, failing          why it takes no more changes; whether it was taken down; why dirty data cannot be written now
   requests                        the kernel's: served, of them refused, at work now; reads and writes of data, and their bytes
   choices                         which of the choices of `throughline mount -o with=…` are made
@@ -205,6 +206,13 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
         lines.push((
             "Failing",
             format!("what is dirty cannot be written now: {why}"),
+        ));
+    }
+    if let Some(places @ 1..) = state["damaged_places"].as_u64() {
+        let of = if places == 1 { "place" } else { "places" };
+        lines.push((
+            "Damage",
+            format!("met at {places} {of}, which the log names; look closer with 'e2fsck -fn' when it is unmounted"),
         ));
     }
     lines.extend([

@@ -95,7 +95,8 @@ impl Tree {
         dir: &Dir,
     ) -> Result<Vec<(std::ffi::OsString, Metadata)>, Failure> {
         let mut shown = Vec::new();
-        for Entry { name, meta } in sorted(dir).doing(|| format!("reading directory {place}"))? {
+        let reading = || format!("reading directory {place}");
+        for Entry { name, meta } in sorted(dir, context, reading)? {
             if !args.all && name.as_encoded_bytes().starts_with(b".") {
                 continue;
             }

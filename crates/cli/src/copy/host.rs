@@ -16,6 +16,7 @@ use throughline::{DeviceNumber, FileType};
 
 use super::extended::{Holder, Refused};
 use super::host_meta::{apply, apply_to, meta_of};
+use super::preloadable;
 use super::pump::ALIGN_BYTES;
 use super::side::{Change, Content, Create, Folder, Landed, Meta};
 use super::workers::SMALL_BYTES;
@@ -64,7 +65,7 @@ impl Folder for HostFolder {
     }
 
     fn own(&self) -> Result<Meta> {
-        meta_of(&fs::fstat(&self.fd)?)
+        meta_of(&preloadable::fstat(&self.fd)?)
     }
 
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta> {
@@ -73,7 +74,7 @@ impl Folder for HostFolder {
         } else {
             AtFlags::SYMLINK_NOFOLLOW
         };
-        meta_of(&fs::statat(&self.fd, name, flags)?)
+        meta_of(&preloadable::statat(&self.fd, name, flags)?)
     }
 
     fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>> {
@@ -112,7 +113,11 @@ impl Folder for HostFolder {
     }
 
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
-        Ok(fs::mkdirat(&self.fd, name, Mode::from_raw_mode(mode))?)
+        Ok(preloadable::mkdirat(
+            &self.fd,
+            name,
+            Mode::from_raw_mode(mode),
+        )?)
     }
 
     fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()> {
@@ -136,14 +141,16 @@ impl Folder for HostFolder {
             }
         };
         let device = device.map_or(0, |device| fs::makedev(device.major, device.minor));
-        fs::mknodat(&self.fd, name, kind, Mode::from_raw_mode(mode), device).map_err(|errno| {
-            let problem = Problem::from(errno);
-            if errno == Errno::PERM {
-                problem.with_next("only root makes device nodes on the host")
-            } else {
-                problem
-            }
-        })
+        preloadable::mknodat(&self.fd, name, kind, Mode::from_raw_mode(mode), device).map_err(
+            |errno| {
+                let problem = Problem::from(errno);
+                if errno == Errno::PERM {
+                    problem.with_next("only root makes device nodes on the host")
+                } else {
+                    problem
+                }
+            },
+        )
     }
 
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()> {
@@ -158,7 +165,7 @@ impl Folder for HostFolder {
     }
 
     fn remove(&self, name: &OsStr) -> Result<()> {
-        Ok(fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+        Ok(preloadable::unlinkat(&self.fd, name)?)
     }
 
     fn holder(&self, name: &OsStr) -> Result<Holder<'_>> {
@@ -176,13 +183,13 @@ impl Folder for HostFolder {
         apply(
             change,
             &self.holder(name)?,
-            |uid, gid| fs::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+            |uid, gid| preloadable::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
             // The mode of a link means nothing and cannot be set.
             |mode| {
                 if is_link {
                     Ok(())
                 } else {
-                    fs::chmodat(&self.fd, name, mode, AtFlags::empty())
+                    preloadable::chmodat(&self.fd, name, mode)
                 }
             },
             |times| fs::utimensat(&self.fd, name, times, AtFlags::SYMLINK_NOFOLLOW),
@@ -211,7 +218,7 @@ const DIRECT_BYTES: usize = 1 << 20;
 
 impl HostContent {
     fn new(file: File) -> Result<HostContent> {
-        let meta = meta_of(&fs::fstat(&file)?)?;
+        let meta = meta_of(&preloadable::fstat(&file)?)?;
         let stream = !matches!(meta.kind, FileType::File | FileType::BlockDevice);
         if !stream && meta.len_bytes > SMALL_BYTES {
             // Larger readahead; where it cannot be had, nothing is lost.
@@ -292,7 +299,7 @@ impl HostContent {
 
 impl Content for HostContent {
     fn meta(&self) -> Result<Meta> {
-        meta_of(&fs::fstat(&self.file)?)
+        meta_of(&preloadable::fstat(&self.file)?)
     }
 
     fn is_stream(&self) -> bool {

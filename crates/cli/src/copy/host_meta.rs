@@ -3,11 +3,13 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::sys::stat::FileStat;
 use rustix::fs::{self, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use throughline::{DeviceNumber, FileType};
 
 use super::extended::{Holder, Refused};
+use super::preloadable;
 use super::side::{Change, Id, Meta};
 use crate::owner::Owner;
 use crate::problem::{Problem, Result};
@@ -17,8 +19,8 @@ pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
     apply(
         change,
         &Holder::Open(fd),
-        |uid, gid| fs::fchown(fd, uid, gid),
-        |mode| fs::fchmod(fd, mode),
+        |uid, gid| preloadable::fchown(fd, uid, gid),
+        |mode| preloadable::fchmod(fd, mode),
         |times| fs::futimens(fd, times),
     )
 }
@@ -101,7 +103,7 @@ fn system_time(seconds: i64, nanos: u64) -> SystemTime {
     clippy::unnecessary_cast,
     reason = "the count of links has 32 bits on some architectures"
 )]
-pub(super) fn meta_of(stat: &fs::Stat) -> Result<Meta> {
+pub(super) fn meta_of(stat: &FileStat) -> Result<Meta> {
     let kind = match fs::FileType::from_raw_mode(stat.st_mode) {
         fs::FileType::RegularFile => FileType::File,
         fs::FileType::Directory => FileType::Directory,
@@ -133,8 +135,8 @@ pub(super) fn meta_of(stat: &fs::Stat) -> Result<Meta> {
         allocated_bytes: u64::try_from(stat.st_blocks)
             .unwrap_or(0)
             .saturating_mul(512),
-        accessed: system_time(stat.st_atime, stat.st_atime_nsec),
-        modified: system_time(stat.st_mtime, stat.st_mtime_nsec),
+        accessed: system_time(stat.st_atime, stat.st_atime_nsec as u64),
+        modified: system_time(stat.st_mtime, stat.st_mtime_nsec as u64),
     })
 }
 

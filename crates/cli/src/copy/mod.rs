@@ -20,6 +20,7 @@ mod host;
 mod host_meta;
 mod image;
 mod latency;
+mod preloadable;
 mod preserve;
 mod pump;
 mod side;

@@ -50,7 +50,8 @@ pub(crate) fn identify(path: &Path, offset: u64, option: &str) -> Option<Found> 
     })
 }
 
-/// Opens what can be looked at without waiting: a regular file or a block device.
+/// Opens what can be looked at without waiting: a regular file or a block device. A descriptor that we were given is looked at
+/// itself where the system does not let us open its file.
 fn open(path: &Path) -> Option<File> {
     use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
     let kind = std::fs::metadata(path).ok()?.file_type();
@@ -63,6 +64,7 @@ fn open(path: &Path) -> Option<File> {
         .custom_flags(nonblock)
         .open(path)
         .ok()
+        .or_else(|| throughline::given_file(path))
 }
 
 fn of_table(file: &File, table: &Table, option: &str) -> Found {

@@ -6,6 +6,8 @@
 //!      start.rs      ├─ foreground ──────────────► serve.rs: check, open, mount, answer, close
 //!                    └─ else: this program once more ──┘  │
 //!                         waits until it is ready ◄───────┘
+//!      end.rs        when the server is asked to end, and when it ends in any case
+//!      alone.rs      ends a server in the background whose mount nobody can come to
 //!      keeper.rs     with auto_unmount: takes the mount away when that process has ended      remount.rs   changes one that is there
 //! ```
 //!
@@ -16,6 +18,8 @@
 //! - A start that ends with 0 has left a mount that answered.
 //! - What goes wrong before that is on the start's standard error, and its exit code is that of mount(8).
 
+mod alone;
+mod end;
 pub(crate) mod fuse2fs;
 pub(crate) mod help;
 pub(crate) mod helper;
@@ -90,10 +94,11 @@ pub(crate) fn start_log(options: &MountOptions) -> Result<(), Failure> {
 
 /// Mounts.
 pub(crate) fn run(plan: &Plan) -> Result<(), Trouble> {
+    trouble::look_for_proc()?;
     match (start::role(), plan.stay) {
         (Some(role), _) => serve::serve(plan, role),
         (None, Stay::Foreground) => serve::serve(plan, start::Role::Foreground),
-        (None, Stay::Guarded) => start::guard(),
-        (None, Stay::Background) => start::detach(),
+        (None, Stay::Guarded) => start::guard(plan),
+        (None, Stay::Background) => start::detach(plan),
     }
 }

@@ -1,22 +1,20 @@
 //! The process that serves a mount: checks, opens, mounts, answers, closes.
 
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::{flag, low_level};
 use throughline::{Error, Reason, Volume};
-use throughline_fuse::{Ending, Session, mounts};
+use throughline_fuse::options::MountOptions;
+use throughline_fuse::{Claim, Ending, Session, mounts};
 
+use super::end::{Device, End};
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
-use super::{Plan, keeper, point};
+use super::{Plan, alone, keeper, point};
 use crate::commands::replay::parts;
+use crate::images::note_holder;
 use crate::output::note;
 use crate::problem::Problem;
 use crate::text::quote;
@@ -34,14 +32,17 @@ const CLOSING_LOOK: Duration = Duration::from_millis(50);
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     start::settle(role);
     let dir = point::check(&plan.dir).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
-    let signals = Signals::arm().map_err(|error| {
+    let end = End::at_signals().map_err(|error| {
         Trouble::Failed(
             EXIT_SYSTEM,
             Problem::from(error).met("cannot watch for signals"),
         )
     })?;
     trouble::look_ahead(&plan.options).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
-    let volume = open(plan)?;
+    let image = start::image(plan);
+    let claim = claim(plan, &image, &dir);
+    let mut options = plan.options.clone();
+    let volume = open(plan, &image, &mut options, claim.is_some())?;
     let watched = plan
         .watched
         .clone()
@@ -49,8 +50,13 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     if let Some((watched, volume)) = &watched {
         watched.opened(volume);
     }
-    let session = Session::mount(volume, &shown(&plan.image), &dir, &plan.options)
-        .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
+    let device = Device::of(&volume);
+    let source = shown(&image);
+    let session = match claim {
+        Some(claim) => Session::of_claim(volume, claim, &source, &options),
+        None => Session::mount(volume, &source, &dir, &options),
+    }
+    .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
     let ending = Ending::of(&dir).map_err(|error| {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
@@ -63,9 +69,11 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         })?),
         false => None,
     };
-    watch(signals, ending.clone());
-    if role == Role::Guarded {
-        watch_guard(ending);
+    end.mounted(ending, device);
+    match role {
+        Role::Guarded => end.with_guard(),
+        Role::Background => alone::watch(&dir, end),
+        Role::Foreground => {}
     }
     let answers = dir.clone();
     let quiet = plan.quiet;
@@ -86,30 +94,70 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     })
 }
 
-/// Opens the image. One that a server is just closing is waited for.
-fn open(plan: &Plan) -> Result<Volume, Trouble> {
+/// Mounts a block device before it is opened, where that can be; where not, whoever opens it says why.
+fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
+    if !Claim::is_for(image, &plan.options) {
+        return None;
+    }
+    let mut look = plan.open.clone();
+    look.read_only(true).no_replay(true).beside_writer(true);
+    let volume = look.open(image).ok()?;
+    let block_bytes = volume.stat_fs().ok()?.block_bytes;
+    drop(volume);
+    match Claim::mount(&shown(image), dir, block_bytes, &plan.options) {
+        Ok(claim) => Some(claim),
+        Err(error) => {
+            tracing::info!(%error, "the block device is mounted as an image is");
+            None
+        }
+    }
+}
+
+/// Opens the image by the name that it has here. One that a server is just closing is waited for. One that takes no writes is
+/// opened for reading, as mount(8) does, and `options` say so then.
+fn open(
+    plan: &Plan,
+    image: &Path,
+    options: &mut MountOptions,
+    is_claimed: bool,
+) -> Result<Volume, Trouble> {
     let failed = |problem: Problem| {
         let failure = problem.met(format!("cannot open {}", quote(&plan.image)));
         Trouble::Failed(EXIT_FAILED, failure)
     };
-    let found = std::fs::metadata(&plan.image).map_err(|error| failed(error.into()))?;
+    let found = std::fs::metadata(image).map_err(|error| failed(error.into()))?;
     if found.is_dir() {
         return Err(failed(
             Problem::new("Is a directory").with_next("name an image file or a block device"),
         ));
     }
     let since = Instant::now();
+    let mut how = plan.open.clone();
+    how.held_by_mount(is_claimed);
     let volume = loop {
-        match plan.open.open(&plan.image) {
+        match how.open(image) {
+            Err(Error::Open { source, .. })
+                if source.kind() == ErrorKind::ReadOnlyFilesystem && !options.read_only =>
+            {
+                options.read_only = true;
+                how.read_only(true);
+                if !plan.quiet {
+                    let image = quote(&plan.image);
+                    note(&format!("{image} is write-protected, mounted read-only"));
+                }
+            }
             Err(Error::Caller(Reason::Busy(by)))
-                if since.elapsed() < closing_wait(&by) && !is_mounted(&plan.image) =>
+                if since.elapsed() < closing_wait(&by) && !is_mounted(image) =>
             {
                 thread::sleep(CLOSING_LOOK);
             }
-            Err(error) => return Err(failed(trouble::opening(plan, error))),
+            Err(error) => return Err(failed(trouble::opening(plan, image, error))),
             Ok(volume) => break volume,
         }
     };
+    if options.read_only && !plan.quiet && !is_claimed {
+        note_holder(image);
+    }
     let mended = parts(volume.recovery());
     if !mended.is_empty() && !plan.quiet {
         note(&format!(
@@ -160,57 +208,5 @@ fn announce(dir: &Path, role: Role, quiet: bool) {
     }
     if role == Role::Foreground && !quiet {
         tracing::info!(point = %dir.display(), "the mount answers");
-    }
-}
-
-/// Ends the mount at the first signal, and tries again at the next ones.
-fn watch(signals: Signals, ending: Ending) {
-    thread::spawn(move || {
-        while let Ok(signal) = signals.wait() {
-            tracing::info!(signal, "unmounting");
-            end(&ending);
-        }
-    });
-}
-
-/// Ends the mount when the one who started us has gone.
-fn watch_guard(ending: Ending) {
-    thread::spawn(move || {
-        // Nobody writes to it.
-        let _ = io::stdin().lock().read_to_end(&mut Vec::new());
-        end(&ending);
-    });
-}
-
-fn end(ending: &Ending) {
-    if let Err(error) = ending.end() {
-        tracing::error!(%error, "unmounting");
-    }
-}
-
-/// The signals that end a server, one after the other.
-pub(super) struct Signals {
-    woken: UnixStream,
-    last: Arc<AtomicUsize>,
-}
-
-impl Signals {
-    /// From now on they end nothing by themselves.
-    pub(super) fn arm() -> io::Result<Signals> {
-        let (woken, wake) = UnixStream::pair()?;
-        let last = Arc::new(AtomicUsize::new(SIGTERM as usize));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: who is woken finds it noted.
-            flag::register_usize(signal, Arc::clone(&last), signal as usize)?;
-            low_level::pipe::register(signal, wake.try_clone()?)?;
-        }
-        Ok(Signals { woken, last })
-    }
-
-    /// Waits for the next one.
-    pub(super) fn wait(&self) -> io::Result<i32> {
-        let mut byte = [0];
-        (&self.woken).read_exact(&mut byte)?;
-        Ok(self.last.load(Ordering::Relaxed) as i32)
     }
 }

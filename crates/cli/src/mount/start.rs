@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +10,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT};
 
-use super::serve::Signals;
+use super::Plan;
+use super::end::Signals;
 use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
 use crate::logging;
 use crate::problem::{Failure, Problem};
@@ -19,6 +21,10 @@ const ROLE: &str = "THROUGHLINE_MOUNT_ROLE";
 const BACKGROUND: &str = "background";
 const GUARDED: &str = "guarded";
 const KEEPER: &str = "keeper";
+/// Says in the environment under which name a server finds an image that was a standard stream of the one who started it.
+const IMAGE: &str = "THROUGHLINE_MOUNT_IMAGE";
+/// The standard streams' descriptors.
+const STREAMS: std::ops::RangeInclusive<i32> = 0..=2;
 /// What a server says on its standard output once the mount answers.
 const READY: &[u8] = b"ready\n";
 
@@ -62,9 +68,17 @@ pub(super) fn role() -> Option<Role> {
     }
 }
 
+/// The image's name in this process.
+pub(super) fn image(plan: &Plan) -> PathBuf {
+    match role().and_then(|_| std::env::var_os(IMAGE)) {
+        Some(name) => name.into(),
+        None => plan.image.clone(),
+    }
+}
+
 /// Starts a server, and returns once its mount answers.
-pub(super) fn detach() -> Result<(), Trouble> {
-    let mut server = spawn(BACKGROUND, Stdio::null(), Stdio::piped())?;
+pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
+    let mut server = spawn(plan, BACKGROUND, Stdio::null(), Stdio::piped())?;
     let mut said = Vec::new();
     if let Some(mut stdout) = server.stdout.take() {
         stdout.read_to_end(&mut said).map_err(cannot_start)?;
@@ -79,9 +93,9 @@ pub(super) fn detach() -> Result<(), Trouble> {
 ///
 /// Whoever started us may kill us as soon as the mount has gone (Apptainer does, after half a second). The server notices, and
 /// closes the image in peace.
-pub(super) fn guard() -> Result<(), Trouble> {
+pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     let signals = Signals::arm().map_err(cannot_start)?;
-    let mut server = spawn(GUARDED, Stdio::piped(), Stdio::inherit())?;
+    let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
     let guard = server.stdin.take();
     let pid = Pid::from_child(&server);
     std::thread::spawn(move || {
@@ -108,9 +122,19 @@ fn this_program() -> PathBuf {
         .unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-fn spawn(role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
+fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
     let mut arguments = std::env::args_os();
     let mut command = Command::new(this_program());
+    // The server's own standard streams are others: it has the image under another number. Held until it was started.
+    let image = throughline::given_descriptor(&plan.image)
+        .filter(|number| STREAMS.contains(number))
+        .and_then(|_| throughline::given_file(&plan.image))
+        .map(rustix::io::dup)
+        .transpose()
+        .map_err(|errno| cannot_start(errno.into()))?;
+    if let Some(image) = &image {
+        command.env(IMAGE, format!("/proc/self/fd/{}", image.as_raw_fd()));
+    }
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }

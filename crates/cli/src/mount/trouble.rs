@@ -38,6 +38,16 @@ impl Trouble {
 const FUSE_DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
+/// Starting a server and finding its mount take `/proc`.
+pub(super) fn look_for_proc() -> Result<(), Trouble> {
+    let Err(error) = mounts::all() else {
+        return Ok(());
+    };
+    let problem = Problem::from(error).with_next("as root: mount -t proc proc /proc");
+    let failure = problem.met("cannot read the list of mounts");
+    Err(Trouble::Failed(EXIT_SYSTEM, failure))
+}
+
 /// What will stop the mount, found before the image is opened.
 pub(super) fn look_ahead(options: &MountOptions) -> Result<(), Failure> {
     let opened = std::fs::File::options()
@@ -98,15 +108,15 @@ fn helper_is_there() -> bool {
             })
 }
 
-/// An image that does not open.
-pub(super) fn opening(plan: &Plan, error: Error) -> Problem {
+/// An image that does not open, by the name that it has here.
+pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     let read_only_would_do = !plan.options.read_only
         && matches!(&error, Error::Open { source, .. }
             if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem));
     let busy = matches!(&error, Error::Caller(throughline::Reason::Busy(_)));
     let unsupported = matches!(&error, Error::Unsupported(_));
     let offset = plan.options.offset_bytes;
-    let problem = crate::images::opening_hint(error.into(), &plan.image, offset, "-o offset=");
+    let problem = crate::images::opening_hint(error.into(), image, offset, "-o offset=");
     if problem.next.is_some() {
         return problem;
     }

@@ -59,6 +59,7 @@ fn values_as_getfattr_shows_them() {
         setfattr -n user.none f
         setfattr -n trusted.t -v x f
         getfattr -d f > d; getfattr f > names; getfattr -d -e hex f > hex; getfattr -d -e base64 f > base64
+        getfattr -d -m 'q.*s$|^user.l' f > some
         getfattr -d -e text f > text; getfattr -d -m - f > all; getfattr -n user.text link > one; getfattr -n user.text --only-values f > value";
     if on_the_kernel(&image, script).is_none() {
         return;
@@ -70,6 +71,7 @@ fn values_as_getfattr_shows_them() {
         (vec!["getfattr", "-d", "-e", "base64"], "/base64"),
         (vec!["getfattr", "-d", "-e", "text"], "/text"),
         (vec!["getfattr", "-d", "-m", "-"], "/all"),
+        (vec!["getfattr", "-d", "-m", "q.*s$|^user.l"], "/some"),
         (
             vec!["getfattr", "-n", "user.text", "--only-values"],
             "/value",
@@ -220,6 +222,131 @@ fn lists_set_as_setfacl_sets_them() {
         "only directories",
     );
     fails(["setfacl", &place], 2, "nothing to do");
+}
+
+/// What a dump of ours or of the tools says is put back by us as by the tools.
+#[test]
+fn dumps_are_restored() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4"]);
+    let setup = "
+        mkdir -p a/d b/d; touch a/f a/'o dd' b/f b/'o dd'
+        setfattr -n user.x -v 'a \"b' a/f; setfattr -n user.y -v 0x00ff0a a/'o dd'; setfattr -n user.gone -v q b/f
+        chown 7:8 a/f; setfacl -m u:bin:rx,g:9:w a/f; chmod 4751 a/f; setfacl -d -m u:3:rwx a/d; setfacl -d -m u:4:r b/d; chmod 1777 a/d
+        cd a; getfattr -dR . > ../fattr; getfacl -R . > ../facl";
+    if on_the_kernel(&image, setup).is_none() {
+        return;
+    }
+    for (command, dump, show) in [
+        ("setfattr", "fattr", "getfattr -dR ."),
+        (
+            "setfacl",
+            "facl",
+            "getfacl -R . | grep -v ^$; stat -c '%n %a %u %g' * | sort",
+        ),
+    ] {
+        let theirs =
+            format!("cp -a b k-{dump}; cd k-{dump}; {command} --restore=../{dump}; {show}");
+        let theirs = on_the_kernel(&image, &theirs).unwrap();
+        ok([
+            "cp",
+            "-a",
+            &image.at("/b"),
+            &image.at(&format!("/o-{dump}")),
+        ]);
+        let host = image.beside(dump);
+        std::fs::write(&host, image.contents(&format!("/{dump}"))).unwrap();
+        let from = format!("--restore={}", host.display());
+        ok([command, &from, &image.at(&format!("/o-{dump}"))]);
+        let there = on_the_kernel(&image, &format!("cd o-{dump}; {show}")).unwrap();
+        assert_eq!(there, theirs, "{command}");
+        fails([command, &from], 1, "say which directory");
+        image.assert_clean();
+    }
+    // Our own dump names its image.
+    let dumped = run(["getfattr", "-dR", &image.at("/a")]).stdout;
+    ok(["setfattr", "-x", "user.x", &image.at("/a/f")]);
+    let back = crate::common::run_with_input(["setfattr", "--restore=-"], &dumped);
+    assert_eq!((back.code, back.stderr.as_str()), (Some(0), ""));
+    let value = ok([
+        "getfattr",
+        "-n",
+        "user.x",
+        "--only-values",
+        &image.at("/a/f"),
+    ]);
+    assert_eq!(value, "a \"b");
+    let host = image.beside("entries");
+    std::fs::write(&host, "# some\nu:11:rwx  # one\n\ng:12:r\n").unwrap();
+    let host = host.to_str().unwrap();
+    ok(["setfacl", "-M", host, &image.at("/b/f")]);
+    assert!(ours(&image, &["getfacl", "-c"], &["/b/f"]).contains("user:11:rwx"));
+    std::fs::write(host, "u:11\n").unwrap();
+    ok(["setfacl", "-X", host, &image.at("/b/f")]);
+    assert!(!ours(&image, &["getfacl", "-c"], &["/b/f"]).contains("user:11"));
+    fails(
+        ["setfacl", "-M", "/no/such", &image.at("/b/f")],
+        2,
+        "No such file",
+    );
+    std::fs::write(host, "user.x=1\n").unwrap();
+    fails(
+        ["setfattr", &format!("--restore={host}")],
+        1,
+        "line 1: no file",
+    );
+    image.assert_clean();
+}
+
+/// A new UUID is in the superblock and its copies, and all that was summed with the old one stays as it was.
+#[test]
+fn uuids_are_set() {
+    if tools_are_missing() {
+        return;
+    }
+    let wanted = "01234567-89ab-cdef-0123-456789abcdef";
+    for options in [
+        &["-t", "ext4", "-b", "1024"][..],
+        &["-t", "ext4", "-O", "metadata_csum_seed"],
+        &["-t", "ext3", "-b", "1024"],
+        &["-t", "ext2"],
+        &["-t", "ext4", "-O", "^has_journal,^metadata_csum,uninit_bg"],
+    ] {
+        let image = Image::new("64M", options);
+        let path = image.path();
+        let path = path.to_str().unwrap();
+        ok(["mkdir", &image.at("/d")]);
+        let refused = options.concat().contains("^metadata_csum");
+        if refused {
+            fails(["uuid", "-U", wanted, path], 1, "uninit_bg");
+            continue;
+        }
+        ok(["uuid", "-U", wanted, path]);
+        image.assert_clean();
+        assert_eq!(ok(["uuid", path]), format!("{wanted}\n"));
+        // 64 MiB of blocks of 4 KiB are one group, without a copy.
+        let copy = options.contains(&"1024").then_some("superblock=8193");
+        for from in [None, copy] {
+            let mut dump = tool("dumpe2fs");
+            dump.args(["-h", path])
+                .args(from.map(|from| format!("-o{from}")));
+            let said = String::from_utf8_lossy(&dump.output().unwrap().stdout).into_owned();
+            assert!(said.contains(wanted), "{options:?} {from:?}: {said}");
+        }
+        ok(["mkdir", &image.at("/e")]);
+        if let Some(there) = on_the_kernel(&image, "mkdir k; ls") {
+            assert_eq!(there, "d\ne\nk\nlost+found\n");
+        }
+        image.assert_clean();
+        ok(["uuid", "--set", "random", path]);
+        assert_ne!(ok(["uuid", path]), format!("{wanted}\n"));
+        ok(["uuid", "-U", "clear", path]);
+        assert!(ok(["uuid", path]).starts_with("00000000-"));
+        image.assert_clean();
+        fails(["uuid", "-U", "time-ish", path], 2, "random, or clear");
+    }
 }
 
 #[test]

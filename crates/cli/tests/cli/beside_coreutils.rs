@@ -244,22 +244,67 @@ fn find_finds_what_find_finds() {
         "find t -name a -prune -o -print",
         "find t -uid 0 -gid -5 -type d",
         "find t -depth -name 'x*'",
+        "find t -regex '.*/[a-z]+\\.\\(txt\\|c\\)'",
+        "find t -regextype posix-extended -regex '.*/(one|x)\\.[[:alpha:]]{3}'",
+        "find t -regextype posix-basic -iregex '.*ONE\\.tx\\{1,2\\}t*'",
+        "find t -mindepth 1 -printf '%p|%f|%h|%H|%P|%d|%y|%Y|%l|%m|%#m|%M\\n'",
+        "find t -type f -printf '%s %n %u:%g %U:%G [%12f] [%-12f] %%\\t\\101\\n'",
+        "find t -name one.txt -printf '%t|%T@|%TY-%Tm-%Td %TH:%TM:%TS|%T+|%Tc|%Tk:%Tl %Tp %Tr|%TX|%Tj %TU %Tw %Tb %TB %Ta %TA\\n'",
+        "find t -name one.txt -printf 'a\\cb'",
+        "find t -name '*.txt' -exec stat -c %s:%n {} ;",
+        "find t -name '*.txt' -exec stat -c %s:%n {} +",
     ] {
         let quoted = command
             .replace("( ", "\\( ")
             .replace(" )", " \\)")
-            .replace("! ", "\\! ");
+            .replace("! ", "\\! ")
+            .replace(" ;", " \\;");
         let (theirs, ours) = (sorted(&both.theirs(&quoted)), sorted(&both.ours(command)));
         assert_eq!(ours, theirs, "{command}");
     }
     assert_eq!(both.ours("find t -name one.txt -print0"), "t/one.txt\0");
     assert!(both.ours("find t -name one.txt -ls").contains("-rw-r--r--"));
     let place = both.image.at("/t");
+    ok([
+        "find", &place, "-type", "f", "-exec", "chmod", "600", "{}", "+",
+    ]);
+    ok([
+        "find", &place, "-name", "two.txt", "-exec", "mv", "{}", "{}.old", ";",
+    ]);
+    let there = "find t -type f -printf %f:%m, -exec cp {} /dev/null ;";
+    assert_eq!(
+        both.ours(there),
+        ".dot:600,x.txt:600,three.c:600,one.txt:600,two.txt.old:600,"
+    );
+    // A command for one file that fails is a test that fails; one for all fails the search.
+    let found = run([
+        "find", &place, "-name", "one.txt", "-exec", "ls", "{}x", ";", "-print",
+    ]);
+    assert_eq!((found.code, found.text().as_str()), (Some(0), ""));
+    fails(
+        ["find", &place, "-exec", "cat", "{}", "+"],
+        1,
+        "Is a directory",
+    );
     ok(["find", &place, "-name", "*.txt", "-delete"]);
     assert_eq!(both.ours("find t -name *.txt"), "");
     ok(["find", &both.image.at("/t/a"), "-delete"]);
     fails(["ls", &both.image.at("/t/a")], 1, "No such file");
-    fails(["find", &place, "-exec", "rm"], 2, "is not known here");
+    for (words, why) in [
+        (&["-exec", "rm"][..], "needs a value"),
+        (&["-exec", ";"], "without a command"),
+        (
+            &["-exec", "sh", "-c", "true", ";"],
+            "unrecognized subcommand",
+        ),
+        (&["-exec", "ls", "{}", "{}", "+"], "{} once"),
+        (&["-exec", "mount", "{}", "/mnt", ";"], "none for the files"),
+        (&["-regex", "\\("], "no regular expression"),
+        (&["-printf", "%Q"], "invalid directive"),
+        (&["-execdir", "ls", ";"], "is not known here"),
+    ] {
+        fails([&["find", &place][..], words].concat(), 2, why);
+    }
     fails(["find", "-name", "x"], 2, "where to look comes first");
     both.image.assert_clean();
 }

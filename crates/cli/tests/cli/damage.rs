@@ -181,3 +181,61 @@ fn damaged_metadata_is_named() {
     );
     ok(["ls", &image.at("/")]);
 }
+
+/// What is left of a damaged directory is listed and copied; what was left out is said, and the command fails.
+#[test]
+fn what_is_left_of_a_directory_is_listed_and_copied() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext2", "-b", "1024", "-O", "^dir_index"]);
+    let tree = image.at("/tree");
+    ok(["mkdir", &tree]);
+    let name = |number: u32| format!("a-name-that-is-somewhat-long-{number:03}");
+    let names: Vec<String> = (0..60).map(name).collect();
+    ok([String::from("touch")]
+        .into_iter()
+        .chain(names.iter().map(|name| format!("{tree}/{name}"))));
+    // The length of one record in the middle of a block; its name, and those behind it in the block, are lost.
+    let damaged = name(30);
+    let mut lost = 0;
+    image.patch(|bytes| {
+        let at = bytes
+            .windows(damaged.len())
+            .position(|window| window == damaged.as_bytes());
+        let at = at.expect("the name is on the disk");
+        bytes[at - 4..at - 2].copy_from_slice(&[3, 0]);
+        let end = (at / 1024 + 1) * 1024;
+        let behind = &bytes[at..end];
+        lost = names
+            .iter()
+            .filter(|name| behind.windows(name.len()).any(|w| w == name.as_bytes()))
+            .count();
+    });
+    assert!(
+        (1..40).contains(&lost),
+        "{lost} names are behind the damage"
+    );
+    let listed = fails(["ls", &tree], 1, "corrupt");
+    assert_eq!(listed.text().lines().count(), names.len() - lost);
+    assert!(listed.text().contains(&name(0)) && listed.text().contains(&name(59)));
+    assert_eq!(
+        listed.stderr.matches("corrupt").count(),
+        1,
+        "{}",
+        listed.stderr
+    );
+    let out = image.beside("out");
+    let copied = fails(["cp", "-r", &tree, out.to_str().unwrap()], 1, "corrupt");
+    assert_eq!(fs::read_dir(&out).unwrap().count(), names.len() - lost);
+    assert_eq!(
+        copied.stderr.matches("corrupt").count(),
+        1,
+        "{}",
+        copied.stderr
+    );
+    ok(["stat", &format!("{tree}/{}", name(59))]);
+    // It may have been where nothing is left.
+    fails(["stat", &format!("{tree}/{damaged}")], 1, "corrupt");
+    fails(["touch", &format!("{tree}/new")], 1, "corrupt");
+}

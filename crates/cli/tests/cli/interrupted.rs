@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::time::Instant;
 
 use crate::common::{Image, noise, ok, run, throughline, tools_are_missing};
 use crate::copy::str;
@@ -106,4 +107,49 @@ fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
     image.assert_clean();
     let copied = image.contents("/piped");
     assert!(data.starts_with(&copied) && copied.len() < data.len());
+}
+
+/// A file that is replaced by `cp -f`, or by a copy that `mv` renames over it, is the old one or the new one, whole, whenever the
+/// command is killed.
+#[test]
+fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
+    if tools_are_missing() {
+        return;
+    }
+    const KILLS: u32 = 24;
+    for arguments in [&["-t", "ext4"][..], &["-t", "ext2"]] {
+        let image = Image::new("32M", arguments);
+        let contents = [(900_000, 1), (700_000, 2)].map(|(len, seed)| noise(len, seed));
+        let from = image.beside("from");
+        let host = format!("host:{}", str(&from));
+        let (copy, rename) = (format!("cp -f {host} /t"), "mv -f /t /a");
+        let disk = image.path();
+        let to = image.at("/a");
+        let ways: [&[&str]; 2] = [
+            &["cp", "-f", str(&from), &to],
+            &["shell", str(&disk), "-c", &copy, "-c", rename],
+        ];
+        let mut in_time = 0;
+        for kill in 0..KILLS {
+            let way = ways[kill as usize % 2];
+            fs::write(&from, &contents[0]).unwrap();
+            let began = Instant::now();
+            assert_eq!(run(way).code, Some(0), "{way:?}");
+            let takes = began.elapsed();
+            fs::write(&from, &contents[1]).unwrap();
+            let mut child = throughline().args(way).spawn().unwrap();
+            // At some moment of the time that it took before; whichever it is must leave nothing else.
+            std::thread::sleep(takes * kill / KILLS);
+            in_time += u32::from(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let mut repair = crate::common::tool("e2fsck");
+            let repaired = repair.arg("-fy").arg(image.path()).output().unwrap();
+            assert!(repaired.status.code() <= Some(1), "{repaired:?}");
+            let found = image.contents("/a");
+            let len = found.len();
+            assert!(contents.contains(&found), "{way:?}, kill {kill}: {len}");
+        }
+        assert!(in_time > 0, "none was killed");
+    }
 }

@@ -1,6 +1,8 @@
 //! `shell`: many commands on one open image.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use crate::common::{Image, fails, ok, run, run_with_input, tools_are_missing};
 use crate::copy::str;
@@ -122,4 +124,80 @@ fn the_first_failure_is_the_end_unless_told() {
     assert!(ok(["shell", path, "-c", "help"]).contains("find"));
     assert!(ok(["shell", path, "-c", "help cp"]).contains("--chown"));
     image.assert_clean();
+}
+
+/// At a terminal lines are edited, completed and found again; script(1) is the terminal.
+#[test]
+fn a_person_types_and_is_helped() {
+    if tools_are_missing() {
+        return;
+    }
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("skipped: script(1) is missing");
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4"]);
+    ok(["mkdir", &image.at("/directory")]);
+    let state = image.beside("state");
+    let typed = |lines: &[&str]| {
+        let shell = format!(
+            "{} shell {}",
+            env!("CARGO_BIN_EXE_throughline"),
+            image.path().display()
+        );
+        let mut script = Command::new("script");
+        script
+            .args(["-qec", &shell, "/dev/null"])
+            .env("XDG_STATE_HOME", &state)
+            .env("TERM", "xterm");
+        let mut script = script
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut keys, mut shown) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        for line in lines {
+            // Each line begins with this, and then its prompt is drawn.
+            wait_for(&mut shown, b"\x1b[?2004h");
+            wait_for(&mut shown, b"> ");
+            keys.write_all(line.as_bytes()).unwrap();
+        }
+        let rest = std::io::read_to_string(shown).unwrap();
+        assert!(script.wait().unwrap().success(), "{rest}");
+    };
+    // A tab completes a command and a name; ^C gives a line up; Backspace takes a letter.
+    typed(&[
+        "mkd\t/neww\x7f\r",
+        "touch kept\x03",
+        "cd di\t\r",
+        "touch insidd\x7fe\r",
+        "exit\r",
+    ]);
+    assert_eq!(
+        ok(["find", &image.at("/"), "-printf", "%P "]).trim(),
+        "directory directory/inside lost+found new"
+    );
+    // The last line but one is found again: directory/inside is made where we are, in the root.
+    typed(&["\x1b[A\x1b[A\r", "\x04"]);
+    assert_eq!(
+        ok(["ls", &image.at("/")]),
+        "directory\ninside\nlost+found\nnew\n"
+    );
+    let kept = fs::read_to_string(state.join("throughline/history")).unwrap();
+    assert!(
+        kept.contains("touch inside") && !kept.contains("touch kept"),
+        "{kept}"
+    );
+    image.assert_clean();
+}
+
+/// Reads up to these bytes.
+fn wait_for(from: &mut impl Read, wanted: &[u8]) {
+    let mut seen = Vec::new();
+    while !seen.ends_with(wanted) {
+        let mut byte = [0];
+        from.read_exact(&mut byte)
+            .unwrap_or_else(|error| panic!("{error} behind {:?}", String::from_utf8_lossy(&seen)));
+        seen.push(byte[0]);
+    }
 }

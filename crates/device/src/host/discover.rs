@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     AtFlags, StatxFlags, fstatfs, ioctl_blkpbszget, ioctl_blksszget, major, minor, statx,
 };
+use rustix::ioctl;
 
 use crate::{DeviceKind, Limits};
 
@@ -26,6 +27,20 @@ pub(super) struct Discovered {
     pub(super) kind: DeviceKind,
     pub(super) len_bytes: u64,
     pub(super) limits: Limits,
+}
+
+/// `_IO(0x12, 94)` of linux/fs.h: whether a block device is write-protected, as an int.
+const BLKROGET: ioctl::Opcode = ioctl::opcode::none(0x12, 94);
+
+/// Whether it is a block device that takes no writes. It may be opened for writing all the same.
+pub(crate) fn is_write_protected(file: &File, metadata: &Metadata) -> bool {
+    if !is_block_device(metadata) {
+        return false;
+    }
+    // SAFETY: BLKROGET fills an int.
+    let get = unsafe { ioctl::Getter::<BLKROGET, libc::c_int>::new() };
+    // SAFETY: it writes into that memory alone.
+    unsafe { ioctl::ioctl(file, get) }.is_ok_and(|protected| protected != 0)
 }
 
 pub(crate) fn is_block_device(metadata: &Metadata) -> bool {
@@ -49,10 +64,15 @@ pub(crate) fn may_be_direct(file: &File, metadata: &Metadata) -> bool {
 /// systems some ask their server only at `fsync`. So it is believed where it is known, and everywhere else a flush follows.
 fn keeps_dsync(file: &File, metadata: &Metadata) -> bool {
     // A block device's node lies on another file system than its content.
-    is_block_device(metadata) || fstatfs(file).is_ok_and(|s| is_dsync_kept_by(s.f_type as u64))
+    is_block_device(metadata) || is_of_this_machine(file)
 }
 
-fn is_dsync_kept_by(magic: u64) -> bool {
+/// Whether the file is on a file system that is known to be the kernel's own, on a disk or in memory.
+pub(super) fn is_of_this_machine(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|s| is_own(s.f_type as u64))
+}
+
+fn is_own(magic: u64) -> bool {
     matches!(
         magic & 0xffff_ffff,
         EXT_MAGIC | XFS_MAGIC | BTRFS_MAGIC | F2FS_MAGIC | TMPFS_MAGIC | RAMFS_MAGIC

@@ -9,6 +9,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use rustix::ioctl;
 
+use super::lock::Lock;
 use crate::{DeviceInfo, DeviceKind, Op, Request};
 
 /// The kernel takes no more pieces than this in one call (`IOV_MAX`).
@@ -21,15 +22,17 @@ const BLKDISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
 pub(crate) struct HostFile {
     pub(crate) info: DeviceInfo,
     file: File,
+    lock: Lock,
     /// For regular files the length as far as we know: others may change it.
     len_bytes: AtomicU64,
 }
 
 impl HostFile {
-    pub(crate) fn new(file: File, info: DeviceInfo, len_bytes: u64) -> HostFile {
+    pub(crate) fn new(file: File, lock: Lock, info: DeviceInfo, len_bytes: u64) -> HostFile {
         HostFile {
             info,
             file,
+            lock,
             len_bytes: AtomicU64::new(len_bytes),
         }
     }
@@ -138,6 +141,6 @@ impl HostFile {
 impl Drop for HostFile {
     /// Unlocks at once, not when the kernel lets go of its last reference to the open file.
     fn drop(&mut self) {
-        super::lock::unlock(&self.file);
+        super::lock::unlock(&self.file, &self.lock);
     }
 }

@@ -10,7 +10,10 @@
 
 mod discover;
 mod file;
+mod given;
+mod holder;
 mod lock;
+mod mounted;
 mod threads;
 mod transfer;
 mod uring;
@@ -23,9 +26,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 
-pub(crate) use discover::{is_block_device, may_be_direct};
+pub(crate) use discover::{is_block_device, is_write_protected, may_be_direct};
+pub(crate) use given::is_usable;
+pub use given::{given_descriptor, given_file};
+pub use holder::{HeldByKernel, KernelHolder, kernel_holder};
 pub use lock::LockMode;
-pub(crate) use lock::{lock, who_is_busy};
+pub(crate) use lock::{Lock, Locking, lock, open_alone, refuse_held};
+pub use mounted::unescaped;
 
 use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
 use file::HostFile;
@@ -47,6 +54,7 @@ impl HostDevice {
     /// When its properties cannot be read, or io_uring was demanded and is not to be had.
     pub(crate) fn new(
         file: File,
+        lock: Lock,
         path: &Path,
         write: bool,
         direct: bool,
@@ -61,7 +69,7 @@ impl HostDevice {
             read_only: !write,
             limits: found.limits,
         };
-        let mut file = HostFile::new(file, info, found.len_bytes);
+        let mut file = HostFile::new(file, lock, info, found.len_bytes);
         let probe = match engine {
             EngineChoice::Threads => None,
             EngineChoice::Uring => Some(uring::probe()?),

@@ -202,6 +202,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::host::lock::Lock;
     use crate::{DeviceInfo, DeviceKind, Limits, Queue, Segment, scope};
 
     type Results = Vec<Result<u64, Errno>>;
@@ -265,7 +266,7 @@ mod tests {
             read_only: false,
             limits: Limits::default(),
         };
-        let file = HostFile::new(file, info, len);
+        let file = HostFile::new(file, Lock::None, info, len);
         let mut queue = Scripted {
             file,
             results: results.into(),

@@ -370,6 +370,7 @@ impl Drop for UringQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::lock::Lock;
     use crate::{EngineChoice, OpenOptions, Segment, scope};
 
     fn queue(file: &tempfile::NamedTempFile, ring: IoUring) -> UringQueue {
@@ -379,7 +380,7 @@ mod tests {
             .unwrap()
             .info()
             .clone();
-        let host = HostFile::new(file.reopen().unwrap(), info, 65536);
+        let host = HostFile::new(file.reopen().unwrap(), Lock::None, info, 65536);
         UringQueue::new(ring, Arc::new(host))
     }
 

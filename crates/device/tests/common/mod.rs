@@ -1,6 +1,8 @@
 //! Devices under test, and one request at a time on them.
 #![allow(dead_code, unreachable_pub)] // each test file uses what it needs
 
+pub mod loops;
+
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;

@@ -5,9 +5,14 @@
 //!   ├─ claimed     found for somebody, not yet allocated
 //!   ├─ promised    to searches under way
 //!   ├─ put by      for data in memory that is not written yet
+//!   ├─ out of reach  in a group that is damaged
 //!   ├─ awaiting    freed, and the transaction that freed them is not durable
 //!   └─ the rest    for whoever comes, as far as the reserves allow
 //! ```
+
+use std::sync::atomic::Ordering;
+
+use throughline_extfmt::GroupNumber;
 
 use super::{Balloc, Purpose};
 use crate::error::{Reason, Result};
@@ -24,6 +29,8 @@ pub(super) struct Counts {
     pub(super) put_by: u64,
     /// Of those, freed by a transaction that is not durable.
     pub(super) awaiting: u64,
+    /// Of those, in groups that are damaged.
+    pub(super) out_of_reach: u64,
 }
 
 impl Counts {
@@ -34,6 +41,7 @@ impl Counts {
             .saturating_sub(self.promised)
             .saturating_sub(self.put_by)
             .saturating_sub(self.awaiting)
+            .saturating_sub(self.out_of_reach)
             .saturating_sub(untouchable)
     }
 
@@ -50,6 +58,19 @@ impl Balloc {
     /// Free blocks as the bitmaps on disk have them.
     pub(crate) fn free_on_disk(&self) -> u64 {
         self.counts.lock().free
+    }
+
+    /// A group is damaged: its `free` blocks are for nobody.
+    pub(super) fn pass_over(&self, group: GroupNumber, free: u32) {
+        if self.passed_over.lock().insert(group) {
+            self.any_passed_over.store(true, Ordering::Release);
+            self.counts.lock().out_of_reach += u64::from(free);
+        }
+    }
+
+    /// Whether a group is known to be damaged.
+    pub(super) fn is_passed_over(&self, group: GroupNumber) -> bool {
+        self.any_passed_over.load(Ordering::Acquire) && self.passed_over.lock().contains(&group)
     }
 
     /// Corrects the free blocks, before anything was claimed.

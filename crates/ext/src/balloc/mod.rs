@@ -29,6 +29,7 @@ mod table;
 mod tests;
 mod trim;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
@@ -77,6 +78,9 @@ pub(crate) struct Balloc {
     kept_for_maps: u64,
     awaiting: Awaiting,
     groups: GroupTable,
+    /// Groups that are damaged, and whether there are any.
+    passed_over: Mutex<HashSet<GroupNumber>>,
+    any_passed_over: AtomicBool,
     /// What was freed is discarded before anybody gets it ([`trim`]).
     discards: AtomicBool,
 }
@@ -98,6 +102,8 @@ impl Balloc {
             kept_for_maps: kept_for_maps(geo),
             awaiting: Awaiting::default(),
             groups: GroupTable::new(geo.block_bytes),
+            passed_over: Mutex::default(),
+            any_passed_over: AtomicBool::new(false),
             discards: AtomicBool::new(false),
         }
     }

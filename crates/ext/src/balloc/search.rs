@@ -3,7 +3,8 @@
 //! 1. At the goal exactly, if enough is free there: a file that grows stays in one piece.
 //! 2. The next run in the goal's group that is long enough, then in the groups behind it. Groups that cannot have one, by
 //!    their free count or by what an earlier search found, are not looked at.
-//! 3. The longest that was seen on the way; and if nothing was, any free block of the volume.
+//! 3. A group whose bitmap or descriptor is damaged is noted and passed over from then on.
+//! 4. The longest that was seen on the way; and if nothing was, any free block of the volume.
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
@@ -60,7 +61,7 @@ impl Fs {
         Err(Reason::NoSpace.into())
     }
 
-    /// Steps 1 to 3 of the head of this file, but for the last resort.
+    /// All steps of the head of this file, but for the last resort.
     fn find_long_run(&self, wanted: &Wanted) -> Result<Option<Run>> {
         let mut best: Option<(GroupNumber, FreeRun)> = None;
         let mut searched = 0;
@@ -71,8 +72,8 @@ impl Fs {
                 continue;
             }
             let goal = if step == 0 { wanted.bit } else { 0 };
-            let found = self.with_map(group, |map| search_map(map, wanted, goal))?;
-            match found {
+            let found = self.search_group(group, |map| search_map(map, wanted, goal))?;
+            match found.flatten() {
                 Some(Found::Claimed(run)) => return Ok(Some(self.run_of(group, run))),
                 Some(Found::Short(run)) if best.is_none_or(|(_, best)| run.len > best.len) => {
                     best = Some((group, run));
@@ -97,12 +98,12 @@ impl Fs {
             if self.most_in(group)? == 0 {
                 continue;
             }
-            let found = self.with_map(group, |map| {
+            let found = self.search_group(group, |map| {
                 let run = map.find(0, wanted.want, wanted.want)?;
                 map.claim(run);
                 Some(run)
             })?;
-            if let Some(run) = found {
+            if let Some(run) = found.flatten() {
                 return Ok(Some(self.run_of(group, run)));
             }
         }
@@ -119,14 +120,42 @@ impl Fs {
         Ok(claimed.map(|run| self.run_of(group, run)))
     }
 
+    /// As [`Fs::with_map`]; nothing of a group that is damaged.
+    fn search_group<R>(
+        &self,
+        group: GroupNumber,
+        f: impl FnOnce(&mut BlockMap) -> R,
+    ) -> Result<Option<R>> {
+        let found = self.with_map(group, f);
+        let found = self.around_damage(found)?;
+        if found.is_none() {
+            self.pass_over(group);
+        }
+        Ok(found)
+    }
+
+    /// Nothing is allocated in this group any more. What its descriptor counts as free nobody gets.
+    fn pass_over(&self, group: GroupNumber) {
+        let free = self.free_counts(group).map_or(0, |(blocks, _)| blocks);
+        self.balloc.pass_over(group, free);
+    }
+
     /// Upper bound of a group's longest free run, without reading its bitmap.
     pub(super) fn most_in(&self, group: GroupNumber) -> Result<u32> {
+        if self.balloc.is_passed_over(group) {
+            return Ok(0);
+        }
         if let Some(group) = self.balloc.groups.get(group)
             && let Some(map) = group.lock().as_ref()
         {
             return Ok(map.longest());
         }
-        Ok(self.group_desc(group)?.free_blocks())
+        let desc = self.group_desc(group);
+        let Some(desc) = self.around_damage(desc)? else {
+            self.pass_over(group);
+            return Ok(0);
+        };
+        Ok(desc.free_blocks())
     }
 
     fn group_after(&self, group: u32, step: u32) -> GroupNumber {

@@ -4,14 +4,16 @@
 //! One check serves every reader of a directory's block, whether it looks for names or for the index: the records fill
 //! the block, and the checksum, where the volume has one, is right for what the block is.
 
+use std::cell::RefCell;
+
 use throughline_extfmt::dir::{self as format, DirFormat};
 use throughline_extfmt::htree::{self, TreeFormat};
 use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{Corrupt as FormatCorrupt, FileBlock, FsBlock, InodeNumber};
 use throughline_journal::Block;
 
-use super::{FIRST, NewEntry};
-use crate::error::{Error, Result};
+use super::{FIRST, NewEntry, Shape, shape};
+use crate::error::{Corrupt, Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -29,7 +31,16 @@ pub(super) struct Blocks<'a> {
     pub(super) count: u32,
     /// It is flagged as hashed.
     pub(super) indexed: bool,
+    /// Its index is one that is used.
+    hashed: bool,
+    /// Its size is that of its blocks.
+    pub(super) whole: bool,
+    /// What was passed over.
+    left_out: RefCell<Vec<Corrupt>>,
 }
+
+/// Damage of one directory that is passed on; there may be more.
+const MOST_LEFT_OUT: usize = 64;
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +61,16 @@ pub(super) struct DirBlock {
 }
 
 impl<'a> Blocks<'a> {
-    /// The blocks that the directory's size says.
+    /// The blocks that the directory's size says; none of one that was removed ([`crate::error::Reason::NotFound`]).
     pub(super) fn new(fs: &'a Fs, dir: &'a Inode) -> Result<Self> {
-        let (size, flags) = {
+        let (size, links) = {
             let raw = dir.raw.read();
-            (
-                raw.size_bytes(&fs.geo)
-                    .map_err(|e| Error::from(e).in_inode(dir.ino))?,
-                raw.flags(),
-            )
+            (raw.size_bytes(&fs.geo), raw.links_count())
         };
+        let size = size.map_err(|e| Error::from(e).in_inode(dir.ino))?;
+        if size == 0 && links == 0 {
+            return Err(Reason::NotFound.into());
+        }
         let block_bytes = u64::from(fs.geo.block_bytes);
         let count = u32::try_from(size / block_bytes)
             .ok()
@@ -68,15 +79,72 @@ impl<'a> Blocks<'a> {
             Error::corrupt(format!("a directory of {size} bytes is not whole blocks"))
                 .in_inode(dir.ino)
         })?;
-        let indexed = flags.contains(InodeFlags::INDEX);
-        Ok(Self {
+        Ok(Self::of(fs, dir, count))
+    }
+
+    /// As [`Blocks::new`], to be read around damage: a size that cannot be is cut to what can, a last block in part is one; and
+    /// where nothing is written, one that ends before the blocks do is not believed.
+    pub(super) fn to_read(fs: &'a Fs, dir: &'a Inode) -> Result<Self> {
+        let (mut damage, mut count) = match Self::new(fs, dir) {
+            Ok(blocks) => (None, blocks.count),
+            Err(Error::Corrupt(damage)) => {
+                let size = dir.raw.read().size_bytes(&fs.geo).unwrap_or(u64::MAX);
+                let most = fs.geo.blocks.min(u32::MAX.into());
+                let count = size.div_ceil(fs.geo.block_bytes.into()).min(most);
+                (Some(damage), count as u32)
+            }
+            Err(error) => return Err(error),
+        };
+        let owned = dir.raw.read().blocks_512(&fs.geo) / u64::from(fs.geo.block_bytes / 512);
+        if fs.is_as_found() && owned > count.into() {
+            let FileBlock(end) = Self::mapped_end(fs, dir, FileBlock(count))?;
+            if end > count {
+                damage = damage.or_else(|| {
+                    Some(Corrupt {
+                        inode: Some(dir.ino),
+                        block: None,
+                        what: format!("a directory of {count} blocks has {end}"),
+                    })
+                });
+                count = end;
+            }
+        }
+        let mut blocks = Self::of(fs, dir, count);
+        if let Some(damage) = damage {
+            blocks.whole = false;
+            blocks.leave_out(damage);
+        }
+        Ok(blocks)
+    }
+
+    fn of(fs: &'a Fs, dir: &'a Inode, count: u32) -> Self {
+        Self {
             fs,
             dir,
             format: DirFormat::new(&fs.geo),
             tree: TreeFormat::new(&fs.geo),
             count,
-            indexed,
-        })
+            indexed: dir.raw.read().flags().contains(InodeFlags::INDEX),
+            hashed: shape(fs, dir) == Shape::Hashed,
+            whole: true,
+            left_out: RefCell::default(),
+        }
+    }
+
+    /// Passes damage over.
+    pub(super) fn leave_out(&self, damage: Corrupt) {
+        let Err(Error::Corrupt(damage)) = self.fs.note_damage(Err::<(), _>(damage.into())) else {
+            return;
+        };
+        let mut all = self.left_out.borrow_mut();
+        if all.len() < MOST_LEFT_OUT && all.iter().all(|known| known.place() != damage.place()) {
+            all.push(damage);
+        }
+    }
+
+    /// What was passed over so far.
+    pub(super) fn take_left_out(&self) -> Vec<Corrupt> {
+        self.left_out.take()
     }
 
     /// Up to `max` blocks from `at` that lie together: the first, and how many.
@@ -101,8 +169,7 @@ impl<'a> Blocks<'a> {
     pub(super) fn read_at(&self, at: FileBlock, block: FsBlock) -> Result<DirBlock> {
         let bytes = self
             .fs
-            .read_checked(block, |bytes| self.check(at, bytes))
-            .map_err(|e| e.in_inode(self.dir.ino).in_block(block))?;
+            .read_checked_of(self.dir.ino, block, |bytes| self.check(at, bytes))?;
         let format = self.format_of(self.kind(at, &bytes));
         Ok(DirBlock {
             block,
@@ -144,6 +211,11 @@ impl<'a> Blocks<'a> {
             Kind::Leaf => format::verify_checksum(bytes, self.dir.csum_seed)?,
             Kind::Root => htree::verify_checksum(bytes, &self.tree, true, self.dir.csum_seed)?,
             Kind::Node => htree::verify_checksum(bytes, &self.tree, false, self.dir.csum_seed)?,
+        }
+        if self.hashed && kind == Kind::Root {
+            htree::IndexNode::root(bytes, &self.tree)?.check(self.count)?;
+        } else if self.hashed && kind == Kind::Node {
+            htree::IndexNode::node(bytes, &self.tree)?.check(self.count)?;
         }
         format::check(bytes, &self.format_of(kind))
     }

@@ -64,6 +64,16 @@ impl HashRules {
         self.default.to_disk()
     }
 
+    /// The hash that new trees get.
+    pub(super) fn default_version(&self) -> HashVersion {
+        self.default
+    }
+
+    /// The hash of a name; `None` for one that is not computed here.
+    pub(super) fn hash(&self, version: HashVersion, name: &[u8]) -> Option<NameHash> {
+        version.hash(name, self.seed)
+    }
+
     /// The key of a name in a listing by hash, for a directory that has no tree yet.
     pub(super) fn key(&self, name: &[u8]) -> u64 {
         key(self.default, self.seed, name)
@@ -130,6 +140,11 @@ impl<'a> Tree<'a> {
             .ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
     }
 
+    /// How its names are hashed.
+    pub(super) fn version(&self) -> HashVersion {
+        self.version
+    }
+
     /// The hash of a name.
     pub(super) fn hash(&self, name: &[u8]) -> u32 {
         self.version
@@ -181,7 +196,14 @@ impl<'a> Tree<'a> {
         } else {
             IndexNode::node(&node.bytes, format)
         };
-        view.map_err(|what| self.blocks.damage(node.block, what))
+        // Without checksums an index block cannot be told when it is loaded, but for the root.
+        let checked = view.and_then(|view| {
+            if at != FIRST && !format.tail {
+                view.check(self.blocks.count)?;
+            }
+            Ok(view)
+        });
+        checked.map_err(|what| self.blocks.damage(node.block, what))
     }
 
     /// The lowest hash of the leaf behind the path's; `None` behind the last.

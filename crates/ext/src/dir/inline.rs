@@ -14,7 +14,7 @@ use throughline_extfmt::{Corrupt as FormatCorrupt, InodeImage, InodeNumber};
 
 use super::list::{self, DirEntry};
 use super::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Spot, grow};
-use crate::error::{Error, Result};
+use crate::error::{Corrupt, Error, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -94,6 +94,62 @@ fn regions(fs: &Fs, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
     ])
 }
 
+/// What is left of both regions, and what is damaged of them.
+fn regions_left(fs: &Fs, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
+    let damage = match regions(fs, dir) {
+        Ok(regions) => return (regions, Vec::new()),
+        Err(error) => fs.note_damage(Err(error)),
+    };
+    let raw = dir.raw.read();
+    let left = [
+        (
+            Region::Main,
+            inline_data::dir_region(raw.i_block()).to_vec(),
+        ),
+        (Region::Value, value(&raw).unwrap_or_default()),
+    ];
+    (left, left_out(damage))
+}
+
+fn left_out(damage: Result<()>) -> Vec<Corrupt> {
+    match damage {
+        Err(Error::Corrupt(damage)) => vec![damage],
+        _ => Vec::new(),
+    }
+}
+
+/// The names that are left, `.` and `..` first, each with the offset that it would have in a block, where those two are records;
+/// and what is damaged of the others.
+pub(super) fn entries_left(fs: &Fs, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>) {
+    let format = format(fs);
+    let (regions, mut damaged) = regions_left(fs, dir);
+    let mut all = dots(fs, dir);
+    let mut start = DOTS_BYTES;
+    for (_, bytes) in regions {
+        for found in format::salvage(&bytes, &format) {
+            match found {
+                Ok(found) => all.push(list::entry(&found, (start + found.offset) as u64)),
+                Err(what) => damaged = left_out(fs.note_damage(Err(damage(dir, what)))),
+            }
+        }
+        start += bytes.len();
+    }
+    (all, damaged)
+}
+
+/// As [`find`], in what is left.
+pub(super) fn find_left(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<Found> {
+    let format = format(fs);
+    regions_left(fs, dir).0.iter().find_map(|(region, bytes)| {
+        let mut left = format::salvage(bytes, &format).flatten();
+        let entry = left.find(|entry| entry.name == name)?;
+        Some(Found {
+            ino: entry.inode,
+            at: Spot::Inline(*region, entry.offset),
+        })
+    })
+}
+
 /// Finds a name.
 pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     for (region, bytes) in regions(fs, dir)? {
@@ -108,8 +164,8 @@ pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     Ok(None)
 }
 
-/// All names, `.` and `..` first, each with the offset that it would have in a block, where those two are records.
-pub(super) fn entries(fs: &Fs, dir: &Inode) -> Result<Vec<DirEntry>> {
+/// `.` and `..`.
+fn dots(fs: &Fs, dir: &Inode) -> Vec<DirEntry> {
     let format = format(fs);
     let dot = |name, inode, offset| {
         let file_type = if format.filetype {
@@ -128,26 +184,23 @@ pub(super) fn entries(fs: &Fs, dir: &Inode) -> Result<Vec<DirEntry>> {
             offset,
         )
     };
-    let mut all = vec![
+    vec![
         dot(b".".as_slice(), dir.ino, 0),
         dot(b"..", parent(dir), DOTDOT_OFFSET as u64),
-    ];
-    let mut start = DOTS_BYTES;
-    for (_, bytes) in regions(fs, dir)? {
-        for found in format::entries(&bytes, &format) {
-            let found = found.map_err(|what| damage(dir, what))?;
-            if found.is_used() {
-                all.push(list::entry(&found, (start + found.offset) as u64));
-            }
-        }
-        start += bytes.len();
-    }
-    Ok(all)
+    ]
 }
 
 /// Whether it holds no names but `.` and `..`.
 pub(super) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
-    Ok(entries(fs, dir)?.len() == 2)
+    let format = format(fs);
+    for (_, bytes) in regions(fs, dir)? {
+        for found in format::entries(&bytes, &format) {
+            if found.map_err(|what| damage(dir, what))?.is_used() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// What `..` means.

@@ -1,18 +1,25 @@
 //! Listing a directory, from any position.
 //!
+//! Damage is read around: what is left of the names is listed, and what was passed over is told ([`Listing::left_out`]).
+//!
 //! A position is the key of the next entry to come. Directories that are hashed, or that can become so (one block, or
 //! inline, on a volume with `dir_index`), are listed in the order of their hashes, which no insertion and no split
 //! disturbs; all others in the order of the disk, where entries never move. So a listing that goes on at a position gives
 //! every name that was there all the time exactly once. (Two names whose 63-bit keys are equal share a position.)
+//!
+//! A hashed directory whose index is damaged is listed in the order of the disk, too. Its positions are behind all those of
+//! hashes ([`DISK`]), so a listing knows what it began with.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use throughline_extfmt::inode::FileType;
-use throughline_extfmt::{FileBlock, InodeNumber, dir as format};
+use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 
 use super::block::Blocks;
-use super::{Shape, htree, inline, is_removed, shape};
-use crate::error::{Error, Reason, Result};
+use super::salvage::Left;
+use super::{Shape, htree, index_damaged, index_is_sound, inline, is_removed, nokey, shape};
+use crate::error::{Corrupt, Error, Reason, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -20,6 +27,11 @@ use crate::inode::Inode;
 const DOT: u64 = 0;
 const DOTDOT: u64 = 1;
 const NAMES: u64 = 2;
+/// The first position in the order of the disk of a directory that is hashed: no hash of a name has all bits. There are
+/// positions for each 4 bytes, as far as 63 bits reach.
+const DISK: u64 = (0x7FFF_FFFF << 32) + 16;
+/// The last position.
+const MOST: u64 = i64::MAX.cast_unsigned();
 
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +40,29 @@ pub struct DirEntry {
     pub ino: InodeNumber,
     /// Its type, where the volume's entries tell it.
     pub file_type: Option<FileType>,
-    /// The name, 1 to 255 bytes; `.` and `..` too.
+    /// The name, 1 to 255 bytes; `.` and `..` too. Of an encrypted directory as it is shown without the key.
     pub name: Vec<u8>,
     /// The position behind it: where a listing that stops here goes on. Fits 63 bits.
     pub next: u64,
+}
+
+/// Some names of a directory, and what was passed over to get them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The names; none at the end.
+    pub names: Vec<DirEntry>,
+    /// The damage behind which there may have been more of them.
+    pub left_out: Vec<Corrupt>,
+}
+
+impl Listing {
+    /// The names, if nothing was passed over.
+    pub(crate) fn all(self) -> Result<Vec<DirEntry>> {
+        match self.left_out.into_iter().next() {
+            None => Ok(self.names),
+            Some(damage) => Err(damage.into()),
+        }
+    }
 }
 
 /// Some names, and where to go on.
@@ -68,13 +99,33 @@ pub(super) fn entry(found: &format::DirEntry<'_>, key: u64) -> DirEntry {
 }
 
 /// Names from position `from` on, `.` and `..` included: some, and none at the end. The directory's lock is held.
-pub(crate) fn list(fs: &Fs, dir: &Inode, from: u64) -> Result<Vec<DirEntry>> {
-    if is_removed(dir) {
-        return Ok(Vec::new());
+pub(crate) fn list(fs: &Fs, dir: &Inode, from: u64) -> Result<Listing> {
+    if is_removed(fs, dir) {
+        return Ok(Listing::default());
     }
-    let mut from = from;
+    if shape(fs, dir) == Shape::Inline {
+        return Ok(inline_names(fs, dir, from));
+    }
+    let blocks = Blocks::to_read(fs, dir)?;
+    let names = names_from(&blocks, from)?;
+    Ok(Listing {
+        names,
+        left_out: blocks.take_left_out(),
+    })
+}
+
+fn inline_names(fs: &Fs, dir: &Inode, from: u64) -> Listing {
+    let (mut names, left_out) = inline::entries_left(fs, dir);
+    if fs.hash_rules.indexes(dir.raw.read().flags()) {
+        order_by_hash(fs, &mut names);
+    }
+    names.retain(|entry| entry.next > from);
+    Listing { names, left_out }
+}
+
+fn names_from(blocks: &Blocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
     loop {
-        let batch = batch(fs, dir, from)?;
+        let batch = batch(blocks, from)?;
         let mut entries = batch.entries;
         entries.retain(|entry| entry.next > from);
         match batch.next {
@@ -84,39 +135,55 @@ pub(crate) fn list(fs: &Fs, dir: &Inode, from: u64) -> Result<Vec<DirEntry>> {
     }
 }
 
-fn batch(fs: &Fs, dir: &Inode, from: u64) -> Result<Batch> {
-    let hashes = fs.hash_rules.indexes(dir.raw.read().flags());
-    match shape(fs, dir) {
-        Shape::Inline => {
-            let mut entries = inline::entries(fs, dir)?;
-            if hashes {
-                order_by_hash(fs, &mut entries);
-            }
-            Ok(Batch {
-                entries,
-                next: None,
-            })
-        }
-        Shape::Linear => {
-            let blocks = Blocks::new(fs, dir)?;
-            if hashes && blocks.count == 1 {
-                let mut entries = in_block(&blocks, 0)?.entries;
-                order_by_hash(fs, &mut entries);
-                return Ok(Batch {
-                    entries,
-                    next: None,
-                });
-            }
-            in_block(&blocks, from)
-        }
-        Shape::Hashed => {
-            let blocks = Blocks::new(fs, dir)?;
-            match htree::Tree::open(&blocks)? {
-                Some(tree) => in_tree(&blocks, &tree, from),
-                None => in_block(&blocks, from),
-            }
-        }
+fn batch(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+    let (fs, dir) = (blocks.fs, blocks.dir);
+    if shape(fs, dir) == Shape::Hashed {
+        return hashed(blocks, from);
     }
+    if fs.hash_rules.indexes(dir.raw.read().flags()) && blocks.count == 1 {
+        let mut entries = in_block(blocks, 0)?.entries;
+        order_by_hash(fs, &mut entries);
+        return Ok(Batch {
+            entries,
+            next: None,
+        });
+    }
+    in_block(blocks, from)
+}
+
+/// Names of a hashed directory, in the order of hashes where its index is sound.
+fn hashed(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+    let (fs, dir) = (blocks.fs, blocks.dir);
+    if from >= DISK {
+        return in_order_of_disk(blocks, from);
+    }
+    if from == 0 && !index_is_sound(fs, dir)? {
+        blocks.leave_out(index_damaged(dir));
+        return in_order_of_disk(blocks, DISK);
+    }
+    let names = match htree::Tree::open(blocks) {
+        Ok(None) => return in_block(blocks, from),
+        Ok(Some(tree)) => in_tree(blocks, &tree, from),
+        Err(error) => Err(error),
+    };
+    // What was sound when the listing began: the next one will know.
+    if let Err(Error::Corrupt(_)) = names {
+        dir.index.set_damaged();
+    }
+    fs.note_damage(names)
+}
+
+/// As [`in_block`], with positions behind those of hashes.
+fn in_order_of_disk(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+    let mut batch = in_block(blocks, (from - DISK).saturating_mul(4))?;
+    let position = |byte: u64| DISK.saturating_add(byte / 4);
+    for entry in &mut batch.entries {
+        entry.next = position(entry.next - 1).saturating_add(1);
+    }
+    // Behind what 63 bits can tell, a listing ends.
+    batch.entries.retain(|entry| entry.next <= MOST);
+    batch.next = batch.next.map(position).filter(|&next| next <= MOST);
+    Ok(batch)
 }
 
 /// The order that these names will have once the directory is hashed.
@@ -149,18 +216,21 @@ fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
             next: None,
         });
     };
-    let block = blocks.read(FileBlock(at))?;
     let start = u64::from(at) * block_bytes;
-    let mut entries = Vec::new();
-    for found in format::entries(&block.bytes, &block.format) {
-        let found = found.map_err(|what| blocks.damage(block.block, what))?;
-        if found.is_used() {
-            entries.push(entry(&found, start + found.offset as u64));
+    let (mut entries, mut len) = (Vec::new(), 1);
+    match blocks.left_of(FileBlock(at))? {
+        Left::Nothing(blocks) => len = blocks.max(1),
+        Left::Block(block) => {
+            let left = blocks.entries_left(&block);
+            entries.extend(left.map(|found| entry(&found, start + found.offset as u64)));
+            if at == 0 {
+                blocks.check_dots(&block, &entries);
+            }
         }
     }
     Ok(Batch {
         entries,
-        next: Some(start + block_bytes),
+        next: Some(start + u64::from(len) * block_bytes),
     })
 }
 
@@ -209,20 +279,32 @@ fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Bat
 
 impl Fs {
     /// Names of a directory from position `from` on (0: the start), `.` and `..` included; none at the end. Positions are
-    /// in [`DirEntry::next`] and stay good while names come and go.
+    /// in [`DirEntry::next`] and stay good while names come and go. Damage is read around.
     ///
     /// # Errors
-    /// `NotDir`; `Corrupt`; those of the device.
-    pub fn list_dir(&self, dir: &Inode, from: u64) -> Result<Vec<DirEntry>> {
+    /// `NotDir`; those of the device; `Corrupt` where damage came while it was listed.
+    pub fn list_dir_around_damage(&self, dir: &Inode, from: u64) -> Result<Listing> {
         if !dir.is_dir() {
             return Err(Reason::NotDir.into());
         }
-        let names = {
+        let listing = {
             let _held = dir.dir_shared();
-            list(self, dir, from)?
+            let mut listing = list(self, dir, from)?;
+            if self.is_encrypted(dir) {
+                nokey::show(self, dir, &mut listing.names)?;
+            }
+            listing
         };
         self.note_access(dir);
-        Ok(names)
+        Ok(listing)
+    }
+
+    /// As [`Fs::list_dir_around_damage`], for those who need all names.
+    ///
+    /// # Errors
+    /// As there; `Corrupt` for any damage.
+    pub fn list_dir(&self, dir: &Inode, from: u64) -> Result<Vec<DirEntry>> {
+        self.list_dir_around_damage(dir, from)?.all()
     }
 
     /// All names of a directory, without `.` and `..`, read as they are asked for.
@@ -231,16 +313,21 @@ impl Fs {
             fs: self,
             dir: Arc::clone(dir),
             batch: Vec::new().into_iter(),
+            left_out: Vec::new().into_iter(),
+            told: HashSet::new(),
             next: Some(0),
         }
     }
 }
 
-/// The names of a directory; see [`Fs::read_dir`]. It ends after an error.
+/// The names of a directory; see [`Fs::read_dir`]. Damage that was passed over is an error among them; it ends after any other.
 pub struct ReadDir<'a> {
     fs: &'a Fs,
     dir: Arc<Inode>,
     batch: std::vec::IntoIter<DirEntry>,
+    left_out: std::vec::IntoIter<Corrupt>,
+    /// Places of damage that was told.
+    told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
     next: Option<u64>,
 }
 
@@ -255,10 +342,16 @@ impl Iterator for ReadDir<'_> {
             {
                 return Some(Ok(entry));
             }
-            match self.fs.list_dir(&self.dir, self.next?) {
-                Ok(batch) => {
-                    self.next = batch.last().map(|entry| entry.next);
-                    self.batch = batch.into_iter();
+            // A listing that goes on in the middle of a block meets its damage again.
+            let told = &mut self.told;
+            if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
+                return Some(Err(damage.into()));
+            }
+            match self.fs.list_dir_around_damage(&self.dir, self.next?) {
+                Ok(listing) => {
+                    self.next = listing.names.last().map(|entry| entry.next);
+                    self.batch = listing.names.into_iter();
+                    self.left_out = listing.left_out.into_iter();
                 }
                 Err(error) => {
                     self.next = None;

@@ -20,23 +20,27 @@
 mod block;
 mod grow;
 mod htree;
+mod index;
 mod inline;
 mod linear;
 mod list;
+pub(crate) mod nokey;
+mod salvage;
 mod split;
 
 use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 
-use crate::error::{Error, Reason, Result};
+use crate::error::{Corrupt, Error, Reason, Result};
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 
 pub(crate) use grow::INSERT_CREDITS;
 pub(crate) use htree::HashRules;
+pub(crate) use index::Index;
 pub(crate) use list::list;
-pub use list::{DirEntry, ReadDir};
+pub use list::{DirEntry, Listing, ReadDir};
 
 use block::Blocks;
 
@@ -91,20 +95,72 @@ fn shape(fs: &Fs, dir: &Inode) -> Shape {
 }
 
 /// Whether the directory was removed. Who came by its name has it still, but nothing keeps its blocks: they may be read
-/// only while it has links, which whoever removes it takes away under its lock.
-fn is_removed(dir: &Inode) -> bool {
-    dir.raw.read().links_count() == 0
+/// only while it has links, which whoever removes it takes away under its lock. Where nothing is written, nothing is removed:
+/// a count of 0 is damage, and the names are there.
+fn is_removed(fs: &Fs, dir: &Inode) -> bool {
+    let raw = dir.raw.read();
+    let is_empty = raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0);
+    raw.links_count() == 0 && (is_empty || !fs.is_as_found())
 }
 
-/// Finds a name other than `.` and `..`; one that was removed has none.
+/// Finds a name other than `.` and `..`; one that was removed has none. Damage is read around: what is found is for reading,
+/// [`lookup_to_change`] for everything else.
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    if is_removed(dir) {
+    if is_removed(fs, dir) {
+        return Ok(None);
+    }
+    if shape(fs, dir) == Shape::Inline {
+        return Ok(inline::find_left(fs, dir, name));
+    }
+    let is_hashed = shape(fs, dir) == Shape::Hashed;
+    let known = fs.around_damage(lookup_to_change(fs, dir, name))?;
+    match known {
+        Some(Some(found)) => return Ok(Some(found)),
+        // Others may have left what hides a name. To look for that at each new name would cost more than it is worth.
+        Some(None) if !fs.is_as_found() => return Ok(None),
+        None if is_hashed => dir.index.set_damaged(),
+        _ => {}
+    }
+    let blocks = Blocks::to_read(fs, dir)?;
+    let may_be_left = known.is_none() || !blocks.whole || is_hashed && !index_is_sound(fs, dir)?;
+    if !may_be_left {
+        return Ok(None);
+    }
+    match (blocks.find_left(name)?, blocks.take_left_out().pop()) {
+        // It may have been where nothing is left.
+        (None, Some(damage)) => Err(damage.into()),
+        (found, _) => Ok(found),
+    }
+}
+
+/// Looks at the whole index of a hashed directory, once; whether it leads to all names.
+fn index_is_sound(fs: &Fs, dir: &Inode) -> Result<bool> {
+    if dir.index.is_unknown() {
+        let check = || match htree::Tree::open(&Blocks::new(fs, dir)?)? {
+            Some(tree) => tree.check(),
+            None => Ok(()),
+        };
+        match fs.around_damage(check())? {
+            Some(()) => dir.index.set_sound(),
+            None => dir.index.set_damaged(),
+        }
+    }
+    Ok(!dir.index.is_damaged())
+}
+
+/// As [`lookup`], of a directory that is sound as far as it is looked at.
+///
+/// # Errors
+/// `Corrupt` where it is not.
+pub(crate) fn lookup_to_change(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    if is_removed(fs, dir) {
         return Ok(None);
     }
     match shape(fs, dir) {
         Shape::Inline => inline::find(fs, dir, name),
         Shape::Linear => linear::find(&Blocks::new(fs, dir)?, name),
         Shape::Hashed => {
+            check_index(dir)?;
             let blocks = Blocks::new(fs, dir)?;
             match htree::Tree::open(&blocks)? {
                 Some(tree) => tree.find(name),
@@ -112,6 +168,22 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>>
                 None => linear::find(&blocks, name),
             }
         }
+    }
+}
+
+/// Refuses where the index is known to be damaged.
+fn check_index(dir: &Inode) -> Result<()> {
+    if dir.index.is_damaged() {
+        return Err(index_damaged(dir).into());
+    }
+    Ok(())
+}
+
+fn index_damaged(dir: &Inode) -> Corrupt {
+    Corrupt {
+        inode: Some(dir.ino),
+        block: None,
+        what: "the directory's hash tree is damaged".into(),
     }
 }
 
@@ -126,7 +198,10 @@ pub(crate) fn room(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Room> {
             None => Ok(Room::Inline),
         },
         Shape::Linear => linear::room(&Blocks::new(fs, dir)?, name),
-        Shape::Hashed => htree::Tree::open_to_change(&Blocks::new(fs, dir)?)?.room(name),
+        Shape::Hashed => {
+            check_index(dir)?;
+            htree::Tree::open_to_change(&Blocks::new(fs, dir)?)?.room(name)
+        }
     }
 }
 
@@ -211,7 +286,7 @@ pub(crate) fn replace(
 /// # Errors
 /// `NotFound` for a directory that was removed; `Corrupt`; those of the device.
 pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
-    if is_removed(dir) {
+    if is_removed(fs, dir) {
         return Err(Reason::NotFound.into());
     }
     match shape(fs, dir) {

@@ -21,10 +21,17 @@ impl Fs {
         let hints = groups.entry(group.0).or_default();
         hints.settle(self.journal.committed());
         let desc = self.group_desc(group)?;
-        if desc.free_inodes() == 0 {
+        if desc.free_inodes() == 0 || hints.is_damaged {
             return Ok(None);
         }
-        let bits = self.inode_bits(group, &desc)?;
+        let bits = match self.inode_bits(group, &desc) {
+            // It is noted, and costs this group.
+            Err(Error::Corrupt(_)) if self.stopped().is_none() => {
+                hints.is_damaged = true;
+                return Ok(None);
+            }
+            bits => bits?,
+        };
         let mut from = hints.first_free.max(self.first_usable(group));
         let found = loop {
             match bitmap::find_clear(&bits, from..self.geo.inodes_per_group) {

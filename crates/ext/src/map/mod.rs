@@ -270,25 +270,51 @@ pub(crate) fn take(
     Ok(left)
 }
 
-/// Another block takes the place of the one with data at `at`. Answers the one that was there; the bits of both are the caller's
-/// matter. Credits: [`CONVERT_CREDITS`].
+/// Other blocks take the places of those with the data of `old`; the bits of both are the caller's matter. Credits:
+/// [`CONVERT_CREDITS`]. Without extents it is one block.
 ///
 /// # Errors
-/// No space for a node: nothing has changed then. `Corrupt` where there is no data, and those of the journal.
-pub(crate) fn replace_block(
+/// No space for a node: nothing has changed then. `Corrupt` where there is other data, and those of the journal.
+pub(crate) fn replace(
     fs: &Fs,
     h: &mut Handle<'_>,
     inode: &Inode,
-    at: FileBlock,
+    old: &Extent,
     with: FsBlock,
-) -> Result<FsBlock> {
+) -> Result<()> {
     let mut tree = Tree::new(fs, h, inode, None);
-    let before = match tree.format() {
-        Format::Extents => extents::replace_block(&mut tree, at.0, with),
-        Format::Indirect => indirect::replace_block(&mut tree, at.0, with, fs.geo.block_bytes),
+    let done = match tree.format() {
+        Format::Extents => extents::replace_run(&mut tree, old, with),
+        Format::Indirect => indirect::replace_block(&mut tree, old, with, fs.geo.block_bytes),
         Format::None => Err(Error::corrupt("a file without a mapping has blocks")),
     };
-    before.map_err(|e| e.in_inode(inode.ino))
+    done.map_err(|e| e.in_inode(inode.ino))
+}
+
+/// The extent that holds a block; `None` where there is none, or there are no extents. Takes the mapping lock shared.
+///
+/// # Errors
+/// Those of reading the mapping; `Corrupt` where it cannot be.
+pub(crate) fn extent_at(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Option<Extent>> {
+    let _map = inode.map_shared();
+    let view = View::new(fs, inode);
+    match view.format {
+        Format::Extents => extents::extent_at(&view, block.0).map_err(|e| e.in_inode(inode.ino)),
+        Format::Indirect | Format::None => Ok(None),
+    }
+}
+
+/// Whether the inode itself has room for the extents, and not for so many more. Takes the mapping lock shared.
+///
+/// # Errors
+/// `Corrupt` for a root that cannot be.
+pub(crate) fn is_tight(fs: &Fs, inode: &Inode, more: usize) -> Result<bool> {
+    let _map = inode.map_shared();
+    let view = View::new(fs, inode);
+    match view.format {
+        Format::Extents => extents::is_tight(&view, more).map_err(|e| e.in_inode(inode.ino)),
+        Format::Indirect | Format::None => Ok(false),
+    }
 }
 
 /// Size, root and count of blocks are those of `before` again: a change failed half-way, and reaches the disk no more. What it had
@@ -319,6 +345,9 @@ pub(crate) fn set_unwritten(
     unwritten: bool,
     most: usize,
 ) -> Result<Option<u64>> {
+    if unwritten {
+        inode.mapping.set_zeroed(h.tid());
+    }
     with_extents(fs, h, inode, |tree| {
         extents::set_unwritten(tree, from, to, unwritten, most)
     })

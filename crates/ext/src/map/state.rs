@@ -5,9 +5,10 @@
 //! are only read, and the cached extent is the thread's own.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
+use throughline_journal::Tid;
 
 use super::{Kind, Mapping};
 
@@ -26,6 +27,8 @@ pub(crate) struct State {
     size: AtomicU64,
     /// Tick of the last change of the times, see [`crate::file`].
     pub(crate) touched: AtomicU64,
+    /// The newest transaction that made data unwritten; 0: none.
+    zeroed: AtomicU32,
     pending: Mutex<Vec<(u64, u64)>>,
     ended: Condvar,
 }
@@ -36,6 +39,7 @@ impl Default for State {
             epoch: AtomicU64::new(next_epoch()),
             size: AtomicU64::new(0),
             touched: AtomicU64::new(0),
+            zeroed: AtomicU32::new(0),
             pending: Mutex::new(Vec::new()),
             ended: Condvar::new(),
         }
@@ -58,6 +62,20 @@ impl State {
     pub(super) fn set_known_size(&self, size: Option<u64>) {
         self.size
             .store(size.map_or(0, |s| s.saturating_add(1)), Ordering::Release);
+    }
+
+    /// Data became unwritten in `tid`: until that is durable, the committed state shows what these blocks hold. The mapping's lock is
+    /// held exclusively.
+    pub(super) fn set_zeroed(&self, tid: Tid) {
+        self.zeroed.store(tid.0, Ordering::Release);
+    }
+
+    /// The transaction that has to be durable before unwritten blocks are written; `None` where all are.
+    pub(crate) fn zeroed(&self) -> Option<Tid> {
+        match self.zeroed.load(Ordering::Acquire) {
+            0 => None,
+            tid => Some(Tid(tid)),
+        }
     }
 
     /// Waits until nobody else allocates in the file blocks `from..to`, then keeps others out of them until

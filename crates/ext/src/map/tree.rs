@@ -73,7 +73,9 @@ impl Nodes for View<'_> {
 
     fn node(&self, block: FsBlock) -> Result<Block> {
         let node = match self.format {
-            Format::Extents => self.fs.read_checked(block, |bytes| self.check_node(bytes)),
+            Format::Extents => self
+                .fs
+                .read_checked_of(self.inode.ino, block, |bytes| self.check_node(bytes)),
             _ => self.fs.read(block),
         };
         node.map_err(|e| e.in_block(block))

@@ -52,6 +52,12 @@ impl<P: Place> FileMapper<P> {
             Kind::Data(block) => self.overwrite(offset, len, first, block, found.len_blocks),
             Kind::Unwritten(block) => {
                 fs.check_data_range(block, found.len_blocks.into())?;
+                // Where it was data, what the committed state still shows is not overwritten.
+                if let Some(tid) = inode.mapping.zeroed()
+                    && tid.is_after(fs.journal.committed())
+                {
+                    fs.sync_through(tid)?;
+                }
                 Ok(self.units(first, block, found.len_blocks, ClaimKind::Convert, 0))
             }
             Kind::Hole => self.claim_new(&mut call, first, found),

@@ -92,7 +92,7 @@ impl Fs {
             return Err(Reason::IsDir.into());
         }
         let lock = parent.dir_exclusive();
-        let found = dir::lookup(self, parent, name)?.ok_or(Reason::NotFound)?;
+        let found = dir::lookup_to_change(self, parent, name)?.ok_or(Reason::NotFound)?;
         let inode = self.named_inode(parent, found.ino)?;
         may_remove(parent, &inode)?;
         if inode.is_dir() {
@@ -135,7 +135,7 @@ impl Fs {
             return Err(Reason::Busy("it is the root".into()).into());
         }
         let _locks = lock_directories([parent, child]);
-        let found = dir::lookup(self, parent, name)?.ok_or(Reason::NotFound)?;
+        let found = dir::lookup_to_change(self, parent, name)?.ok_or(Reason::NotFound)?;
         if found.ino != child.ino {
             return Ok(false);
         }
@@ -147,6 +147,8 @@ impl Fs {
         self.transact(UNLINK_CREDITS, |h| {
             dir::remove(self, h, parent, &found)?;
             self.dir_changed(h, parent, -1)?;
+            // As in Linux's ext4, for whoever has it open.
+            child.raw.write().set_size_bytes(0);
             self.drop_dir(h, child)
         })?;
         Ok(true)

@@ -247,8 +247,8 @@ impl Fs {
             .filter(|target| target.is_dir())
             .unwrap_or(new.dir);
         let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
-        let source = dir::lookup(self, old.dir, old.name)?.ok_or(Reason::NotFound)?;
-        let target = dir::lookup(self, new.dir, new.name)?;
+        let source = dir::lookup_to_change(self, old.dir, old.name)?.ok_or(Reason::NotFound)?;
+        let target = dir::lookup_to_change(self, new.dir, new.name)?;
         if source.ino != seen.source.ino
             || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino)
         {
@@ -332,7 +332,7 @@ impl Fs {
         ino: InodeNumber,
         whiteout: Option<&Inode>,
     ) -> Result<()> {
-        match dir::lookup(self, old.dir, old.name)? {
+        match dir::lookup_to_change(self, old.dir, old.name)? {
             Some(found) if found.ino == ino => self.leave(h, old, &found, whiteout),
             _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
         }

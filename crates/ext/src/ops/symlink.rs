@@ -1,7 +1,9 @@
 //! Symbolic links: targets of up to 59 bytes in the inode, longer ones in a block of their own.
 
 use throughline_extfmt::FileBlock;
+use throughline_extfmt::hash::NameHash;
 use throughline_extfmt::inode::{FAST_SYMLINK_MAX, InodeFlags};
+use throughline_extfmt::nokey as format;
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -50,7 +52,7 @@ impl Fs {
         h.create(block, |bytes| bytes[..target.len()].copy_from_slice(target))
     }
 
-    /// The target of a symbolic link; of an encrypted one, as it is stored.
+    /// The target of a symbolic link; of an encrypted one, as it is shown without the key.
     ///
     /// # Errors
     /// `Invalid` for anything but a symbolic link; `NotFound` for one that was removed, and its block freed; `Corrupt`; those
@@ -59,9 +61,21 @@ impl Fs {
         if !inode.is_symlink() {
             return Err(Reason::Invalid("not a symbolic link").into());
         }
-        let target = self.read_target(inode)?;
+        let target = self.shown_target(inode)?;
         self.note_access(inode);
         Ok(target)
+    }
+
+    /// As [`Fs::read_link`], and nobody has read it.
+    pub(crate) fn shown_target(&self, link: &Inode) -> Result<Vec<u8>> {
+        let content = self.read_target(link)?;
+        if !self.is_encrypted(link) {
+            return Ok(content);
+        }
+        let stored = format::target(&content).map_err(|e| Error::from(e).in_inode(link.ino))?;
+        // No directory has hashed it.
+        let hash = NameHash { major: 0, minor: 0 };
+        Ok(format::show(hash, stored).into())
     }
 
     fn read_target(&self, inode: &Inode) -> Result<Vec<u8>> {

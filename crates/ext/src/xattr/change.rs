@@ -386,6 +386,7 @@ fn note_feature(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
         return Ok(());
     }
     fs.update_super(h, |sb| {
+        sb.make_dynamic();
         let flags = sb.s_feature_compat.get() | Compat::EXT_ATTR.bits();
         sb.s_feature_compat.set(flags);
     })

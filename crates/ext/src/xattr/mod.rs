@@ -233,11 +233,6 @@ impl Fs {
         }
         let key = Key::of(self, name)?;
         key.check_acl(inode)?;
-        if self.superblock.lock().is_rev0() {
-            return Err(Error::Unsupported(
-                "attributes on a volume of revision 0".into(),
-            ));
-        }
         Ok(key)
     }
 

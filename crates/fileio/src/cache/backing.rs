@@ -31,6 +31,12 @@ pub trait Backing: Map {
         0
     }
 
+    /// Whether somebody has it open, and may not be done with what is to be one run: it is not taken by turns then, unless
+    /// somebody waits for room.
+    fn is_open(&self) -> bool {
+        false
+    }
+
     /// A mapper for one run of write-back of the range, that owns what it needs. Its claims of new blocks take from what was
     /// promised: `claim` turns a promise into a claim, `commit` uses it up, `abandon` (or dropping it) turns it back into
     /// a promise. Several may be in use at once for ranges that do not overlap.

@@ -211,6 +211,11 @@ impl Throttle {
         self.device.over_background() || self.process.over_background()
     }
 
+    /// Whether somebody waits for room that this device can make.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.device.room.is_waited_for() || self.process.room.is_waited_for()
+    }
+
     // ---- pace
 
     /// Pauses the calling thread for what it dirtied since it was here last, 200 ms at most. The pause it made.

@@ -49,6 +49,7 @@ choices! {
     direct_new: true, "so do files opened for reading and writing while they are empty";
     direct_mixed: false, "so do all files opened for reading and writing";
     direct_io: false, "so do all files";
+    fuseblk: false, "root mounts a block device as the kernel knows such mounts: sync(2) and FIBMAP reach it, unmounting waits until it is closed; ended by force, the device is free before it is closed";
     export: true, "file handles outlive what the kernel remembers: open_by_handle_at(2), NFS";
     parallel_direct_writes: true, "writes past the kernel's cache to one file run side by side";
     direct_mmap: true, "what goes past the kernel's cache can still be mapped";

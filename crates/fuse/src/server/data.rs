@@ -12,8 +12,8 @@ use crate::channel::Scratch;
 use crate::coherence::{Before, PAGE_BYTES, while_clean};
 use crate::files::OpenFile;
 use crate::wire::{
-    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
-    OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, READ_LOCK_OWNER, ReadIn, ReleaseIn,
+    BmapIn, BmapOut, CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn,
+    LseekOut, OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, READ_LOCK_OWNER, ReadIn, ReleaseIn,
     WRITE_KILL_PRIVILEGES, WRITE_LOCK_OWNER, WriteIn, WriteOut,
 };
 
@@ -154,6 +154,18 @@ impl Server {
         Answer::of(&LseekOut {
             offset: found.ok_or(Errno::NXIO)?,
         })
+    }
+
+    /// Which block of the volume one of a file is; 0 for none.
+    pub(super) fn bmap(&self, request: &Request<'_>) -> Answered {
+        let (ask, _) = request.argument::<BmapIn>()?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        let own_bytes = u64::from(self.volume.stat_fs()?.block_bytes);
+        if own_bytes != u64::from(ask.block_bytes) {
+            return Err(Errno::INVAL.into());
+        }
+        let block = node.block_at(ask.block)?.unwrap_or(0);
+        Answer::of(&BmapOut { block })
     }
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>) -> Answered {

@@ -4,10 +4,10 @@
 //! between two requests.
 
 use rustix::io::Errno;
-use throughline::{Error, FileType, Listed, Node, Reason};
+use throughline::{Error, FileType, Listed, Node};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Answer, Answered, Refusal, Request, Server};
+use super::{Answer, Answered, Request, Server};
 use crate::channel::Scratch;
 use crate::wire::{Dirent, EntryOut, FSYNC_FDATASYNC, FsyncIn, InHeader, OpenOut, ReadIn};
 
@@ -53,11 +53,7 @@ impl Server {
                     break 'page;
                 }
                 if plus {
-                    let entry = match self.listed_entry(&dir, name) {
-                        Err(_) if page.used > 0 => break 'page,
-                        entry => entry?,
-                    };
-                    page.put(entry.as_bytes());
+                    page.put(self.listed_entry(&dir, name).as_bytes());
                 }
                 page.put_name(name);
                 from = name.next;
@@ -66,15 +62,20 @@ impl Server {
         Ok(Answer::Data(page.used))
     }
 
-    /// The attributes beside a name. None of those for `.` and `..`, and of what went meanwhile.
-    fn listed_entry(&self, dir: &Node, name: &Listed) -> Result<EntryOut, Refusal> {
+    /// The attributes beside a name. None of those for `.` and `..`, of what went meanwhile, and of what cannot be read: the name
+    /// is there, and whoever looks it up is told why.
+    fn listed_entry(&self, dir: &Node, name: &Listed) -> EntryOut {
         if matches!(name.name.as_slice(), b"." | b"..") {
-            return Ok(EntryOut::default());
+            return EntryOut::default();
         }
-        match dir.lookup(&name.name) {
-            Ok(node) => self.entry(&node),
-            Err(Error::Caller(Reason::NotFound)) => Ok(EntryOut::default()),
-            Err(error) => Err(error.into()),
+        match dir.lookup_listed(name) {
+            Ok(node) => self.entry(&node).unwrap_or_default(),
+            Err(error) => {
+                if let Error::Corrupt(damage) = &error {
+                    self.volume.count_damage(damage);
+                }
+                EntryOut::default()
+            }
         }
     }
 }

@@ -310,6 +310,9 @@ impl Server {
             // It is not answered yet.
             Refusal::Later => Errno::AGAIN,
             Refusal::Volume(error) => {
+                if let Error::Corrupt(damage) = error {
+                    self.volume.count_damage(damage);
+                }
                 if !errno::is_callers(error) {
                     tracing::error!(%error, inode = header.nodeid, "a request failed");
                 }
@@ -411,9 +414,21 @@ impl Server {
             Opcode::Statfs => self.statfs(),
             Opcode::Forget => self.forget(request),
             Opcode::BatchForget => self.batch_forget(request),
-            Opcode::Destroy => Answer::done(),
+            Opcode::Syncfs => {
+                self.volume.sync()?;
+                Answer::done()
+            }
+            Opcode::Bmap => self.bmap(request),
+            Opcode::Destroy => self.destroy(),
             Opcode::Read | Opcode::Readdir | Opcode::Readdirplus => Err(Errno::NOSYS.into()),
         }
+    }
+
+    /// Of a block device, whoever unmounts it waits for the answer, and may do with it what they like then.
+    fn destroy(&self) -> Answered {
+        self.end();
+        self.volume.end_writing()?;
+        Answer::done()
     }
 
     fn forget(&self, request: &Request<'_>) -> Answered {

@@ -102,7 +102,13 @@ impl Server {
         let attributes = self.new_attributes(&request.header, create.mode, create.umask);
         let linkable = !OFlags::from_bits_retain(create.flags).contains(OFlags::EXCL);
         let dir = self.nodes.get(request.header.nodeid)?;
-        let node = dir.tmpfile(&attributes, linkable)?;
+        let node = dir
+            .tmpfile(&attributes, linkable)
+            .map_err(|error| match error {
+                // What ext4 answers in a directory that was removed.
+                Error::Caller(Reason::NotFound) => Refusal::from(Errno::PERM),
+                error => error.into(),
+            })?;
         let answer = self.made_open(node.clone(), create.flags)?;
         self.nodes.lost_a_name(node)?;
         Ok(answer)

@@ -31,6 +31,7 @@ pub(crate) enum Opcode {
     Releasedir,
     Fsyncdir,
     Create,
+    Bmap,
     Destroy,
     Ioctl,
     BatchForget,
@@ -39,6 +40,7 @@ pub(crate) enum Opcode {
     Rename2,
     Lseek,
     CopyFileRange,
+    Syncfs,
     Tmpfile,
     Statx,
 }
@@ -75,6 +77,7 @@ impl Opcode {
             29 => Opcode::Releasedir,
             30 => Opcode::Fsyncdir,
             35 => Opcode::Create,
+            37 => Opcode::Bmap,
             38 => Opcode::Destroy,
             39 => Opcode::Ioctl,
             42 => Opcode::BatchForget,
@@ -83,6 +86,7 @@ impl Opcode {
             45 => Opcode::Rename2,
             46 => Opcode::Lseek,
             47 => Opcode::CopyFileRange,
+            50 => Opcode::Syncfs,
             51 => Opcode::Tmpfile,
             52 => Opcode::Statx,
             _ => return None,
@@ -104,6 +108,7 @@ impl Opcode {
                 | Opcode::Releasedir
                 | Opcode::Fsyncdir
                 | Opcode::Destroy
+                | Opcode::Syncfs
         )
     }
 

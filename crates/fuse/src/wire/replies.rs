@@ -37,6 +37,7 @@ replies! {
         spare: [u32; 6],
     }
     LseekOut { offset: u64 }
+    BmapOut { block: u64 }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     /// `struct fsxattr`, which comes from the kernel too.
     FsXattr { xflags: u32, extent_bytes: u32, extents: u32, project: u32, cow_extent_bytes: u32, padding: [u32; 2] }

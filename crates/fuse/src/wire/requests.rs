@@ -43,6 +43,7 @@ requests! {
     SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
+    BmapIn { block: u64, block_bytes: u32, padding: u32 }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32 }
     CopyFileRangeIn { fh_in: u64, offset_in: u64, nodeid_out: u64, fh_out: u64, offset_out: u64, len: u64, flags: u64 }
 }

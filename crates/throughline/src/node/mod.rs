@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use throughline_ext::{Inode, InodeNumber, NewInode, NewKind, Reason, RenameMode};
 
+use crate::dir::{impossible_name, is_name};
 use crate::error::Result;
 use crate::file::File;
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
@@ -139,37 +140,75 @@ impl Node {
         attributes.set(&self.held.volume, self.inode())
     }
 
+    /// Which block of the volume one of this file is (`FIBMAP`), both in blocks of the volume; `None` where it has none.
+    ///
+    /// # Errors
+    /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) for what is no regular file; damage;
+    /// the device's.
+    pub fn block_at(&self, block: u64) -> Result<Option<u64>> {
+        let found = self.fs().block_at(self.inode(), block)?;
+        Ok(found.map(|found| found.0))
+    }
+
     /// The node of that name in this directory.
     ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason::NotFound), [`Reason::NotDir`](crate::Reason::NotDir),
     /// [`Reason::NameTooLong`](crate::Reason::NameTooLong); damage; the device's.
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {
+        let inode = self.fs().lookup_open(self.inode(), name)?;
+        Ok(Node::held(Arc::new(Held::opened(self.volume(), inode))))
+    }
+
+    /// The names of this directory from position `from` on (0: all): some of them, and none at the end. Damage is read around,
+    /// and [counted](crate::VolumeStatus::damaged_places).
+    ///
+    /// # Errors
+    /// The device's; damage that came while it was listed.
+    pub fn list(&self, mut from: u64) -> Result<Vec<Listed>> {
         loop {
-            let inode = self.fs().lookup(self.inode(), name)?;
-            match Node::new(&self.held.volume, inode) {
-                // Its last name went between the two: the name may mean another by now.
-                Err(crate::Error::Caller(crate::Reason::NotFound)) => {}
-                other => return other,
+            let names = self.fs().list_dir_around_damage(self.inode(), from)?.names;
+            let Some(last) = names.last() else {
+                return Ok(Vec::new());
+            };
+            from = last.next;
+            let listed: Vec<_> = names
+                .into_iter()
+                .filter(|entry| self.can_be_listed(&entry.name))
+                .map(|entry| Listed {
+                    ino: entry.ino.0.into(),
+                    file_type: entry.file_type.map(FileType::from),
+                    name: entry.name,
+                    next: entry.next,
+                })
+                .collect();
+            if !listed.is_empty() {
+                return Ok(listed);
             }
         }
     }
 
-    /// The names of this directory from position `from` on (0: all): some of them, and none at the end.
+    /// A name that nobody can ask for is damage.
+    fn can_be_listed(&self, name: &[u8]) -> bool {
+        let possible = matches!(name, b"." | b"..") || is_name(name);
+        if !possible {
+            self.fs().count_damage(&impossible_name(self.inode(), name));
+        }
+        possible
+    }
+
+    /// The node of a name that was just listed. On a volume that is not written, the listed inode number is used, without another
+    /// look-up by name.
     ///
     /// # Errors
-    /// Damage; the device's.
-    pub fn list(&self, from: u64) -> Result<Vec<Listed>> {
-        let names = self.fs().list_dir(self.inode(), from)?;
-        Ok(names
-            .into_iter()
-            .map(|entry| Listed {
-                ino: entry.ino.0.into(),
-                file_type: entry.file_type.map(FileType::from),
-                name: entry.name,
-                next: entry.next,
-            })
-            .collect())
+    /// As [`Node::lookup`].
+    pub fn lookup_listed(&self, name: &Listed) -> Result<Node> {
+        if !self.fs().is_read_only() {
+            return self.lookup(&name.name);
+        }
+        let ino = u32::try_from(name.ino).map_err(|_| crate::Error::from(Reason::NotFound))?;
+        let inode = self.fs().inode_listed(self.inode(), InodeNumber(ino))?;
+        Node::new(&self.held.volume, inode)
     }
 
     /// Makes an inode with its first name in this directory. What `attributes` do not name: mode 0, and the effective user

@@ -1,9 +1,11 @@
 //! What an expression of `find` is, and whether a file fits it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use glob::{MatchOptions, Pattern};
+use regex::bytes::Regex;
 use throughline::{FileType, Metadata};
 
 use crate::place::Place;
@@ -34,8 +36,16 @@ pub(super) enum Expression {
     /// Changed after that file, whose time is known once it was looked at.
     Newer(Place, Option<SystemTime>),
     Mode(Rights, u32),
+    /// All of its path.
+    Regex(Regex),
     Print,
     Print0,
+    /// A line of this form.
+    Printf(OsString),
+    /// A command for this file; `{}` in its words is the file.
+    Exec(Vec<OsString>),
+    /// A command for all files; they come behind its words.
+    ExecAll(Vec<OsString>),
     Ls,
     Delete,
     Prune,
@@ -73,7 +83,8 @@ pub(super) struct Limits {
     pub(super) most_depth: usize,
     /// What is in a directory comes before it.
     pub(super) depth_first: bool,
-    pub(super) deletes: bool,
+    /// Something in it may change an image.
+    pub(super) writes: bool,
 }
 
 /// A file as an expression sees it.
@@ -118,7 +129,13 @@ impl Expression {
         match self {
             Expression::And(a, b) | Expression::Or(a, b) => a.acts() || b.acts(),
             Expression::Not(a) => a.acts(),
-            Expression::Print | Expression::Print0 | Expression::Ls | Expression::Delete => true,
+            Expression::Print
+            | Expression::Print0
+            | Expression::Printf(_)
+            | Expression::Exec(_)
+            | Expression::ExecAll(_)
+            | Expression::Ls
+            | Expression::Delete => true,
             _ => false,
         }
     }
@@ -152,12 +169,8 @@ impl Expression {
             Expression::And(a, b) => a.eval(seen, act)? && b.eval(seen, act)?,
             Expression::Or(a, b) => a.eval(seen, act)? || b.eval(seen, act)?,
             Expression::Not(a) => !a.eval(seen, act)?,
-            Expression::Print
-            | Expression::Print0
-            | Expression::Ls
-            | Expression::Delete
-            | Expression::Prune
-            | Expression::Quit => return act(self),
+            Expression::Prune | Expression::Quit => return act(self),
+            action if action.acts() => return act(action),
             test => test.fits(seen),
         })
     }
@@ -168,6 +181,7 @@ impl Expression {
             Expression::True => true,
             Expression::Name(pattern, case) => fits(pattern, seen.name, *case),
             Expression::Path(pattern, case) => fits(pattern, seen.path, *case),
+            Expression::Regex(regex) => regex.is_match(seen.path.as_bytes()),
             Expression::Type(kinds) => kinds.contains(&meta.file_type()),
             Expression::Size(count, unit) => count.fits(meta.len().div_ceil(*unit)),
             Expression::Empty => (seen.is_empty)(),

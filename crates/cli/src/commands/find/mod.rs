@@ -1,35 +1,35 @@
 //! `find`: walks an image and does what an expression says, as find(1) does.
 
+mod action;
 mod expression;
 mod parse;
+mod printf;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use clap::Args;
-use throughline::{Dir, Metadata};
+use throughline::{Dir, Metadata, Volume};
 
-use self::expression::{Expression, Limits, Seen};
-use super::describe::letter;
+use self::expression::{Expression, Limits};
 use crate::context::Context;
 use crate::images::Access;
-use crate::mode::show;
 use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::text::printable;
-use crate::time::short;
 use crate::walk::{Entry, Guard, sorted};
 
 /// What an expression is made of.
 const EXPRESSION: &str = "\
-Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,p,s,b,c; -size [+-]N[cwbkMG]; -empty; -links, -inum [+-]N;
+Tests: -name, -iname, -path, -ipath PATTERN; -regex, -iregex PATTERN (of all of IMAGE:/path; -regextype TYPE before it); -type f,d,l,p,s,b,c; -size [+-]N[cwbkMG]; -empty; -links, -inum [+-]N;
   -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -newer IMAGE:/FILE; -user, -group NAME; -uid, -gid [+-]N;
   -perm MODE, -perm -MODE (all of them), -perm /MODE (any of them); -true, -false
 Operators: ( … ), ! or -not, -a or -and (or nothing), -o or -or
 Depth: -mindepth N, -maxdepth N, -depth
-Actions: -print (without any other), -print0, -ls, -delete, -prune, -quit
+Actions: -print (without any other), -print0, -printf FORMAT, -ls, -delete, -prune, -quit,
+  -exec COMMAND… {} \\; and -exec COMMAND… {} +: a command of throughline for each file, and for all of them
+Formats: %p %f %h %P %H %s %k %b %m %M %u %U %g %G %i %n %l %d %y %Y, %a %c %t and %Ak %Ck %Tk %Bk (k: @ or a letter of date), \\n \\t \\0
 Each file is shown as IMAGE:/path, which other commands take.";
 
 /// Arguments of `find`.
@@ -54,6 +54,8 @@ struct Search<'a> {
     names: Names,
     /// `-quit` was met.
     ended: bool,
+    /// Commands for all files, and the files that were met.
+    gathered: Vec<(Vec<OsString>, Vec<Place>)>,
 }
 
 /// Walks each place.
@@ -74,7 +76,7 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
     if !expression.acts() {
         expression = Expression::and(expression, Expression::Print);
     }
-    let access = match limits.deletes {
+    let access = match limits.writes {
         true => Access::Write,
         false => Access::Read,
     };
@@ -94,6 +96,7 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
         now: SystemTime::now(),
         names: Names::of_host(),
         ended: false,
+        gathered: Vec::new(),
     };
     context.each(&places, |context, place| {
         if search.ended {
@@ -107,17 +110,23 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
             false => None,
         };
         let at = At {
+            volume: &opened.volume,
+            start: place,
             place,
             meta: &meta,
             parent: None,
             depth: 0,
         };
         search.visit(context, &at, dir, &mut Guard::default())
-    })
+    })?;
+    search.run_gathered(context)
 }
 
 /// A name that was met.
 struct At<'a> {
+    volume: &'a Volume,
+    /// The place of the command line that it is below.
+    start: &'a Place,
     place: &'a Place,
     meta: &'a Metadata,
     /// Its directory and its name there; none of a place of the command line.
@@ -164,7 +173,7 @@ impl Search<'_> {
         guard: &mut Guard,
     ) -> Result<(), Failure> {
         let reading = || format!("cannot read directory {}", at.place);
-        for Entry { name, meta } in sorted(dir).doing(reading)? {
+        for Entry { name, meta } in sorted(dir, context, reading)? {
             if self.ended {
                 return Ok(());
             }
@@ -176,6 +185,8 @@ impl Search<'_> {
                     false => None,
                 };
                 let at = At {
+                    volume: at.volume,
+                    start: at.start,
                     place: &place,
                     meta: &meta,
                     parent: Some((dir, &name)),
@@ -188,94 +199,5 @@ impl Search<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Tests a name and does what is to be done; whether its directory is not to be gone into.
-    fn act(
-        &mut self,
-        context: &mut Context,
-        at: &At<'_>,
-        dir: Option<&Dir>,
-    ) -> Result<bool, Failure> {
-        let path = at.place.to_argument();
-        let own_name = match at.place {
-            Place::Image { path, .. } => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
-            _ => path.clone(),
-        };
-        let seen = Seen {
-            name: &own_name,
-            path: &path,
-            meta: at.meta,
-            now: self.now,
-            is_empty: &|| match (dir, at.meta.is_file()) {
-                (Some(dir), _) => dir
-                    .entries()
-                    .is_ok_and(|mut entries| entries.next().is_none()),
-                (None, is_file) => is_file && at.meta.len() == 0,
-            },
-        };
-        let mut pruned = false;
-        let expression = self.expression;
-        expression.eval(&seen, &mut |action| {
-            match action {
-                Expression::Print => {
-                    let shown = printable(&path, context.out.terminal).into_owned();
-                    context.out.line(shown)?;
-                }
-                Expression::Print0 => {
-                    context.out.bytes(path.as_bytes())?;
-                    context.out.bytes(b"\0")?;
-                }
-                Expression::Ls => context
-                    .out
-                    .line(self.row(at, &path, context.out.terminal))?,
-                Expression::Delete => {
-                    if let Err(failure) = delete(context, at) {
-                        context.complain(failure)?;
-                        return Ok(false);
-                    }
-                }
-                Expression::Prune => pruned = true,
-                Expression::Quit => self.ended = true,
-                _ => {}
-            }
-            Ok(true)
-        })?;
-        Ok(pruned)
-    }
-
-    /// A line of `-ls`.
-    fn row(&self, at: &At<'_>, path: &std::ffi::OsStr, terminal: bool) -> Vec<u8> {
-        let meta = at.meta;
-        let name = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
-        let mut row = format!(
-            "{:>9} {:>6} {} {:>3} {:<8} {:<8} {:>8} {} ",
-            meta.ino(),
-            meta.blocks_512().div_ceil(2),
-            show(letter(meta.file_type()), meta.mode()),
-            meta.links(),
-            name(self.names.user(meta.uid()), meta.uid()),
-            name(self.names.group(meta.gid()), meta.gid()),
-            meta.len(),
-            short(meta.modified(), self.now),
-        )
-        .into_bytes();
-        row.extend_from_slice(&printable(path, terminal));
-        row
-    }
-}
-
-fn delete(context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
-    let cannot = || format!("cannot delete {}", at.place);
-    let Some((dir, name)) = at.parent else {
-        let opened = context.open(at.place, Access::Write)?;
-        return match at.meta.is_dir() {
-            true => opened.volume.remove_dir(&opened.path).doing(cannot),
-            false => opened.volume.remove_file(&opened.path).doing(cannot),
-        };
-    };
-    match at.meta.is_dir() {
-        true => dir.remove_dir(name).doing(cannot),
-        false => dir.remove_file(name).doing(cannot),
     }
 }

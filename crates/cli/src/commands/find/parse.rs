@@ -7,9 +7,11 @@ use glob::Pattern;
 use throughline::FileType;
 
 use super::expression::{Count, Expression, Limits, Rights, Which};
+use crate::commands::within;
 use crate::mode::ModeChange;
 use crate::owner::Owner;
 use crate::place::Place;
+use crate::regular::{Dialect, compile};
 use crate::text::quote;
 
 type Parsed<T> = Result<T, String>;
@@ -27,8 +29,9 @@ pub(super) fn parse(words: &[OsString]) -> Parsed<(Expression, Limits)> {
             least_depth: 0,
             most_depth: usize::MAX,
             depth_first: false,
-            deletes: false,
+            writes: false,
         },
+        dialect: Dialect::Emacs,
     };
     if words.is_empty() {
         return Ok((Expression::True, parser.limits));
@@ -45,6 +48,8 @@ struct Parser<'w> {
     at: usize,
     nested: usize,
     limits: Limits,
+    /// Of the regular expressions that follow.
+    dialect: Dialect,
 }
 
 impl<'w> Parser<'w> {
@@ -119,6 +124,18 @@ impl<'w> Parser<'w> {
             "-iname" => Expression::Name(self.pattern(word)?, false),
             "-path" | "-wholename" => Expression::Path(self.pattern(word)?, true),
             "-ipath" | "-iwholename" => Expression::Path(self.pattern(word)?, false),
+            "-regex" => self.regex(word, true)?,
+            "-iregex" => self.regex(word, false)?,
+            "-regextype" => {
+                let name = self.text(word)?;
+                self.dialect = Dialect::named(name).ok_or_else(|| {
+                    format!(
+                        "-regextype {}: emacs, posix-basic, posix-extended, egrep, grep, sed or awk",
+                        quote(name)
+                    )
+                })?;
+                Expression::True
+            }
             "-type" => Expression::Type(kinds(self.text(word)?)?),
             "-size" => size(self.text(word)?)?,
             "-empty" => Expression::Empty,
@@ -155,12 +172,14 @@ impl<'w> Parser<'w> {
             }
             "-print" => Expression::Print,
             "-print0" => Expression::Print0,
+            "-printf" => Expression::Printf(self.value(word)?.to_owned()),
+            "-exec" => self.exec(word)?,
             "-ls" => Expression::Ls,
             "-prune" => Expression::Prune,
             "-quit" => Expression::Quit,
             "-delete" => {
                 self.limits.depth_first = true;
-                self.limits.deletes = true;
+                self.limits.writes = true;
                 Expression::Delete
             }
             other => {
@@ -180,6 +199,40 @@ impl<'w> Parser<'w> {
         Pattern::new(&text)
             .or_else(|_| Pattern::new(&Pattern::escape(&text)))
             .map_err(|error| format!("{of} {}: {error}", quote(&text)))
+    }
+
+    fn regex(&mut self, of: &str, case_sensitive: bool) -> Parsed<Expression> {
+        let pattern = self.text(of)?;
+        compile(pattern, self.dialect, true, case_sensitive).map(Expression::Regex)
+    }
+
+    /// A command up to its `;`, or to `{} +`.
+    fn exec(&mut self, of: &str) -> Parsed<Expression> {
+        let mut words: Vec<OsString> = Vec::new();
+        let is_for_all = loop {
+            match self.value(&format!("{of} COMMAND… \\; or {of} COMMAND… {{}} +:"))? {
+                word if word == ";" => break false,
+                word if word == "+" && words.last().is_some_and(|last| last == "{}") => break true,
+                word => words.push(word.to_owned()),
+            }
+        };
+        if words.is_empty() {
+            return Err(format!("{of} without a command"));
+        }
+        if is_for_all && words.iter().filter(|word| *word == "{}").count() != 1 {
+            return Err(format!("{of} … {{}} +: {{}} once, before the +"));
+        }
+        let writes = within::check(&words).map_err(|why| {
+            format!("{of}: {why} (commands of throughline are run, as in 'throughline shell')")
+        })?;
+        self.limits.writes |= writes;
+        Ok(match is_for_all {
+            true => {
+                words.pop();
+                Expression::ExecAll(words)
+            }
+            false => Expression::Exec(words),
+        })
     }
 
     fn count(&mut self, of: &str) -> Parsed<Count> {
@@ -269,8 +322,21 @@ mod tests {
         assert_eq!(limits.most_depth, 3);
         assert!(parsed("-delete").unwrap().1.depth_first);
         for bad in [
-            "(", ")", "-name", "!", "-o", "-true -o", "-type q", "-size x", "-mtime +", "-perm 9",
+            "(",
+            ")",
+            "-name",
+            "!",
+            "-o",
+            "-true -o",
+            "-type q",
+            "-size x",
+            "-mtime +",
+            "-perm 9",
             "-exec rm",
+            "-exec ;",
+            "-exec sh -c true ;",
+            "-regex \\(",
+            "-regextype perl -true",
         ] {
             assert!(parsed(bad).is_err(), "{bad}");
         }

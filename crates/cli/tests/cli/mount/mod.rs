@@ -1,10 +1,13 @@
 //! Mounts made by the binary, as people, mount(8) and programs that know fuse2fs make them. A test that cannot have FUSE says
 //! so, and passes. Nothing here depends on how long anything takes: what is waited for has a limit that only a hang reaches.
 
+mod apptainer;
+mod block_device;
 mod ended;
 mod explained;
 mod fakeroot;
 mod helper;
+mod hosts;
 mod libfuse;
 mod like_fuse2fs;
 mod refused;
@@ -17,7 +20,7 @@ mod watched;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
@@ -164,7 +167,13 @@ fn wait_gone(pid: i32) {
 /// Runs a command to its end.
 #[track_caller]
 fn program(command: &mut Command) -> Ran {
-    let ran = program::run(command, LIMIT);
+    program_on(command, Stdio::null())
+}
+
+/// The same, with this as its standard input.
+#[track_caller]
+fn program_on(command: &mut Command, stdin: Stdio) -> Ran {
+    let ran = program::run_on(command, stdin, LIMIT);
     Ran {
         code: ran.status.code(),
         stdout: ran.stdout.into_bytes(),

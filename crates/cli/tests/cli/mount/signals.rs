@@ -5,9 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 
-use super::{image, mounted, signal, skipped, wait, wait_gone};
+use super::{Point, image, mounted, mounts, ok, signal, skipped, wait, wait_gone};
+use crate::common::Image;
 
 const WRITERS: usize = 3;
 const PIECE: usize = 4096;
@@ -90,4 +92,100 @@ fn a_signal_under_load_loses_nothing_that_was_written() {
             assert!(bytes.all(|(at, found)| *found == byte(writer, at)));
         }
     }
+}
+
+/// The image is a file of another mount, whose server is stopped: a device that does not answer, for as long as this lives.
+struct Stopped {
+    server: i32,
+}
+
+impl Stopped {
+    fn new(server: i32) -> Stopped {
+        signal(server, Signal::STOP);
+        wait("it has stopped", || {
+            fs::read_to_string(format!("/proc/{server}/stat"))
+                .is_ok_and(|stat| stat.contains(") T "))
+        });
+        Stopped { server }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.server, Signal::CONT);
+    }
+}
+
+/// The kernel's list of FUSE connections, mounted for as long as this lives.
+struct Connections {
+    dir: PathBuf,
+}
+
+impl Connections {
+    fn new(dir: PathBuf) -> Connections {
+        fs::create_dir(&dir).unwrap();
+        mount("none", &dir, "fusectl", MountFlags::empty(), None).unwrap();
+        Connections { dir }
+    }
+
+    /// Requests to the server of a mount that it has not answered.
+    fn waiting(&self, point: &Point) -> u64 {
+        let list = mounts();
+        let line = list
+            .iter()
+            .find(|line| line.contains(&format!(" {} ", point.str())));
+        let minor = line.unwrap().split([' ', ':']).nth(3).unwrap();
+        let waiting = fs::read_to_string(self.dir.join(minor).join("waiting"));
+        waiting.unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        let _ = unmount(&self.dir, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_server_whose_device_does_not_answer_ends_all_the_same() {
+    if skipped() {
+        return;
+    }
+    let below = Image::new("128M", &["-t", "ext4"]);
+    let host = mounted(&below, "");
+    let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
+    let image = host.path("image");
+    fs::copy(upper.path(), &image).unwrap();
+    let point = Point::new(&upper, "upper");
+    let arguments = ["mount", image.to_str().unwrap(), point.str()];
+    ok(arguments);
+    let synced = File::create(point.path("synced")).unwrap();
+    (&synced).write_all(&[7; 100_000]).unwrap();
+    synced.sync_all().unwrap();
+    drop(synced);
+    ok(["umount", point.str()]);
+    ok(arguments);
+    let pid = point.pid();
+    let connections = Connections::new(upper.beside("connections"));
+    let below = host.pid();
+    let stopped = Stopped::new(below);
+    // Nothing of it is in any cache.
+    let path = point.path("synced");
+    let reader = std::thread::spawn(move || fs::read(path));
+    wait("the device is asked", || connections.waiting(&host) > 0);
+    signal(pid, Signal::TERM);
+    wait_gone(pid);
+    let read = reader.join().unwrap();
+    assert!(
+        read.is_err(),
+        "nothing could be read: {}",
+        read.unwrap().len()
+    );
+    assert!(!point.is_mounted());
+    drop(stopped);
+    ok(arguments);
+    assert!(fs::read(point.path("synced")).unwrap() == [7; 100_000]);
+    ok(["umount", point.str()]);
+    fs::copy(&image, upper.path()).unwrap();
+    upper.assert_clean();
 }

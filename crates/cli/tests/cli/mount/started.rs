@@ -121,7 +121,8 @@ fn an_image_can_be_a_descriptor() {
     if skipped() {
         return;
     }
-    for form in ["/proc/self/fd", "/dev/fd"] {
+    // A standard stream, too: the server has others.
+    for (form, number) in [("/proc/self/fd/3", 3), ("/dev/fd/3", 3), ("/dev/stdin", 0)] {
         let image = image();
         let point = Point::new(&image, "mnt");
         let file = fs::File::options()
@@ -131,9 +132,9 @@ fn an_image_can_be_a_descriptor() {
             .unwrap();
         let hidden = image.beside("hidden");
         fs::rename(image.path(), &hidden).unwrap();
-        // The shell hands it down as its descriptor 3.
+        // The shell hands it down under that number.
         let script = format!(
-            "exec 3<>/proc/{}/fd/{}; exec \"$0\" mount {form}/3 \"$1\"",
+            "exec {number}<>/proc/{}/fd/{}; exec \"$0\" mount {form} \"$1\"",
             std::process::id(),
             file.as_raw_fd()
         );

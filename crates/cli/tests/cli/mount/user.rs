@@ -3,7 +3,7 @@
 //! `/dev/fuse` may be root's here, so it happens in a mount namespace where it is everybody's, as on a desktop.
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use throughline_testing::program::has;
 
@@ -15,6 +15,17 @@ const USER: &str = "12345";
 /// Runs a script in that namespace as that user, with the binary as `$T`, the image as `$IMAGE`, the mount point as `$DIR`;
 /// `before` runs as root.
 pub(super) fn script(image: &Image, point: &Point, before: &str, text: &str) -> Option<Ran> {
+    script_on(image, point, before, text, Stdio::null())
+}
+
+/// The same, with this as its standard input.
+pub(super) fn script_on(
+    image: &Image,
+    point: &Point,
+    before: &str,
+    text: &str,
+    stdin: Stdio,
+) -> Option<Ran> {
     if !has(&["fusermount3", "setpriv", "unshare"]) {
         return None;
     }
@@ -34,7 +45,7 @@ pub(super) fn script(image: &Image, point: &Point, before: &str, text: &str) -> 
     );
     let work = image.beside("work");
     let _ = std::fs::create_dir(&work);
-    let ran = program(
+    let ran = program_on(
         Command::new("unshare")
             .args(["-m", "--propagation", "private", "sh", "-ec", &whole])
             .env("IMAGE", image.path())
@@ -45,6 +56,7 @@ pub(super) fn script(image: &Image, point: &Point, before: &str, text: &str) -> 
                 "TEXT",
                 format!("trap '$T umount -l $DIR 2>/dev/null || true' EXIT\n{text}"),
             ),
+        stdin,
     );
     if ran.stderr.contains("mknod:") || ran.stderr.contains("unshare:") {
         eprintln!("skipped: {}", ran.stderr);

@@ -106,28 +106,36 @@ pub(super) fn join_at<S: NodesMut>(store: &mut S, block: u32) -> Result<()> {
     Ok(())
 }
 
-/// Another block takes the place of the one with data at `block`. Answers the one that was there.
+/// Other blocks, from `with` on, take the places of those with the data of `old`.
 ///
 /// # Errors
-/// `Corrupt` where there is no data (the caller looked); no space for a node. Nothing has changed then.
-pub(crate) fn replace_block<S: NodesMut>(
-    store: &mut S,
-    block: u32,
-    with: FsBlock,
-) -> Result<FsBlock> {
-    let here = u64::from(block);
-    let found = extent_at_or_after(store, here)?;
-    let Some(whole) = found.filter(|e| e.block.0 <= block && !e.unwritten) else {
-        return Err(Error::corrupt(format!("no data at block {block}")));
+/// `Corrupt` where `old` is not mapped so (the caller looked); no space for a node. Nothing has changed then.
+pub(crate) fn replace_run<S: NodesMut>(store: &mut S, old: &Extent, with: FsBlock) -> Result<()> {
+    let first = u64::from(old.block.0);
+    let holds = |e: &Extent| e.block <= old.block && old.end() <= e.end();
+    let found = extent_at_or_after(store, first)?.filter(holds);
+    let Some(whole) = found.filter(|e| clip(e, first, old.end()) == *old) else {
+        return Err(Error::corrupt(format!("other data at block {first}")));
     };
-    let part = clip(&whole, here, here + 1);
     let new = Extent {
         start: with,
-        ..part
+        ..*old
     };
     check_extent(store, &new)?;
-    replace(store, whole, part, new)?;
-    Ok(part.start)
+    replace(store, whole, *old, new)
+}
+
+/// The extent that holds `block`.
+pub(crate) fn extent_at<S: Nodes>(store: &S, block: u32) -> Result<Option<Extent>> {
+    let found = extent_at_or_after(store, block.into())?;
+    Ok(found.filter(|e| e.block.0 <= block))
+}
+
+/// Whether all extents are in the root, and so many more would not be.
+pub(crate) fn is_tight<S: Nodes>(store: &S, more: usize) -> Result<bool> {
+    let root = store.root();
+    let node = Node::new(&root)?;
+    Ok(node.depth() == 0 && node.len() + more > node.max())
 }
 
 /// Puts `new` in the place of a part of an extent, joining it with its neighbours.

@@ -33,7 +33,7 @@ use super::store::{Bytes, Nodes, Root};
 use super::{Kind, Mapping};
 use crate::error::{Error, Result};
 
-pub(crate) use change::{insert, replace_block, set_unwritten, split_at};
+pub(crate) use change::{extent_at, insert, is_tight, replace_run, set_unwritten, split_at};
 pub(crate) use need::nodes_needed;
 pub(crate) use node::{Extent, clip};
 pub(crate) use remove::remove;

@@ -1,6 +1,7 @@
 //! Entering blocks into an indirect map: first all tables, then the pointers, so that running out of space maps nothing.
 
 use throughline_extfmt::FsBlock;
+use throughline_extfmt::extent::Extent;
 
 use super::super::Kind;
 use super::super::store::{Nodes, NodesMut};
@@ -55,22 +56,24 @@ pub(crate) fn insert<S: NodesMut>(
     Ok(())
 }
 
-/// Another block takes the place of the one at `block`. Answers the one that was there.
+/// Another block takes the place of `old`, which is one block.
 ///
 /// # Errors
-/// `Corrupt` where there is a hole (the caller looked), no space where the new one cannot be pointed to: nothing has changed then.
+/// `Corrupt` where there is something else (the caller looked), no space where the new one cannot be pointed to: nothing has changed then.
 pub(crate) fn replace_block<S: NodesMut>(
     store: &mut S,
-    block: u32,
+    old: &Extent,
     with: FsBlock,
     block_bytes: u32,
-) -> Result<FsBlock> {
+) -> Result<()> {
+    let block = old.block.0;
     store.check_run(with, 1)?;
     let pointer = u32::try_from(with.0).map_err(|_| Reason::NoSpace)?;
     let route = Route::new(block, block_bytes).ok_or(Reason::TooLarge)?;
-    let Kind::Data(before) = lookup(store, block, 1, block_bytes)?.kind else {
-        return Err(Error::corrupt(format!("no data at block {block}")));
-    };
+    let there = lookup(store, block, 1, block_bytes)?.kind;
+    if old.len != 1 || there != Kind::Data(old.start) {
+        return Err(Error::corrupt(format!("other data at block {block}")));
+    }
     // All tables on the way are there.
     let table = make_tables(store, &route)?;
     let slot = route.slots[route.levels];
@@ -78,7 +81,7 @@ pub(crate) fn replace_block<S: NodesMut>(
         Some(at) => store.edit(at, |bytes| set_pointer(bytes, slot, pointer))?,
         None => store.edit_root(|root| set_pointer(root, slot, pointer))?,
     }
-    Ok(before)
+    Ok(())
 }
 
 /// Tables that mapping `start..start + len` would have to allocate.

@@ -51,7 +51,7 @@ impl Replay<'_> {
         };
         let found = {
             let _lock = parent.dir_exclusive();
-            let found = dir::lookup(self.fs, &parent, &name.name)?;
+            let found = dir::lookup_to_change(self.fs, &parent, &name.name)?;
             found.filter(|found| found.ino == name.ino)
         };
         let Some(found) = found else {
@@ -91,7 +91,7 @@ impl Replay<'_> {
         let fs = self.fs;
         let there = {
             let _lock = parent.dir_exclusive();
-            dir::lookup(fs, parent, name)?
+            dir::lookup_to_change(fs, parent, name)?
         };
         match there {
             Some(found) if found.ino == inode.ino => {
@@ -169,7 +169,7 @@ impl Replay<'_> {
         let _lock = parent.dir_shared();
         let (mut at, mut count) = (0, 0_u32);
         loop {
-            let names = dir::list(self.fs, parent, at)?;
+            let names = dir::list(self.fs, parent, at)?.all()?;
             let Some(last) = names.last() else {
                 return Ok(count);
             };

@@ -1,6 +1,7 @@
 //! Background work: files by turns, a chunk each, and how much at once.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -8,6 +9,7 @@ use super::super::BEHIND_BYTES;
 use super::super::files::{Key, Place};
 use super::super::jobs::Kind;
 use super::{Flusher, Issue};
+use crate::cache::AddressSpace;
 
 /// A run is at least so long, where so much is dirty, and at most.
 const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
@@ -97,12 +99,14 @@ impl Flusher {
         let Some(file) = self.files.get(key) else {
             return Issue::Clean;
         };
-        // One that is being written anew is best left until it is whole.
-        if self.tails_too == 0 && file.host.whole_bytes() > 0 {
+        let (from, host) = (file.cursor, Arc::clone(&file.host));
+        // One that is being written anew is best left until it is whole: while it is open, as long as nobody waits.
+        let is_unfinished =
+            || self.tails_too == 0 || host.is_open() && !self.is_pressed(host.space());
+        if host.whole_bytes() > 0 && is_unfinished() {
             return Issue::Clean;
         }
-        let from = file.cursor;
-        let tail = file.host.space().append_tail();
+        let tail = host.space().append_tail();
         let tail = match self.tails_too {
             0 => tail.unwrap_or(u64::MAX..u64::MAX),
             _ => u64::MAX..u64::MAX,
@@ -121,6 +125,11 @@ impl Flusher {
             }
         }
         Issue::Clean
+    }
+
+    /// Whether memory is short, or somebody waits for room.
+    fn is_pressed(&self, space: &AddressSpace) -> bool {
+        self.urge_bytes > 0 || space.cache().throttle().is_waited_for()
     }
 
     pub(super) fn chunk_bytes(&self) -> u64 {

@@ -9,7 +9,7 @@
 //! The truncation takes effect on the disk together with the first blocks that the file gets, or by itself: after a time
 //! ([`throughline_fileio::Writeback::age`], as staged data), by a sync, before the file gets another name, before its blocks
 //! are allocated otherwise than by a write, and where room is short. Write-back takes what is staged of such a file as one
-//! run, up to [`WHOLE_BYTES`].
+//! run, up to [`WHOLE_BYTES`], and leaves it alone while it is open, as long as nobody waits for room.
 //!
 //! Not held back is a truncation of a file with more runs of blocks than [`MOST_RUNS`] (nodes of its map likewise), or whose
 //! freeing is too much for one transaction; of a file whose bytes are in its inode; of a volume with every change synchronous.
@@ -20,15 +20,14 @@
 //! - What it holds is allocated on the disk and in memory, and nothing else refers to it.
 //! - The volume keeps such inodes in memory.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+mod inode;
+mod thread;
+mod volume;
 
-use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Instant;
+
 use throughline_extfmt::inode::FileType;
-use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
@@ -38,220 +37,15 @@ use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map::{self, Format};
+use inode::Emptied;
+pub(crate) use inode::OfInode;
+pub(crate) use volume::OfVolume;
 
 /// So much of a file that is written anew is committed at once; a longer one is cut where it is written back.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
 
 /// Runs of blocks of a file that is emptied, and nodes of its map, at most.
 const MOST_RUNS: usize = 64;
-
-/// Inodes of a volume, at most.
-const MOST_FILES: usize = 1024;
-
-/// After a failure it is tried again so much later.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// What the disk still shows of an inode.
-struct Emptied {
-    /// `i_block`.
-    root: [u8; 60],
-    size: u64,
-    /// What of its blocks the mapping had, in units of 512 bytes.
-    sectors: u64,
-    data: Vec<(FsBlock, u32)>,
-    nodes: Vec<FsBlock>,
-    /// What freeing it touches.
-    credits: u32,
-}
-
-/// The place for it in an inode in memory.
-#[derive(Default)]
-pub(crate) struct OfInode {
-    /// Whether there is one; looked at without the lock.
-    is: AtomicBool,
-    what: Mutex<Option<Box<Emptied>>>,
-}
-
-impl OfInode {
-    /// Whether the disk shows what the file held before it was emptied.
-    pub(crate) fn is_some(&self) -> bool {
-        self.is.load(Ordering::Acquire)
-    }
-
-    /// The inode as the disk has to show it, if that is not `raw`. The lock of the image is held.
-    pub(crate) fn shown(&self, fs: &Fs, raw: &InodeImage) -> Option<InodeImage> {
-        if !self.is_some() {
-            return None;
-        }
-        let what = self.what.lock();
-        let old = what.as_ref()?;
-        let mut image = raw.clone();
-        *image.i_block_mut() = old.root;
-        image.set_size_bytes(old.size);
-        let sectors = raw.blocks_512(&fs.geo).saturating_add(old.sectors);
-        let is_counted = image.set_blocks_512(&fs.geo, sectors);
-        debug_assert!(is_counted, "as many blocks as before can be counted");
-        Some(image)
-    }
-
-    /// Credits to free it; `None` where there is nothing.
-    pub(crate) fn credits(&self) -> Option<u32> {
-        if !self.is_some() {
-            return None;
-        }
-        self.what.lock().as_ref().map(|old| old.credits)
-    }
-
-    fn set(&self, old: Emptied) {
-        *self.what.lock() = Some(Box::new(old));
-        self.is.store(true, Ordering::Release);
-    }
-
-    fn take(&self) -> Option<Box<Emptied>> {
-        let taken = self.what.lock().take();
-        self.is.store(false, Ordering::Release);
-        taken
-    }
-}
-
-/// Those of a volume.
-pub(crate) struct OfVolume {
-    /// Whether files that are replaced are to be whole (`auto_da_alloc`).
-    is_on: bool,
-    me: OnceLock<Weak<Fs>>,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    files: HashMap<InodeNumber, File>,
-    /// Blocks that they hold.
-    blocks: u64,
-    thread: Option<JoinHandle<()>>,
-    is_running: bool,
-    is_stopping: bool,
-}
-
-struct File {
-    inode: Arc<Inode>,
-    blocks: u64,
-    due: Instant,
-}
-
-impl OfVolume {
-    pub(crate) fn new(is_on: bool) -> Self {
-        Self {
-            is_on,
-            me: OnceLock::new(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Whether files that are replaced are to be whole.
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on
-    }
-
-    /// Blocks that will be free.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.state.lock().blocks
-    }
-
-    /// Whether there is any.
-    pub(crate) fn is_any(&self) -> bool {
-        !self.state.lock().files.is_empty()
-    }
-
-    fn has_room(&self) -> bool {
-        let state = self.state.lock();
-        state.files.len() < MOST_FILES && !state.is_stopping
-    }
-
-    fn add(&self, inode: Arc<Inode>, blocks: u64, due: Instant) {
-        let mut state = self.state.lock();
-        state.blocks += blocks;
-        let ino = inode.ino;
-        state.files.insert(ino, File { inode, blocks, due });
-        if !state.is_running && !state.is_stopping && self.start(&mut state).is_err() {
-            // A sync, or the next write-back of the file, ends it.
-            tracing::warn!("no thread to end truncations that were held back");
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn start(&self, state: &mut State) -> std::io::Result<()> {
-        let Some(me) = self.me.get().cloned() else {
-            return Ok(());
-        };
-        let run = move || run(&me);
-        let thread = thread::Builder::new()
-            .name("tl-emptied".into())
-            .spawn(run)?;
-        state.thread = Some(thread);
-        state.is_running = true;
-        Ok(())
-    }
-
-    fn remove(&self, ino: InodeNumber) {
-        let mut state = self.state.lock();
-        if let Some(file) = state.files.remove(&ino) {
-            state.blocks -= file.blocks;
-        }
-    }
-
-    fn inodes(&self) -> Vec<Arc<Inode>> {
-        let state = self.state.lock();
-        state.files.values().map(|f| Arc::clone(&f.inode)).collect()
-    }
-
-    /// Ends the thread. No file is held back from now on.
-    pub(crate) fn stop(&self) {
-        let thread = {
-            let mut state = self.state.lock();
-            state.is_stopping = true;
-            state.thread.take()
-        };
-        self.changed.notify_all();
-        // The thread itself may let the last of the volume go: it ends on its own.
-        if let Some(thread) = thread.filter(|t| t.thread().id() != thread::current().id()) {
-            let _ = thread.join();
-        }
-    }
-
-    /// Waits until one is due; `None` when the thread has to end: there is none any more, or the volume is closed.
-    fn wait(&self) -> Option<Arc<Inode>> {
-        let mut state = self.state.lock();
-        loop {
-            let first = state.files.values().min_by_key(|file| file.due);
-            let Some(first) = first.filter(|_| !state.is_stopping) else {
-                state.is_running = false;
-                return None;
-            };
-            let (now, due, ino) = (Instant::now(), first.due, first.inode.ino);
-            if due <= now {
-                let file = state.files.get_mut(&ino)?;
-                file.due = now + RETRY;
-                return Some(Arc::clone(&file.inode));
-            }
-            self.changed.wait_until(&mut state, due);
-        }
-    }
-}
-
-/// The thread that ends what is due. It keeps the volume in memory; whoever closes that ends it ([`OfVolume::stop`]).
-fn run(me: &Weak<Fs>) {
-    let Some(fs) = me.upgrade() else {
-        return;
-    };
-    while let Some(inode) = fs.emptied.wait() {
-        if let Err(error) = finish(&fs, &inode) {
-            tracing::debug!(ino = inode.ino.0, %error, "a file that was emptied stays as it was");
-        }
-    }
-}
 
 impl Fs {
     /// Has truncations held back where that keeps files whole that are written anew: needs what the volume's own thread can
@@ -261,8 +55,8 @@ impl Fs {
     }
 
     /// Before a name comes to stand for a file: all of it that is in memory goes to the device and into the running
-    /// transaction, which is no later than the name's. Where there is no journal and the name `replaces` another file, it is
-    /// durable when this returns: nothing else says in which order blocks go home.
+    /// transaction, which is no later than the name's. Where there is no journal, nothing says in which order blocks go home: what
+    /// `replaces` another file is durable when this returns, and so is a file of which the disk may show what it held before.
     ///
     /// # Errors
     /// What write-back met; those of the journal.
@@ -271,8 +65,10 @@ impl Fs {
             return Ok(());
         }
         finish(self, inode)?;
-        let last = inode.changes.last(false);
-        if replaces && !self.has_log() && last.is_after(self.journal.committed()) {
+        let committed = self.journal.committed();
+        let is_shown = inode.made_in.is_none_or(|tid| !tid.is_after(committed));
+        let is_newer = inode.changes.last(false).is_after(committed);
+        if (replaces || is_shown) && is_newer && !self.has_log() {
             self.sync_metadata()?;
         }
         Ok(())

@@ -1,0 +1,221 @@
+//! What `find` does with a file that fits.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use throughline::Dir;
+
+use super::super::describe::letter;
+use super::super::within::{Stop, within};
+use super::expression::{Expression, Seen};
+use super::printf::{self, Subject};
+use super::{At, Search};
+use crate::context::Context;
+use crate::format;
+use crate::images::Access;
+use crate::mode::show;
+use crate::place::Place;
+use crate::problem::{Doing, Failure};
+use crate::text::printable;
+use crate::time::short;
+
+/// Files that one command for many gets at the most: what is gathered of them is bounded.
+const MOST_GATHERED: usize = 10_000;
+
+impl Search<'_> {
+    /// Tests a name and does what is to be done; whether its directory is not to be gone into.
+    pub(super) fn act(
+        &mut self,
+        context: &mut Context,
+        at: &At<'_>,
+        dir: Option<&Dir>,
+    ) -> Result<bool, Failure> {
+        let path = at.place.to_argument();
+        let own_name = match at.place {
+            Place::Image { path, .. } => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+            _ => path.clone(),
+        };
+        let seen = Seen {
+            name: &own_name,
+            path: &path,
+            meta: at.meta,
+            now: self.now,
+            is_empty: &|| match (dir, at.meta.is_file()) {
+                (Some(dir), _) => dir
+                    .entries()
+                    .is_ok_and(|mut entries| entries.next().is_none()),
+                (None, is_file) => is_file && at.meta.len() == 0,
+            },
+        };
+        let mut pruned = false;
+        let expression = self.expression;
+        expression.eval(&seen, &mut |action| {
+            if matches!(action, Expression::Prune) {
+                pruned = true;
+                return Ok(true);
+            }
+            self.one(action, context, at, &path)
+        })?;
+        Ok(pruned)
+    }
+
+    /// Does one thing with a file; whether it succeeded.
+    fn one(
+        &mut self,
+        action: &Expression,
+        context: &mut Context,
+        at: &At<'_>,
+        path: &OsStr,
+    ) -> Result<bool, Failure> {
+        match action {
+            Expression::Print => {
+                let shown = printable(path, context.out.terminal).into_owned();
+                context.out.line(shown)?;
+            }
+            Expression::Print0 => {
+                context.out.bytes(path.as_bytes())?;
+                context.out.bytes(b"\0")?;
+            }
+            Expression::Printf(format) => {
+                let text = self.filled(format, at, path).map_err(Failure::Usage)?;
+                context.out.bytes(&text)?;
+            }
+            Expression::Exec(words) => {
+                let words = words.iter().map(|word| put(word, path)).collect();
+                return exec(context, words);
+            }
+            Expression::ExecAll(words) => return self.gather(context, words, at.place),
+            Expression::Ls => context.out.line(self.row(at, path, context.out.terminal))?,
+            Expression::Delete => {
+                if let Err(failure) = delete(context, at) {
+                    context.complain(failure)?;
+                    return Ok(false);
+                }
+            }
+            Expression::Quit => self.ended = true,
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// The text of `-printf`.
+    fn filled(&self, format: &OsStr, at: &At<'_>, path: &OsStr) -> Result<Vec<u8>, String> {
+        let inside = match at.place {
+            Place::Image { path, .. } => path.as_path(),
+            _ => OsStr::new("/").as_ref(),
+        };
+        let start = at.start.to_argument();
+        let subject = Subject {
+            path,
+            start: &start,
+            depth: at.depth,
+            meta: at.meta,
+            names: &self.names,
+            target: &|| {
+                let target = at.meta.is_symlink().then(|| at.volume.read_link(inside));
+                Some(target?.ok()?.into_os_string())
+            },
+            followed: &|| {
+                let meta = at.volume.metadata(inside).ok()?;
+                Some(meta.file_type())
+            },
+        };
+        format::fill(format.as_bytes(), true, |asked| {
+            printf::value(asked, &subject)
+        })
+    }
+
+    /// Remembers a file for a command that gets many.
+    fn gather(
+        &mut self,
+        context: &mut Context,
+        words: &[OsString],
+        place: &Place,
+    ) -> Result<bool, Failure> {
+        let found = self.gathered.iter_mut().find(|(known, _)| known == words);
+        let Some((_, places)) = found else {
+            self.gathered.push((words.to_vec(), vec![place.clone()]));
+            return Ok(true);
+        };
+        places.push(place.clone());
+        if places.len() >= MOST_GATHERED {
+            self.run_gathered(context)?;
+        }
+        Ok(true)
+    }
+
+    /// Runs the commands that get many files; the exit code says it where one fails.
+    pub(super) fn run_gathered(&mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut failed = false;
+        for (words, places) in std::mem::take(&mut self.gathered) {
+            let places = places.iter().map(|place| place.to_argument());
+            failed |= !exec(context, words.into_iter().chain(places).collect())?;
+        }
+        match failed {
+            true => context.complain(Failure::Said),
+            false => Ok(()),
+        }
+    }
+
+    /// A line of `-ls`.
+    fn row(&self, at: &At<'_>, path: &OsStr, terminal: bool) -> Vec<u8> {
+        let meta = at.meta;
+        let name = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
+        let mut row = format!(
+            "{:>9} {:>6} {} {:>3} {:<8} {:<8} {:>8} {} ",
+            meta.ino(),
+            meta.blocks_512().div_ceil(2),
+            show(letter(meta.file_type()), meta.mode()),
+            meta.links(),
+            name(self.names.user(meta.uid()), meta.uid()),
+            name(self.names.group(meta.gid()), meta.gid()),
+            meta.len(),
+            short(meta.modified(), self.now),
+        )
+        .into_bytes();
+        row.extend_from_slice(&printable(path, terminal));
+        row
+    }
+}
+
+fn delete(context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+    let cannot = || format!("cannot delete {}", at.place);
+    let Some((dir, name)) = at.parent else {
+        let opened = context.open(at.place, Access::Write)?;
+        return match at.meta.is_dir() {
+            true => opened.volume.remove_dir(&opened.path).doing(cannot),
+            false => opened.volume.remove_file(&opened.path).doing(cannot),
+        };
+    };
+    match at.meta.is_dir() {
+        true => dir.remove_dir(name).doing(cannot),
+        false => dir.remove_file(name).doing(cannot),
+    }
+}
+
+/// A word with the file in the place of each `{}`.
+fn put(word: &OsStr, path: &OsStr) -> OsString {
+    let mut out = Vec::new();
+    let mut rest = word.as_bytes();
+    while let Some(at) = rest.windows(2).position(|two| two == b"{}") {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(path.as_bytes());
+        rest = &rest[at + 2..];
+    }
+    out.extend_from_slice(rest);
+    OsStr::from_bytes(&out).to_owned()
+}
+
+/// Runs a command; whether it succeeded. What it says is no failure of ours.
+fn exec(context: &mut Context, words: Vec<OsString>) -> Result<bool, Failure> {
+    let own = std::mem::take(&mut context.complaints);
+    let (json, exit_bits) = (context.json, context.exit_bits);
+    let done = within(words.into_iter(), context);
+    (context.json, context.exit_bits) = (json, exit_bits);
+    context.complaints = own;
+    match done {
+        Ok(()) => Ok(true),
+        Err(Stop::Failed(_)) => Ok(false),
+        Err(Stop::Ends(failure)) => Err(failure),
+    }
+}

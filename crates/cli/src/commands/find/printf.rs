@@ -1,0 +1,109 @@
+//! `-printf`: a line of the caller's own form for each file, with the directives of find(1).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::SystemTime;
+
+use throughline::{FileType, Metadata};
+
+use super::super::describe::letter;
+use crate::format::{Asked, Value};
+use crate::mode::show;
+use crate::owner::Names;
+use crate::time::{ctime, part, seconds_with_fraction};
+
+/// What directives may ask for.
+pub(super) struct Subject<'a> {
+    /// The place as it is shown.
+    pub(super) path: &'a OsStr,
+    /// The place of the command line that it was found under.
+    pub(super) start: &'a OsStr,
+    pub(super) depth: usize,
+    pub(super) meta: &'a Metadata,
+    pub(super) names: &'a Names,
+    /// What a symbolic link says.
+    pub(super) target: &'a dyn Fn() -> Option<OsString>,
+    /// What is there behind symbolic links; `None` if nothing.
+    pub(super) followed: &'a dyn Fn() -> Option<FileType>,
+}
+
+/// The letter of `%y`.
+fn kind(of: FileType) -> String {
+    match letter(of) {
+        '-' => 'f',
+        letter => letter,
+    }
+    .to_string()
+}
+
+/// The time that a letter stands for.
+fn time(code: u8, meta: &Metadata) -> Option<SystemTime> {
+    match code.to_ascii_uppercase() {
+        b'A' => Some(meta.accessed()),
+        b'C' => Some(meta.changed()),
+        b'T' => Some(meta.modified()),
+        b'B' => meta.created(),
+        _ => None,
+    }
+}
+
+/// What one directive stands for; `None` for one that find does not know.
+pub(super) fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
+    let meta = subject.meta;
+    let path = subject.path.as_bytes();
+    let named = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
+    // Behind the last slash, and before it.
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let (dir, name) = path.split_at(slash);
+    let text = match asked.code {
+        b'p' => return Some(Value::text(path)),
+        b'h' => return Some(Value::text(dir)),
+        b'f' => {
+            let name = name.strip_prefix(b"/").filter(|name| !name.is_empty());
+            return Some(Value::text(name.unwrap_or(b"/")));
+        }
+        b'H' => return Some(Value::text(subject.start.as_bytes())),
+        b'P' => {
+            let below = path.strip_prefix(subject.start.as_bytes());
+            let below = below.unwrap_or_default();
+            return Some(Value::text(below.strip_prefix(b"/").unwrap_or(below)));
+        }
+        b'l' => {
+            let target = (subject.target)().unwrap_or_default();
+            return Some(Value::text(target.into_vec()));
+        }
+        b'd' => subject.depth.to_string(),
+        b's' => meta.len().to_string(),
+        b'b' => meta.blocks_512().to_string(),
+        b'k' => meta.blocks_512().div_ceil(2).to_string(),
+        b'i' => meta.ino().to_string(),
+        b'n' => meta.links().to_string(),
+        b'm' => format!(
+            "{}{:o}",
+            if asked.alternate { "0" } else { "" },
+            meta.mode()
+        ),
+        b'M' => show(letter(meta.file_type()), meta.mode()),
+        b'U' => meta.uid().to_string(),
+        b'u' => named(subject.names.user(meta.uid()), meta.uid()),
+        b'G' => meta.gid().to_string(),
+        b'g' => named(subject.names.group(meta.gid()), meta.gid()),
+        b'y' => kind(meta.file_type()),
+        b'Y' => (subject.followed)().map_or_else(|| "N".to_owned(), kind),
+        code @ (b'a' | b'c' | b't') => ctime(time(code, meta)?),
+        code @ (b'A' | b'C' | b'T' | b'B') => {
+            let key = *asked.rest.first()?;
+            let text = match time(code, meta) {
+                Some(time) if key == b'@' => seconds_with_fraction(time),
+                Some(time) => part(time, key)?,
+                None => String::new(),
+            };
+            return Some(Value {
+                used: 1,
+                ..Value::text(text)
+            });
+        }
+        _ => return None,
+    };
+    Some(Value::text(text))
+}

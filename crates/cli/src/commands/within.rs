@@ -1,0 +1,115 @@
+//! A command inside another one, with the images that are open: a line of a shell, what `find -exec` runs.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::context::Context;
+use crate::output::Complaints;
+use crate::problem::Failure;
+
+/// A command that did not do all it was to do.
+pub(super) enum Stop {
+    /// It was said; this would be the exit code.
+    Failed(u8),
+    /// The whole run ends.
+    Ends(Failure),
+}
+
+/// Runs words as they would be on the command line.
+pub(super) fn within(
+    words: impl Iterator<Item = OsString>,
+    context: &mut Context,
+) -> Result<(), Stop> {
+    let cli = match Cli::try_parse_from(std::iter::once("throughline".into()).chain(words)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where nobody reads it, nobody is told.
+            let _ = error.print();
+            return match error.exit_code() {
+                0 => Ok(()),
+                _ => Err(Stop::Failed(2)),
+            };
+        }
+    };
+    if !is_for_files(&cli.command) {
+        context
+            .complaints
+            .note("this command is none for the files of an image: it cannot be run from here");
+        return Err(Stop::Failed(2));
+    }
+    context.json = context.json || cli.json || cli.command.json();
+    context.complaints = Complaints::default();
+    context.exit_bits = 0;
+    match super::run(cli.command, context) {
+        Ok(()) if !context.complaints.any() => Ok(()),
+        Ok(()) | Err(Failure::Said) => Err(Stop::Failed(context.failure_code())),
+        Err(failure @ (Failure::PipeClosed | Failure::Interrupted)) => Err(Stop::Ends(failure)),
+        Err(failure) => {
+            context.complaints.say(&failure);
+            Err(Stop::Failed(match failure {
+                Failure::Usage(_) => 2,
+                _ => context.failure_code(),
+            }))
+        }
+    }
+}
+
+/// Checks words of which `{}` will be a file in an image; whether they may change an image.
+pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
+    let line = std::iter::once("throughline".into()).chain(words.iter().cloned());
+    let cli = Cli::try_parse_from(line).map_err(|error| {
+        let said = error.to_string();
+        let first = said.lines().next().unwrap_or_default();
+        first.trim_start_matches("error: ").to_owned()
+    })?;
+    if !is_for_files(&cli.command) {
+        return Err("this command is none for the files of an image".to_owned());
+    }
+    // A copy goes out of the image where nothing behind `{}` is in one.
+    let is_place = |word: &OsString| word.to_string_lossy().contains(":/");
+    let goes_out = !words.iter().any(is_place) && words.last().is_some_and(|last| last != "{}");
+    Ok(match cli.command {
+        Command::Cp(_) => !goes_out,
+        command => !is_reader(&command),
+    })
+}
+
+/// Commands that change nothing.
+fn is_reader(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Info(_)
+            | Command::Ls(_)
+            | Command::Tree(_)
+            | Command::Stat(_)
+            | Command::Cat(_)
+            | Command::Readlink(_)
+            | Command::Getfattr(_)
+            | Command::Getfacl(_)
+            | Command::Lsattr(_)
+            | Command::Df(_)
+            | Command::Du(_)
+    )
+}
+
+/// Commands that work on what is in images.
+fn is_for_files(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Tune(_)
+            | Command::Replay(_)
+            | Command::Mount(_)
+            | Command::Umount(_)
+            | Command::Status(_)
+            | Command::InstallFuse2fs(_)
+            | Command::InstallHelpers(_)
+            | Command::Explain(_)
+            | Command::Lab(_)
+            | Command::CompletePlace(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Shell(_)
+    )
+}

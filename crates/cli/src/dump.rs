@@ -1,0 +1,91 @@
+//! What getfattr and getfacl wrote, to be put back: paragraphs, each of a file that its first line names.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::place::Place;
+use crate::problem::{Doing, Failure, Problem};
+use crate::text::quote;
+use crate::value::unescaped;
+
+/// More than any dump that a person restores has, in bytes.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What a dump says of one file.
+pub(crate) struct Paragraph {
+    /// Its place.
+    pub(crate) place: Place,
+    /// Comments without their `#`: `owner: ann`.
+    pub(crate) comments: Vec<String>,
+    /// The other lines, and each one's number in the dump.
+    pub(crate) lines: Vec<(usize, Vec<u8>)>,
+}
+
+/// A file of the host, or standard input for `-`.
+pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
+    let cannot = || format!("cannot read {}", quote(path));
+    let mut text = Vec::new();
+    let read = match path == Path::new("-") {
+        true => std::io::stdin().take(MOST_BYTES).read_to_end(&mut text),
+        false => {
+            std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text))
+        }
+    };
+    match read.doing(cannot)? as u64 {
+        MOST_BYTES => Err(Problem::new("more than 1 GiB").met(cannot())),
+        _ => Ok(text),
+    }
+}
+
+/// Reads a dump. Names that are no places in an image are below `dir`.
+pub(crate) fn read(path: &Path, dir: Option<&Place>) -> Result<Vec<Paragraph>, Failure> {
+    let mut paragraphs: Vec<Paragraph> = Vec::new();
+    for (at, line) in text(path)?.split(|byte| *byte == b'\n').enumerate() {
+        let number = at.saturating_add(1);
+        let doing = || format!("cannot restore from {}", quote(path));
+        let bad = |why: &str| Problem::new(format!("line {number}: {why}"));
+        if let Some(name) = line.strip_prefix(b"# file: ") {
+            let name = unescaped(name);
+            let place = place(&name, dir).ok_or_else(|| {
+                bad("the name is not in an image")
+                    .with_next("say which directory names of the dump are in: IMAGE:/DIR")
+                    .met(doing())
+            })?;
+            paragraphs.push(Paragraph {
+                place,
+                comments: Vec::new(),
+                lines: Vec::new(),
+            });
+            continue;
+        }
+        let comment = line.strip_prefix(b"#");
+        match (paragraphs.last_mut(), comment) {
+            _ if line.trim_ascii().is_empty() => {}
+            (Some(paragraph), Some(comment)) => {
+                let comment = String::from_utf8_lossy(comment.trim_ascii());
+                paragraph.comments.push(comment.into_owned());
+            }
+            (Some(paragraph), None) => paragraph.lines.push((number, line.to_vec())),
+            (None, Some(_)) => {}
+            (None, None) => {
+                let why = "no file is named before it ('# file: NAME')";
+                return Err(bad(why).met(doing()));
+            }
+        }
+    }
+    Ok(paragraphs)
+}
+
+fn place(name: &[u8], dir: Option<&Place>) -> Option<Place> {
+    let name = OsStr::from_bytes(name);
+    match (Place::parse(name), dir) {
+        (place @ Place::Image { .. }, _) => Some(place),
+        (_, Some(Place::Image { image, path })) => Some(Place::Image {
+            image: image.clone(),
+            path: path.join(Path::new(name).strip_prefix("/").unwrap_or(name.as_ref())),
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! An image that the kernel has is not written, and whoever reads it is warned.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use throughline_testing::Mount;
+use throughline_testing::program::has;
+
+use crate::common::{Image, Ran, is_root, ok, run, throughline, tools_are_missing};
+use crate::copy::str;
+
+/// An image that the kernel has mounted, with a journal that is in use.
+fn mounted() -> Option<(Image, Mount)> {
+    if tools_are_missing() || !is_root() {
+        return None;
+    }
+    let image = Image::ext4();
+    let mount = Mount::or_skip(&image.path(), true)?;
+    write(&mount, "first");
+    Some((image, mount))
+}
+
+/// The kernel's file is in the image, or in its journal.
+fn write(mount: &Mount, name: &str) {
+    let file = fs::File::create(mount.path(name)).unwrap();
+    fs::write(mount.path(name), name).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Says who has the image, and what to do.
+#[track_caller]
+fn is_told(ran: &Ran, code: i32, mount: &Mount) {
+    assert_eq!(ran.code, Some(code), "{}", ran.stderr);
+    let point = mount.root().display();
+    for text in [
+        "in use: /dev/loop",
+        &format!("mounted at {point}"),
+        &format!("umount {point}"),
+    ] {
+        assert!(ran.stderr.contains(text), "no {text:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn no_command_writes_what_the_kernel_has_mounted() {
+    let Some((image, mount)) = mounted() else {
+        return;
+    };
+    let file = image.beside("file");
+    fs::write(&file, "ours").unwrap();
+    let (file, whole) = (str(&file).to_owned(), image.path());
+    let (whole, place) = (str(&whole), image.at("/x"));
+    let point = image.beside("point");
+    fs::create_dir(&point).unwrap();
+    for (arguments, code) in [
+        (vec!["cp", &file, &place], 1),
+        (vec!["mkdir", &place], 1),
+        (vec!["rm", &image.at("/first")], 1),
+        (vec!["label", whole, "name"], 1),
+        (vec!["mount", whole, str(&point)], 32),
+        (vec!["mount", "-f", whole, str(&point)], 32),
+    ] {
+        is_told(&run(&arguments), code, &mount);
+    }
+    // It never replays a journal that is in use.
+    let replayed = run(["replay", whole]);
+    assert_eq!(replayed.code, Some(8), "{}", replayed.stderr);
+    assert!(
+        replayed.stderr.contains("in use: /dev/loop"),
+        "{}",
+        replayed.stderr
+    );
+    write(&mount, "second");
+    mount.close();
+    image.assert_clean();
+    for name in ["first", "second"] {
+        assert_eq!(image.contents(&format!("/{name}")), name.as_bytes());
+    }
+    ok(["mkdir", &place]);
+}
+
+#[test]
+fn who_reads_what_the_kernel_has_is_warned() {
+    let Some((image, mount)) = mounted() else {
+        return;
+    };
+    let before = fs::read(image.path()).unwrap();
+    let whole = image.path();
+    for arguments in [
+        vec!["ls", &image.at("/")],
+        vec!["info", str(&whole)],
+        vec!["df", str(&whole)],
+    ] {
+        let ran = run(&arguments);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("in use: /dev/loop"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("mounted at"), "{}", ran.stderr);
+    }
+    let quiet = run(["-q", "ls", &image.at("/")]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    assert!(fs::read(image.path()).unwrap() == before);
+    mount.close();
+    image.assert_clean();
+}
+
+/// What sysfs and procfs tell, they tell everybody.
+#[test]
+fn it_takes_no_root_to_know() {
+    let Some((image, mount)) = mounted() else {
+        return;
+    };
+    if !has(&["setpriv"]) {
+        return;
+    }
+    fs::set_permissions(image.beside(""), PermissionsExt::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(image.path(), Some(12345), Some(12345)).unwrap();
+    // The binary may lie where this user may not go: it is handed down open.
+    let binary = fs::File::open(throughline().get_program()).unwrap();
+    let ran: Ran = Command::new("setpriv")
+        .args(["--reuid=12345", "--regid=12345", "--clear-groups"])
+        .args(["sh", "-c", "exec /proc/self/fd/0 \"$@\"", "sh"])
+        .args(["mkdir", &image.at("/x")])
+        .stdin(binary)
+        .output()
+        .unwrap()
+        .into();
+    is_told(&ran, 1, &mount);
+    mount.close();
+    image.assert_clean();
+}
+
+/// Without a mount, the loop device alone is enough, and says how to be rid of it.
+#[test]
+fn a_loop_device_alone_is_enough() {
+    if tools_are_missing() || !is_root() {
+        return;
+    }
+    let image = Image::ext4();
+    let made = crate::common::tool("losetup")
+        .args(["-f", "--show"])
+        .arg(image.path())
+        .output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        eprintln!("skipped: no loop device can be had here");
+        return;
+    };
+    let node = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let refused = run(["mkdir", &image.at("/x")]);
+    // Through the device, it is the only one.
+    let through = run(["mkdir", &format!("{node}:/through")]);
+    let gone = crate::common::tool("losetup").args(["-d", &node]).status();
+    assert!(gone.unwrap().success());
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    for text in [&format!("{node} shows it"), &format!("losetup -d {node}")] {
+        assert!(refused.stderr.contains(text), "{}", refused.stderr);
+    }
+    assert_eq!(through.code, Some(0), "{}", through.stderr);
+    image.assert_clean();
+    assert_eq!(ok(["ls", &image.at("/")]), "lost+found\nthrough\n");
+}

@@ -1,0 +1,209 @@
+//! Block devices that root mounts: `fuseblk`, where the kernel holds the device for the mount.
+
+use std::fs::{self, File};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{Point, run, skipped, throughline};
+use crate::common::{Image, noise, ok, tool};
+
+/// A loop device over an image; it goes with this.
+struct Loop(String);
+
+impl Loop {
+    fn new(image: &Image) -> Option<Loop> {
+        let mut attach = tool("losetup");
+        attach.args(["-f", "--show"]).arg(image.path());
+        let made = attach.output().unwrap();
+        if !made.status.success() {
+            eprintln!("skipped: {}", String::from_utf8_lossy(&made.stderr));
+            return None;
+        }
+        Some(Loop(
+            String::from_utf8(made.stdout).unwrap().trim().to_owned(),
+        ))
+    }
+}
+
+impl Loop {
+    /// Waits until the kernel has nobody who holds it.
+    fn wait_free(&self, behind: &str) {
+        super::wait(&format!("free behind {behind}"), || {
+            let alone = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::open(&*self.0, alone, Mode::empty()).is_ok()
+        });
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = tool("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// The type of what is mounted there.
+fn kind(point: &Point) -> String {
+    let line = super::mounts();
+    let line = line.iter().find(|line| line.contains(point.str())).unwrap();
+    line.split(" - ")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned()
+}
+
+/// From this Linux on the kernel passes sync(2) on.
+fn kernel_passes_on_sync() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+}
+
+#[test]
+fn the_kernel_holds_a_block_device_and_syncs_it() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
+    let Some(device) = Loop::new(&image) else {
+        return;
+    };
+    let point = Point::new(&image, "point");
+    ok(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
+    assert_eq!(kind(&point), "fuseblk.throughline");
+    let data = noise(300_000, 5);
+    fs::write(point.path("a"), &data).unwrap();
+    // Where its blocks are, the kernel knows from us.
+    let blocks = tool("filefrag")
+        .args(["-B", "-e"])
+        .arg(point.path("a"))
+        .output()
+        .unwrap();
+    let blocks = String::from_utf8(blocks.stdout).unwrap();
+    let first = blocks
+        .lines()
+        .find(|line| line.trim_start().starts_with("0:"));
+    let first = first
+        .unwrap()
+        .split(':')
+        .nth(2)
+        .unwrap()
+        .split("..")
+        .next()
+        .unwrap();
+    let first: u64 = first.trim().parse().unwrap();
+    // Nobody synced this file: the file system was.
+    rustix::fs::syncfs(File::open(&point.dir).unwrap()).unwrap();
+    if kernel_passes_on_sync() {
+        let copy = image.beside("copy");
+        fs::copy(image.path(), &copy).unwrap();
+        let place = format!("{}:/a", copy.display());
+        let there = throughline().args(["cat", &place]).output().unwrap();
+        assert!(
+            there.stdout == data,
+            "not all of it is there: {:?}",
+            there.status
+        );
+    } else {
+        eprintln!("skipped: this kernel's fuseblk does not pass on sync(2)");
+    }
+    // Nobody else gets the device: neither the kernel, nor we, nor who repairs it.
+    let other = Point::new(&image, "other");
+    let mounted = tool("mount")
+        .arg(&device.0)
+        .arg(&other.dir)
+        .output()
+        .unwrap();
+    assert!(!mounted.status.success());
+    let second = run(["mkdir", &format!("{}:/d", device.0)]);
+    assert_eq!(second.code, Some(1), "{}", second.stderr);
+    let repaired = tool("e2fsck").args(["-fy", &device.0]).output().unwrap();
+    assert_eq!(repaired.status.code(), Some(8));
+    // As soon as the kernel lets go of it, it is closed. (A namespace made meanwhile, by another test, has this mount too.)
+    point.unmount();
+    device.wait_free("umount");
+    let state = tool("dumpe2fs").args(["-h", &device.0]).output().unwrap();
+    let state = String::from_utf8_lossy(&state.stdout).into_owned();
+    assert!(!state.contains("needs_recovery"), "{state}");
+    let checked = tool("e2fsck").args(["-fn", &device.0]).output().unwrap();
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(checked.status.code(), Some(0), "{text}");
+    let found = tool("debugfs")
+        .args(["-R", "bmap a 0", &device.0])
+        .output()
+        .unwrap();
+    let found: u64 = String::from_utf8(found.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert_eq!(first, found);
+}
+
+#[test]
+fn a_block_device_is_free_again_whatever_ends_its_mount() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
+    let Some(device) = Loop::new(&image) else {
+        return;
+    };
+    let point = Point::new(&image, "point");
+    for ending in ["signal", "kill", "lazy", "umount"] {
+        // It says that the one before was killed.
+        let mounted = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
+        assert_eq!(mounted.code, Some(0), "{ending}: {}", mounted.stderr);
+        assert_eq!(kind(&point), "fuseblk.throughline", "{ending}");
+        let open = File::create(point.path(ending)).unwrap();
+        let pid = rustix::process::Pid::from_raw(point.pid()).unwrap();
+        match ending {
+            "signal" => {
+                rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+                point.wait_mounted(false);
+            }
+            "kill" => {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+                drop(open);
+                point.unmount();
+                device.wait_free(ending);
+                continue;
+            }
+            "lazy" => ok(["umount", "--lazy", point.str()]).truncate(0),
+            _ => {}
+        }
+        drop(open);
+        if point.is_mounted() {
+            ok(["umount", point.str()]);
+        }
+        device.wait_free(ending);
+        let checked = tool("e2fsck").args(["-fn", &device.0]).output().unwrap();
+        assert_eq!(checked.status.code(), Some(0), "{ending}");
+    }
+    ok(["mount", "-o", "ro,with=fuseblk", &device.0, point.str()]);
+    assert!(fs::read_dir(&point.dir).unwrap().count() >= 4);
+    assert!(fs::write(point.path("no"), b"").is_err());
+    ok(["umount", point.str()]);
+    device.wait_free("a mount that was read only");
+    // Without, the server holds the device itself.
+    ok(["mount", &device.0, point.str()]);
+    assert_eq!(kind(&point), "fuse.throughline");
+    let second = throughline()
+        .args(["mkdir", &format!("{}:/d", device.0)])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    ok(["umount", point.str()]);
+    image.assert_clean();
+    // What is no volume is mounted nowhere.
+    drop(device);
+    fs::write(image.path(), vec![0; 1 << 20]).unwrap();
+    let device = Loop::new(&image).unwrap();
+    let failed = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
+    assert_eq!(failed.code, Some(32), "{}", failed.stderr);
+    assert!(!point.is_mounted());
+}

@@ -1,0 +1,218 @@
+//! Hosts that are not as usual: devices that take no writes, large sectors below a file, no `/proc`, namespaces that end, a root
+//! without `fusermount3`.
+
+use std::fs;
+use std::process::Command;
+
+use throughline_testing::program::has;
+
+use super::user::script;
+use super::*;
+use crate::common::tool;
+
+/// A loop device, detached on every way out.
+struct Loop(String);
+
+impl Loop {
+    fn new(image: &Path, options: &[&str]) -> Option<Loop> {
+        let made = tool("losetup")
+            .args(["-f", "--show"])
+            .args(options)
+            .arg(image)
+            .output()
+            .unwrap();
+        if !made.status.success() {
+            eprintln!("skipped: no loop device can be had here");
+            return None;
+        }
+        let node = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        Some(Loop(node))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = tool("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// As mount(8): "source write-protected, mounted read-only".
+#[test]
+fn a_device_that_takes_no_writes_is_mounted_for_reading() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let before = fs::read(image.path()).unwrap();
+    let Some(device) = Loop::new(&image.path(), &["-r"]) else {
+        return;
+    };
+    let node = device.0.as_str();
+    let point = Point::new(&image, "mnt");
+    let ran = ok(["mount", node, point.str()]);
+    let told = format!("'{node}' is write-protected, mounted read-only");
+    assert!(ran.stderr.contains(&told), "{}", ran.stderr);
+    assert!(point.path("lost+found").is_dir());
+    let error = fs::write(point.path("file"), "x").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let all = mounts();
+    let line = all.iter().find(|line| line.contains(point.str())).unwrap();
+    assert!(line.contains(" ro,"), "{line}");
+    ok(["umount", point.str()]);
+    // Nothing else makes of a change a look.
+    fails(["mkdir", &format!("{node}:/x")], 1, &["write-protected"]);
+    assert!(fs::read(image.path()).unwrap() == before);
+}
+
+/// A file system whose direct I/O is in blocks of 4096 bytes, and volumes that are not.
+#[test]
+fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
+    if skipped() {
+        return;
+    }
+    let host = image();
+    let disk = host.beside("disk");
+    File::create(&disk).unwrap().set_len(96 << 20).unwrap();
+    let Some(device) = Loop::new(&disk, &["--sector-size", "4096"]) else {
+        return;
+    };
+    let below = Point::new(&host, "below");
+    let made = tool("mke2fs")
+        .args(["-q", "-t", "ext4", &device.0])
+        .status();
+    let mounted = tool("mount").arg(&device.0).arg(&below.dir).status();
+    if !made.unwrap().success() || !mounted.unwrap().success() {
+        return eprintln!("skipped: no file system on large sectors");
+    }
+    let small = Image::new("16M", &["-t", "ext4", "-b", "1024"]);
+    let (file, disk) = (below.path("file"), below.path("disk"));
+    let bytes = fs::read(small.path()).unwrap();
+    fs::write(&file, &bytes).unwrap();
+    // With it, a volume that begins where no block of the host does.
+    fs::write(&disk, [vec![0; 63 * 512], bytes].concat()).unwrap();
+    let point = Point::new(&host, "mnt");
+    for (path, options) in [(&file, "rw"), (&disk, "offset=63s")] {
+        let path = path.to_str().unwrap();
+        ok(["mount", path, point.str(), "-o", options]);
+        fs::write(point.path("file"), options).unwrap();
+        ok(["umount", point.str()]);
+    }
+    for (whole, skip, text) in [(&file, 0, "rw"), (&disk, 63 * 512, "offset=63s")] {
+        fs::write(small.path(), &fs::read(whole).unwrap()[skip..]).unwrap();
+        small.assert_clean();
+        assert_eq!(small.contents("/file"), text.as_bytes());
+    }
+    below.unmount();
+}
+
+/// In a mount namespace of its own, with the binary as `$T`, the image as `$IMAGE`, the mount point as `$DIR`.
+fn apart(image: &Image, point: &Point, text: &str) -> Ran {
+    program(
+        Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-ec", text])
+            .env("T", env!("CARGO_BIN_EXE_throughline"))
+            .env("IMAGE", image.path())
+            .env("DIR", &point.dir),
+    )
+}
+
+#[test]
+fn without_proc_it_is_said() {
+    if skipped() || !has(&["unshare"]) {
+        return;
+    }
+    let image = image();
+    let point = Point::new(&image, "mnt");
+    let text = "umount -l /proc
+        try() { code=0; \"$@\" || code=$?; echo \"exit $code\" >&2; }
+        try $T mount $IMAGE $DIR
+        try $T mount -f $IMAGE $DIR
+        try $T umount $DIR
+        $T ls $IMAGE:/";
+    let ran = apart(&image, &point, text);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(
+        ran.stderr.matches("/proc is not mounted").count(),
+        3,
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(ran.stderr.matches("exit 2\n").count(), 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("mount -t proc proc /proc"),
+        "{}",
+        ran.stderr
+    );
+    assert!(users_of(&image.path()).is_empty());
+}
+
+/// The kernel takes a mount away with its namespace; a server is no reason to keep both.
+#[test]
+fn a_server_ends_with_the_namespace_of_its_mount() {
+    if skipped() || !has(&["unshare"]) {
+        return;
+    }
+    let image = image();
+    let point = Point::new(&image, "mnt");
+    // It looks around a few times before that, and stays.
+    let text = "$T mount $IMAGE $DIR; sleep 4; echo here > $DIR/file; cat $DIR/file";
+    let ran = apart(&image, &point, text);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.text(), "here\n");
+    wait("the server has ended", || {
+        users_of(&image.path()).is_empty()
+    });
+    image.assert_clean();
+    assert_eq!(image.contents("/file"), b"here\n");
+}
+
+/// One that can be come to again is none that has ended.
+#[test]
+fn a_namespace_that_is_kept_keeps_its_mount() {
+    if skipped() || !has(&["unshare", "nsenter"]) {
+        return;
+    }
+    let image = image();
+    let point = Point::new(&image, "mnt");
+    // Without a process in it, but with a descriptor of it elsewhere.
+    let text = "P=\"$DIR.fifo\"; mkfifo \"$P\"; export P
+        unshare -m --propagation private sh -ec '$T mount $IMAGE $DIR; echo here > $DIR/file; echo there > $P; read end < $P' &
+        read there < \"$P\"
+        exec 8< /proc/$!/ns/mnt
+        echo end > \"$P\"
+        wait $!
+        sleep 4
+        nsenter --mount=/proc/self/fd/8 cat $DIR/file
+        nsenter --mount=/proc/self/fd/8 $T umount $DIR";
+    let ran = apart(&image, &point, text);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    assert_eq!(ran.text(), "here\n");
+    image.assert_clean();
+}
+
+#[test]
+fn a_user_in_a_root_without_fusermount3_is_told() {
+    if skipped() || !has(&["chroot", "ldd"]) {
+        return;
+    }
+    let image = super::user::own_image();
+    let point = Point::new(&image, "mnt");
+    let before = "R=\"$W/root\"; mkdir -p \"$R/dev\" \"$R/proc\" \"$R/mnt\"
+        for lib in $(ldd \"$BINARY\" | grep -o '/[^ ]*'); do mkdir -p \"$R/$(dirname $lib)\"; cp \"$lib\" \"$R/$lib\"; done
+        touch \"$R/image\" \"$R/throughline\" \"$R/dev/fuse\" \"$R/dev/null\"
+        mount --bind \"$IMAGE\" \"$R/image\"; mount --bind \"$BINARY\" \"$R/throughline\"
+        mount --bind /dev/fuse \"$R/dev/fuse\"; mount --bind /dev/null \"$R/dev/null\"; mount -t proc proc \"$R/proc\"
+        chown 12345 \"$R/mnt\"
+        code=0; chroot --userspec=12345:12345 \"$R\" /throughline mount /image /mnt || code=$?; echo \"user $code\"
+        chroot \"$R\" /throughline mount /image /mnt; echo root > \"$R/mnt/file\"; chroot \"$R\" /throughline umount /mnt";
+    let Some(ran) = script(&image, &point, before, "true") else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    assert!(ran.text().contains("user 32\n"), "{}", ran.text());
+    for text in ["fusermount3 is not there", "Debian package fuse3"] {
+        assert!(ran.stderr.contains(text), "no {text:?}: {}", ran.stderr);
+    }
+    image.assert_clean();
+    assert_eq!(image.contents("/file"), b"root\n");
+}

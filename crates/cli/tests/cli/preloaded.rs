@@ -1,0 +1,65 @@
+//! What a program that was loaded before us makes of the host's files is what we see and set.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use throughline_testing::program::{has, run_on};
+
+use crate::common::{Image, is_root, ok, throughline, tools_are_missing};
+use crate::copy::str;
+
+/// Owners, modes and devices, out of an image and into another one, by a user who may give nothing away.
+#[test]
+fn fakeroot_remembers_what_a_copy_sets() {
+    if tools_are_missing() || !is_root() || !has(&["fakeroot", "setpriv"]) {
+        return;
+    }
+    let [image, back] =
+        [(); 2].map(|()| Image::new("16M", &["-t", "ext4", "-E", "root_owner=3:4"]));
+    let file = image.beside("file");
+    fs::write(&file, "bytes").unwrap();
+    ok(["-q", "cp", str(&file), &image.at("/file")]);
+    ok(["mkdir", &image.at("/dir")]);
+    ok(["mknod", &image.at("/dir/null"), "c", "1", "3"]);
+    ok(["chown", "7:8", &image.at("/file")]);
+    ok(["chmod", "4755", &image.at("/file")]);
+    ok(["chown", "9:10", &image.at("/dir"), &image.at("/dir/null")]);
+    let folder = image.beside("");
+    fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    for image in [&image, &back] {
+        fs::set_permissions(image.beside(""), PermissionsExt::from_mode(0o777)).unwrap();
+        std::os::unix::fs::chown(image.path(), Some(12345), Some(12345)).unwrap();
+    }
+    // The binary may lie where this user may not go: it is handed down open.
+    let binary = fs::File::open(throughline().get_program()).unwrap();
+    let text = "exec 9<&0 < /dev/null; cd \"$1\"; T=/proc/self/fd/9
+        mkdir out; $T -q cp -a \"$2:/.\" out
+        stat -c '%n %u:%g %a %F %t:%T' out/file out/dir out/dir/null
+        cp -a out again
+        $T -q cp -a again/. \"$3:/\"
+        rm -r out again";
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=12345", "--regid=12345", "--clear-groups"])
+        .args(["fakeroot", "sh", "-ec", text, "sh"])
+        .args([&folder, &image.path(), &back.path()]);
+    let ran = run_on(&mut command, Stdio::from(binary), Duration::from_secs(300));
+    let ran = ran.good("fakeroot");
+    assert_eq!(ran.stderr, "");
+    let told = "out/file 7:8 4755 regular file 0:0\nout/dir 9:10 755 directory 0:0\n\
+                out/dir/null 9:10 644 character special file 1:3\n";
+    assert_eq!(ran.stdout, told);
+    for at in [&image, &back] {
+        at.assert_clean();
+        let shown = ok([
+            "stat",
+            "-c",
+            "%u:%g %a %t:%T",
+            &at.at("/file"),
+            &at.at("/dir/null"),
+        ]);
+        assert_eq!(shown, "7:8 4755 0:0\n9:10 644 1:3\n");
+    }
+}

@@ -1,0 +1,293 @@
+//! Who in the kernel has a file or a block device: a loop device, a file system, a device made of others, swap.
+//!
+//! No lock tells of them. sysfs and procfs do, to everybody, with one gap: the file behind a loop device is told as a path, and
+//! that may lead nowhere here (it was removed, or belongs to another mount namespace). Then the loop device itself is asked,
+//! which takes root. Nobody else's loop device is opened: it could not be detached for that moment.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, makedev, minor};
+use rustix::ioctl;
+
+use super::lock::GHOST_WAITS;
+use super::mounted;
+
+/// `LOOP_GET_STATUS64` of linux/loop.h: fills a `loop_info64`.
+const LOOP_GET_STATUS64: ioctl::Opcode = 0x4C05;
+/// A `loop_info64` in words: device and inode of the file are the first two.
+const LOOP_INFO_WORDS: usize = 29;
+/// Moments in which a loop device that nobody uses is taken down, if it is.
+const IDLE_WAITS: u32 = 5;
+/// Devices made of devices made of devices: deeper than anybody builds them.
+const MAX_STACK: usize = 8;
+
+/// What in the kernel has a file or a block device, and how to have it let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelHolder {
+    who: String,
+    next: String,
+    waits: u32,
+}
+
+impl KernelHolder {
+    /// What to do: `unmount it: umount /mnt`.
+    pub fn next(&self) -> &str {
+        &self.next
+    }
+
+    /// How many moments it is worth to wait for it to go.
+    pub(super) fn waits(&self) -> u32 {
+        self.waits
+    }
+
+    pub(super) fn unknown() -> KernelHolder {
+        KernelHolder {
+            who: "the system has it (mounted, or a part of another device)".into(),
+            next: "'lsblk' and 'cat /proc/swaps' show who".into(),
+            waits: 0,
+        }
+    }
+}
+
+/// `/dev/loop3 shows it, and it is mounted at /mnt`.
+impl fmt::Display for KernelHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.who)
+    }
+}
+
+/// The error inside an [`io::Error`](std::io::Error): a file or device is not opened for writing, as the kernel has it.
+#[derive(Clone, Debug)]
+pub struct HeldByKernel {
+    pub(super) path: PathBuf,
+    pub(super) by: KernelHolder,
+}
+
+impl HeldByKernel {
+    /// What has it.
+    pub fn by(&self) -> &KernelHolder {
+        &self.by
+    }
+}
+
+/// `disk.img is in use: /dev/loop3 shows it, and it is mounted at /mnt`.
+impl fmt::Display for HeldByKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is in use: {}", self.path.display(), self.by)
+    }
+}
+
+impl std::error::Error for HeldByKernel {}
+
+/// Who in the kernel has what is at `path`; `None` where nobody is seen to.
+pub fn kernel_holder(path: &Path) -> Option<KernelHolder> {
+    of(&fs::metadata(path).ok()?)
+}
+
+/// The same by what `stat` says.
+pub(super) fn of(wanted: &Metadata) -> Option<KernelHolder> {
+    if wanted.file_type().is_block_device() {
+        return Block::of(wanted.rdev())?.use_of_it();
+    }
+    let over = loop_over(wanted).map(|block| block.as_loop());
+    over.or_else(|| swap(|found| id(found) == id(wanted)))
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// A block device, by its folder in sysfs.
+struct Block {
+    folder: PathBuf,
+}
+
+impl Block {
+    fn of(device: u64) -> Option<Block> {
+        let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+        let folder = Path::new(&link).canonicalize().ok()?;
+        Some(Block { folder })
+    }
+
+    /// `/dev/sda1`.
+    fn node(&self) -> String {
+        let name = self.folder.file_name().unwrap_or_default();
+        // sysfs has `!` for the slashes of names.
+        format!("/dev/{}", name.to_string_lossy().replace('!', "/"))
+    }
+
+    fn device(&self) -> Option<u64> {
+        let text = self.word("dev")?;
+        let (major, minor) = text.split_once(':')?;
+        Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    fn word(&self, name: &str) -> Option<String> {
+        let text = fs::read_to_string(self.folder.join(name)).ok()?;
+        Some(text.trim_ascii_end().to_owned())
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.word(name)?.parse().ok()
+    }
+
+    /// It, its partitions, and the disk that it is a partition of.
+    fn and_parts(&self) -> Vec<Block> {
+        let is_part = |folder: &PathBuf| folder.join("partition").exists();
+        let inside = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut all: Vec<PathBuf> = inside.map(|entry| entry.path()).filter(is_part).collect();
+        if is_part(&self.folder) {
+            all.extend(self.folder.parent().map(Path::to_owned));
+        }
+        all.insert(0, self.folder.clone());
+        all.into_iter().map(|folder| Block { folder }).collect()
+    }
+
+    /// The devices that are made of it.
+    fn holders(&self) -> Vec<Block> {
+        let links = fs::read_dir(self.folder.join("holders"));
+        let links = links.into_iter().flatten().flatten();
+        let folders = links.filter_map(|link| link.path().canonicalize().ok());
+        folders.map(|folder| Block { folder }).collect()
+    }
+
+    /// Who uses it.
+    fn use_of_it(&self) -> Option<KernelHolder> {
+        self.used(MAX_STACK)
+    }
+
+    fn used(&self, depth: usize) -> Option<KernelHolder> {
+        let parts = self.and_parts();
+        let devices: Vec<u64> = parts.iter().filter_map(Block::device).collect();
+        let held = |who: String, next: String| KernelHolder {
+            who,
+            next,
+            waits: 0,
+        };
+        if let Some(place) = mounted::place(&devices) {
+            let next = format!("unmount it there: umount {}", place.point);
+            return Some(held(format!("it is mounted at {place}"), next));
+        }
+        if let Some(swap) = swap(|found| devices.contains(&found.rdev())) {
+            return Some(swap);
+        }
+        let above = parts.iter().flat_map(Block::holders).next()?;
+        let node = match above.word("dm/name") {
+            Some(name) => format!("/dev/mapper/{name}"),
+            None => above.node(),
+        };
+        let who = format!("it is a part of {node}");
+        Some(match above.used(depth.checked_sub(1)?) {
+            Some(user) => held(format!("{who}: {}", user.who), user.next),
+            None => held(who, format!("take {node} down first")),
+        })
+    }
+
+    /// A loop device as the one who has a file.
+    fn as_loop(&self) -> KernelHolder {
+        let node = self.node();
+        match self.use_of_it() {
+            Some(user) => KernelHolder {
+                who: format!("{node} shows it, and {}", user.who),
+                ..user
+            },
+            None => KernelHolder {
+                // One that goes with its last user is about to; one that is being taken down no longer says so.
+                waits: match self.number("loop/autoclear") {
+                    Some(1) => GHOST_WAITS,
+                    _ => IDLE_WAITS,
+                },
+                who: format!("{node} shows it"),
+                next: format!("detach it: losetup -d {node}"),
+            },
+        }
+    }
+
+    /// The path that is told for the file behind a loop device.
+    fn backing_path(&self) -> Option<PathBuf> {
+        let text = fs::read(self.folder.join("loop/backing_file")).ok()?;
+        let path = text.strip_suffix(b"\n").unwrap_or(&text);
+        Some(OsStr::from_bytes(path).into())
+    }
+
+    /// Whether this loop device could show a file of that length.
+    fn fits(&self, len_bytes: u64) -> bool {
+        let offset = self.number("loop/offset").unwrap_or_default();
+        let sectors = self.number("size").unwrap_or_default();
+        offset.saturating_add(sectors.saturating_mul(512)) <= len_bytes
+    }
+
+    /// The loop device itself says which file it has.
+    fn says_it_has(&self, wanted: &Metadata) -> bool {
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let opened = File::options()
+            .read(true)
+            .custom_flags(nonblock)
+            .open(self.node());
+        opened.is_ok_and(|node| backing_id(&node) == Some(id(wanted)))
+    }
+}
+
+/// The loop device behind which a file is.
+fn loop_over(wanted: &Metadata) -> Option<Block> {
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let loops = devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop"));
+    let mut loops = loops.map(|entry| Block {
+        folder: entry.path(),
+    });
+    loops.find(|block| {
+        let Some(path) = block.backing_path() else {
+            return false;
+        };
+        match fs::metadata(path) {
+            Ok(found) if id(&found) == id(wanted) => true,
+            // The path means that file here, and so it does for the loop device.
+            Ok(found) if block.fits(found.len()) => false,
+            _ => block.fits(wanted.len()) && block.says_it_has(wanted),
+        }
+    })
+}
+
+/// Device and inode of the file behind an open loop device, as `stat` tells them.
+fn backing_id(node: &File) -> Option<(u64, u64)> {
+    // SAFETY: LOOP_GET_STATUS64 fills a `loop_info64`, which has that size.
+    let get = unsafe { ioctl::Getter::<LOOP_GET_STATUS64, [u64; LOOP_INFO_WORDS]>::new() };
+    // SAFETY: it writes into that memory alone; other devices answer ENOTTY.
+    let info = unsafe { ioctl::ioctl(node, get) }.ok()?;
+    // The kernel's own way to pack the numbers into 32 bits.
+    let packed = info[0] as u32;
+    let (major, minor) = (
+        (packed >> 8) & 0xfff,
+        (packed & 0xff) | ((packed >> 12) & 0xf_ff00),
+    );
+    Some((makedev(major, minor), info[1]))
+}
+
+/// The file behind an open loop device, where its path leads to it from here.
+pub(super) fn backing_file(node: &File) -> Option<(PathBuf, File)> {
+    let path = Block::of(node.metadata().ok()?.rdev())?.backing_path()?;
+    let file = File::open(&path).ok()?;
+    (Some(id(&file.metadata().ok()?)) == backing_id(node)).then_some((path, file))
+}
+
+/// The kernel swaps to what `is_it` knows.
+fn swap(is_it: impl Fn(&Metadata) -> bool) -> Option<KernelHolder> {
+    let list = fs::read("/proc/swaps").ok()?;
+    let mut lines = list.split(|byte| *byte == b'\n').skip(1);
+    let path = lines.find_map(|line| {
+        let path = PathBuf::from(mounted::unescaped(line.split(|byte| *byte == b' ').next()?));
+        fs::metadata(&path)
+            .is_ok_and(|found| is_it(&found))
+            .then_some(path)
+    })?;
+    Some(KernelHolder {
+        who: "the kernel swaps to it".into(),
+        next: format!("end that: swapoff {}", path.display()),
+        waits: 0,
+    })
+}

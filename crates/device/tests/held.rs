@@ -1,0 +1,264 @@
+//! What the kernel has is not written by us: files behind loop devices, devices that are mounted or part of others, swap. Needs
+//! root, and says so where it is skipped.
+#![cfg(not(miri))]
+
+mod common;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use common::loops::{Loop, run};
+use throughline_device::{
+    BlockDevice, HeldByKernel, KernelHolder, LockMode, OpenOptions, kernel_holder,
+};
+
+/// Opens for writing, alone.
+fn open(path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
+    OpenOptions::new()
+        .write(true)
+        .lock(LockMode::Exclusive)
+        .open(path)
+}
+
+/// It is refused because of the kernel, with this in the message; for reading it opens, and the same is told.
+#[track_caller]
+fn is_held(path: impl AsRef<Path>, texts: &[&str]) {
+    let path = path.as_ref();
+    let refused = open(path).err().expect("the kernel has it");
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
+    let who = refused
+        .get_ref()
+        .and_then(|why| why.downcast_ref::<HeldByKernel>());
+    let who = who.unwrap_or_else(|| panic!("{refused}"));
+    let told = kernel_holder(path)
+        .expect("the same, for a reader")
+        .to_string();
+    for text in texts {
+        assert!(who.to_string().contains(text), "no {text:?}: {who}");
+        assert!(told.contains(text), "no {text:?}: {told}");
+    }
+    drop(
+        OpenOptions::new()
+            .lock(LockMode::Shared)
+            .open(path)
+            .unwrap(),
+    );
+}
+
+#[track_caller]
+fn is_free(path: impl AsRef<Path>) {
+    assert_eq!(kernel_holder(path.as_ref()), None);
+    drop(open(path).unwrap());
+}
+
+fn done(program: &str, arguments: &[&str]) -> bool {
+    run(program, arguments).is_ok_and(|output| output.status.success())
+}
+
+/// A mount that goes on every way out.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(disk: &Loop, node: &str) -> Option<Mounted> {
+        let point = disk.folder.path().join("mounted");
+        fs::create_dir(&point).unwrap();
+        let made = done("mke2fs", &["-q", node]) && done("mount", &[node, point.to_str().unwrap()]);
+        if !made {
+            eprintln!("skipped: cannot make or mount a file system");
+        }
+        made.then_some(Mounted(point))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        assert!(done("umount", &[self.0.to_str().unwrap()]) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_file_behind_a_loop_device_is_held() {
+    let Some(disk) = Loop::new(512) else { return };
+    let (node, image) = (disk.node.clone(), disk.image());
+    is_held(&image, &[&format!("{node} shows it")]);
+    // By other names of it, and where the name that the loop device knows has gone.
+    let [link, hard] = ["link", "hard"].map(|name| disk.folder.path().join(name));
+    std::os::unix::fs::symlink("image", &link).unwrap();
+    fs::hard_link(&image, &hard).unwrap();
+    for name in [&link, &hard] {
+        is_held(name, &[&node]);
+    }
+    let kept = fs::File::open(&hard).unwrap();
+    fs::remove_file(&image).unwrap();
+    is_held(&hard, &[&node]);
+    // Another file of that name and length is another file.
+    fs::copy(&hard, &image).unwrap();
+    is_free(&image);
+    is_held(&hard, &[&node]);
+    drop(disk.detach());
+    drop(kept);
+}
+
+#[test]
+fn the_place_of_a_mount_is_told() {
+    let Some(disk) = Loop::new(512) else { return };
+    let Some(mounted) = Mounted::new(&disk, &disk.node) else {
+        return;
+    };
+    let point = mounted.0.to_str().unwrap().to_owned();
+    is_held(disk.image(), &[&disk.node, &format!("mounted at {point}")]);
+    is_held(&disk.node, &[&format!("mounted at {point}")]);
+    drop(mounted);
+    disk.wait_unmounted();
+    is_held(disk.image(), &[&format!("{} shows it", disk.node)]);
+    // The loop device itself is free; its file is not to be had beside it.
+    drop(open(&disk.node).unwrap());
+    assert_eq!(kernel_holder(Path::new(&disk.node)), None);
+}
+
+#[test]
+fn a_partition_in_use_holds_the_disk() {
+    let Some(disk) = Loop::partitioned() else {
+        return;
+    };
+    let part = format!("{}p1", disk.node);
+    if !Path::new(&part).exists() {
+        return eprintln!("skipped: no {part}");
+    }
+    let Some(mounted) = Mounted::new(&disk, &part) else {
+        return;
+    };
+    let point = format!("mounted at {}", mounted.0.display());
+    for path in [&disk.image(), Path::new(&disk.node), Path::new(&part)] {
+        is_held(path, &[&point]);
+    }
+}
+
+#[test]
+fn a_device_made_of_it_is_told() {
+    let Some(disk) = Loop::new(512) else { return };
+    let name = format!("throughline-{}", std::process::id());
+    let table = format!("0 2048 linear {} 0", disk.node);
+    if !done("dmsetup", &["create", &name, "--table", &table]) {
+        return eprintln!("skipped: dmsetup cannot make a device");
+    }
+    let texts = [format!("part of /dev/mapper/{name}")];
+    let texts = texts.each_ref().map(String::as_str);
+    let checked = std::panic::catch_unwind(|| {
+        is_held(disk.image(), &texts);
+        is_held(&disk.node, &texts);
+    });
+    assert!(done("dmsetup", &["remove", "--retry", &name]));
+    checked.unwrap();
+}
+
+#[test]
+fn swap_is_told() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let file = folder.path().join("a swap");
+    fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let path = file.to_str().unwrap();
+    let _ = done("chmod", &["600", path]);
+    if !done("mkswap", &[path]) || !done("swapon", &[path]) {
+        return eprintln!("skipped: cannot swap to a file");
+    }
+    let checked = std::panic::catch_unwind(|| is_held(&file, &["swaps to it"]));
+    assert!(done("swapoff", &[path]));
+    checked.unwrap();
+    is_free(&file);
+}
+
+/// A loop device, and its file: one of them.
+#[test]
+fn a_loop_device_whose_file_we_have_is_refused() {
+    let Some(disk) = Loop::new(512) else { return };
+    // Before the loop device is made, nothing speaks against the file.
+    let node = disk.node.clone();
+    let image = disk.image();
+    let folder = disk.detach();
+    let ours = open(&image).unwrap();
+    let Some(disk) = Loop::over(folder, 512) else {
+        return;
+    };
+    let refused = open(&disk.node).err().expect("we have its file");
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
+    let us = format!("in use by this process ({})", std::process::id());
+    assert!(refused.to_string().contains(&us), "{refused} ({node})");
+    let reader = OpenOptions::new().lock(LockMode::Shared).open(&disk.node);
+    assert_eq!(reader.err().unwrap().kind(), ErrorKind::ResourceBusy);
+    drop(ours);
+    drop(open(&disk.node).unwrap());
+}
+
+/// A mount that only others see; ended by its child's end.
+struct Apart(Child);
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_mount_in_another_namespace_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, point) = (folder.path().join("image"), folder.path().join("point"));
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    fs::create_dir(&point).unwrap();
+    if !done("mke2fs", &["-q", image.to_str().unwrap()]) {
+        return eprintln!("skipped: no mke2fs");
+    }
+    let script = "mount -t tmpfs none \"$2\" && mkdir \"$2/seen\" && mount -o loop \"$1\" \"$2/seen\" && echo there && read end";
+    let child = Command::new("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
+        .args([&image, &point])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        return eprintln!("skipped: no unshare");
+    };
+    let mut line = String::new();
+    let stdout = child.stdout.take().unwrap();
+    io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line).unwrap();
+    let apart = Apart(child);
+    if line != "there\n" {
+        return eprintln!("skipped: cannot mount in a namespace");
+    }
+    let place = format!("mounted at {}, as process", point.join("seen").display());
+    is_held(&image, &["/dev/loop", &place]);
+    drop(apart);
+    // The kernel takes such a mount down when it comes to it, and its loop device with it.
+    while kernel_holder(&image).is_some() {
+        std::thread::yield_now();
+    }
+    is_free(&image);
+}
+
+/// A loop device that goes with its mount is waited for.
+#[test]
+fn an_image_that_was_just_unmounted_is_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, point) = (folder.path().join("image"), folder.path().join("point"));
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    fs::create_dir(&point).unwrap();
+    let (image, point) = (image.to_str().unwrap(), point.to_str().unwrap());
+    if !done("mke2fs", &["-q", image]) || !done("mount", &["-o", "loop", image, point]) {
+        return eprintln!("skipped: cannot mount");
+    }
+    for _ in 0..5 {
+        assert!(done("umount", &[point]));
+        // A test beside may have started a mount namespace, with a copy of every mount.
+        let is_elsewhere = |holder: KernelHolder| holder.to_string().contains(", as process");
+        while kernel_holder(image.as_ref()).is_some_and(is_elsewhere) {
+            std::thread::yield_now();
+        }
+        drop(open(image).unwrap());
+        assert!(done("mount", &["-o", "loop", image, point]));
+    }
+    assert!(done("umount", &[point]));
+}

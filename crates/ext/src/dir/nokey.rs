@@ -1,0 +1,87 @@
+//! Directories whose names are encrypted: listed, and looked up, in the form that names have without the key
+//! ([`throughline_extfmt::nokey`]).
+//!
+//! The form has the hash of the name where the directory's entries are found, or listed, by hashes; else 0. So names are those that the
+//! kernel shows.
+
+use throughline_extfmt::InodeNumber;
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::hash::{HashVersion, NameHash};
+use throughline_extfmt::inode::InodeFlags;
+use throughline_extfmt::nokey::{self, Shown};
+
+use super::block::Blocks;
+use super::list::{self, DirEntry};
+use super::{Shape, htree, index_is_sound, shape};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+impl Fs {
+    /// Whether the content of an inode, of a directory its names, is encrypted.
+    pub fn is_encrypted(&self, inode: &Inode) -> bool {
+        self.geo.incompat.contains(Incompat::ENCRYPT)
+            && inode.raw.read().flags().contains(InodeFlags::ENCRYPT)
+    }
+}
+
+/// How names of the directory are hashed, if they are.
+fn hashes(fs: &Fs, dir: &Inode) -> Result<Option<HashVersion>> {
+    if !fs.hash_rules.indexes(dir.raw.read().flags()) {
+        return Ok(None);
+    }
+    let by_default = Some(fs.hash_rules.default_version());
+    Ok(match shape(fs, dir) {
+        Shape::Inline => by_default,
+        Shape::Linear if Blocks::to_read(fs, dir)?.count == 1 => by_default,
+        Shape::Linear => None,
+        // It is listed in the order of the disk.
+        Shape::Hashed if !index_is_sound(fs, dir)? => None,
+        Shape::Hashed => htree::Tree::open(&Blocks::new(fs, dir)?)?.map(|tree| tree.version()),
+    })
+}
+
+fn hash(fs: &Fs, version: Option<HashVersion>, name: &[u8]) -> NameHash {
+    let hash = version.and_then(|version| fs.hash_rules.hash(version, name));
+    hash.unwrap_or(NameHash { major: 0, minor: 0 })
+}
+
+/// Gives names that were listed the form in which they are shown. The directory's lock is held.
+pub(super) fn show(fs: &Fs, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
+    let version = hashes(fs, dir)?;
+    for entry in entries {
+        if !matches!(entry.name.as_slice(), b"." | b"..") {
+            entry.name = nokey::show(hash(fs, version, &entry.name), &entry.name).into();
+        }
+    }
+    Ok(())
+}
+
+/// The inode that such a form names. The directory's lock is held.
+pub(crate) fn lookup(fs: &Fs, dir: &Inode, form: &[u8]) -> Result<Option<InodeNumber>> {
+    let Some(shown) = Shown::read(form) else {
+        return Ok(None);
+    };
+    if let Some(stored) = shown.stored() {
+        return Ok(super::lookup(fs, dir, stored)?.map(|found| found.ino));
+    }
+    // Not all of its bytes are known. They are among those of its hash.
+    let version = hashes(fs, dir)?;
+    let of_hash = |name: &[u8]| hash(fs, version, name).major == shown.hash.major;
+    let first = NameHash {
+        minor: 0,
+        ..shown.hash
+    };
+    let mut from = version.map_or(0, |_| list::key(first, &[], false));
+    loop {
+        let names = list::list(fs, dir, from)?.names;
+        let Some(last) = names.last() else {
+            return Ok(None);
+        };
+        let found = names.iter().find(|entry| shown.is_of(&entry.name));
+        if found.is_some() || version.is_some() && !of_hash(&last.name) {
+            return Ok(found.map(|entry| entry.ino));
+        }
+        from = last.next;
+    }
+}

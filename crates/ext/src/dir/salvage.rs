@@ -1,0 +1,124 @@
+//! Damaged directories: read around what is damaged.
+//!
+//! Only for those who read. Each damaged place is noted ([`Fs::note_damage`]) and passed over: a hole, a block that lies outside the
+//! volume, in a block what cannot be a record. A block with a wrong checksum still has its names. Whoever changes a directory
+//! reads it by [`Blocks::read`], and gets the damage.
+
+use throughline_extfmt::{FileBlock, FsBlock, dir as format};
+
+use super::block::{Blocks, DirBlock};
+use super::{DirEntry, FIRST, Found, Spot};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, Kind};
+
+/// Runs and holes of a directory's mapping that are looked at behind its size.
+const MOST_RUNS_BEHIND: u32 = 4096;
+
+/// Blocks of a directory, as far as they can be read.
+pub(super) enum Left {
+    /// One block.
+    Block(DirBlock),
+    /// So many blocks have nothing.
+    Nothing(u32),
+}
+
+impl Blocks<'_> {
+    /// The end of the blocks that are mapped from `at` on.
+    pub(super) fn mapped_end(fs: &Fs, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
+        let (mut at, mut end) = (at, at);
+        for _ in 0..MOST_RUNS_BEHIND {
+            let Some(found) = fs.around_damage(map::lookup(fs, dir, at, u32::MAX - at.0))? else {
+                break;
+            };
+            at = FileBlock(at.0.saturating_add(found.len_blocks));
+            if found.kind != Kind::Hole {
+                end = at;
+            }
+            if at.0 == u32::MAX {
+                break;
+            }
+        }
+        Ok(end)
+    }
+
+    /// What is left of block `at`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn left_of(&self, at: FileBlock) -> Result<Left> {
+        let damage = match self.read(at) {
+            Ok(block) => return Ok(Left::Block(block)),
+            Err(Error::Corrupt(damage)) => damage,
+            Err(error) => return Err(error),
+        };
+        self.leave_out(damage);
+        let most = self.count.saturating_sub(at.0).max(1);
+        let found = match map::lookup(self.fs, self.dir, at, most) {
+            Err(Error::Corrupt(_)) => return Ok(Left::Nothing(1)),
+            found => found?,
+        };
+        // A directory's blocks were all written, whatever its mapping says.
+        let (Kind::Data(block) | Kind::Unwritten(block)) = found.kind else {
+            return Ok(Left::Nothing(found.len_blocks));
+        };
+        match self.fs.read(block) {
+            Ok(bytes) => Ok(Left::Block(DirBlock {
+                block,
+                bytes,
+                format: self.format.inline(),
+            })),
+            Err(Error::Corrupt(_)) => Ok(Left::Nothing(1)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entries in use that are left of a block.
+    pub(super) fn entries_left<'b>(
+        &'b self,
+        block: &'b DirBlock,
+    ) -> impl Iterator<Item = format::DirEntry<'b>> {
+        format::salvage(&block.bytes, &block.format).filter_map(|entry| {
+            let damage = |what| self.leave_out_at(block.block, what);
+            entry.map_err(damage).ok()
+        })
+    }
+
+    fn leave_out_at(&self, block: FsBlock, what: throughline_extfmt::Corrupt) {
+        if let Error::Corrupt(damage) = self.damage(block, what) {
+            self.leave_out(damage);
+        }
+    }
+
+    /// Whether the first block's names begin with `.` and `..`; that they do not hides none of the others.
+    pub(super) fn check_dots(&self, first: &DirBlock, names: &[DirEntry]) {
+        let is = |at: usize, name: &[u8]| names.get(at).is_some_and(|entry| entry.name == name);
+        if !is(0, b".") || !is(1, b"..") {
+            let what = "the directory does not start with `.` and `..`";
+            self.leave_out_at(first.block, throughline_extfmt::Corrupt::new(what));
+        }
+    }
+
+    /// Finds a name in the order of the disk.
+    pub(super) fn find_left(&self, name: &[u8]) -> Result<Option<Found>> {
+        let mut at = FIRST;
+        while at.0 < self.count {
+            let mut blocks = 1;
+            match self.left_of(at)? {
+                Left::Nothing(len) => blocks = len.max(1),
+                Left::Block(block) => {
+                    let mut entries = self.entries_left(&block);
+                    if let Some(entry) = entries.find(|entry| entry.name == name) {
+                        return Ok(Some(Found {
+                            ino: entry.inode,
+                            at: Spot::Leaf(block.block, entry.offset),
+                        }));
+                    }
+                }
+            }
+            at = FileBlock(at.0.saturating_add(blocks));
+        }
+        Ok(None)
+    }
+}

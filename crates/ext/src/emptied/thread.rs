@@ -1,0 +1,104 @@
+//! The thread that ends truncations whose time has come. There is one while there is something to wait for.
+
+use std::sync::Weak;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::volume::Next;
+use crate::fs::Fs;
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct Thread {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    handle: Option<JoinHandle<()>>,
+    is_running: bool,
+    /// There is something that it has not looked at.
+    is_woken: bool,
+    is_stopping: bool,
+}
+
+impl Thread {
+    /// There is something more to wait for.
+    pub(super) fn wake(&self, me: &Weak<Fs>) {
+        let mut state = self.state.lock();
+        state.is_woken = true;
+        if !state.is_running && !state.is_stopping {
+            let me = me.clone();
+            let thread = thread::Builder::new().name("tl-emptied".into());
+            match thread.spawn(move || run(&me)) {
+                Ok(handle) => {
+                    state.handle = Some(handle);
+                    state.is_running = true;
+                }
+                // A sync, or the next write-back of the file, ends it.
+                Err(error) => tracing::warn!(%error, "no thread to end truncations"),
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.state.lock().is_stopping
+    }
+
+    /// Ends it, and for good.
+    pub(super) fn stop(&self) {
+        let handle = {
+            let mut state = self.state.lock();
+            state.is_stopping = true;
+            state.handle.take()
+        };
+        self.changed.notify_all();
+        // The thread itself may let the last of the volume go: it ends on its own.
+        if let Some(handle) = handle.filter(|t| t.thread().id() != thread::current().id()) {
+            let _ = handle.join();
+        }
+    }
+
+    /// Waits until `until`, or until there is something new; `false` when the thread has to end.
+    fn wait(&self, until: Option<Instant>) -> bool {
+        let mut state = self.state.lock();
+        while !state.is_stopping && !std::mem::take(&mut state.is_woken) {
+            let Some(until) = until else {
+                state.is_running = false;
+                return false;
+            };
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        !state.is_stopping
+    }
+}
+
+/// What the thread does. It keeps the volume in memory; whoever closes that ends it ([`Thread::stop`]).
+fn run(me: &Weak<Fs>) {
+    let Some(fs) = me.upgrade() else {
+        return;
+    };
+    loop {
+        let now = Instant::now();
+        let until = match fs.emptied.next(now) {
+            Next::Now(inode) => {
+                if let Err(error) = super::finish(&fs, &inode) {
+                    tracing::debug!(ino = inode.ino.0, %error, "a file that was emptied stays as it was");
+                }
+                Some(now)
+            }
+            Next::At(due) => Some(due),
+            Next::Nothing => None,
+        };
+        if !fs.emptied.thread.wait(until) {
+            return;
+        }
+    }
+}

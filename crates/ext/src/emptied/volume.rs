@@ -1,0 +1,120 @@
+//! The emptied files of a volume: how much they hold, and when each is due.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use throughline_extfmt::InodeNumber;
+
+use super::thread::Thread;
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Inodes of a volume, at most.
+const MOST_FILES: usize = 1024;
+
+/// After a failure it is tried again so much later.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Those of a volume.
+pub(crate) struct OfVolume {
+    /// Whether files that are replaced are to be whole (`auto_da_alloc`).
+    is_on: bool,
+    pub(super) me: OnceLock<Weak<Fs>>,
+    files: Mutex<Files>,
+    pub(super) thread: Thread,
+}
+
+#[derive(Default)]
+struct Files {
+    by_number: HashMap<InodeNumber, File>,
+    /// Blocks that they hold.
+    blocks: u64,
+}
+
+struct File {
+    inode: Arc<Inode>,
+    blocks: u64,
+    due: Instant,
+}
+
+/// What is to be ended next.
+pub(super) enum Next {
+    Now(Arc<Inode>),
+    At(Instant),
+    Nothing,
+}
+
+impl OfVolume {
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            me: OnceLock::new(),
+            files: Mutex::default(),
+            thread: Thread::default(),
+        }
+    }
+
+    /// Whether files that are replaced are to be whole.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Blocks that will be free.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.files.lock().blocks
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.files.lock().by_number.is_empty()
+    }
+
+    /// Ends the thread. No file is held back from now on.
+    pub(crate) fn stop(&self) {
+        self.thread.stop();
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.files.lock().by_number.len() < MOST_FILES && !self.thread.is_stopping()
+    }
+
+    pub(super) fn add(&self, inode: Arc<Inode>, blocks: u64, due: Instant) {
+        {
+            let mut files = self.files.lock();
+            files.blocks += blocks;
+            let ino = inode.ino;
+            files.by_number.insert(ino, File { inode, blocks, due });
+        }
+        if let Some(me) = self.me.get() {
+            self.thread.wake(me);
+        }
+    }
+
+    pub(super) fn remove(&self, ino: InodeNumber) {
+        let mut files = self.files.lock();
+        if let Some(file) = files.by_number.remove(&ino) {
+            files.blocks -= file.blocks;
+        }
+    }
+
+    pub(super) fn inodes(&self) -> Vec<Arc<Inode>> {
+        let files = self.files.lock();
+        let files = files.by_number.values();
+        files.map(|file| Arc::clone(&file.inode)).collect()
+    }
+
+    /// The one that is due first; if that is `now`, it is due again later, should it not come to an end.
+    pub(super) fn next(&self, now: Instant) -> Next {
+        let mut files = self.files.lock();
+        match files.by_number.values_mut().min_by_key(|file| file.due) {
+            Some(file) if file.due <= now => {
+                file.due = now + RETRY;
+                Next::Now(Arc::clone(&file.inode))
+            }
+            Some(file) => Next::At(file.due),
+            None => Next::Nothing,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Encrypted names, and targets of encrypted symbolic links, as they are shown without the key: in the kernel's form (fscrypt).
+//!
+//! ```text
+//! | hash 4 | minor hash 4 | stored bytes, 149 at most | SHA-256 of those behind, where there are any |   in base64url, unpadded
+//! ```
+//! What is stored may hold any byte, `/` and NUL too; the form has none that a path may not have, and can be looked up. The hashes
+//! of the directory find a name of which not all bytes are in it.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U16;
+
+use crate::error::ensure;
+use crate::hash::NameHash;
+use crate::{Corrupt, Result};
+
+/// Stored bytes that are in the form itself.
+const BYTES: usize = 149;
+const HASHES: usize = 8;
+const DIGEST: usize = 32;
+
+/// The form of stored bytes; 2 to 252 characters.
+pub fn show(hash: NameHash, stored: &[u8]) -> String {
+    let (bytes, rest) = stored.split_at(stored.len().min(BYTES));
+    let mut form = Vec::with_capacity(HASHES + BYTES + DIGEST);
+    form.extend(hash.major.to_le_bytes());
+    form.extend(hash.minor.to_le_bytes());
+    form.extend(bytes);
+    if !rest.is_empty() {
+        form.extend(Sha256::digest(rest));
+    }
+    URL_SAFE_NO_PAD.encode(form)
+}
+
+/// A form that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Of the name in its directory, where that has hashes, or 0.
+    pub hash: NameHash,
+    bytes: Vec<u8>,
+    rest: Option<[u8; DIGEST]>,
+}
+
+impl Shown {
+    /// Reads a form; `None` for what is none.
+    pub fn read(form: &[u8]) -> Option<Shown> {
+        let form = URL_SAFE_NO_PAD.decode(form).ok()?;
+        let (hashes, bytes) = form.split_at_checked(HASHES)?;
+        let (major, minor) = hashes.split_at(4);
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
+        let hash = NameHash {
+            major: number(major)?,
+            minor: number(minor)?,
+        };
+        let (bytes, rest) = bytes.split_at(bytes.len().min(BYTES));
+        let rest = match rest.len() {
+            0 if !bytes.is_empty() => None,
+            DIGEST => Some(rest.try_into().ok()?),
+            _ => return None,
+        };
+        let bytes = bytes.to_vec();
+        Some(Shown { hash, bytes, rest })
+    }
+
+    /// The stored bytes, where all of them are in the form.
+    pub fn stored(&self) -> Option<&[u8]> {
+        self.rest.is_none().then_some(&self.bytes)
+    }
+
+    /// Whether it is the form of these.
+    pub fn is_of(&self, stored: &[u8]) -> bool {
+        let (bytes, rest) = stored.split_at(stored.len().min(BYTES));
+        let digest = (!rest.is_empty()).then(|| <[u8; DIGEST]>::from(Sha256::digest(rest)));
+        bytes == self.bytes && digest == self.rest
+    }
+}
+
+/// The stored bytes of an encrypted symbolic link's target: behind their length in 16 bits.
+///
+/// # Errors
+/// Where that is 0, or more than there is.
+pub fn target(content: &[u8]) -> Result<&[u8]> {
+    let cut = || Corrupt::new("the target of an encrypted symbolic link has no length");
+    let (len, stored) = U16::read_from_prefix(content).map_err(|_| cut())?;
+    let len = usize::from(len.get());
+    ensure!(
+        (1..=stored.len()).contains(&len),
+        "the target of an encrypted symbolic link has {len} of {} bytes",
+        stored.len()
+    );
+    Ok(&stored[..len])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: NameHash = NameHash {
+        major: 0x1234_5678,
+        minor: 0x9abc_def0,
+    };
+
+    #[test]
+    fn what_is_shown_can_be_read() {
+        for len in [1, 16, 148, 149, 150, 255] {
+            let stored: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
+            let form = show(HASH, &stored);
+            assert!(
+                form.len() <= 252 && !form.contains(['/', '\0', '=']),
+                "{form}"
+            );
+            let shown = Shown::read(form.as_bytes()).expect("a form");
+            assert_eq!(shown.hash, HASH);
+            assert!(shown.is_of(&stored));
+            assert_eq!(shown.stored(), (len <= 149).then_some(&stored[..]));
+            let mut other = stored.clone();
+            other[len - 1] ^= 1;
+            assert!(!shown.is_of(&other));
+            assert!(!shown.is_of(&stored[..len - 1]));
+        }
+    }
+
+    #[test]
+    fn what_is_no_form_is_none() {
+        let short = URL_SAFE_NO_PAD.encode([0; HASHES]);
+        let between = URL_SAFE_NO_PAD.encode([0; HASHES + BYTES + DIGEST - 1]);
+        for form in ["", "a", "name", "AA==", "with space", &short, &between] {
+            assert_eq!(Shown::read(form.as_bytes()), None, "{form}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_its_length_before_it() {
+        assert_eq!(target(&[2, 0, 7, 8, 9]), Ok(&[7, 8][..]));
+        for bad in [&[][..], &[1], &[0, 0, 1], &[3, 0, 1, 2]] {
+            assert!(target(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Volumes with a damaged group, written: the others take what is new.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use throughline_testing::{DiskImage, Mounted, program};
+
+const BLOCK: u64 = 1024;
+
+/// An image of four groups, damaged; `None` where something is missing.
+fn damaged(recipe: &str, damage: impl Fn(&DiskImage)) -> Option<DiskImage> {
+    if !Mounted::possible() || !program::has(&["debugfs"]) {
+        return None;
+    }
+    let recipe = format!("-b {BLOCK} -g 8192 -E lazy_itable_init=0 {recipe}");
+    let image = DiskImage::make(&recipe, "32m")?;
+    // The group where files go has its bitmap on the disk then.
+    let mounted = Mounted::new(image.path(), "");
+    fs::write(mounted.path("first"), vec![1; 100 << 10]).expect("a file");
+    mounted.unmount();
+    damage(&image);
+    Some(image)
+}
+
+fn debugfs(image: &DiskImage, request: &str) {
+    let mut command = std::process::Command::new("debugfs");
+    command.args(["-w", "-R", request]).arg(image.path());
+    program::run(&mut command, std::time::Duration::from_secs(60)).good(request);
+}
+
+/// The blocks with the groups' block bitmaps.
+fn block_bitmaps(image: &DiskImage) -> Vec<u64> {
+    let said = image.debugfs("stats");
+    let behind = said.split("block bitmap at ").skip(1);
+    let numbers = behind.filter_map(|behind| behind.split(',').next()?.trim().parse().ok());
+    let all: Vec<_> = numbers.collect();
+    assert_eq!(all.len(), 4, "{said}");
+    all
+}
+
+fn flip(image: &DiskImage, at: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(image.path());
+    let file = file.expect("the image");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("a byte");
+    file.write_all_at(&[!byte[0]], at).expect("damage");
+}
+
+/// A mount of it takes files of 4 MiB in all, which are there, bytes and all, when it is mounted again; and the damage is told.
+fn takes_files(image: &DiskImage, what: &str) {
+    let mounted = Mounted::new(image.path(), "errors=continue");
+    let bytes = vec![0x5A; 1 << 20];
+    for number in 0..4 {
+        let path = mounted.path(&format!("file-{number}"));
+        let file = fs::File::create(&path).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let written = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
+        written.unwrap_or_else(|e| panic!("{what}, file {number}: {e}"));
+    }
+    let status: serde_json::Value = serde_json::from_str(&mounted.status()).expect("JSON");
+    assert_ne!(status["damaged_places"], 0, "{what}");
+    mounted.unmount();
+    let mounted = Mounted::new(image.path(), "ro");
+    for number in 0..4 {
+        let read = fs::read(mounted.path(&format!("file-{number}"))).expect("a file");
+        assert!(read == bytes, "{what}: file {number} has other bytes");
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn a_damaged_block_bitmap_stops_its_group_only() {
+    for recipe in ["-t ext4 -O ^uninit_bg", "-t ext3"] {
+        let wrong = |image: &DiskImage| {
+            // What is fixed metadata is free, by the bitmap; with a checksum that is wrong, too.
+            for bitmap in &block_bitmaps(image)[..3] {
+                flip(image, bitmap * BLOCK);
+            }
+        };
+        let Some(image) = damaged(recipe, wrong) else {
+            return;
+        };
+        takes_files(&image, recipe);
+    }
+}
+
+#[test]
+fn a_free_count_that_cannot_be_stops_its_group_only() {
+    for count in [60_000, 4] {
+        let wrong = |image: &DiskImage| {
+            for group in 1..3 {
+                let request = format!("set_bg {group} free_blocks_count {count}");
+                debugfs(image, &request);
+                debugfs(image, &format!("set_bg {group} checksum calc"));
+            }
+        };
+        let Some(image) = damaged("-t ext4", wrong) else {
+            return;
+        };
+        takes_files(&image, &format!("{count} free blocks"));
+    }
+}

@@ -1,0 +1,102 @@
+//! What programs see of a mounted image: by the kernel's ext4, by us.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use throughline_testing::{Mount, Mounted, program};
+
+use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, Seen};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The kernel's, with more options.
+pub(crate) fn look(image: &Path, options: &str) -> Result<Seen, String> {
+    // Whatever the image asks for: damage must not stop the machine.
+    let mounted = Mount::with_options(image, &format!("loop,ro,errors=continue{options}"))?;
+    let mut seen = Seen::default();
+    walk(mounted.root(), &mut seen);
+    mounted.close();
+    Ok(seen)
+}
+
+/// The kernel's of a copy, which it may write to replay the journal.
+pub(crate) fn look_at_replayed(image: &Path) -> Result<Seen, String> {
+    let copy = image.with_extension("replayed");
+    std::fs::copy(image, &copy).map_err(|e| e.to_string())?;
+    let mut losetup = Command::new("losetup");
+    let ran = program::run(losetup.args(["--find", "--show"]).arg(&copy), LIMIT);
+    if !ran.status.success() {
+        return Err(ran.stderr);
+    }
+    let device = ran.stdout.trim();
+    let mounted = Mount::with_options(Path::new(device), "ro,errors=continue");
+    // The device goes with its last user.
+    program::run(Command::new("losetup").args(["--detach", device]), LIMIT).good("losetup");
+    let (mounted, mut seen) = (mounted?, Seen::default());
+    walk(mounted.root(), &mut seen);
+    mounted.close();
+    Ok(seen)
+}
+
+/// Ours.
+pub(crate) fn look_at_ours(image: &Path) -> Result<Seen, String> {
+    let mounted =
+        Mounted::start(image, "ro").or_else(|_| Mounted::start(image, "ro,norecovery"))?;
+    let mut seen = Seen::default();
+    walk(mounted.root(), &mut seen);
+    mounted.unmount();
+    Ok(seen)
+}
+
+fn walk(root: &Path, seen: &mut Seen) {
+    let Ok(meta) = fs::symlink_metadata(root) else {
+        return;
+    };
+    let (mut met, mut files) = (HashSet::from([meta.ino()]), 0);
+    let mut todo: Vec<(PathBuf, u64)> = vec![(root.to_owned(), meta.ino())];
+    while let Some((dir, ino)) = todo.pop() {
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
+        for entry in entries {
+            // It goes on behind an error, or ends.
+            let Ok(entry) = entry else { break };
+            seen.add_name(ino, entry.file_name().as_bytes());
+            let path = entry.path();
+            let meta = match fs::symlink_metadata(&path) {
+                Ok(meta) => meta,
+                Err(error) => {
+                    let name = entry.file_name().as_bytes().to_vec();
+                    seen.unknown.insert((ino, name), error.to_string());
+                    continue;
+                }
+            };
+            if !met.insert(meta.ino()) || entry.ino() != meta.ino() {
+                continue;
+            }
+            if meta.is_dir() && met.len() < MOST_DIRS * 100 {
+                todo.push((path, meta.ino()));
+            } else if meta.is_file() && files < MOST_FILES {
+                files += 1;
+                read(&path, &meta, seen);
+            }
+        }
+    }
+}
+
+fn read(path: &Path, meta: &fs::Metadata, seen: &mut Seen) {
+    let Ok(file) = File::open(path) else { return };
+    let mut bytes = vec![0; BLOCK];
+    for at in 0..meta.len().div_ceil(BLOCK as u64).min(MOST_BLOCKS) {
+        let start = at * BLOCK as u64;
+        let len = (meta.len() - start).min(BLOCK as u64) as usize;
+        if file.read_exact_at(&mut bytes[..len], start).is_ok() {
+            seen.add_block(meta.ino(), at, &bytes[..len]);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What one reader saw of a volume, and what another one saw that it did not.
+//!
+//! Directories and files are known by their inodes, so that a directory that is met twice, or that is in itself, is looked at
+//! once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
+
+/// Directories, names, and bytes of one file that are looked at: a damaged volume may have no end.
+pub(crate) const MOST_DIRS: usize = 500;
+pub(crate) const MOST_NAMES: usize = 1_000_000;
+pub(crate) const MOST_FILES: usize = 400;
+/// Blocks of a file that are looked at, and their size.
+pub(crate) const MOST_BLOCKS: u64 = 1024;
+pub(crate) const BLOCK: usize = 4096;
+
+/// A tree, as far as it could be read.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Names of directories: of which inode, and what they lead to.
+    pub(crate) names: BTreeSet<(u64, Vec<u8>)>,
+    /// Blocks of files that could be read: of which inode, which, and a number made from the bytes.
+    pub(crate) blocks: BTreeMap<(u64, u64), u64>,
+    /// Directories whose names are encrypted.
+    pub(crate) encrypted: BTreeSet<u64>,
+    /// Names whose look-up failed, with why.
+    pub(crate) unknown: BTreeMap<(u64, Vec<u8>), String>,
+}
+
+impl Seen {
+    /// Whether these bytes cannot be looked up as a name, on any file system; `.` and `..` are not compared either.
+    pub(crate) fn is_no_name(name: &[u8]) -> bool {
+        matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0)
+    }
+
+    pub(crate) fn add_name(&mut self, dir: u64, name: &[u8]) {
+        if !Self::is_no_name(name) {
+            self.names.insert((dir, name.to_vec()));
+        }
+    }
+
+    pub(crate) fn add_block(&mut self, ino: u64, at: u64, bytes: &[u8]) {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(bytes);
+        self.blocks.insert((ino, at), hasher.finish());
+    }
+
+    /// Names that `other` saw and this did not, a line each.
+    pub(crate) fn lacks_names(&self, other: &Seen, what: &str) -> Vec<String> {
+        let mut lacking = Vec::new();
+        let count = |seen: &Seen, dir: u64| seen.names.iter().filter(|name| name.0 == dir).count();
+        for (dir, name) in other.names.difference(&self.names) {
+            // Without the key each reader has a form of its own for them.
+            if self.encrypted.contains(dir) && count(self, *dir) >= count(other, *dir) {
+                continue;
+            }
+            let name = String::from_utf8_lossy(name);
+            lacking.push(format!("{what} has the name {name:?} in directory {dir}"));
+        }
+        lacking
+    }
+
+    /// Names that lead somewhere for `other` only, a line each.
+    pub(crate) fn lacks_lookups(&self, other: &Seen, what: &str) -> Vec<String> {
+        let mut lacking = Vec::new();
+        for (place, why) in &self.unknown {
+            if other.names.contains(place) && !other.unknown.contains_key(place) {
+                let name = String::from_utf8_lossy(&place.1);
+                lacking.push(format!("{what} knows {name:?} in {}: {why}", place.0));
+            }
+        }
+        lacking
+    }
+
+    /// Bytes that `other` saw and this did not, a line each.
+    pub(crate) fn lacks_data(&self, other: &Seen, what: &str) -> Vec<String> {
+        let mut lacking = Vec::new();
+        for (&(ino, at), bytes) in &other.blocks {
+            match self.blocks.get(&(ino, at)) {
+                Some(ours) if ours == bytes => {}
+                Some(_) => lacking.push(format!("{what} reads other bytes in {ino}, block {at}")),
+                None => lacking.push(format!("{what} reads block {at} of file {ino}")),
+            }
+        }
+        lacking
+    }
+}

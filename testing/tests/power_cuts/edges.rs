@@ -1,0 +1,132 @@
+//! Parts of blocks that are punched out where no block is free to take their places: after any power cut each such block is as
+//! before or as after, with a journal. Without one the zeros are written in place, as the kernel's ext4 does, and may be there in
+//! part.
+
+use std::sync::Arc;
+
+use throughline::{Attributes, Error, Fallocate, FileOptions, Reason, Volume};
+use throughline_testing::{Cut, Image, Keep, PowerDevice};
+
+use super::durable::{bytes, fill};
+use super::fsck::Fsck;
+use super::judge;
+use super::oracle::image::tools;
+use super::recipes::{RECIPES, Recipe};
+use super::run::SUPERBLOCK;
+use super::tree;
+
+const PATH: &str = "/f";
+/// Subsets of what was not flushed, for each moment.
+const SUBSETS: u64 = 6;
+
+/// A full volume with a durable file of some blocks.
+fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
+    let device = Arc::new(PowerDevice::new(recipe.image(), 0));
+    let volume = tree::options().open_device(Arc::clone(&device) as _)?;
+    let content = bytes(&mut fastrand::Rng::with_seed(3), 9 * recipe.block_bytes());
+    let file = volume.create_new(PATH, &Attributes::new())?;
+    file.write_all_at(0, &content)?;
+    file.sync()?;
+    drop(file);
+    fill(&volume)?;
+    // On a slow machine room that waits for its transaction may not have been waited for.
+    for number in 0.. {
+        volume.sync()?;
+        if volume
+            .create_dir(format!("/late{number}"), &Attributes::new())
+            .is_err()
+        {
+            break;
+        }
+    }
+    volume.close()?;
+    Ok((device.contents(), content))
+}
+
+fn is_full(volume: &Volume) -> bool {
+    let made = volume.create_dir("/one-more", &Attributes::new());
+    matches!(made, Err(Error::Caller(Reason::NoSpace)))
+}
+
+/// How many states there were.
+fn punch(recipe: &Recipe) -> Result<usize, String> {
+    let (image, old) = start(recipe).map_err(|error| error.to_string())?;
+    let block = recipe.block_bytes();
+    let (from, len) = (2 * block + 100, block - 200);
+    let mut new = old.clone();
+    new[from as usize..(from + len) as usize].fill(0);
+    let device = Arc::new(PowerDevice::new(image, 0));
+    let volume = tree::options().open_device(Arc::clone(&device) as _);
+    let volume = volume.map_err(|error| error.to_string())?;
+    assert!(is_full(&volume), "{}", recipe.name);
+    let file = FileOptions::new().open(&volume, PATH).unwrap();
+    let first = device.mark();
+    let done = file.allocate(Fallocate::PunchHole, from, len);
+    done.map_err(|error| error.to_string())?;
+    let punched = device.mark();
+    file.sync_all().map_err(|error| error.to_string())?;
+    let synced = device.mark();
+    // What comes to the block later is not undone by a replay.
+    let mut later = new.clone();
+    later[2 * block as usize..][..block as usize].fill(9);
+    file.write_all_at(2 * block, &later[2 * block as usize..][..block as usize])
+        .map_err(|error| error.to_string())?;
+    file.sync_all().map_err(|error| error.to_string())?;
+    let written = device.mark();
+    let record = device
+        .record()
+        .with_whole(SUPERBLOCK)
+        .with_sectors_of(recipe.sector_bytes);
+    let mut states = record.states();
+    let mut fsck = Fsck::new();
+    let mut judged = 0;
+    for at in first..=written {
+        let some = (0..SUBSETS).map(Keep::Some);
+        for keep in [Keep::Nothing, Keep::Everything].into_iter().chain(some) {
+            let cut = Cut { at, keep };
+            let state = states.state(cut);
+            let recovered = match recipe.journaled {
+                true => judge::recover(&state)?.contents(),
+                false => fsck.repair(&state)?.0,
+            };
+            let found = &tree::read(&recovered)?[PATH].content;
+            judged += 1;
+            let may_be: &[&Vec<u8>] = match () {
+                () if at >= written => &[&later],
+                // The write itself is in place, and may be there in part.
+                () if at > synced => continue,
+                () if at >= synced => &[&new],
+                () => &[&old, &new],
+            };
+            let in_part = || {
+                let same = |(place, byte): (usize, &u8)| *byte == old[place] || *byte == new[place];
+                at < synced && found.len() == old.len() && found.iter().enumerate().all(same)
+            };
+            if !may_be.contains(&found) && (recipe.journaled || !in_part()) {
+                let place = (0..found.len()).find(|place| found[*place] != old[*place]);
+                return Err(format!(
+                    "{cut:?}, punched from {first} to {punched}, synced at {synced}: not as before from {place:?} on, nor as after"
+                ));
+            }
+        }
+    }
+    Ok(judged)
+}
+
+#[test]
+fn a_part_of_a_block_goes_whole_on_a_full_volume() {
+    if !tools() {
+        return;
+    }
+    let mut states = 0;
+    let mut wrong = Vec::new();
+    for recipe in RECIPES {
+        match punch(recipe) {
+            Ok(judged) => states += judged,
+            Err(what) => wrong.push(format!("{}: {what}", recipe.name)),
+        }
+    }
+    println!("{states} states of blocks that lose a part on a full volume");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(states > 500, "{states} only");
+}

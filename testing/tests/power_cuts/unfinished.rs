@@ -1,0 +1,81 @@
+//! A file that is emptied and is still being written anew: other programs' work does not commit a part of it.
+
+use std::sync::Arc;
+
+use throughline::{Attributes, DirtyLimits, FileOptions, Volume};
+use throughline_testing::PowerDevice;
+
+use super::durable::bytes;
+use super::judge;
+use super::oracle::image::tools;
+use super::recipes::{RECIPES, Recipe};
+use super::tree;
+
+const PATH: &str = "/a";
+const OLD_BYTES: u64 = 10_000;
+/// More than the background threshold; with what the others have dirty, less than the limit.
+const PART_BYTES: u64 = 140_000;
+const REST_BYTES: u64 = 20_000;
+/// So much goes to the flusher, which then looks what else there is to write.
+const OTHERS_BYTES: usize = 70_000;
+const LIMIT_BYTES: u64 = 256 << 10;
+
+/// Somebody else's file, synced.
+fn other(volume: &Volume, number: u32) -> throughline::Result<()> {
+    let file = volume.create_new(format!("/o{number}"), &Attributes::new())?;
+    file.write_all_at(0, &vec![7; OTHERS_BYTES])?;
+    file.sync()
+}
+
+fn left(recipe: &Recipe) -> Result<(), String> {
+    let device = Arc::new(PowerDevice::new(recipe.image(), 0));
+    let mut options = tree::options();
+    options
+        .cache_bytes(Some(4 << 20))
+        .dirty_limits(DirtyLimits::new(Some(LIMIT_BYTES), None));
+    let volume = options.open_device(Arc::clone(&device) as _).unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    let (old, new) = (
+        bytes(&mut random, OLD_BYTES),
+        bytes(&mut random, PART_BYTES + REST_BYTES),
+    );
+    let file = volume.create_new(PATH, &Attributes::new()).unwrap();
+    file.write_all_at(0, &old).unwrap();
+    file.sync().unwrap();
+    drop(file);
+    let file = FileOptions::new()
+        .truncate(true)
+        .open(&volume, PATH)
+        .unwrap();
+    let (part, rest) = new.split_at(PART_BYTES as usize);
+    file.write_all_at(0, part).unwrap();
+    // The second one is answered when the flusher has looked after the first one.
+    (0..2).for_each(|number| other(&volume, number).unwrap());
+    let found = |when: &str, content: &[u8]| -> Result<(), String> {
+        let state = match recipe.journaled {
+            true => judge::recover(&device.contents())?.contents(),
+            false => device.contents(),
+        };
+        let found = &tree::read(&state)?[PATH].content;
+        match found == content {
+            true => Ok(()),
+            false => Err(format!("{when}: {} bytes", found.len())),
+        }
+    };
+    found("half of it written", &old)?;
+    file.write_all_at(PART_BYTES, rest).unwrap();
+    file.sync().unwrap();
+    found("synced", &new)
+}
+
+#[test]
+fn a_file_that_is_still_being_written_anew_is_not_committed_in_part() {
+    if !tools() {
+        return;
+    }
+    let recipes = RECIPES.iter();
+    let wrong: Vec<String> = recipes
+        .filter_map(|recipe| Some(format!("{}: {}", recipe.name, left(recipe).err()?)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
