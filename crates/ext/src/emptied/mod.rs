@@ -21,6 +21,8 @@
 //! - The volume keeps such inodes in memory.
 
 mod inode;
+#[cfg(test)]
+mod tests;
 mod thread;
 mod volume;
 
@@ -135,10 +137,11 @@ pub(crate) fn hold(fs: &Fs, inode: &Inode) -> Result<bool> {
                 credits,
             });
         });
+        // Under the lock of the mapping, as in [`end`]: nobody ends what is not in the list yet.
+        let due = Instant::now() + fs.cache.writeback().age();
+        fs.emptied.add(held, blocks, due);
     }
     file::touch(fs, inode);
-    fs.emptied
-        .add(held, blocks, Instant::now() + fs.cache.writeback().age());
     Ok(true)
 }
 
@@ -184,6 +187,10 @@ pub(crate) fn settle(fs: &Fs, inode: &Inode) -> Result<()> {
     };
     fs.transact(credits + INODE_CREDITS, |h| {
         let _map = inode.map_exclusive();
+        if !inode.emptied.is_some() {
+            // Others carried it out while this waited for its turn. The inode may be free by now.
+            return Ok(());
+        }
         end(fs, h, inode)?;
         fs.store(h, inode)
     })
