@@ -138,7 +138,7 @@ fn walk(volume: &Volume) {
                 return;
             }
             let path = format!("{dir}/{}", entry.file_name().to_string_lossy());
-            let _ = volume.open_file(&path).map(|file| file.read_at(0, &mut buf));
+            let _ = volume.open_file(&path).map(|file| file.read_at(&mut buf, 0));
             if volume.symlink_metadata(&path).is_ok_and(|found| found.file_type().is_dir()) {
                 dirs.push(path);
             }

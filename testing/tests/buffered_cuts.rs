@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
 use oracle::seeds::{chosen, run_all, soak};
-use throughline::{Attributes, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, Volume};
+use throughline::{DirtyLimits, Fallocate, File, FileOptions, OpenOptions, Volume};
 use throughline_device::{BlockDevice, Op};
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
 use throughline_testing::{Fault, FaultDevice};
@@ -53,19 +53,17 @@ fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
     let old = vec![OLD; 1 << 20];
     let mut at = 0;
     for len in [1 << 20, 64 << 10, 4 << 10, 1 << 10] {
-        while let Ok(written) = file.write_at(at, &old[..len]) {
+        while let Ok(written) = file.write_at(&old[..len], at) {
             at += written as u64;
         }
     }
     file.sync().map_err(say("sync"))?;
     drop(file);
     volume.remove_file("/old").map_err(say("remove"))?;
-    volume
-        .create_dir("/kept", &Attributes::new())
-        .map_err(say("mkdir"))?;
+    volume.create_dir("/kept").map_err(say("mkdir"))?;
     for number in 0..FILES {
-        let file = volume.create_file(kept(number), &Attributes::new());
-        file.and_then(|file| file.write_all_at(0, &kept_bytes(number)))
+        let file = volume.create_file(kept(number));
+        file.and_then(|file| file.write_all_at(&kept_bytes(number), 0))
             .map_err(say("write"))?;
     }
     volume.close().map_err(say("close"))?;
@@ -90,7 +88,7 @@ fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut files: Vec<File> = Vec::new();
     for number in 0..FILES {
-        files.push(volume.create_file(format!("/f{number}"), &Attributes::new())?);
+        files.push(volume.create_file(format!("/f{number}"))?);
     }
     // Also what was synced before is written over, with what may be seen there too.
     for version in 2..60 {
@@ -106,11 +104,11 @@ fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
         let bytes = filled((sectors * 512) as usize, number, at, version);
         let mut mode = FileOptions::new();
         match random.u8(..20) {
-            0..13 => file.write_all_at(at, &bytes)?,
-            13..15 => file.reopen(mode.direct(true))?.write_all_at(at, &bytes)?,
+            0..13 => file.write_all_at(&bytes, at)?,
+            13..15 => file.reopen(mode.direct(true))?.write_all_at(&bytes, at)?,
             15 => file
                 .reopen(mode.data_sync(true))?
-                .write_all_at(at, &bytes)?,
+                .write_all_at(&bytes, at)?,
             16 => drop(file.allocate(Fallocate::Allocate, at, sectors * 512)),
             17 => drop(file.allocate(Fallocate::ZeroRange, at, sectors * 512)),
             18 => file.sync()?,
@@ -123,7 +121,7 @@ fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
 /// Nothing in a file but zeros and what was written to it.
 fn judge(file: &File, number: u64) -> Result<(), String> {
     let mut bytes = vec![0; file.size().map_err(say("size"))? as usize];
-    let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
+    let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
     for (at, sector) in bytes[..n].chunks_exact(SECTOR_BYTES).enumerate() {
         match parse(sector) {
             Sector::Zero => {}
@@ -184,7 +182,7 @@ fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> 
         let file = volume.open_file(kept(number)).map_err(say("kept"))?;
         let expected = kept_bytes(number);
         let mut bytes = vec![0; expected.len() + 1];
-        let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
+        let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
         if bytes[..n] != expected[..] {
             return Err(format!("what was synced in file {number} is gone"));
         }

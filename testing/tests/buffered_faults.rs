@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
-use throughline::{Attributes, DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};
+use throughline::{DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};
 use throughline_device::{BlockDevice, MemoryDevice, Op, Request};
 use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, filled};
 use throughline_testing::{Fault, FaultDevice};
@@ -85,7 +85,7 @@ fn some_writes(
     for version in 0..u64::from(count) {
         let at = random.usize(..1200) * SECTOR_BYTES;
         let bytes = filled(random.usize(1..160) * SECTOR_BYTES, 1, at as u64, version);
-        let (written, error) = match handle.write_at(at as u64, &bytes) {
+        let (written, error) = match handle.write_at(&bytes, at as u64) {
             Ok(written) => (written, None),
             Err(error) => (0, Some(error)),
         };
@@ -115,7 +115,7 @@ fn must_be(what: &str, found: &[u8], model: &[u8]) -> Check {
 /// All of it, through a handle.
 fn content(handle: &Handle, len: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0xee; len];
-    let n = handle.read_at(0, &mut bytes).map_err(say("read"))?;
+    let n = handle.read_at(&mut bytes, 0).map_err(say("read"))?;
     bytes.truncate(n);
     Ok(bytes)
 }
@@ -172,7 +172,7 @@ fn each_sync_tells_until_one_succeeds() {
         device.set_fault(Fault::From(0));
         let at = random.u64(..100) * 512;
         let bytes = filled(random.usize(1..200) * 512, 1, at, 99);
-        let written = raw.write_at(at, &bytes).expect("there is room");
+        let written = raw.write_at(&bytes, at).expect("there is room");
         model.resize(model.len().max(at as usize + written), 0);
         model[at as usize..][..written].copy_from_slice(&bytes[..written]);
         for round in 0..4 {
@@ -202,7 +202,7 @@ fn a_writer_at_the_limit_is_told() {
         let mut accepted = 0;
         let error = loop {
             let bytes = filled(64 << 10, 1, accepted, seed);
-            match raw.write_at(accepted, &bytes) {
+            match raw.write_at(&bytes, accepted) {
                 Ok(written) => accepted += written as u64,
                 Err(error) => break error,
             }
@@ -224,7 +224,7 @@ fn a_writer_at_the_limit_is_told() {
                 .unwrap_or_else(|what| panic!("seed {seed} at {at}: {what}"));
         }
         // And on it goes.
-        raw.write_all_at(0, &filled(1 << 20, 1, 0, 7))
+        raw.write_all_at(&filled(1 << 20, 1, 0, 7), 0)
             .expect("room");
         raw.sync().expect("a device that works");
     }
@@ -243,11 +243,11 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
         let device = FaultDevice::new(Arc::clone(&below), Fault::From(0));
         let device = Arc::new(device.only_where(|request| is_data_of(request, 1)));
         let volume = options().open_device(Arc::clone(&device) as _).unwrap();
-        let file = |path: &str| volume.create_file(path, &Attributes::new()).unwrap();
+        let file = |path: &str| volume.create_file(path).unwrap();
         let (bad, good) = (file("/bad"), file("/good"));
-        bad.write_all_at(0, &filled(100 << 10, 1, 0, 1)).unwrap();
+        bad.write_all_at(&filled(100 << 10, 1, 0, 1), 0).unwrap();
         for version in 0..20 {
-            good.write_all_at(0, &filled(200 << 10, 2, 0, version))
+            good.write_all_at(&filled(200 << 10, 2, 0, version), 0)
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             good.sync()
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -284,9 +284,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
             .map(|me| {
                 scope.spawn(move || {
                     let path = format!("/f{me}");
-                    let file = volume
-                        .create_file(&path, &Attributes::new())
-                        .map_err(say("create"))?;
+                    let file = volume.create_file(&path).map_err(say("create"))?;
                     let mut random = fastrand::Rng::with_seed(seed * 10 + me);
                     let mut model = Vec::new();
                     for _ in 0..25 {
@@ -299,7 +297,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
                                 let direct = file.reopen(FileOptions::new().direct(true));
                                 let at = random.u64(..1000) * 512;
                                 let bytes = filled(8192, 1, at, 77);
-                                let written = direct.map_err(say("reopen"))?.write_at(at, &bytes);
+                                let written = direct.map_err(say("reopen"))?.write_at(&bytes, at);
                                 // Failed, it may have been written or not.
                                 match written {
                                     Ok(n) => {
@@ -348,7 +346,7 @@ fn rewrite(volume: &Volume, file: &Handle, model: &mut Vec<u8>, at: u64) -> Chec
     for _ in 0..1000 {
         // What is dirty, other files' too, is tried again at once, so that there is room in the end.
         let _ = volume.sync();
-        let written = file.write_all_at(at, &bytes);
+        let written = file.write_all_at(&bytes, at);
         if written.is_ok() {
             let end = at as usize + bytes.len();
             model.resize(model.len().max(end), 0);
@@ -379,8 +377,8 @@ fn closing_on_a_dead_device_says_so_and_returns() {
     let _deadline = Deadline::new("closing".into());
     let scratch = Scratch::new();
     let (volume, device, below) = volume(shape("ext4 4k"), &scratch);
-    let file = volume.create_file("/f", &Attributes::new()).unwrap();
-    file.write_all_at(0, &filled(64 << 10, 1, 0, 1)).unwrap();
+    let file = volume.create_file("/f").unwrap();
+    file.write_all_at(&filled(64 << 10, 1, 0, 1), 0).unwrap();
     device.set_fault(Fault::From(0));
     drop(file);
     assert!(volume.close().is_err());

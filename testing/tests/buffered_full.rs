@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oracle::image::{SHAPES, Scratch, Shape, tools};
 use oracle::seeds::{Deadline, soak};
-use throughline::{
-    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, RawFile, Reason, Volume,
-};
+use throughline::{DirtyLimits, Error, File, FileOptions, OpenOptions, RawFile, Reason, Volume};
 use throughline_device::BlockDevice;
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
 
@@ -73,7 +71,7 @@ impl Accepted {
         }
         let mut bytes = [0; SECTOR_BYTES];
         for (at, version) in newest {
-            file.read_exact_at(at, &mut bytes)
+            file.read_exact_at(&mut bytes, at)
                 .map_err(|error| format!("file {number} at {at}: {error}"))?;
             let wanted = Sector::Data {
                 file: number,
@@ -112,7 +110,7 @@ fn fill_up(
         };
         let len = len >> refused.min(7);
         let len = (len / SECTOR).max(1) * SECTOR;
-        match file.write_at(offset, &filled(len as usize, number, offset, version)) {
+        match file.write_at(&filled(len as usize, number, offset, version), offset) {
             Ok(0) => return Err(format!("wrote 0 of {len} bytes")),
             Ok(written) => {
                 // A part of a sector may be in.
@@ -168,7 +166,7 @@ fn check_all(
 
 fn create(volume: &Volume, number: u64) -> File {
     volume
-        .create_file(format!("/f{number}"), &Attributes::new())
+        .create_file(format!("/f{number}"))
         .expect("there is room for a name")
 }
 
@@ -272,7 +270,7 @@ fn promises_are_given_back() {
         let empty = volume.stat_fs().unwrap().available_blocks;
         for round in 0..40 {
             let file = create(&volume, 0);
-            file.write_all_at(0, &filled(5 << 20, 0, 0, 1))
+            file.write_all_at(&filled(5 << 20, 0, 0, 1), 0)
                 .unwrap_or_else(|error| panic!("{name}, round {round}: {error}"));
             assert!(
                 volume.stat_fs().unwrap().available_blocks < empty,
@@ -281,7 +279,7 @@ fn promises_are_given_back() {
             match round % 4 {
                 0 => file.sync().unwrap(),
                 1 => file.set_len(700).unwrap(),
-                2 => file.write_all_at(0, &filled(5 << 20, 0, 0, 2)).unwrap(),
+                2 => file.write_all_at(&filled(5 << 20, 0, 0, 2), 0).unwrap(),
                 _ => {}
             }
             drop(file);
@@ -329,7 +327,7 @@ fn raw_until_full(path: &std::path::Path) {
     let full = |raw: &RawFile| loop {
         let at = total.load(Ordering::Relaxed);
         assert!(at < 16 << 20, "a file system of 8 MiB takes more");
-        match raw.write_at(at, &filled(48 << 10, 1, at, 1)) {
+        match raw.write_at(&filled(48 << 10, 1, at, 1), at) {
             Ok(written) => total.fetch_add(written as u64, Ordering::Relaxed),
             Err(Error::Caller(Reason::NoSpace)) => return,
             Err(error) => panic!("{error}"),
@@ -340,7 +338,7 @@ fn raw_until_full(path: &std::path::Path) {
     assert!(accepted > 4 << 20, "{accepted} bytes only");
     raw.sync().expect("what was accepted has its room");
     // Over what is there, there is room.
-    raw.write_all_at(0, &filled(1 << 20, 1, 0, 2))
+    raw.write_all_at(&filled(1 << 20, 1, 0, 2), 0)
         .expect("room");
     raw.sync().expect("what was accepted has its room");
     let direct = raw.reopen(FileOptions::new().direct(true)).unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use oracle::image::{load_sparse, tools};
 use oracle::seeds::{Deadline, soak};
-use throughline::{Attributes, DirtyLimits, Handle, OpenOptions};
+use throughline::{DirtyLimits, Handle, OpenOptions};
 use throughline_device::{NullDevice, Op, Request};
 use throughline_fileio::throttle::Event;
 use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, fill};
@@ -56,11 +56,11 @@ fn stream(handle: &Handle, bytes: u64) {
         fill(&mut block[..SECTOR_BYTES], 1, 0, 1);
     }
     for at in (0..bytes).step_by(MIB as usize) {
-        handle.write_all_at(at, &buf).expect("there is room");
+        handle.write_all_at(&buf, at).expect("there is room");
     }
     handle.sync().expect("a device that works");
     for at in (0..bytes).step_by(MIB as usize) {
-        assert_eq!(handle.read_at(at, &mut buf).expect("reads"), buf.len());
+        assert_eq!(handle.read_at(&mut buf, at).expect("reads"), buf.len());
     }
 }
 
@@ -87,9 +87,7 @@ fn child() {
             let below = load_sparse(Path::new(path));
             let device = FaultDevice::new(below, Fault::Lost).only_where(is_data);
             let volume = options().open_device(Arc::new(device)).expect("opens");
-            let file = volume
-                .create_file("/stream", &Attributes::new())
-                .expect("a name");
+            let file = volume.create_file("/stream").expect("a name");
             stream(&file, bytes);
             drop(file);
             volume.close().expect("closes");
@@ -186,7 +184,7 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
         .open_raw_device(slow(bytes) as _)
         .expect("opens");
     // It has a cache from the first buffered call on.
-    raw.write_all_at(0, b"first").expect("room");
+    raw.write_all_at(b"first", 0).expect("room");
     let cache = Arc::clone(raw.cache().expect("see above"));
     let longest: Arc<Mutex<Duration>> = Arc::default();
     let heard = Arc::clone(&longest);
@@ -212,7 +210,7 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
                     let share = bytes / WRITERS;
                     let buf = vec![me as u8; 256 << 10];
                     for at in (0..share).step_by(buf.len()) {
-                        raw.write_all_at(me * share + at, &buf).expect("room");
+                        raw.write_all_at(&buf, me * share + at).expect("room");
                     }
                 })
             })

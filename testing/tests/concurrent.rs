@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
 
-use throughline::{Attributes, OpenOptions, RenameMode, Volume};
+use throughline::{OpenOptions, Volume};
 
 const THREADS: u64 = 4;
 const STEPS: u64 = 400;
@@ -27,7 +27,7 @@ fn run(program: &str, arguments: &[&str]) -> std::process::Output {
 fn work(volume: &Volume, thread: u64, seed: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ thread);
     let own = format!("/own{thread}");
-    volume.create_dir(&own, &Attributes::new())?;
+    volume.create_dir(&own)?;
     for step in 0..STEPS {
         let path = if step % 3 == 0 {
             format!("/shared/t{thread}-{step}")
@@ -35,23 +35,19 @@ fn work(volume: &Volume, thread: u64, seed: u64) -> throughline::Result<()> {
             format!("{own}/{step}")
         };
         if step % 5 == 0 {
-            volume.create_dir(&path, &Attributes::new())?;
+            volume.create_dir(&path)?;
             volume
-                .create_file(format!("{path}/inside"), &Attributes::new())?
-                .write_at(0, &[thread as u8; 100])?;
+                .create_file(format!("{path}/inside"))?
+                .write_at(&[thread as u8; 100], 0)?;
             continue;
         }
         let content = vec![thread as u8; random.usize(1..40_000)];
-        let file = volume.create_file(&path, &Attributes::new())?;
-        file.write_at(random.u64(0..3) * 4096, &content)?;
+        let file = volume.create_file(&path)?;
+        file.write_at(&content, random.u64(0..3) * 4096)?;
         drop(file);
         match random.u32(0..4) {
             0 => volume.remove_file(&path)?,
-            1 => volume.rename(
-                &path,
-                format!("/shared/moved-{thread}-{step}"),
-                RenameMode::Replace,
-            )?,
+            1 => volume.rename(&path, format!("/shared/moved-{thread}-{step}"))?,
             2 => volume.open_file(&path)?.set_len(10)?,
             _ => volume.hard_link(&path, format!("{own}/link-{step}"))?,
         }
@@ -79,7 +75,7 @@ fn check_owners(volume: &Volume, folder: &Path) {
         let len = volume
             .open_file(&path)
             .expect("opens")
-            .read_at(0, &mut content)
+            .read_at(&mut content, 0)
             .expect("reads");
         assert!(
             content[..len].iter().all(|b| *b == 0 || *b == writer),
@@ -112,9 +108,7 @@ fn threads_on_one_volume_leave_it_clean() {
             String::from_utf8_lossy(&made.stderr)
         );
         let volume = OpenOptions::new().open(&image).expect("opens");
-        volume
-            .create_dir("/shared", &Attributes::new())
-            .expect("mkdir");
+        volume.create_dir("/shared").expect("mkdir");
         let start = Barrier::new(THREADS as usize);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {

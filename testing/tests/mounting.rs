@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use throughline::{Attributes, OpenOptions};
+use throughline::OpenOptions;
 use throughline_testing::{DiskImage, Mount, Mounted, View};
 
 throughline_testing::mount_server!();
@@ -110,9 +110,9 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     drop(file);
     let volume = OpenOptions::new().open(&inner).expect("opens");
     assert!(!volume.disk().limits().fua, "believed of FUSE");
-    let file = volume.create_file("/promised", &Attributes::new());
+    let file = volume.create_file("/promised");
     let file = file.expect("made");
-    file.write_all_at(0, b"durable").expect("written");
+    file.write_all_at(b"durable", 0).expect("written");
     file.sync_all().expect("synced");
     mounted.kill9();
     drop((file, volume));
@@ -122,7 +122,7 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     let volume = volume.expect("opens again");
     let mut found = [0; 7];
     let file = volume.open_file("/promised").expect("is there");
-    file.read_exact_at(0, &mut found).expect("read");
+    file.read_exact_at(&mut found, 0).expect("read");
     assert_eq!(&found, b"durable");
     drop(file);
     volume.close().expect("closed");

@@ -78,6 +78,7 @@ pub use orphan::OrphansSettled;
 pub use replay::Replayed;
 pub use shutdown::TakeDown;
 pub use statfs::StatFs;
+pub use throughline_extfmt::acl::{Acl, Entry as AclEntry, Tag as AclTag};
 pub use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 pub use throughline_extfmt::inode::{FileType, InodeFlags};
 pub use throughline_extfmt::superblock::{OnError, State, Superblock};

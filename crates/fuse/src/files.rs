@@ -120,7 +120,7 @@ impl OpenFile {
         if flags & O_DIRECT != 0 {
             return self.read_direct(offset, buf);
         }
-        let read = self.buffered.read_at(offset, buf)?;
+        let read = self.buffered.read_at(buf, offset)?;
         if self.gives_back {
             self.give_back(offset, offset + read as u64)?;
         }
@@ -130,9 +130,9 @@ impl OpenFile {
     fn read_direct(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let end = offset.saturating_add(buf.len() as u64);
         let Some(behind) = self.streak.read(offset..end) else {
-            return self.direct()?.read_at(offset, buf);
+            return self.direct()?.read_at(buf, offset);
         };
-        let read = self.buffered.read_at(offset, buf)?;
+        let read = self.buffered.read_at(buf, offset)?;
         if !behind.is_empty() {
             let len = behind.end - behind.start;
             self.buffered.advise(Advice::DontNeed, behind.start, len)?;
@@ -156,7 +156,7 @@ impl OpenFile {
     /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync`].
     pub(crate) fn write(&self, flags: u32, offset: u64, data: &[u8]) -> Result<usize> {
         let file = self.with_flags(flags)?;
-        let written = file.write_at(offset, data)?;
+        let written = file.write_at(data, offset)?;
         if flags & O_SYNC == O_SYNC {
             file.sync()?;
         } else if flags & O_DSYNC != 0 {

@@ -34,8 +34,8 @@ impl Handle {
             let here = (len - copied).min(CHUNK_BYTES) as usize;
             let (from, at) = (offset + copied, to_offset + copied);
             let moved = self
-                .read_at(from, &mut buf[..here])
-                .and_then(|read| to.write_at(at, &buf[..read]));
+                .read_at(&mut buf[..here], from)
+                .and_then(|read| to.write_at(&buf[..read], at));
             match moved {
                 Ok(0) => break,
                 Ok(moved) => copied += moved as u64,

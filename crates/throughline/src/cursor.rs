@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
 
 use crate::handle::Handle;
+use crate::position::target;
 
 /// A position in an open file: `Read`, `Write` and `Seek`. It borrows a file ([`Handle::cursor`]) or owns it
 /// ([`Cursor::new`]). Errors are those of the calls, as `io::Error`s.
@@ -50,12 +51,12 @@ impl<T: Deref<Target = Handle>> Cursor<T> {
 
 impl<T: Deref<Target = Handle>> Read for Cursor<T> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(self.position, buf)?;
+        let read = self.file.read_at(buf, self.position)?;
         Ok(self.advance(read))
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let read = self.file.read_vectored_at(self.position, bufs)?;
+        let read = self.file.read_vectored_at(bufs, self.position)?;
         Ok(self.advance(read))
     }
 }
@@ -66,7 +67,7 @@ impl<T: Deref<Target = Handle>> Write for Cursor<T> {
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let (at, written) = self.file.write_from(self.position, bufs)?;
+        let (at, written) = self.file.write_from(bufs, self.position)?;
         self.position = at;
         Ok(self.advance(written))
     }
@@ -78,16 +79,7 @@ impl<T: Deref<Target = Handle>> Write for Cursor<T> {
 
 impl<T: Deref<Target = Handle>> Seek for Cursor<T> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let (base, by) = match to {
-            SeekFrom::Start(position) => {
-                self.position = position;
-                return Ok(position);
-            }
-            SeekFrom::Current(by) => (self.position, by),
-            SeekFrom::End(by) => (self.file.size()?, by),
-        };
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "a position before byte 0");
-        self.position = base.checked_add_signed(by).ok_or_else(outside)?;
+        self.position = target(self.position, to, || Ok(self.file.size()?))?;
         Ok(self.position)
     }
 }

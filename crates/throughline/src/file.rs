@@ -1,5 +1,6 @@
 //! [`File`], an open regular file of a volume.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -16,6 +17,15 @@ use crate::volume::{Held, Volume};
 pub struct File {
     held: Arc<Held>,
     handle: Handle,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.held.inode.ino.0)
+            .field("direct", &self.is_direct())
+            .finish_non_exhaustive()
+    }
 }
 
 impl File {

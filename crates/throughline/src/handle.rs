@@ -1,12 +1,14 @@
 //! [`Handle`]: what every open file can do, in a volume or on its own.
 //!
 //! Invariants:
-//! - All calls take offsets and `&self`: all threads may use a handle at once. [`Cursor`] adds a position.
+//! - All calls take offsets and `&self`: all threads may use a handle at once. The position that `Read`, `Write` and `Seek`
+//!   use is the handle's own; a [`Cursor`] has another.
 //! - All handles of a file see the same bytes, buffered or direct.
 //! - Of a call that fails half-way, what was done is reported as a short count; the next call meets the error.
 
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use throughline_block::Disk;
 use throughline_device::Op;
@@ -26,12 +28,26 @@ use crate::source::{At, Source};
 /// *Buffered* (the default), bytes go through this library's page cache: a write is in memory when it returns and on the device
 /// soon, or when one of the sync calls says so; the writer pauses now and then where it is faster than the device. *Direct*,
 /// they go straight between the program's memory and the device.
+///
+/// `Read`, `Write` and `Seek` work on a position that the handle keeps, as those of `std::fs::File` do: for a handle that is
+/// borrowed too, one call at a time.
 pub struct Handle {
     source: Arc<dyn Source>,
     /// What it lies on: whose listeners hear of the calls.
     disk: Arc<Disk>,
     mode: Mode,
     stream: ReadStream,
+    /// Where `std::io`'s calls go on; see `position`.
+    pub(crate) position: Mutex<u64>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("device", &self.disk.info().name)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Handle {
@@ -41,6 +57,7 @@ impl Handle {
             disk: Arc::clone(disk),
             mode,
             stream: ReadStream::default(),
+            position: Mutex::new(0),
         }
     }
 
@@ -61,15 +78,15 @@ impl Handle {
     ///
     /// # Errors
     /// Damage; the device's. `buf` is then undefined.
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_vectored_at(offset, &mut [IoSliceMut::new(buf)])
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }
 
     /// As [`Handle::read_at`], into several buffers one after the other.
     ///
     /// # Errors
     /// As there.
-    pub fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let (source, direct) = (&self.source, self.mode.direct);
         let read = move || source.read(direct, &self.stream, offset, bufs);
         let done = told(&self.disk, Op::Read, |bytes| *bytes, read)?;
@@ -83,9 +100,9 @@ impl Handle {
     ///
     /// # Errors
     /// As there; [`Reason::PastEnd`] where the file ends before.
-    pub fn read_exact_at(&self, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
+    pub fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
         while !buf.is_empty() {
-            let read = self.read_at(offset, buf)?;
+            let read = self.read_at(buf, offset)?;
             if read == 0 {
                 return Err(Reason::PastEnd.into());
             }
@@ -103,15 +120,15 @@ impl Handle {
     /// [`Reason::NoSpace`] (told here: what is accepted has its room), [`Reason::TooLarge`], [`Reason::ReadOnly`],
     /// [`Reason::Permission`]; damage; the device's, an earlier write-back's among them where memory is full of what
     /// cannot be written.
-    pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        self.write_vectored_at(offset, &[IoSlice::new(buf)])
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.write_vectored_at(&[IoSlice::new(buf)], offset)
     }
 
     /// As [`Handle::write_at`], from several buffers one after the other.
     ///
     /// # Errors
     /// As there.
-    pub fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
+    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         Ok(self.write(At::Offset(offset), bufs, Wait::Yes)?.1)
     }
 
@@ -119,9 +136,9 @@ impl Handle {
     ///
     /// # Errors
     /// As there; a part of `buf` may have been written then.
-    pub fn write_all_at(&self, mut offset: u64, mut buf: &[u8]) -> Result<()> {
+    pub fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> Result<()> {
         while !buf.is_empty() {
-            let written = self.write_at(offset, buf)?;
+            let written = self.write_at(buf, offset)?;
             if written == 0 {
                 return Err(Reason::NoSpace.into());
             }
@@ -137,7 +154,7 @@ impl Handle {
     ///
     /// # Errors
     /// [`Reason::WouldBlock`], with nothing written; as [`Handle::write_at`].
-    pub fn try_write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+    pub fn try_write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         let bufs = [IoSlice::new(buf)];
         Ok(self.write(At::Offset(offset), &bufs, Wait::No)?.1)
     }
@@ -151,8 +168,30 @@ impl Handle {
         self.write(At::End, &[IoSlice::new(buf)], Wait::Yes)
     }
 
+    /// As [`Handle::append`], all of `buf` in one piece or an error; returns where it begins. On an error the first part of
+    /// `buf` may be at the end of the file.
+    ///
+    /// # Errors
+    /// As [`Handle::write_at`]; [`Reason::Busy`] where an error cut the append short and another append came between its
+    /// two parts.
+    pub fn append_all(&self, buf: &[u8]) -> Result<u64> {
+        let (begin, mut done) = self.append(buf)?;
+        while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
+            let (at, written) = self.append(rest)?;
+            if written == 0 {
+                return Err(Reason::NoSpace.into());
+            }
+            if begin.checked_add(done as u64) != Some(at) {
+                let why = "another append came between the parts of one that was cut short";
+                return Err(Reason::Busy(why.into()).into());
+            }
+            done += written;
+        }
+        Ok(begin)
+    }
+
     /// As [`Handle::write_vectored_at`], and says where the bytes went.
-    pub(crate) fn write_from(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
+    pub(crate) fn write_from(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(u64, usize)> {
         self.write(At::Offset(offset), bufs, Wait::Yes)
     }
 
@@ -258,8 +297,8 @@ impl Handle {
         self.source.seek_hole(offset)
     }
 
-    /// A position in the file, from byte 0 on, with `std::io`'s `Read`, `Write` and `Seek`. [`Cursor::new`] takes a file
-    /// instead of borrowing it.
+    /// A position in the file apart from the handle's own, from byte 0 on, with `std::io`'s `Read`, `Write` and `Seek`: one for
+    /// each thread or parser. [`Cursor::new`] takes a file instead of borrowing it.
     pub fn cursor(&self) -> Cursor<&Handle> {
         Cursor::new(self)
     }

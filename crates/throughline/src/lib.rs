@@ -39,10 +39,10 @@
 //!
 //! let page = [42; 8192];
 //! log.append(&page)?; // on the disk when this returns
-//! pages.write_all_at(7 * 8192, &page)?; // in the cache
+//! pages.write_all_at(&page, 7 * 8192)?; // in the cache
 //! pages.sync_range(0, 0, SyncRange::Start)?; // begins to go out
 //! let mut back = [0; 8192];
-//! pages.read_exact_at(7 * 8192, &mut back)?;
+//! pages.read_exact_at(&mut back, 7 * 8192)?;
 //! pages.sync_data()?; // the checkpoint is complete
 //! # assert_eq!(back, page);
 //! # Ok(())
@@ -56,8 +56,8 @@
 //!
 //! # fn main() -> throughline::Result<()> {
 //! let volume = OpenOptions::new().open("disk.img")?;
-//! let file = volume.create_file("/etc/motd", &Attributes::new().mode(0o644))?;
-//! file.write_all_at(0, b"hello\n")?;
+//! let file = volume.create_file_with("/etc/motd", &Attributes::new().mode(0o644))?;
+//! file.write_all_at(b"hello\n", 0)?;
 //! drop(file);
 //! volume.close()
 //! # }
@@ -70,6 +70,7 @@
 //! - After [`Handle::sync`] returned `Ok`, the file survives a crash, and after [`Volume::sync`] everything does.
 //! - Errors say whose fault they are; see [`Error`].
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod cache;
 mod call;
@@ -86,6 +87,7 @@ mod metadata;
 mod mode;
 mod node;
 mod open;
+mod position;
 mod raw;
 mod recovery;
 mod size;
@@ -96,7 +98,7 @@ mod volume;
 
 pub use cache::CacheState;
 pub use cursor::Cursor;
-pub use dir::{Dir, DirEntry, ReadDir};
+pub use dir::{Dir, DirEntry, ReadDir, Walk, WalkEntry};
 pub use error::{Error, Result};
 pub use file::File;
 pub use handle::Handle;
@@ -122,8 +124,9 @@ pub use throughline_device::{
 #[doc(hidden)]
 pub use throughline_ext::Planted;
 pub use throughline_ext::{
-    Abort, AccessTimes, Corrupt, Fallocate, InodeFlags, JournalCounts, LogInfo, OnError, OpenFor,
-    OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs, TakeDown, XattrMode,
+    Abort, AccessTimes, Acl, AclEntry, AclTag, Corrupt, Fallocate, InodeFlags, JournalCounts,
+    LogInfo, OnError, OpenFor, OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs,
+    TakeDown, XattrMode,
 };
 pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;

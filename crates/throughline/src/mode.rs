@@ -146,7 +146,7 @@ impl FileOptions {
     /// As [`FileOptions::open`].
     pub fn open_in(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
         let file = if self.create_new {
-            dir.create_new(path, &self.attributes)?
+            dir.create_new_with(path, &self.attributes)?
         } else if self.create {
             dir.open_or_create(path, &self.attributes, self.truncate)?
         } else {

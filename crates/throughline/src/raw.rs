@@ -1,5 +1,6 @@
 //! [`RawFile`]: a plain file or a block device of the host, with no volume in sight.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -18,6 +19,15 @@ use crate::mode::{FileOptions, Mode};
 pub struct RawFile {
     file: Arc<throughline_fileio::RawFile>,
     handle: Handle,
+}
+
+impl fmt::Debug for RawFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawFile")
+            .field("device", &self.disk().info().name)
+            .field("direct", &self.is_direct())
+            .finish_non_exhaustive()
+    }
 }
 
 impl RawFile {

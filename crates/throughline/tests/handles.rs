@@ -95,21 +95,21 @@ fn buffered_and_direct_handles_see_the_same() {
         let buffered = open(&FileOptions::new()).unwrap();
         let direct = open(FileOptions::new().direct(true)).unwrap();
         assert!(direct.is_direct() && !buffered.is_direct() && direct.is_same_file(&buffered));
-        buffered.write_all_at(100, b"through the cache").unwrap();
+        buffered.write_all_at(b"through the cache", 100).unwrap();
         let mut back = [0; 17];
-        direct.read_exact_at(100, &mut back).unwrap();
+        direct.read_exact_at(&mut back, 100).unwrap();
         assert_eq!(&back, b"through the cache");
-        direct.write_all_at(108, b"past it").unwrap();
-        buffered.read_exact_at(100, &mut back).unwrap();
+        direct.write_all_at(b"past it", 108).unwrap();
+        buffered.read_exact_at(&mut back, 100).unwrap();
         assert_eq!(&back, b"through past ithe");
         assert_eq!(
             (buffered.size().unwrap(), direct.size().unwrap()),
             (117, 117)
         );
         direct.set_len(110).unwrap();
-        assert_eq!(buffered.read_at(100, &mut back).unwrap(), 10);
+        assert_eq!(buffered.read_at(&mut back, 100).unwrap(), 10);
         assert!(matches!(
-            buffered.read_exact_at(100, &mut back),
+            buffered.read_exact_at(&mut back, 100),
             Err(Error::Caller(Reason::PastEnd))
         ));
     });
@@ -142,11 +142,11 @@ fn two_handles_append_and_lose_nothing() {
         let one = open(FileOptions::new().append(true)).unwrap();
         let other = open(FileOptions::new().append(true).direct(true)).unwrap();
         for _ in 0..20 {
-            one.write_all_at(0, b"aaa").unwrap();
-            other.write_all_at(5, b"bb").unwrap();
+            one.write_all_at(b"aaa", 0).unwrap();
+            other.write_all_at(b"bb", 5).unwrap();
         }
         let mut all = vec![0; 200];
-        assert_eq!(one.read_at(0, &mut all).unwrap(), 100);
+        assert_eq!(one.read_at(&mut all, 0).unwrap(), 100);
         assert_eq!(&all[..100], "aaabb".repeat(20).as_bytes());
         assert_eq!(one.append(b"c").unwrap(), (100, 1));
     });
@@ -161,10 +161,10 @@ fn every_kind_of_sync_and_advice() {
             FileOptions::new().data_sync(true),
         ] {
             let file = open(options).unwrap();
-            file.write_all_at(1, &data).unwrap();
+            file.write_all_at(&data, 1).unwrap();
         }
         let file = open(&FileOptions::new()).unwrap();
-        file.write_all_at(0, &data).unwrap();
+        file.write_all_at(&data, 0).unwrap();
         file.sync_range(0, 0, SyncRange::Start).unwrap();
         file.sync_range(1000, 5000, SyncRange::Wait).unwrap();
         file.sync_data().unwrap();
@@ -179,7 +179,7 @@ fn every_kind_of_sync_and_advice() {
         ] {
             file.advise(advice, 0, 0).unwrap();
             let mut back = vec![0; 300_000];
-            file.read_exact_at(1, &mut back).unwrap();
+            file.read_exact_at(&mut back, 1).unwrap();
             assert!(back == data, "{advice:?}");
         }
     });
@@ -193,7 +193,7 @@ fn copies_within_and_between() {
         .open_raw(folder.path().join("other"))
         .unwrap();
     let data: Vec<u8> = (0..5_000_001_u32).map(|i| (i % 251) as u8).collect();
-    other.write_all_at(0, &data).unwrap();
+    other.write_all_at(&data, 0).unwrap();
     for_each_kind(|open| {
         for options in [FileOptions::new().direct(true), &mut FileOptions::new()] {
             let file = open(options).unwrap();
@@ -202,10 +202,10 @@ fn copies_within_and_between() {
                 5_000_000
             );
             let mut back = vec![0; 5_000_000];
-            file.read_exact_at(10, &mut back).unwrap();
+            file.read_exact_at(&mut back, 10).unwrap();
             assert!(back == data[1..]);
             assert_eq!(file.copy_range(10, &file, 6_000_000, 100).unwrap(), 100);
-            file.read_exact_at(6_000_000, &mut back[..100]).unwrap();
+            file.read_exact_at(&mut back[..100], 6_000_000).unwrap();
             assert_eq!(back[..100], data[1..101]);
             assert!(matches!(
                 file.copy_range(0, &file, 99, 100),
@@ -223,23 +223,23 @@ fn what_would_wait_says_so_and_gets_on() {
         let data = vec![3; 64 << 10];
         let mut at = 0;
         while at < 8 << 20 {
-            match file.try_write_at(at, &data) {
+            match file.try_write_at(&data, at) {
                 Ok(written) => at += written as u64,
                 Err(Error::Caller(Reason::WouldBlock)) => {
                     let error = io::Error::from(Error::Caller(Reason::WouldBlock));
                     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                     file.sync_range(0, 0, SyncRange::Wait).unwrap();
                     // What was dirtied before is paid for here, as any writer would.
-                    at += file.write_at(at, &data).unwrap() as u64;
+                    at += file.write_at(&data, at).unwrap() as u64;
                 }
                 Err(error) => panic!("{error}"),
             }
         }
         let mut back = vec![0; 1 << 20];
-        file.read_exact_at(at - (1 << 20), &mut back).unwrap();
+        file.read_exact_at(&mut back, at - (1 << 20)).unwrap();
         assert!(back.iter().all(|byte| *byte == 3));
         file.allocate(Fallocate::PunchHole, 0, 1 << 20).unwrap();
-        file.read_exact_at(0, &mut back).unwrap();
+        file.read_exact_at(&mut back, 0).unwrap();
         assert!(back.iter().all(|byte| *byte == 0));
     });
 }
@@ -257,7 +257,7 @@ fn the_cache_can_be_set_and_seen() {
         file.cache_state().is_none(),
         "none before the first buffered access"
     );
-    file.write_all_at(0, &vec![1; 3 << 20]).unwrap();
+    file.write_all_at(&vec![1; 3 << 20], 0).unwrap();
     let state = file.cache_state().unwrap();
     assert_eq!(
         (

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use throughline::{Attributes, OpenOptions, Volume};
+use throughline::{OpenOptions, Volume};
 
 /// However slow the machine is.
 const LONG: Duration = Duration::from_secs(90);
@@ -62,8 +62,8 @@ fn what_is_done_is_durable_in_time_and_then_nothing_moves() {
         let info = volume.info().unwrap();
         assert_eq!(info.dirty_age, Duration::from_millis(50));
         assert_eq!(info.commit_interval, Duration::from_millis(100));
-        let file = volume.create_new("/file", &Attributes::new()).unwrap();
-        file.write_all_at(0, &[1; 100_000]).unwrap();
+        let file = volume.create_new("/file").unwrap();
+        file.write_all_at(&[1; 100_000], 0).unwrap();
         let began = Instant::now();
         while volume.cache_state().throttle.dirty_bytes > 0 || volume.journal_counts().commits == 0
         {

@@ -33,8 +33,8 @@ fn work(volume: &Volume, thread: usize, round: usize) {
             }
             dir.remove_file(&old).unwrap();
         }
-        let made = dir.create_new(&new, &plain).unwrap();
-        made.write_all_at(0, &[file as u8; 3000]).unwrap();
+        let made = dir.create_new_with(&new, &plain).unwrap();
+        made.write_all_at(&[file as u8; 3000], 0).unwrap();
         if file % 4 == thread {
             made.sync_all().unwrap();
         }
@@ -59,9 +59,7 @@ fn rounds(options: &[&str], reopen: &OpenOptions) {
     }
     let volume = OpenOptions::new().open(&path).unwrap();
     for thread in 0..THREADS {
-        volume
-            .create_dir(format!("/{thread}"), &Attributes::new())
-            .unwrap();
+        volume.create_dir(format!("/{thread}")).unwrap();
     }
     volume.close().unwrap();
     for round in 0..ROUNDS {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use throughline::{Attributes, Error, OpenOptions, Reason};
+use throughline::{Error, OpenOptions, Reason};
 
 fn tool(name: &str) -> Command {
     let mut command = Command::new(name);
@@ -41,8 +41,8 @@ fn it_says_what_it_did() {
         .cache_bytes(Some(8 << 20))
         .open(&path)
         .unwrap();
-    let file = volume.create_new("/file", &Attributes::new()).unwrap();
-    file.write_all_at(0, &[1; 1 << 20]).unwrap();
+    let file = volume.create_new("/file").unwrap();
+    file.write_all_at(&[1; 1 << 20], 0).unwrap();
     let dirty = volume.status();
     assert!(dirty.dirty.bytes <= 1 << 20 && dirty.journal.running_age_ms.is_some());
     volume.sync().unwrap();
@@ -52,16 +52,16 @@ fn it_says_what_it_did() {
     let volume = OpenOptions::new().open(&path).unwrap();
     let file = volume.open_file("/file").unwrap();
     let mut back = vec![0; 1 << 20];
-    file.read_exact_at(0, &mut back).unwrap();
+    file.read_exact_at(&mut back, 0).unwrap();
     let cold = volume.status();
     assert!(cold.cache.miss_bytes > 0 && cold.cache.misses > 0);
     assert_eq!(cold.cache.miss_bytes + cold.cache.hit_bytes, 1 << 20);
-    file.read_exact_at(0, &mut back).unwrap();
+    file.read_exact_at(&mut back, 0).unwrap();
     let warm = volume.status();
     assert_eq!(warm.cache.miss_bytes, cold.cache.miss_bytes);
     assert_eq!(warm.cache.hit_bytes, cold.cache.hit_bytes + (1 << 20));
     assert!(warm.cache.hits > cold.cache.hits);
-    file.write_all_at(0, b"more").unwrap();
+    file.write_all_at(b"more", 0).unwrap();
     file.sync_all().unwrap();
     let after = volume.status();
     assert!(after.journal.has_log && after.journal.commits > 0);
@@ -118,11 +118,11 @@ fn many_small_files_are_written_back() {
     for n in 0..files {
         if n % 1000 == 0 {
             let dir = format!("/{}", n / 1000);
-            volume.create_dir(dir, &Attributes::new()).unwrap();
+            volume.create_dir(dir).unwrap();
         }
         let name = format!("/{}/{n}", n / 1000);
-        let file = volume.create_new(name, &Attributes::new()).unwrap();
-        file.write_all_at(0, format!("{n}").repeat(300).as_bytes())
+        let file = volume.create_new(name).unwrap();
+        file.write_all_at(format!("{n}").repeat(300).as_bytes(), 0)
             .unwrap();
     }
     let (made, began) = (began.elapsed(), Instant::now());
@@ -137,7 +137,7 @@ fn many_small_files_are_written_back() {
     for n in (0..files).step_by(97) {
         let file = volume.open_file(format!("/{}/{n}", n / 1000)).unwrap();
         let mut text = vec![0; file.size().unwrap() as usize];
-        file.read_exact_at(0, &mut text).unwrap();
+        file.read_exact_at(&mut text, 0).unwrap();
         assert_eq!(text, format!("{n}").repeat(300).as_bytes());
     }
     let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();

@@ -62,11 +62,11 @@ fn files_directories_and_links() -> Result<()> {
     };
     let volume = OpenOptions::new().open(&path)?;
     let plain = Attributes::new();
-    volume.create_dir("/a", &plain.clone().mode(0o750))?;
-    let file = volume.create_file("/a/file", &plain)?;
-    file.write_all_at(5000, b"hello")?;
+    volume.create_dir_with("/a", &plain.clone().mode(0o750))?;
+    let file = volume.create_file_with("/a/file", &plain)?;
+    file.write_all_at(b"hello", 5000)?;
     assert_eq!(file.append(b", world")?, (5005, 7));
-    volume.symlink("a/file", "/soft", &plain)?;
+    volume.symlink_with("a/file", "/soft", &plain)?;
     volume.hard_link("/a/file", "/hard")?;
     volume.make_node(
         "/null",
@@ -77,7 +77,7 @@ fn files_directories_and_links() -> Result<()> {
 
     let mut buffer = [0xff; 20];
     let through_link = volume.open_file("/soft")?;
-    assert_eq!(through_link.read_at(4998, &mut buffer)?, 14);
+    assert_eq!(through_link.read_at(&mut buffer, 4998)?, 14);
     assert_eq!(&buffer[..14], b"\0\0hello, world");
     let meta = volume.metadata("soft")?;
     assert_eq!((meta.len(), meta.links(), meta.is_file()), (5012, 2, true));
@@ -95,18 +95,18 @@ fn files_directories_and_links() -> Result<()> {
     names.sort();
     assert_eq!(names, ["a", "hard", "lost+found", "null", "soft"]);
 
-    volume.rename("/hard", "/a/moved", RenameMode::NoReplace)?;
+    volume.rename_with("/hard", "/a/moved", RenameMode::NoReplace)?;
     assert_eq!(
-        reason(volume.rename("/null", "/soft", RenameMode::NoReplace)),
+        reason(volume.rename_with("/null", "/soft", RenameMode::NoReplace)),
         Reason::Exists
     );
-    volume.rename("/null", "/soft", RenameMode::Exchange)?;
+    volume.rename_with("/null", "/soft", RenameMode::Exchange)?;
     assert_eq!(volume.read_link("/null")?, Path::new("a/file"));
     assert_eq!(reason(volume.remove_dir("/a")), Reason::NotEmpty);
     assert_eq!(reason(volume.remove_file("/a")), Reason::IsDir);
     assert_eq!(reason(volume.open_file("/a")), Reason::IsDir);
     assert_eq!(reason(volume.open_dir("/a/file")), Reason::NotDir);
-    assert_eq!(reason(volume.create_dir("/", &plain)), Reason::Exists);
+    assert_eq!(reason(volume.create_dir_with("/", &plain)), Reason::Exists);
     drop((file, through_link));
     volume.close()?;
     assert_clean(&path);
@@ -120,11 +120,11 @@ fn an_open_file_outlives_its_name() -> Result<()> {
     };
     let volume = OpenOptions::new().open(&path)?;
     let free = volume.stat_fs()?.free_inodes;
-    let file = volume.create_file("/f", &Attributes::new())?;
-    file.write_all_at(0, &vec![7; 100_000])?;
+    let file = volume.create_file("/f")?;
+    file.write_all_at(&vec![7; 100_000], 0)?;
     volume.remove_file("/f")?;
     let mut buffer = vec![0; 100_000];
-    assert_eq!(file.read_at(0, &mut buffer)?, 100_000);
+    assert_eq!(file.read_at(&mut buffer, 0)?, 100_000);
     assert!(buffer.iter().all(|byte| *byte == 7));
     // Closing while something is in use says so, and loses nothing.
     assert!(matches!(reason(volume.clone().close()), Reason::Busy(_)));
@@ -149,7 +149,7 @@ fn attributes_times_and_space() -> Result<()> {
         .gid(200_000)
         .accessed(early)
         .modified(late);
-    let file = volume.create_file("/f", &attributes)?;
+    let file = volume.create_file_with("/f", &attributes)?;
     let meta = file.metadata()?;
     assert_eq!(
         (meta.mode(), meta.uid(), meta.gid()),
@@ -160,7 +160,7 @@ fn attributes_times_and_space() -> Result<()> {
 
     file.allocate(Fallocate::Allocate, 0, 1 << 20)?;
     assert!(file.metadata()?.blocks_512() >= 2048);
-    file.write_all_at(300_000, b"data")?;
+    file.write_all_at(b"data", 300_000)?;
     assert!(
         file.seek_data(0)?
             .is_some_and(|start| start <= 300_000 && start > 200_000)
@@ -193,10 +193,7 @@ fn one_writer_or_many_readers() -> Result<()> {
     writer.close()?;
     let (one, two) = (Volume::open(&path)?, Volume::open(&path)?);
     assert!(one.is_read_only() && two.is_read_only());
-    assert_eq!(
-        reason(one.create_file("/f", &Attributes::new())),
-        Reason::ReadOnly
-    );
+    assert_eq!(reason(one.create_file("/f")), Reason::ReadOnly);
     assert!(matches!(
         reason(OpenOptions::new().open(&path)),
         Reason::Busy(_)
@@ -219,9 +216,9 @@ fn a_raw_file_has_the_same_calls() -> Result<()> {
     let path = dir.path().join("raw");
     std::fs::write(&path, b"0123456789").unwrap();
     let raw = OpenOptions::new().open_raw(&path)?;
-    assert_eq!(raw.write_at(8, b"abc").unwrap(), 3);
+    assert_eq!(raw.write_at(b"abc", 8).unwrap(), 3);
     let mut buffer = [0; 20];
-    assert_eq!(raw.read_at(1, &mut buffer).unwrap(), 10);
+    assert_eq!(raw.read_at(&mut buffer, 1).unwrap(), 10);
     assert_eq!(&buffer[..10], b"1234567abc");
     drop(raw);
     assert_eq!(std::fs::read(&path).unwrap(), b"01234567abc");
@@ -249,9 +246,9 @@ fn many_files_are_written_in_one_go() -> Result<()> {
             })
             .collect();
         let files: Vec<_> = (0..contents.len())
-            .map(|number| volume.create_new(format!("/{number}"), &Attributes::new()))
+            .map(|number| volume.create_new(format!("/{number}")))
             .collect::<Result<_>>()?;
-        files[7].write_all_at(0, &vec![0xee; 10_000])?;
+        files[7].write_all_at(&vec![0xee; 10_000], 0)?;
         let before = volume.io_counts().writes;
         let mut all: Vec<(&throughline::File, &[u8])> = files
             .iter()
@@ -274,7 +271,7 @@ fn many_files_are_written_in_one_go() -> Result<()> {
             for (number, expected) in expected.iter().enumerate() {
                 let file = volume.open_file(format!("/{number}"))?;
                 let mut found = vec![0; 100_000];
-                let len = file.read_at(0, &mut found)?;
+                let len = file.read_at(&mut found, 0)?;
                 assert!(found[..len] == **expected, "file {number}, {options:?}");
             }
             Ok(())
@@ -301,7 +298,7 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
     let free_bytes = free.free_blocks * u64::from(free.block_bytes);
     let data = vec![7u8; 1 << 20];
     let files: Vec<_> = (0..free_bytes / data.len() as u64 + 8)
-        .map(|number| volume.create_new(format!("/{number}"), &Attributes::new()))
+        .map(|number| volume.create_new(format!("/{number}")))
         .collect::<Result<_>>()?;
     let all: Vec<(&throughline::File, &[u8])> =
         files.iter().map(|file| (file, data.as_slice())).collect();
@@ -323,7 +320,7 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
     );
 
     let other = OpenOptions::new().open(&other)?;
-    let stranger = other.create_new("/f", &Attributes::new())?;
+    let stranger = other.create_new("/f")?;
     let mixed = other.write_new(&[(&stranger, b"x"), (&files[0], b"x")]);
     assert!(
         mixed
@@ -348,18 +345,18 @@ fn what_was_synced_is_there_after_a_crash() -> Result<()> {
         };
         let volume = OpenOptions::new().open(&path)?;
         assert!(volume.recovery().is_empty() && volume.stopped().is_none());
-        volume.create_dir("/a", &Attributes::new())?;
-        let below = volume.create_dir("/a/b", &Attributes::new())?;
-        let file = below.create_new("file", &Attributes::new())?;
-        file.write_all_at(0, &[7; 10_000])?;
+        volume.create_dir("/a")?;
+        let below = volume.create_dir("/a/b")?;
+        let file = below.create_new("file")?;
+        file.write_all_at(&[7; 10_000], 0)?;
         file.sync_data()?;
-        below.create_new("gone", &Attributes::new())?;
+        below.create_new("gone")?;
         below.remove_file("gone")?;
-        below.create_new("named", &Attributes::new())?;
+        below.create_new("named")?;
         below.sync()?;
         // Open, and without a name by then.
-        let orphan = below.create_new("orphan", &Attributes::new())?;
-        orphan.write_all_at(0, &[1; 5000])?;
+        let orphan = below.create_new("orphan")?;
+        orphan.write_all_at(&[1; 5000], 0)?;
         below.remove_file("orphan")?;
         orphan.sync()?;
         let crashed = dir.path().join("crashed");
@@ -372,7 +369,7 @@ fn what_was_synced_is_there_after_a_crash() -> Result<()> {
             let volume = options.open(&crashed)?;
             let file = volume.open_file("/a/b/file")?;
             let mut bytes = vec![0; 10_001];
-            assert_eq!(file.read_at(0, &mut bytes)?, 10_000);
+            assert_eq!(file.read_at(&mut bytes, 0)?, 10_000);
             assert!(bytes[..10_000].iter().all(|byte| *byte == 7));
             assert_eq!(volume.metadata("/a/b/named")?.len(), 0);
             for name in ["/a/b/gone", "/a/b/orphan"] {
@@ -405,8 +402,8 @@ fn a_node_of_another_volume_is_refused() -> Result<()> {
     };
     let (a, b) = (OpenOptions::new().open(&a)?, OpenOptions::new().open(&b)?);
     let plain = Attributes::new();
-    a.create_file("/file", &plain)?;
-    b.create_file("/file", &plain)?;
+    a.create_file_with("/file", &plain)?;
+    b.create_file_with("/file", &plain)?;
     let (here, there) = (a.root_node()?, b.root_node()?);
     let node = there.lookup(b"file")?;
     assert_eq!(reason(here.link(&node, b"link")), Reason::CrossDevice);
@@ -446,8 +443,8 @@ fn allocated_beside_what_is_not_written_blocks_count_once() -> Result<()> {
         };
         let volume = OpenOptions::new().open(&path)?;
         let free = volume.stat_fs()?.free_blocks;
-        let file = volume.create_file("/file", &Attributes::new())?;
-        file.write_all_at(0, &[7; 32768])?;
+        let file = volume.create_file("/file")?;
+        file.write_all_at(&[7; 32768], 0)?;
         let used = free - volume.stat_fs()?.free_blocks;
         file.allocate(Fallocate::KeepSize, 0, 5000)?;
         file.allocate(Fallocate::Allocate, 6000, 30)?;

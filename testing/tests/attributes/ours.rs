@@ -125,7 +125,7 @@ impl<'a> Ours<'a> {
                 Ok(())
             }
             Op::WriteKept(offset) => match &self.kept {
-                Some((file, false)) => file.write_all_at(*offset, b"kept"),
+                Some((file, false)) => file.write_all_at(b"kept", *offset),
                 Some((file, true)) => file.append(b"kept").map(drop),
                 None => Ok(()),
             },
@@ -136,7 +136,7 @@ impl<'a> Ours<'a> {
             }
             Op::Read(path) => {
                 let file = self.node(path)?.open(&FileOptions::new())?;
-                file.read_at(0, &mut [0; 16]).map(drop)
+                file.read_at(&mut [0; 16], 0).map(drop)
             }
             Op::List(path) => self.node(path)?.list(0).map(drop),
             Op::ReadLink(path) => self.node(path)?.read_link().map(drop),
@@ -200,7 +200,7 @@ impl<'a> Ours<'a> {
         match append {
             _ if len == 0 => Ok(()),
             true => file.append(&bytes).map(drop),
-            false => file.write_all_at(offset, &bytes),
+            false => file.write_all_at(&bytes, offset),
         }
     }
 
@@ -208,7 +208,7 @@ impl<'a> Ours<'a> {
         let attributes = Attributes::new().mode(0o640);
         let node = self.dir(path)?.tmpfile(&attributes, true)?;
         let file = node.open(&FileOptions::new())?;
-        file.write_all_at(0, b"temporary")?;
+        file.write_all_at(b"temporary", 0)?;
         if named {
             self.dir(path)?.link(&node, path.name.as_bytes())?;
         }

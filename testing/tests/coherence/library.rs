@@ -121,11 +121,11 @@ impl Side {
             let source = FileOptions::new().create(true).clone();
             let source = source.open(&self.volume, format!("/source{}", self.number));
             let source = source.expect("a source");
-            source.write_all_at(0, &bytes).expect("written");
+            source.write_all_at(&bytes, 0).expect("written");
             let copied = source.copy_range(0, &self.file, at, len).expect("copied");
             assert_eq!(copied, len);
         } else {
-            self.file.write_all_at(at, &bytes).expect("written");
+            self.file.write_all_at(&bytes, at).expect("written");
         }
         for word in words {
             shared.acknowledged[word].store(version, Ordering::SeqCst);
@@ -141,7 +141,7 @@ impl Side {
         };
         let mut bytes = vec![0; count * 8];
         let low = load(&shared.acknowledged);
-        (self.file.read_exact_at(first as u64 * 8, &mut bytes)).expect("read");
+        (self.file.read_exact_at(&mut bytes, first as u64 * 8)).expect("read");
         let high = load(&shared.begun);
         for (at, got) in bytes.chunks_exact(8).enumerate() {
             let got = u64::from_ne_bytes(got.try_into().expect("8 bytes"));
@@ -161,13 +161,13 @@ impl Side {
         let end = WORDS as u64 * 8;
         let (short, long) = (self.rng.u64(..5000), self.rng.u64(5000..20_000));
         self.file
-            .write_all_at(end + short, &[7; 100])
+            .write_all_at(&[7; 100], end + short)
             .expect("a tail");
         self.file.set_len(end + short).expect("cut");
         self.file.set_len(end + long).expect("lengthened");
         let mut tail = vec![1; (long - short) as usize];
         self.file
-            .read_exact_at(end + short, &mut tail)
+            .read_exact_at(&mut tail, end + short)
             .expect("read");
         assert!(tail.iter().all(|byte| *byte == 0), "the tail is not zero");
     }
@@ -200,7 +200,7 @@ fn run(volume: &Volume, kinds: [Kind; 2], time: Duration, seed: u64) {
     let first: Vec<u8> = (0..WORDS)
         .flat_map(|word| content(word, 0).to_ne_bytes())
         .collect();
-    file.write_all_at(0, &first).expect("written");
+    file.write_all_at(&first, 0).expect("written");
     drop(file);
     let until = Instant::now() + time;
     std::thread::scope(|scope| {

@@ -32,14 +32,12 @@ fn populated(recipe: &str) -> Option<DiskImage> {
     let volume = throughline::OpenOptions::new().open(image.path());
     let volume = volume.expect("the volume opens");
     for (dir, files) in [("/dir", FILES), ("/few", 5)] {
-        let dir = volume
-            .root()
-            .and_then(|root| root.create_dir(dir, &Attributes::new()));
+        let dir = volume.root().and_then(|root| root.create_dir(dir));
         let dir = dir.expect("a directory");
         for number in 0..files {
-            let file = dir.create_new(name(number), &Attributes::new().mode(0o644));
+            let file = dir.create_new_with(name(number), &Attributes::new().mode(0o644));
             let bytes = vec![number as u8; number * 16];
-            file.and_then(|file| file.write_all_at(0, &bytes))
+            file.and_then(|file| file.write_all_at(&bytes, 0))
                 .expect("a file");
         }
     }

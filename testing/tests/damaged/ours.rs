@@ -88,7 +88,7 @@ fn read(node: &Node, seen: &mut Seen) {
     for at in 0..blocks {
         let start = at * BLOCK as u64;
         let len = (meta.len() - start).min(BLOCK as u64) as usize;
-        if file.read_exact_at(start, &mut bytes[..len]).is_ok() {
+        if file.read_exact_at(&mut bytes[..len], start).is_ok() {
             seen.add_block(node.ino(), at, &bytes[..len]);
         }
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use throughline::{Attributes, OpenOptions, RenameMode, Volume};
+use throughline::{OpenOptions, Volume};
 use throughline_device::MemoryDevice;
 use throughline_extfmt::checksum::{CRC32C_INIT, crc32_be, crc32c};
 use throughline_extfmt::features::Incompat;
@@ -464,42 +464,33 @@ fn changed(bytes: &[u8], step: u32) -> Vec<u8> {
 }
 
 fn change(volume: &Volume, step: u32) -> throughline::Result<()> {
-    let new = Attributes::new();
     match step {
         0 => {
-            volume.create_dir("/dir", &new)?;
+            volume.create_dir("/dir")?;
             for n in 0..30 {
-                let file = volume.create_file(format!("/dir/file-{n:030}"), &new)?;
-                file.write_all_at(0, &vec![n; 100 * usize::from(n)])?;
+                let file = volume.create_file(format!("/dir/file-{n:030}"))?;
+                file.write_all_at(&vec![n; 100 * usize::from(n)], 0)?;
             }
-            volume
-                .create_file("/long", &new)?
-                .write_all_at(0, &[3; 40_000])?;
+            volume.create_file("/long")?.write_all_at(&[3; 40_000], 0)?;
         }
         1 => {
-            volume.rename(
-                "/dir/file-000000000000000000000000000007",
-                "/seven",
-                RenameMode::Replace,
-            )?;
+            volume.rename("/dir/file-000000000000000000000000000007", "/seven")?;
             volume
-                .create_file("/magic", &new)?
-                .write_all_at(0, &magical(5000))?;
+                .create_file("/magic")?
+                .write_all_at(&magical(5000), 0)?;
             volume.open_file("/long")?.set_len(10_000)?;
-            volume.symlink("seven", "/link", &new)?;
+            volume.symlink("seven", "/link")?;
         }
         2 => {
             for n in 10..20 {
                 volume.remove_file(format!("/dir/file-{n:030}"))?;
             }
-            volume.create_dir("/dir/sub", &new)?;
+            volume.create_dir("/dir/sub")?;
             volume
                 .open_file("/long")?
-                .write_all_at(90_000, &[4; 5000])?;
+                .write_all_at(&[4; 5000], 90_000)?;
         }
-        _ => volume
-            .create_file(QUICK, &new)?
-            .write_all_at(0, &QUICK_BYTES)?,
+        _ => volume.create_file(QUICK)?.write_all_at(&QUICK_BYTES, 0)?,
     }
     Ok(())
 }

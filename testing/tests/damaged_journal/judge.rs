@@ -145,7 +145,7 @@ fn walk(volume: &Volume) {
                 Ok(FileType::File) => {
                     let _ = volume
                         .open_file(&path)
-                        .map(|file| file.read_at(0, &mut buf));
+                        .map(|file| file.read_at(&mut buf, 0));
                 }
                 _ => {}
             }

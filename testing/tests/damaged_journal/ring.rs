@@ -129,7 +129,7 @@ fn a_fast_commit_on_top() {
             let file = volume.open_file(crate::craft::QUICK);
             let file = file.unwrap_or_else(|error| panic!("{who}: {error}"));
             let mut found = vec![0; 6000];
-            let len = file.read_at(0, &mut found).unwrap();
+            let len = file.read_at(&mut found, 0).unwrap();
             assert!(
                 found[..len] == crate::craft::QUICK_BYTES,
                 "{who}: {len} bytes"

@@ -1,7 +1,7 @@
 //! Damage chosen by hand: every number of the superblock at its limits, inodes that say they are something else, images
 //! cut at every structure, links that lead to links.
 
-use throughline::{Attributes, Error, OpenOptions, Reason, Volume};
+use throughline::{Error, OpenOptions, Reason, Volume};
 
 use crate::exercise::{exercise, load};
 use crate::mutate::SUPERBLOCK;
@@ -289,7 +289,7 @@ fn links_that_lead_to_links() {
         return;
     };
     let volume: Volume = OpenOptions::new().open_device(load(&base.bytes)).unwrap();
-    let link = |target: &str, name: &str| volume.symlink(target, name, &Attributes::new()).unwrap();
+    let link = |target: &str, name: &str| volume.symlink(target, name).unwrap();
     for n in 0..64 {
         link(&format!("b{}/b{}", n + 1, n + 1), &format!("/b{n}"));
     }

@@ -150,14 +150,14 @@ fn read_file(file: &File, size: u64) {
         size.saturating_sub(1000),
         u64::MAX - 10,
     ] {
-        let _ = file.read_at(at, &mut buf);
+        let _ = file.read_at(&mut buf, at);
     }
     let mut at = 0;
     for _ in 0..48 {
         let Ok(Some(data)) = file.seek_data(at) else {
             break;
         };
-        let _ = file.read_at(data, &mut buf[..1500]);
+        let _ = file.read_at(&mut buf[..1500], data);
         let Ok(Some(hole)) = file.seek_hole(data) else {
             break;
         };
@@ -208,35 +208,31 @@ fn change_all(volume: &Volume) -> usize {
     let mut changes = 0;
     let mut did = |done: bool| changes += usize::from(done);
     let new = Attributes::new();
-    did(volume.create_dir("/made", &new).is_ok());
+    did(volume.create_dir_with("/made", &new).is_ok());
     for n in 0..20 {
         for dir in ["", "/made", "/many", "/few", "/inline", "/few/sub/deep"] {
             let path = format!("{dir}/new-{n:040}");
             did(volume
-                .create_file(path, &new)
-                .is_ok_and(|file| file.write_at(n * 777, &[1; 900]).is_ok()));
+                .create_file_with(path, &new)
+                .is_ok_and(|file| file.write_at(&[1; 900], n * 777).is_ok()));
         }
     }
-    did(volume.symlink("x".repeat(200), "/made/link", &new).is_ok());
+    did(volume
+        .symlink_with("x".repeat(200), "/made/link", &new)
+        .is_ok());
     did(volume
         .make_node("/made/pipe", FileType::Fifo, None, &new)
         .is_ok());
     did(volume.hard_link("/few/small", "/made/hard").is_ok());
+    did(volume.rename("/few/sub", "/made/sub").is_ok());
     did(volume
-        .rename("/few/sub", "/made/sub", RenameMode::Replace)
+        .rename_with("/made", "/many/made", RenameMode::NoReplace)
         .is_ok());
     did(volume
-        .rename("/made", "/many/made", RenameMode::NoReplace)
+        .rename_with("/plain", "/far", RenameMode::Exchange)
         .is_ok());
     did(volume
-        .rename("/plain", "/far", RenameMode::Exchange)
-        .is_ok());
-    did(volume
-        .rename(
-            "/many/made",
-            "/many/made/sub/below itself",
-            RenameMode::Replace,
-        )
+        .rename("/many/made", "/many/made/sub/below itself")
         .is_ok());
     if let Ok(root) = volume.root() {
         let mut files = 0;
@@ -262,9 +258,9 @@ fn change_file(file: &File, turn: usize) -> bool {
     let _ = file.set_attributes(&Attributes::new().mode(0o600).uid(70_000));
     let _ = file.allocate(MODES[turn % MODES.len()], 4096, 16 << 10);
     let _ = file.allocate(Fallocate::PunchHole, (size / 2) & !4095, 1 << 20);
-    let wrote = file.write_at(0, &[5; 5000]).is_ok();
-    let _ = file.write_at(size.saturating_sub(3), &[6; 2500]);
-    let _ = file.write_at(300_000, &[7; 70_000]);
+    let wrote = file.write_at(&[5; 5000], 0).is_ok();
+    let _ = file.write_at(&[6; 2500], size.saturating_sub(3));
+    let _ = file.write_at(&[7; 70_000], 300_000);
     let _ = file.append(b"more");
     let _ = file.sync();
     let _ = file.set_len(match turn % 5 {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use throughline::{Attributes, OpenOptions};
+use throughline::OpenOptions;
 use throughline_device::LockMode;
 use throughline_testing::Mount;
 
@@ -147,9 +147,7 @@ impl Chain<'_> {
     fn plant(&self) -> Result<(), String> {
         let volume = OpenOptions::new().open(&self.image).map_err(say("open"))?;
         for dir in tree::DIRS {
-            volume
-                .create_dir(dir, &Attributes::new())
-                .map_err(say("mkdir"))?;
+            volume.create_dir(dir).map_err(say("mkdir"))?;
         }
         volume.close().map_err(say("close"))
     }

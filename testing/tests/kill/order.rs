@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use throughline::{
-    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, Reason, RenameMode, Volume,
-    XattrMode,
+    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, Reason, Volume, XattrMode,
 };
 use throughline_testing::attributes;
 
@@ -102,7 +101,8 @@ impl Place for Volume {
     }
 
     fn create(&self, path: &str, id: u32) -> throughline::Result<()> {
-        self.create_new(path, &Attributes::new().uid(id)).map(drop)
+        self.create_new_with(path, &Attributes::new().uid(id))
+            .map(drop)
     }
 
     fn open(&self, path: &str, how: How) -> throughline::Result<File> {
@@ -114,7 +114,7 @@ impl Place for Volume {
     }
 
     fn write(&self, file: &File, at: u64, bytes: &[u8]) -> throughline::Result<()> {
-        file.write_all_at(at, bytes)
+        file.write_all_at(bytes, at)
     }
 
     fn sync(&self, file: &File, data_only: bool) -> throughline::Result<()> {
@@ -146,7 +146,7 @@ impl Place for Volume {
     }
 
     fn rename(&self, from: &str, to: &str) -> throughline::Result<()> {
-        Volume::rename(self, from, to, RenameMode::Replace)
+        Volume::rename(self, from, to)
     }
 
     fn unlink(&self, path: &str) -> throughline::Result<()> {

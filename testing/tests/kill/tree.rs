@@ -88,7 +88,7 @@ pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
             let metadata = volume.metadata(&path).map_err(said)?;
             let file = volume.open_file(&path).map_err(said)?;
             let mut bytes = vec![0; metadata.len() as usize];
-            file.read_exact_at(0, &mut bytes).map_err(said)?;
+            file.read_exact_at(&mut bytes, 0).map_err(said)?;
             let attributes = attributes_of_file(&file).map_err(said)?;
             let about = (metadata.uid(), metadata.mode());
             let seen = seen(&path, about, &bytes, attributes)?;

@@ -53,7 +53,7 @@ impl FileSystem for Volume {
             let mut done = 0;
             loop {
                 let rest = to.get_mut(done..).unwrap_or_default();
-                match file.read_at(offset + done as u64, rest)? {
+                match file.read_at(rest, offset + done as u64)? {
                     0 => return Ok(done),
                     n => done += n,
                 }
@@ -77,11 +77,11 @@ impl FileSystem for Volume {
 fn change(volume: &Volume, step: &Step) -> Result<()> {
     match step {
         Step::Dir(path) => volume
-            .create_dir(path, &Attributes::new().mode(0o755))
+            .create_dir_with(path, &Attributes::new().mode(0o755))
             .map(drop),
         Step::File(path) => volume
             .root()?
-            .create_new(path, &Attributes::new().mode(0o644))
+            .create_new_with(path, &Attributes::new().mode(0o644))
             .map(drop),
         Step::Write {
             path,
@@ -90,12 +90,12 @@ fn change(volume: &Volume, step: &Step) -> Result<()> {
             len,
         } => volume
             .open_file(path)?
-            .write_all_at(*offset, &data(*seed, *len)),
+            .write_all_at(&data(*seed, *len), *offset),
         Step::Truncate(path, len) => volume.open_file(path)?.set_len(*len),
         Step::Allocate(path, mode, offset, len) => {
             volume.open_file(path)?.allocate(*mode, *offset, *len)
         }
-        Step::Symlink { target, link } => volume.symlink(target, link, &Attributes::new()),
+        Step::Symlink { target, link } => volume.symlink(target, link),
         Step::Link { from, to } => volume.hard_link(from, to),
         Step::Node(path, kind, (major, minor)) => {
             let device = DeviceNumber {
@@ -106,7 +106,7 @@ fn change(volume: &Volume, step: &Step) -> Result<()> {
         }
         Step::Unlink(path) => volume.remove_file(path),
         Step::Rmdir(path) => volume.remove_dir(path),
-        Step::Rename(from, to, mode) => volume.rename(from, to, *mode),
+        Step::Rename(from, to, mode) => volume.rename_with(from, to, *mode),
         Step::Attributes(path, mode, uid, gid) => {
             volume.set_symlink_attributes(path, &Attributes::new().mode(*mode).uid(*uid).gid(*gid))
         }

@@ -94,9 +94,7 @@ fn reads_only(image: &Image, expected: &mut Expected, feature: &str) {
         .unwrap_or_else(|e| panic!("{feature}: it does not open for reading: {e}"));
     assert!(volume.is_read_only());
     assert!(
-        volume
-            .create_dir("/new", &throughline::Attributes::new())
-            .is_err(),
+        volume.create_dir("/new").is_err(),
         "{feature}: a directory was made"
     );
     compare(feature, expected, &mut volume);
@@ -293,7 +291,10 @@ fn a_journal_by_debugfs() {
             .open_read_only()
             .expect("it opens over the replayed journal");
         let mut read = [0; 100];
-        assert_eq!(volume.read("/dir/small", 0, &mut read), 100);
+        assert_eq!(
+            FileSystem::read(&mut volume, "/dir/small", 0, &mut read),
+            100
+        );
         assert_eq!(
             read, [b'j'; 100],
             "{args:?}: the journal's block is not seen"
@@ -388,7 +389,7 @@ fn fast_commits_of_the_kernel() {
     let mut volume = busy.open_read_only().expect("it opens");
     for index in 0..5 {
         let mut read = [0; 5];
-        let len = volume.read(&format!("/dir/file{index}"), 0, &mut read);
+        let len = FileSystem::read(&mut volume, &format!("/dir/file{index}"), 0, &mut read);
         assert_eq!(&read[..len], b"fast");
     }
     close(volume, "what was replayed");

@@ -128,10 +128,10 @@ fn more_subdirectories_than_links() {
         .expect("the new volume opens for writing");
     let attributes = throughline::Attributes::new();
     let many = volume
-        .create_dir("/many", &attributes)
+        .create_dir_with("/many", &attributes)
         .expect("a directory");
     for index in 0..65_100 {
-        many.create_dir(format!("{index}"), &attributes)
+        many.create_dir_with(format!("{index}"), &attributes)
             .unwrap_or_else(|e| panic!("directory {index}: {e}"));
     }
     assert_eq!(many.own_metadata().expect("its metadata").links(), 1);
@@ -166,10 +166,10 @@ fn three_levels() {
         .expect("the new volume opens for writing");
     let attributes = throughline::Attributes::new();
     let many = volume
-        .create_dir("/many", &attributes)
+        .create_dir_with("/many", &attributes)
         .expect("a directory");
     let name = |index: usize| format!("{index:06}{}", "n".repeat(244));
-    many.create_new(name(0), &attributes).expect("a file");
+    many.create_new_with(name(0), &attributes).expect("a file");
     let ino = many.symlink_metadata(name(0)).expect("it is there").ino();
     const NAMES: usize = 60_000;
     for index in 1..NAMES {

@@ -6,9 +6,7 @@ use super::*;
 pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let device = scratch.device(&shape(name));
     let volume = volume(&device, seed)?;
-    let log = volume
-        .create_file("/log", &Attributes::new())
-        .map_err(say("create"))?;
+    let log = volume.create_file("/log").map_err(say("create"))?;
     let steps = if soak() { 2000 } else { 150 };
     let total = AtomicU64::new(0);
     let ended = AtomicBool::new(false);
@@ -36,7 +34,7 @@ pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let check = |volume: &Volume| -> Check {
         let file = volume.open_file("/log").map_err(say("open"))?;
         let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
-        file.read_exact_at(0, &mut bytes).map_err(say("read"))?;
+        file.read_exact_at(&mut bytes, 0).map_err(say("read"))?;
         if bytes.len() as u64 != total.load(Ordering::Relaxed) {
             return Err(format!("{} bytes, appended {total:?}", bytes.len()));
         }

@@ -72,13 +72,13 @@ fn use_what_is_cut(common: &Common<'_>, me: u64, seed: u64, ended: &AtomicBool) 
             0..4 => {
                 fill(&mut bytes, shared.number, first * SECTOR, version);
                 handle
-                    .write_all_at(first * SECTOR, &bytes)
+                    .write_all_at(&bytes, first * SECTOR)
                     .map_err(say("write"))?;
             }
             4 if me == 0 => handle.sync().map_err(say("sync"))?,
             _ => {
                 let n = handle
-                    .read_at(first * SECTOR, &mut bytes)
+                    .read_at(&mut bytes, first * SECTOR)
                     .map_err(say("read"))?;
                 judge_loosely(shared, first * SECTOR, &bytes[..n])?;
             }
@@ -93,7 +93,7 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let shared: Vec<Shared> = (0..2).map(|number| Shared::new(number, 1)).collect();
     let mut open = Vec::new();
     for shared in &shared {
-        let file = volume.create_file(&shared.path, &Attributes::new());
+        let file = volume.create_file(&shared.path);
         open.push(file.map_err(say("create"))?);
     }
     let steps = if soak() { 3000 } else { 300 };
@@ -120,7 +120,7 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
                 .open(volume, &shared.path)
                 .map_err(say("open"))?;
             let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
-            let n = file.read_at(0, &mut bytes).map_err(say("read"))?;
+            let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
             judge_loosely(shared, 0, &bytes[..n])?;
             (n == bytes.len())
                 .then_some(bytes)

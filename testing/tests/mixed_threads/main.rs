@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use oracle::image::{SHAPES, Scratch, Shape, tools};
 use oracle::seeds::{Deadline, chosen, soak};
 use throughline::{
-    Advice, Attributes, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
+    Advice, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
 };
 use throughline_device::BlockDevice;
 use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, Sector, fill, filled, parse};
@@ -120,7 +120,7 @@ impl Shared {
             slot.begun.store(version, Ordering::SeqCst);
         }
         handle
-            .write_all_at(first * SECTOR, &bytes)
+            .write_all_at(&bytes, first * SECTOR)
             .map_err(say("write"))?;
         for slot in self.slots(first, count) {
             slot.done.store(version, Ordering::SeqCst);
@@ -154,7 +154,7 @@ impl Shared {
             .collect();
         let mut bytes = vec![0xee; (count * SECTOR) as usize];
         let n = handle
-            .read_at(first * SECTOR, &mut bytes)
+            .read_at(&mut bytes, first * SECTOR)
             .map_err(say("read"))?;
         if n != bytes.len() {
             return Err(format!("{} bytes at sector {first}: read {n}", bytes.len()));
@@ -321,7 +321,7 @@ fn regions(seed: u64, name: &str, scratch: &Scratch) -> Check {
         .collect();
     let mut open = Vec::new();
     for shared in &shared {
-        let file = volume.create_file(&shared.path, &Attributes::new());
+        let file = volume.create_file(&shared.path);
         let file = file.map_err(say("create"))?;
         file.set_len(SECTORS * SECTOR).map_err(say("set_len"))?;
         open.push(file);

@@ -273,7 +273,7 @@ fn durable(image: &DiskImage, paths: &[&str], bytes: &[u8]) -> bool {
     let holds = |path: &&str| {
         let mut found = vec![0; bytes.len()];
         let file = volume.open_file(format!("/{path}"));
-        file.is_ok_and(|file| file.read_exact_at(0, &mut found).is_ok() && found == bytes)
+        file.is_ok_and(|file| file.read_exact_at(&mut found, 0).is_ok() && found == bytes)
     };
     paths.iter().all(holds)
 }

@@ -49,7 +49,7 @@ impl VolumeSubject {
     /// A new directory of the same volume as a subject of its own, for another thread.
     pub fn below(&self, dir: &str) -> Answer<Self> {
         self.volume()
-            .create_dir(dir, &Attributes::new().mode(0o755))
+            .create_dir_with(dir, &Attributes::new().mode(0o755))
             .map_err(refusal)?;
         Ok(Self {
             device: Arc::clone(&self.device),
@@ -145,11 +145,11 @@ fn kind(file_type: FileType) -> FileKind {
 fn write(file: &File, form: Form, offset: u64, data: &[u8]) -> Answer<usize> {
     let (head, tail) = data.split_at(data.len() / 5);
     match form {
-        Form::Plain => file.write_at(offset, data),
-        Form::Try => file.try_write_at(offset, data),
+        Form::Plain => file.write_at(data, offset),
+        Form::Try => file.try_write_at(data, offset),
         Form::Vectored => {
             let parts = [IoSlice::new(head), IoSlice::new(&[]), IoSlice::new(tail)];
-            file.write_vectored_at(offset, &parts)
+            file.write_vectored_at(&parts, offset)
         }
     }
     .map_err(refusal)
@@ -181,31 +181,27 @@ fn read(file: &File, offset: u64, to: &mut [u8]) -> Answer<usize> {
     // In two parts that cut blocks, as a vectored caller would.
     let (head, tail) = to.split_at_mut(to.len() / 3);
     let mut parts = [IoSliceMut::new(head), IoSliceMut::new(tail)];
-    file.read_vectored_at(offset, &mut parts).map_err(refusal)
+    file.read_vectored_at(&mut parts, offset).map_err(refusal)
 }
 
 impl Subject for VolumeSubject {
     fn create(&mut self, name: &[u8], mode: u32) -> Answer<()> {
         let root = self.volume().root().map_err(refusal)?;
-        root.create_new(self.path(name), &Attributes::new().mode(mode))
+        root.create_new_with(self.path(name), &Attributes::new().mode(mode))
             .map(drop)
             .map_err(refusal)
     }
 
     fn mkdir(&mut self, name: &[u8], mode: u32) -> Answer<()> {
         self.volume()
-            .create_dir(self.path(name), &Attributes::new().mode(mode))
+            .create_dir_with(self.path(name), &Attributes::new().mode(mode))
             .map(drop)
             .map_err(refusal)
     }
 
     fn symlink(&mut self, name: &[u8], target: &[u8]) -> Answer<()> {
         self.volume()
-            .symlink(
-                OsStr::from_bytes(target),
-                self.path(name),
-                &Attributes::new(),
-            )
+            .symlink(OsStr::from_bytes(target), self.path(name))
             .map_err(refusal)
     }
 
@@ -246,7 +242,7 @@ impl Subject for VolumeSubject {
             RenameMode::Exchange => throughline::RenameMode::Exchange,
         };
         self.volume()
-            .rename(self.path(from), self.path(to), mode)
+            .rename_with(self.path(from), self.path(to), mode)
             .map_err(refusal)
     }
 

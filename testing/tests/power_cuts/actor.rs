@@ -137,7 +137,7 @@ impl<'a> Actor<'a> {
     pub fn create(&mut self, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::File);
-        let file = self.name_op(op, |volume| volume.create_new(path, &owned(id)))?;
+        let file = self.name_op(op, |volume| volume.create_new_with(path, &owned(id)))?;
         self.open.insert(id, file);
         self.contents.insert(id, Content::default());
         self.lane.files.insert(id, FileHistory::default());
@@ -147,14 +147,16 @@ impl<'a> Actor<'a> {
     pub fn mkdir(&mut self, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::Dir);
-        self.name_op(op, |volume| volume.create_dir(path, &owned(id)).map(drop))?;
+        self.name_op(op, |volume| {
+            volume.create_dir_with(path, &owned(id)).map(drop)
+        })?;
         Ok(id)
     }
 
     pub fn symlink(&mut self, target: &str, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::Symlink(target.into()));
-        self.name_op(op, |volume| volume.symlink(target, path, &owned(id)))?;
+        self.name_op(op, |volume| volume.symlink_with(target, path, &owned(id)))?;
         Ok(id)
     }
 
@@ -175,12 +177,14 @@ impl<'a> Actor<'a> {
 
     pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let op = NameOp::Rename(from.into(), to.into());
-        self.name_op(op, |volume| volume.rename(from, to, RenameMode::Replace))
+        self.name_op(op, |volume| volume.rename(from, to))
     }
 
     pub fn exchange(&mut self, one: &str, other: &str) -> Result<()> {
         let op = NameOp::Exchange(one.into(), other.into());
-        self.name_op(op, |volume| volume.rename(one, other, RenameMode::Exchange))
+        self.name_op(op, |volume| {
+            volume.rename_with(one, other, RenameMode::Exchange)
+        })
     }
 
     /// Closes a file.
@@ -210,7 +214,7 @@ impl<'a> Actor<'a> {
             version,
         };
         let written = self.file_op(id, op, &mut |file| {
-            file.reopen(&options)?.write_all_at(offset, &bytes)
+            file.reopen(&options)?.write_all_at(&bytes, offset)
         })?;
         if how == How::Synced && written.is_some() {
             let mut now = self.begun();
@@ -278,7 +282,7 @@ impl<'a> Actor<'a> {
     /// Reads a range, so that it is in the cache.
     pub fn read(&mut self, id: Id, offset: u64, len: u64) -> Result<()> {
         let mut bytes = vec![0; len as usize];
-        self.open[&id].read_at(offset, &mut bytes).map(drop)
+        self.open[&id].read_at(&mut bytes, offset).map(drop)
     }
 
     pub fn sync(&mut self, id: Id, data_only: bool) -> Result<()> {

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use throughline::{Attributes, Error, Fallocate, File, FileOptions, Reason, Volume};
+use throughline::{Error, Fallocate, File, FileOptions, Reason, Volume};
 use throughline_testing::{Image, PowerDevice, Record};
 
 use super::fsck::{Fsck, repairs};
@@ -163,7 +163,7 @@ impl Subject {
         block: u64,
     ) -> Result<Subject, Error> {
         let path = format!("/f{number}");
-        let file = volume.create_new(&path, &Attributes::new())?;
+        let file = volume.create_new(&path)?;
         let mut options = FileOptions::new();
         options.direct(random.u8(..3) == 0);
         let file = file.reopen(&options)?;
@@ -182,11 +182,11 @@ impl Subject {
             blocks.skip(1).step_by(2).for_each(|hole| hole.fill(0));
             for at in (0..content.len()).step_by(2 * block as usize) {
                 let end = content.len().min(at + block as usize);
-                file.write_all_at(at as u64, &content[at..end])?;
+                file.write_all_at(&content[at..end], at as u64)?;
             }
             file.set_len(content.len() as u64)?;
         } else {
-            file.write_all_at(0, &content)?;
+            file.write_all_at(&content, 0)?;
         }
         Ok(Subject {
             path,
@@ -219,7 +219,7 @@ impl Subject {
         self.steps.push(step);
         let done = match step {
             Step::SetLen(len) => self.file.set_len(len),
-            Step::Append(_) => self.file.write_all_at(size, &new),
+            Step::Append(_) => self.file.write_all_at(&new, size),
             Step::Allocate(mode, at, len) => self.file.allocate(mode, at, len),
         };
         if let Err(Error::Caller(Reason::NoSpace)) = done {
@@ -228,7 +228,7 @@ impl Subject {
         done.map_err(|error| format!("{step:?} of {}: {error}", self.path))?;
         // It reads as it must while it is there.
         let mut found = vec![0; self.now().len()];
-        let read = self.file.read_exact_at(0, &mut found);
+        let read = self.file.read_exact_at(&mut found, 0);
         read.map_err(|error| format!("reading {} after {step:?}: {error}", self.path))?;
         let wrong = (0..found.len()).find(|&at| found[at] != self.now()[at]);
         match wrong {
@@ -319,7 +319,7 @@ fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64, full: bool) -> 
 
 /// Takes all the room there is, the last blocks, which are for metadata, too.
 pub fn fill(volume: &Volume) -> Result<(), Error> {
-    let ballast = volume.create_new("/ballast", &Attributes::new())?;
+    let ballast = volume.create_new("/ballast")?;
     let ballast = ballast.reopen(FileOptions::new().direct(true))?;
     let mut len = 256 << 10;
     while len >= 1024 {
@@ -330,7 +330,7 @@ pub fn fill(volume: &Volume) -> Result<(), Error> {
         }
     }
     for number in 0.. {
-        match volume.create_dir(format!("/full{number}"), &Attributes::new()) {
+        match volume.create_dir(format!("/full{number}")) {
             Ok(_) => {}
             Err(Error::Caller(Reason::NoSpace)) => break,
             Err(error) => return Err(error),
@@ -347,9 +347,9 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
     let volume = run::options(seed).open_device(Arc::clone(&device) as _);
     let volume = volume.map_err(said)?;
     let block = u64::from(volume.block_bytes());
-    let keeper = volume.create_new("/keeper", &Attributes::new());
+    let keeper = volume.create_new("/keeper");
     let keeper = keeper.map_err(said)?;
-    keeper.write_all_at(0, &[1]).map_err(said)?;
+    keeper.write_all_at(&[1], 0).map_err(said)?;
     let make = |number| Subject::make(&volume, &mut random.fork(), number, block);
     let subjects: Result<Vec<_>, _> = (0..FILES).map(make).collect();
     let mut subjects = subjects.map_err(said)?;
@@ -373,7 +373,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
         }
         match random.u8(..8) {
             0..3 => {
-                keeper.write_all_at(0, &[1]).map_err(said)?;
+                keeper.write_all_at(&[1], 0).map_err(said)?;
                 keeper.sync_all().map_err(said)?;
             }
             3 | 4 => subject.sync(&device)?,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use throughline::{Attributes, Error, Fallocate, FileOptions, Reason, Volume};
+use throughline::{Error, Fallocate, FileOptions, Reason, Volume};
 use throughline_testing::{Cut, Image, Keep, PowerDevice};
 
 use super::durable::{bytes, fill};
@@ -24,18 +24,15 @@ fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
     let device = Arc::new(PowerDevice::new(recipe.image(), 0));
     let volume = tree::options().open_device(Arc::clone(&device) as _)?;
     let content = bytes(&mut fastrand::Rng::with_seed(3), 9 * recipe.block_bytes());
-    let file = volume.create_new(PATH, &Attributes::new())?;
-    file.write_all_at(0, &content)?;
+    let file = volume.create_new(PATH)?;
+    file.write_all_at(&content, 0)?;
     file.sync()?;
     drop(file);
     fill(&volume)?;
     // On a slow machine room that waits for its transaction may not have been waited for.
     for number in 0.. {
         volume.sync()?;
-        if volume
-            .create_dir(format!("/late{number}"), &Attributes::new())
-            .is_err()
-        {
+        if volume.create_dir(format!("/late{number}")).is_err() {
             break;
         }
     }
@@ -44,7 +41,7 @@ fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
 }
 
 fn is_full(volume: &Volume) -> bool {
-    let made = volume.create_dir("/one-more", &Attributes::new());
+    let made = volume.create_dir("/one-more");
     matches!(made, Err(Error::Caller(Reason::NoSpace)))
 }
 
@@ -69,7 +66,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
     // What comes to the block later is not undone by a replay.
     let mut later = new.clone();
     later[2 * block as usize..][..block as usize].fill(9);
-    file.write_all_at(2 * block, &later[2 * block as usize..][..block as usize])
+    file.write_all_at(&later[2 * block as usize..][..block as usize], 2 * block)
         .map_err(|error| error.to_string())?;
     file.sync_all().map_err(|error| error.to_string())?;
     let written = device.mark();

@@ -52,8 +52,8 @@ impl Start {
             .unwrap();
         let block = recipe.block_bytes();
         let content = bytes(&mut fastrand::Rng::with_seed(1), 30 * block + 300);
-        let file = volume.create_new("/f", &Default::default()).unwrap();
-        file.write_all_at(0, &content).unwrap();
+        let file = volume.create_new("/f").unwrap();
+        file.write_all_at(&content, 0).unwrap();
         drop(file);
         volume.close().unwrap();
         Start {
@@ -69,12 +69,12 @@ impl Start {
         let file = volume.open_file("/f").unwrap();
         let mut content = self.content.clone();
         if known != Known::Cold {
-            file.read_exact_at(0, &mut vec![0; content.len()]).unwrap();
+            file.read_exact_at(&mut vec![0; content.len()], 0).unwrap();
         }
         if known == Known::Staged {
             let new = bytes(&mut fastrand::Rng::with_seed(2), 2 * block);
             for at in [5 * block + 5, content.len() as u64] {
-                file.write_all_at(at, &new).unwrap();
+                file.write_all_at(&new, at).unwrap();
                 let at = at as usize;
                 content.resize(content.len().max(at + new.len()), 0);
                 content[at..at + new.len()].copy_from_slice(&new);
@@ -120,7 +120,7 @@ impl Opened {
                 .reopen(&options)
                 .map_err(|error| error.to_string())?;
             let mut found = vec![0; content.len()];
-            let read = file.read_exact_at(0, &mut found);
+            let read = file.read_exact_at(&mut found, 0);
             read.map_err(|error| format!("reading, direct {direct}: {error}"))?;
             if let Some(at) = (0..found.len()).find(|at| found[*at] != content[*at]) {
                 return Err(format!("byte {at} is another, direct {direct}"));
@@ -281,12 +281,9 @@ fn a_volume_that_takes_no_changes_refuses_and_keeps_what_is_in_memory() {
             for known in [Known::Cached, Known::Staged] {
                 let opened = start.open(&tree::options(), known, recipe.block_bytes());
                 // The journal, or the volume's own blocks, cannot be written.
-                opened.volume.create_dir("/d", &Default::default()).unwrap();
+                opened.volume.create_dir("/d").unwrap();
                 opened.volume.open_dir("/d").unwrap().sync().unwrap();
-                opened
-                    .volume
-                    .create_dir("/d/e", &Default::default())
-                    .unwrap();
+                opened.volume.create_dir("/d/e").unwrap();
                 opened.device.set_fault(Fault::From(0));
                 opened.volume.open_dir("/d").unwrap().sync().unwrap_err();
                 assert!(opened.volume.stopped().is_some(), "{name}");

@@ -57,7 +57,7 @@ impl Saver<'_> {
     /// Somebody else's fsync, or nothing.
     fn others(&mut self) -> Result<()> {
         if self.random.u8(..3) == 0 {
-            self.log.write_all_at(self.written, &[7; 512])?;
+            self.log.write_all_at(&[7; 512], self.written)?;
             self.written += 512;
             self.log.sync()?;
         }
@@ -72,7 +72,7 @@ impl Saver<'_> {
     fn write(&mut self, file: &File, bytes: &[u8]) -> Result<()> {
         let piece = bytes.len().div_ceil(self.random.usize(1..4)).max(1);
         for (number, part) in bytes.chunks(piece).enumerate() {
-            file.write_all_at((number * piece) as u64, part)?;
+            file.write_all_at(part, (number * piece) as u64)?;
             self.others()?;
         }
         Ok(())
@@ -81,7 +81,7 @@ impl Saver<'_> {
     /// A file of a name that is new.
     fn temporary(&mut self, dir: &str, bytes: &[u8]) -> Result<(String, File)> {
         let path = format!("{dir}/t{}", self.random.u64(..));
-        let file = self.volume.create_new(&path, &Attributes::new())?;
+        let file = self.volume.create_new(&path)?;
         self.write(&file, bytes)?;
         Ok((path, file))
     }
@@ -93,7 +93,7 @@ impl Saver<'_> {
         let (new, file) = self.temporary(dir, &bytes)?;
         let open = self.random.bool().then_some(file);
         self.contents.may_be(path, self.begun(), Some(bytes));
-        self.volume.rename(&new, path, RenameMode::Replace)?;
+        self.volume.rename(&new, path)?;
         self.others()?;
         drop(open);
         Ok(())
@@ -132,7 +132,7 @@ impl Saver<'_> {
         let (new, file) = self.temporary("/r", &bytes)?;
         drop(file);
         self.contents.may_be(path, self.begun(), Some(bytes));
-        self.volume.rename(&new, path, RenameMode::Exchange)?;
+        self.volume.rename_with(&new, path, RenameMode::Exchange)?;
         self.others()?;
         self.volume.remove_file(&new)
     }
@@ -170,7 +170,7 @@ impl Saver<'_> {
         let begun = self.begun();
         self.contents.may_be(path, begun, Some(bytes));
         self.contents.may_be(&linked, begun, None);
-        self.volume.rename(&linked, path, RenameMode::Replace)?;
+        self.volume.rename(&linked, path)?;
         self.others()
     }
 
@@ -181,12 +181,12 @@ impl Saver<'_> {
         let begun = self.begun();
         self.contents.may_be(&backup, begun, old);
         self.contents.may_be(path, begun, None);
-        self.volume.rename(path, &backup, RenameMode::Replace)?;
+        self.volume.rename(path, &backup)?;
         self.others()?;
         let bytes = self.bytes();
         let begun = self.begun();
         self.contents.may_be(path, begun, Some(bytes.clone()));
-        let file = self.volume.create_new(path, &Attributes::new())?;
+        let file = self.volume.create_new(path)?;
         self.write(&file, &bytes)
     }
 
@@ -223,11 +223,11 @@ impl Saver<'_> {
         let paths = STRICT.into_iter().chain(LOOSE);
         for path in paths.chain(backups.iter().map(String::as_str)) {
             let bytes = self.bytes();
-            let file = self.volume.create_new(path, &Attributes::new())?;
-            file.write_all_at(0, &bytes)?;
+            let file = self.volume.create_new(path)?;
+            file.write_all_at(&bytes, 0)?;
             self.contents.may_be(path, 0, Some(bytes));
         }
-        self.volume.create_new(SLOW, &Attributes::new())?;
+        self.volume.create_new(SLOW)?;
         self.sync()
     }
 }
@@ -245,10 +245,10 @@ fn play(
     options.dirty_age(Duration::from_millis(age_ms));
     let volume = options.open_device(Arc::clone(&device) as _)?;
     let attributes = Attributes::new();
-    volume.create_dir("/r", &attributes)?;
-    volume.create_dir("/r/tmp", &attributes)?;
+    volume.create_dir_with("/r", &attributes)?;
+    volume.create_dir_with("/r/tmp", &attributes)?;
     let mut saver = Saver {
-        log: volume.create_new("/r/log", &attributes)?,
+        log: volume.create_new_with("/r/log", &attributes)?,
         volume: &volume,
         device: &device,
         contents: Contents::default(),

@@ -71,7 +71,7 @@ fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> 
             FileType::File => {
                 let mut bytes = vec![0; about.len() as usize];
                 let file = volume.open_file(&path)?;
-                file.read_exact_at(0, &mut bytes)?;
+                file.read_exact_at(&mut bytes, 0)?;
                 bytes
             }
             FileType::Symlink => volume

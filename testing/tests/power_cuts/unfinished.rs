@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throughline::{Attributes, DirtyLimits, FileOptions, Volume};
+use throughline::{DirtyLimits, FileOptions, Volume};
 use throughline_testing::PowerDevice;
 
 use super::durable::bytes;
@@ -22,8 +22,8 @@ const LIMIT_BYTES: u64 = 256 << 10;
 
 /// Somebody else's file, synced.
 fn other(volume: &Volume, number: u32) -> throughline::Result<()> {
-    let file = volume.create_new(format!("/o{number}"), &Attributes::new())?;
-    file.write_all_at(0, &vec![7; OTHERS_BYTES])?;
+    let file = volume.create_new(format!("/o{number}"))?;
+    file.write_all_at(&vec![7; OTHERS_BYTES], 0)?;
     file.sync()
 }
 
@@ -39,8 +39,8 @@ fn left(recipe: &Recipe) -> Result<(), String> {
         bytes(&mut random, OLD_BYTES),
         bytes(&mut random, PART_BYTES + REST_BYTES),
     );
-    let file = volume.create_new(PATH, &Attributes::new()).unwrap();
-    file.write_all_at(0, &old).unwrap();
+    let file = volume.create_new(PATH).unwrap();
+    file.write_all_at(&old, 0).unwrap();
     file.sync().unwrap();
     drop(file);
     let file = FileOptions::new()
@@ -48,7 +48,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
         .open(&volume, PATH)
         .unwrap();
     let (part, rest) = new.split_at(PART_BYTES as usize);
-    file.write_all_at(0, part).unwrap();
+    file.write_all_at(part, 0).unwrap();
     // The second one is answered when the flusher has looked after the first one.
     (0..2).for_each(|number| other(&volume, number).unwrap());
     let found = |when: &str, content: &[u8]| -> Result<(), String> {
@@ -63,7 +63,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
         }
     };
     found("half of it written", &old)?;
-    file.write_all_at(PART_BYTES, rest).unwrap();
+    file.write_all_at(rest, PART_BYTES).unwrap();
     file.sync().unwrap();
     found("synced", &new)
 }

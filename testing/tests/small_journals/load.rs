@@ -1,6 +1,6 @@
 //! Work that changes much metadata, and what must be there after it.
 
-use throughline::{Attributes, File, RenameMode, Volume};
+use throughline::{File, Volume};
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
 
 /// Threads that work at once.
@@ -19,22 +19,21 @@ fn dir(number: usize) -> String {
 /// One thread's: makes a full directory and scattered files, and cuts and removes most of it again.
 pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ number as u64);
-    let new = Attributes::new();
     let dir = dir(number);
     if volume.metadata(&dir).is_err() {
-        volume.create_dir(&dir, &new)?;
+        volume.create_dir(&dir)?;
     }
     for n in 0..MANY {
         let path = format!("{dir}/{n:0100}");
-        let file = volume.create_file(&path, &new)?;
-        file.write_all_at(0, &filled(SECTOR_BYTES, n as u64, 0, 1))?;
+        let file = volume.create_file(&path)?;
+        file.write_all_at(&filled(SECTOR_BYTES, n as u64, 0, 1), 0)?;
         if random.u8(..40) == 0 {
             file.sync()?;
         }
     }
-    let scattered = volume.create_file(format!("{dir}/scattered"), &new)?;
+    let scattered = volume.create_file(format!("{dir}/scattered"))?;
     for n in 0..PIECES {
-        scattered.write_all_at(n * 70_000, &[1; 300])?;
+        scattered.write_all_at(&[1; 300], n * 70_000)?;
     }
     scattered.sync()?;
     // All of its map goes in one call.
@@ -44,7 +43,7 @@ pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Re
     }
     for n in (0..MANY).step_by(9) {
         let (from, to) = (format!("{dir}/{n:0100}"), format!("{dir}/moved-{n}"));
-        volume.rename(from, to, RenameMode::Replace)?;
+        volume.rename(from, to)?;
     }
     Ok(())
 }
@@ -68,7 +67,7 @@ pub(crate) fn check(volume: &Volume) -> Result<(), String> {
             let said = |error: throughline::Error| format!("{path}: {error}");
             let mut bytes = [0; SECTOR_BYTES];
             let file = volume.open_file(&path).map_err(said)?;
-            file.read_exact_at(0, &mut bytes).map_err(said)?;
+            file.read_exact_at(&mut bytes, 0).map_err(said)?;
             check_sector(&bytes, n as u64, 0).map_err(|what| format!("{path}: {what}"))?;
         }
     }
@@ -93,14 +92,14 @@ fn path(number: usize) -> String {
 }
 
 pub(crate) fn create(volume: &Volume, number: usize) -> throughline::Result<File> {
-    volume.create_file(path(number), &Attributes::new())
+    volume.create_file(path(number))
 }
 
 /// Appends sectors that say what they are.
 pub(crate) fn append(file: &File, number: usize, sectors: u64) -> throughline::Result<()> {
     let at = file.size()?;
     let bytes = filled(sectors as usize * SECTOR_BYTES, number as u64, at, 1);
-    file.write_all_at(at, &bytes)
+    file.write_all_at(&bytes, at)
 }
 
 /// Whether a file has its size and every sector.
@@ -113,7 +112,7 @@ pub(crate) fn check_file(volume: &Volume, number: usize, size: u64) -> Result<()
         return Err(format!("{path} has {found} bytes, not {size}"));
     }
     let mut bytes = vec![0; size as usize];
-    file.read_exact_at(0, &mut bytes).map_err(said)?;
+    file.read_exact_at(&mut bytes, 0).map_err(said)?;
     let mut sectors = bytes.chunks(SECTOR_BYTES).zip((0..).step_by(SECTOR_BYTES));
     sectors
         .try_for_each(|(bytes, at)| check_sector(bytes, number as u64, at))

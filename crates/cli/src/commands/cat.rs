@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> 
             let mut offset = 0;
             loop {
                 let got = file
-                    .read_at(offset, &mut buffer)
+                    .read_at(&mut buffer, offset)
                     .doing(|| format!("cannot read {place}"))?;
                 if got == 0 {
                     return Ok(());

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use throughline::{Attributes, Volume};
+use throughline::Volume;
 
 use super::mv::sources_and_target;
 use crate::context::{Context, place_parser};
@@ -119,7 +119,7 @@ fn make(
             .met(cannot()));
     }
     let make = || match args.symbolic {
-        true => volume.symlink(&stored, path, &Attributes::new()),
+        true => volume.symlink(&stored, path),
         false => volume.hard_link(&stored, path),
     };
     match make().doing(cannot) {

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure
         } else {
             opened
                 .volume
-                .create_dir(&opened.path, &last)
+                .create_dir_with(&opened.path, &last)
                 .doing(|| format!("cannot create directory {place}"))?;
             said(args, context, place)
         }
@@ -75,7 +75,11 @@ fn parents(
         };
         let cannot = || format!("cannot create directory {place}");
         let attributes = if rest.peek().is_none() { last } else { between };
-        match opened.volume.create_dir(&done, attributes).doing(cannot) {
+        match opened
+            .volume
+            .create_dir_with(&done, attributes)
+            .doing(cannot)
+        {
             Ok(_) => said(args, context, &place)?,
             Err(failure) if failure.kind() == Some(Kind::Exists) => {
                 if !opened.volume.metadata(&done).doing(cannot)?.is_dir() {

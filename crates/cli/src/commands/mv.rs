@@ -104,7 +104,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         }
         match opened
             .volume
-            .rename(path, to_path, mode)
+            .rename_with(path, to_path, mode)
             .doing(|| cannot(&to))
         {
             Err(failure) if args.no_clobber && failure.kind() == Some(Kind::Exists) => {

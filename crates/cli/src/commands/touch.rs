@@ -76,7 +76,7 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
                 let made = attributes.clone().mode(0o666 & !context.images.umask);
                 opened
                     .volume
-                    .create_file(&opened.path, &made)
+                    .create_file_with(&opened.path, &made)
                     .doing(cannot)?;
                 Ok(())
             }

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
                 let made = Attributes::new().mode(0o666 & !context.images.umask);
                 opened
                     .volume
-                    .create_file(&opened.path, &made)
+                    .create_file_with(&opened.path, &made)
                     .doing(cannot)?
             }
             other => other?,

@@ -143,7 +143,7 @@ fn measure(context: &Context, file: &RawFile, path: &Path) -> Result<Vec<Measure
         let mut bytes = 0;
         while start.elapsed() < MEASURED {
             context.interrupt().check()?;
-            let read = direct.read_at(bytes, &mut buffer).doing(reading)?;
+            let read = direct.read_at(&mut buffer, bytes).doing(reading)?;
             if read == 0 {
                 break;
             }

@@ -90,7 +90,7 @@ impl Folder for ImageFolder {
 
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>> {
         let file = match how {
-            Create::New => self.dir.create_new(name, &self.mode(mode))?,
+            Create::New => self.dir.create_new_with(name, &self.mode(mode))?,
             Create::Existing | Create::Through => {
                 if how == Create::Existing && self.dir.symlink_metadata(name)?.is_symlink() {
                     return Err(Problem::new("Too many levels of symbolic links"));
@@ -104,12 +104,12 @@ impl Folder for ImageFolder {
     }
 
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
-        self.dir.create_dir(name, &self.mode(mode))?;
+        self.dir.create_dir_with(name, &self.mode(mode))?;
         Ok(())
     }
 
     fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()> {
-        Ok(self.dir.symlink(target, name, &Attributes::new())?)
+        Ok(self.dir.symlink(target, name)?)
     }
 
     fn make_node(
@@ -176,11 +176,11 @@ impl Content for ImageContent {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.file.read_at(offset_bytes, buffer)?)
+        Ok(self.file.read_at(buffer, offset_bytes)?)
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.file.write_all_at(offset_bytes, bytes)?)
+        Ok(self.file.write_all_at(bytes, offset_bytes)?)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {

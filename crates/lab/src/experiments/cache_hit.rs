@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use throughline::{Attributes, Handle};
+use throughline::Handle;
 use throughline_device::{AlignedBuf, Op};
 
 use super::Experiment;
@@ -54,17 +54,15 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     options.cache_bytes(Some(len * 2));
     let volume = options.open(&image).map_err(as_error)?;
     settings.hear_cache(volume.cache());
-    let file = volume
-        .create_file("/cached", &Attributes::new())
-        .map_err(as_error)?;
+    let file = volume.create_file("/cached").map_err(as_error)?;
     fill(&file, &plain)?;
     let raw = options.open_raw(&plain).map_err(as_error)?;
     settings.hear_cache_of(&raw);
     let kernel = File::open(&plain)?;
     let memory = bring_in(&file, &raw, &kernel, len)?;
 
-    let read_file = |at: u64, buf: &mut [u8]| whole(file.read_at(at, buf), buf.len());
-    let read_raw = |at: u64, buf: &mut [u8]| whole(raw.read_at(at, buf), buf.len());
+    let read_file = |at: u64, buf: &mut [u8]| whole(file.read_at(buf, at), buf.len());
+    let read_raw = |at: u64, buf: &mut [u8]| whole(raw.read_at(buf, at), buf.len());
     let pread = |at: u64, buf: &mut [u8]| Ok(kernel.read_exact_at(buf, at)?);
     let copy = |at: u64, buf: &mut [u8]| {
         buf.copy_from_slice(&memory[at as usize..at as usize + buf.len()]);
@@ -129,7 +127,7 @@ fn fill(file: &Handle, plain: &Path) -> Result<()> {
     let mut buf = vec![0; CALL_BYTES];
     for at in (0..len).step_by(CALL_BYTES) {
         from.read_exact_at(&mut buf, at)?;
-        file.write_all_at(at, &buf).map_err(as_error)?;
+        file.write_all_at(&buf, at).map_err(as_error)?;
     }
     file.sync().map_err(as_error)
 }
@@ -139,8 +137,8 @@ fn bring_in(file: &Handle, raw: &Handle, kernel: &File, len: u64) -> Result<Alig
     let mut memory = AlignedBuf::zeroed(len as usize, 4096);
     for (number, piece) in memory.chunks_mut(CALL_BYTES).enumerate() {
         let at = (number * CALL_BYTES) as u64;
-        whole(file.read_at(at, piece), CALL_BYTES)?;
-        whole(raw.read_at(at, piece), CALL_BYTES)?;
+        whole(file.read_at(piece, at), CALL_BYTES)?;
+        whole(raw.read_at(piece, at), CALL_BYTES)?;
         kernel.read_exact_at(piece, at)?;
     }
     Ok(memory)

@@ -146,8 +146,8 @@ fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) ->
     for step in 0..steps(sizes) {
         let at = sizes.hot + step * CALL_BYTES % sizes.stream_file;
         match stream {
-            Stream::Read => file.read_exact_at(at, &mut call).map_err(as_error)?,
-            Stream::Write => file.write_all_at(at, &call).map_err(as_error)?,
+            Stream::Read => file.read_exact_at(&mut call, at).map_err(as_error)?,
+            Stream::Write => file.write_all_at(&call, at).map_err(as_error)?,
         }
         for _ in 0..hot_reads_a_step(sizes) {
             read_hot(&hot, turn.next(&mut random))?;
@@ -180,7 +180,7 @@ fn hot_reads_a_step(sizes: Sizes) -> u64 {
 
 fn read_hot(hot: &RawFile, block: u64) -> Result<()> {
     let mut buf = [0; READ_BYTES as usize];
-    hot.read_exact_at(block * READ_BYTES, &mut buf)
+    hot.read_exact_at(&mut buf, block * READ_BYTES)
         .map_err(as_error)
 }
 

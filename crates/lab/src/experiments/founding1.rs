@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use throughline::{Attributes, FileOptions, Volume};
+use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, BlockDevice, Op};
 use throughline_models::{Clock, Content};
 
@@ -155,12 +155,12 @@ struct Target {
 impl Target {
     fn new(volume: Volume) -> Result<Target> {
         let file = volume
-            .create_file(NAME, &Attributes::new())
+            .create_file(NAME)
             .and_then(|file| file.reopen(FileOptions::new().direct(true)))
             .map_err(as_error)?;
-        file.write_at(0, &vec![1; HEAD_BYTES as usize])
+        file.write_at(&vec![1; HEAD_BYTES as usize], 0)
             .map_err(as_error)?;
-        file.write_at(HEAD_BYTES, &vec![2; CALL_BYTES as usize])
+        file.write_at(&vec![2; CALL_BYTES as usize], HEAD_BYTES)
             .map_err(as_error)?;
         Ok(Target {
             volume,
@@ -175,7 +175,7 @@ impl Target {
         let spun = modelled::Spun::of(self.clock.as_ref());
         let meter = Meter::start();
         for _ in 0..calls {
-            self.file.write_at(HEAD_BYTES, buffer).map_err(as_error)?;
+            self.file.write_at(buffer, HEAD_BYTES).map_err(as_error)?;
         }
         let spent = spun.taken_from(meter.spent());
         let counted = self.volume.disk().counters().since(&before);

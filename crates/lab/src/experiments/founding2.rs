@@ -67,7 +67,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             .map_err(|e| Error::new(e.to_string()))
     };
     let file_io = |buffer: &mut AlignedBuf, offset: u64| {
-        file.read_at(offset, buffer)
+        file.read_at(buffer, offset)
             .map(drop)
             .map_err(|e| Error::new(e.to_string()))
     };
@@ -209,11 +209,11 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .map_err(as_error)?;
     let file = volume
-        .create_file("/shared", &throughline::Attributes::new())
+        .create_file("/shared")
         .and_then(|file| file.reopen(throughline::FileOptions::new().direct(true)))
         .map_err(as_error)?;
     let content = vec![1u8; SHARED_BYTES as usize];
-    file.write_at(0, &content).map_err(as_error)?;
+    file.write_at(&content, 0).map_err(as_error)?;
     volume.sync().map_err(as_error)?;
     device.hollow_out();
     Ok((volume, file))

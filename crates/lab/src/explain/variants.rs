@@ -135,7 +135,7 @@ mod tests {
         file.prepare_cache();
         file.cache().iter().for_each(|cache| variants.cache(cache));
         let direct = file.reopen(FileOptions::new().direct(true)).expect("it");
-        let write = |bytes: usize| direct.write_all_at(0, &vec![1; bytes]).expect("room");
+        let write = |bytes: usize| direct.write_all_at(&vec![1; bytes], 0).expect("room");
         for name in ["a", "b", "the kernel's"] {
             variants.variant(name);
         }
@@ -147,8 +147,8 @@ mod tests {
         }
         let turn = variants.sample("a");
         let mut page = [0; 4096];
-        file.read_exact_at(0, &mut page).expect("it is there");
-        file.read_exact_at(0, &mut page).expect("it is there");
+        file.read_exact_at(&mut page, 0).expect("it is there");
+        file.read_exact_at(&mut page, 0).expect("it is there");
         drop(turn);
         let told = watch.finish();
         let names: Vec<&str> = told.iter().map(|one| &*one.account.series).collect();

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::{Advice, Attributes, FileOptions, Handle, RawFile, Volume};
+use throughline::{Advice, FileOptions, Handle, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::BlockDevice;
 use throughline_fileio::throttle::ThrottleState;
@@ -152,10 +152,7 @@ impl Ours for Image {
             .collect();
         let options = FileOptions::new().direct(direct).clone();
         let open = |name: &String| {
-            let file = self
-                .volume
-                .create_file(name, &Attributes::new())
-                .map_err(as_error)?;
+            let file = self.volume.create_file(name).map_err(as_error)?;
             let file = file.reopen(&options).map_err(as_error)?;
             Ok((Place::InImage(file), 0))
         };
@@ -233,7 +230,7 @@ pub(crate) struct OurStream {
 impl Stream for OurStream {
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.file
-            .write_all_at(self.base + at, bytes)
+            .write_all_at(bytes, self.base + at)
             .map_err(as_error)
     }
 

@@ -9,6 +9,7 @@ mod tmpfile;
 mod xattr;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,6 +87,14 @@ impl Volume {
     /// Those of reading it.
     pub fn root_node(&self) -> Result<Node> {
         Node::new(self, self.fs().root()?)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("ino", &self.ino())
+            .finish_non_exhaustive()
     }
 }
 

@@ -72,7 +72,7 @@ impl<F: Deref<Target = Handle>> OldWay<F> {
     fn write_back(&mut self) -> Result<()> {
         let dirty = &self.chunk[..self.dirty_bytes];
         self.file
-            .write_all_at(self.at, dirty)
+            .write_all_at(dirty, self.at)
             .map_err(|e| Error::new(e.to_string()))?;
         self.accounts.cleaned(dirty.len());
         self.at += dirty.len() as u64;

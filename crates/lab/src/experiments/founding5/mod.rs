@@ -196,7 +196,7 @@ impl Target {
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
         // The first buffered write makes the cache of a raw file.
         let page = [0; PAGE_BYTES as usize];
-        opened.handle().write_all_at(0, &page).map_err(as_error)?;
+        opened.handle().write_all_at(&page, 0).map_err(as_error)?;
         let cache = opened
             .cache()
             .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
@@ -212,7 +212,7 @@ impl Target {
         let file = self.opened.handle();
         for call in 0..calls {
             let offset = call * CALL_BYTES;
-            file.write_all_at(offset, buffer).map_err(as_error)?;
+            file.write_all_at(buffer, offset).map_err(as_error)?;
             if way == Way::PerPage {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
                     // The write has paid for its bytes already.

@@ -77,7 +77,7 @@ impl Target {
         let clock = self.device.clock();
         let (meter, begun_ns) = (Meter::start(), clock.now_ns());
         for offset in (0..bytes).step_by(CALL_BYTES as usize) {
-            self.file.write_all_at(offset, buffer).map_err(as_error)?;
+            self.file.write_all_at(buffer, offset).map_err(as_error)?;
             let pages = (offset + CALL_BYTES) / PAGE_BYTES;
             clock.wait_until(begun_ns + (pages as f64 * page_ns) as u64);
         }

@@ -99,7 +99,7 @@ fn file_name(thread: usize) -> String {
 fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> Result<Sample> {
     let attributes = Attributes::new();
     // What an earlier sample wrote goes.
-    let file = |thread| volume.create_file(format!("/{}", file_name(thread)), &attributes);
+    let file = |thread| volume.create_file_with(format!("/{}", file_name(thread)), &attributes);
     let files = (0..threads)
         .map(file)
         .collect::<throughline::Result<Vec<_>>>();
@@ -108,7 +108,7 @@ fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> R
     let before = (volume.disk().counters(), volume.journal_counts());
     let content = &bench.source[..APPEND_BYTES];
     let append = |file: &Handle, at: u64| {
-        file.write_all_at(at, content)?;
+        file.write_all_at(content, at)?;
         file.sync_all()
     };
     let ran = hammer(files, time, |file, at| append(file, at).map_err(as_error))?;

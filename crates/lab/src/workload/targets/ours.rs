@@ -27,11 +27,11 @@ struct OurFile {
 
 impl Access for OurFile {
     fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        self.place.read_exact_at(at, buf).map_err(as_error)
+        self.place.read_exact_at(buf, at).map_err(as_error)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.place.write_all_at(at, bytes).map_err(as_error)
+        self.place.write_all_at(bytes, at).map_err(as_error)
     }
 
     fn sync(&self) -> Result<()> {

@@ -2,25 +2,41 @@
 //!
 //! Every path that a `Dir` takes may have several names; relative ones start here, absolute ones at the volume's root.
 
-use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+mod attributes;
+mod entries;
+mod tree;
+mod walk;
+mod whole;
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline_ext::{
-    Corrupt, FsBlock, Inode, InodeNumber, Last, NewInode, NewKind, Place, Reason, RenameMode,
-};
+use throughline_ext::{Inode, Last, NewInode, NewKind, Place, Reason, RenameMode};
 
-use crate::error::{Error, Result};
+pub use entries::{DirEntry, ReadDir};
+pub(crate) use entries::{impossible_name, is_name};
+pub use walk::{Walk, WalkEntry};
+
+use crate::error::Result;
 use crate::file::File;
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::node::Node;
 use crate::volume::{Held, Volume, path_from};
 
-/// An open directory. It stays itself when it is renamed.
+/// An open directory. It stays open under any name, however it is renamed. Clones are handles on the same one.
+#[derive(Clone)]
 pub struct Dir {
-    held: Held,
+    held: Arc<Held>,
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dir")
+            .field("ino", &self.held.inode.ino.0)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Dir {
@@ -29,7 +45,7 @@ impl Dir {
             return Err(Reason::NotDir.into());
         }
         Ok(Dir {
-            held: Held::new(volume, inode)?,
+            held: Arc::new(Held::new(volume, inode)?),
         })
     }
 
@@ -52,14 +68,7 @@ impl Dir {
     /// # Errors
     /// None at first; each entry may bring one.
     pub fn entries(&self) -> Result<ReadDir> {
-        let held = Held::new(&self.held.volume, Arc::clone(&self.held.inode))?;
-        Ok(ReadDir {
-            held,
-            batch: Vec::new().into_iter(),
-            left_out: Vec::new().into_iter(),
-            told: HashSet::new(),
-            next: Some(0),
-        })
+        Ok(ReadDir::new(Arc::clone(&self.held)))
     }
 
     /// Of the directory itself.
@@ -133,7 +142,7 @@ impl Dir {
     /// # Errors
     /// None so far.
     pub fn own_node(&self) -> Result<Node> {
-        Node::new(&self.held.volume, Arc::clone(&self.held.inode))
+        Ok(Node::held(Arc::clone(&self.held)))
     }
 
     /// The inode that a path stands for, by itself; of a symbolic link, the link.
@@ -169,12 +178,24 @@ impl Dir {
         Ok(path_from(self.held.fs().read_link(&inode)?))
     }
 
-    /// Makes a regular file with these attributes, or empties the one that is there (its attributes stay); symbolic links
-    /// are followed.
+    /// Makes a regular file with mode 0o666, or empties the one that is there; symbolic links are followed. The process's umask
+    /// is not applied: [`Attributes::umask`].
     ///
     /// # Errors
     /// [`Reason::IsDir`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
-    pub fn create_file(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
+    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.create_file_with(path, &Attributes::new())
+    }
+
+    /// As [`Dir::create_file`], a new file with these attributes. Those of a file that is there stay as they are.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_file_with(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &Attributes,
+    ) -> Result<File> {
         self.open_or_create(path, attributes, true)
     }
 
@@ -201,7 +222,15 @@ impl Dir {
     ///
     /// # Errors
     /// [`Reason::Exists`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
-    pub fn create_new(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.create_new_with(path, &Attributes::new())
+    }
+
+    /// As [`Dir::create_new`], with these attributes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_new_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
         let place = self.place(path, Last::NoFollow)?;
         File::new(
             &self.held.volume,
@@ -209,11 +238,19 @@ impl Dir {
         )
     }
 
-    /// Makes a directory.
+    /// Makes a directory with mode 0o777.
     ///
     /// # Errors
     /// [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
-    pub fn create_dir(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        self.create_dir_with(path, &Attributes::new())
+    }
+
+    /// As [`Dir::create_dir`], with these attributes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_dir_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
         let place = self.place(path, Last::NoFollow)?;
         Dir::new(
             &self.held.volume,
@@ -226,7 +263,15 @@ impl Dir {
     /// # Errors
     /// [`Reason::Exists`], [`Reason::NotFound`] (an empty target), [`Reason::NameTooLong`] (too long a target),
     /// [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
-    pub fn symlink(
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        self.symlink_with(target, link, &Attributes::new())
+    }
+
+    /// As [`Dir::symlink`], with these attributes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn symlink_with(
         &self,
         target: impl AsRef<Path>,
         link: impl AsRef<Path>,
@@ -359,7 +404,15 @@ impl Dir {
     ///
     /// # Errors
     /// As there.
-    pub fn rename(
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// As [`Volume::rename_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
@@ -382,120 +435,5 @@ impl Dir {
             return Err(Reason::Busy("it is the root of the volume".into()).into());
         }
         Ok(place)
-    }
-}
-
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    name: OsString,
-    ino: u64,
-    file_type: Option<FileType>,
-}
-
-impl DirEntry {
-    /// The name.
-    pub fn file_name(&self) -> &OsStr {
-        &self.name
-    }
-
-    /// The inode it stands for.
-    pub fn ino(&self) -> u64 {
-        self.ino
-    }
-
-    /// Its kind as the directory says; `None` where the format does not keep it there.
-    pub fn file_type(&self) -> Option<FileType> {
-        self.file_type
-    }
-}
-
-/// The names in a directory; see [`Dir::entries`]. Names that come or go meanwhile may or may not be met. Damage that was passed
-/// over is an error among them ([`Error::Corrupt`]), and the names that are left follow; it ends after any other error.
-pub struct ReadDir {
-    held: Held,
-    batch: std::vec::IntoIter<throughline_ext::DirEntry>,
-    left_out: std::vec::IntoIter<Corrupt>,
-    /// Places of damage that was told.
-    told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
-    next: Option<u64>,
-}
-
-impl Iterator for ReadDir {
-    type Item = Result<DirEntry>;
-
-    fn next(&mut self) -> Option<Result<DirEntry>> {
-        loop {
-            if let Some(entry) = self
-                .batch
-                .find(|entry| !matches!(entry.name.as_slice(), b"." | b".."))
-            {
-                return Some(self.checked(entry));
-            }
-            // A listing that goes on in the middle of a block meets its damage again.
-            let told = &mut self.told;
-            if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
-                return Some(Err(Error::Corrupt(damage)));
-            }
-            let fs = self.held.fs();
-            match fs.list_dir_around_damage(&self.held.inode, self.next?) {
-                Ok(listing) => {
-                    self.next = listing.names.last().map(|entry| entry.next);
-                    self.batch = listing.names.into_iter();
-                    self.left_out = listing.left_out.into_iter();
-                }
-                Err(error) => {
-                    self.next = None;
-                    return Some(Err(error.into()));
-                }
-            }
-        }
-    }
-}
-
-impl ReadDir {
-    /// A name that could be taken for a path must not leave the directory: whoever joins it to one would be led astray.
-    fn checked(&self, entry: throughline_ext::DirEntry) -> Result<DirEntry> {
-        if !is_name(&entry.name) {
-            let damage = impossible_name(&self.held.inode, &entry.name);
-            self.held.fs().count_damage(&damage);
-            return Err(Error::Corrupt(damage));
-        }
-        Ok(DirEntry {
-            name: OsString::from_vec(entry.name),
-            ino: entry.ino.0.into(),
-            file_type: entry.file_type.map(FileType::from),
-        })
-    }
-}
-
-/// What is said of a name that is none.
-pub(crate) fn impossible_name(dir: &Inode, name: &[u8]) -> Corrupt {
-    Corrupt {
-        inode: Some(dir.ino),
-        block: None,
-        what: format!(
-            "the directory holds the impossible name \"{}\"",
-            name.escape_ascii()
-        ),
-    }
-}
-
-pub(crate) fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_name;
-
-    #[test]
-    fn impossible_names_are_refused() {
-        for bad in ["", ".", "..", "a/b", "/etc/passwd", "../x", "a\0b"] {
-            assert!(!is_name(bad.as_bytes()), "{bad:?}");
-        }
-        for good in ["a", "...", " ", "-rf", "a\\b"] {
-            assert!(is_name(good.as_bytes()), "{good:?}");
-        }
     }
 }

@@ -1,6 +1,9 @@
-//! [`Volume`], an open image, and the calls by path.
+//! [`Volume`], an open image.
+
+mod paths;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -10,17 +13,15 @@ use std::time::Duration;
 use throughline_block::{Listener, Subscription};
 use throughline_device::Op;
 use throughline_ext::{
-    Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, RenameMode, StatFs, TakeDown,
+    Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, StatFs, TakeDown,
 };
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use crate::cache::CacheState;
 use crate::call::told;
-use crate::dir::{Dir, ReadDir};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::info::{self, IoCounts, VolumeInfo};
-use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::mode::Mode;
 use crate::open::OpenOptions;
 use crate::status::VolumeStatus;
@@ -39,6 +40,15 @@ struct Mounted {
     fs: Arc<Fs>,
     /// Of files that are opened without options.
     mode: Mode,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume")
+            .field("device", &self.disk().info().name)
+            .field("read_only", &self.is_read_only())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for Mounted {
@@ -323,172 +333,6 @@ impl Volume {
     #[doc(hidden)]
     pub fn plant(&self, bug: throughline_ext::Planted) {
         self.fs().plant(bug);
-    }
-
-    /// The root directory.
-    ///
-    /// # Errors
-    /// Those of reading it.
-    pub fn root(&self) -> Result<Dir> {
-        Dir::new(self, self.fs().root()?)
-    }
-
-    /// Opens a directory; symbolic links are followed.
-    ///
-    /// # Errors
-    /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::Loop`], [`Reason::NameTooLong`]; damage; the device's.
-    pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        self.root()?.open_dir(path)
-    }
-
-    /// The names in a directory.
-    ///
-    /// # Errors
-    /// As [`Volume::open_dir`].
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        self.open_dir(path)?.entries()
-    }
-
-    /// Opens a regular file, for writing too where the volume is; symbolic links are followed.
-    ///
-    /// # Errors
-    /// As [`Dir::open_file`].
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.root()?.open_file(path)
-    }
-
-    /// Makes a regular file, or empties the one that is there; as [`Dir::create_file`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create_file(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
-        self.root()?.create_file(path, attributes)
-    }
-
-    /// Makes a regular file where there is nothing yet, not even a symbolic link.
-    ///
-    /// # Errors
-    /// As [`Dir::create_new`].
-    pub fn create_new(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
-        self.root()?.create_new(path, attributes)
-    }
-
-    /// Makes a directory.
-    ///
-    /// # Errors
-    /// As [`Dir::create_dir`].
-    pub fn create_dir(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
-        self.root()?.create_dir(path, attributes)
-    }
-
-    /// What a path stands for; symbolic links are followed.
-    ///
-    /// # Errors
-    /// As [`Volume::open_dir`].
-    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.root()?.metadata(path)
-    }
-
-    /// As [`Volume::metadata`], of a symbolic link itself.
-    ///
-    /// # Errors
-    /// As [`Volume::open_dir`].
-    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.root()?.symlink_metadata(path)
-    }
-
-    /// Sets attributes; symbolic links are followed.
-    ///
-    /// # Errors
-    /// As [`Volume::open_dir`]; [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`].
-    pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
-        self.root()?.set_attributes(path, attributes)
-    }
-
-    /// As [`Volume::set_attributes`], of a symbolic link itself; its mode stays as it is.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_symlink_attributes(
-        &self,
-        path: impl AsRef<Path>,
-        attributes: &Attributes,
-    ) -> Result<()> {
-        self.root()?.set_symlink_attributes(path, attributes)
-    }
-
-    /// Where a symbolic link points.
-    ///
-    /// # Errors
-    /// [`Reason::Invalid`] for anything else; as [`Volume::open_dir`].
-    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        self.root()?.read_link(path)
-    }
-
-    /// Makes a symbolic link at `link` that points to `target`.
-    ///
-    /// # Errors
-    /// As [`Dir::symlink`].
-    pub fn symlink(
-        &self,
-        target: impl AsRef<Path>,
-        link: impl AsRef<Path>,
-        attributes: &Attributes,
-    ) -> Result<()> {
-        self.root()?.symlink(target, link, attributes)
-    }
-
-    /// Gives a file (a symbolic link itself) the additional name `link`.
-    ///
-    /// # Errors
-    /// As [`Dir::link_inode`].
-    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        self.root()?.hard_link(original, link)
-    }
-
-    /// Makes a device, a fifo or a socket.
-    ///
-    /// # Errors
-    /// As [`Dir::make_node`].
-    pub fn make_node(
-        &self,
-        path: impl AsRef<Path>,
-        kind: FileType,
-        device: Option<DeviceNumber>,
-        attributes: &Attributes,
-    ) -> Result<()> {
-        self.root()?.make_node(path, kind, device, attributes)
-    }
-
-    /// Takes away a name of anything but a directory.
-    ///
-    /// # Errors
-    /// As [`Dir::remove_file`].
-    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.root()?.remove_file(path)
-    }
-
-    /// Takes away an empty directory.
-    ///
-    /// # Errors
-    /// As [`Dir::remove_dir`].
-    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.root()?.remove_dir(path)
-    }
-
-    /// Renames, atomically.
-    ///
-    /// # Errors
-    /// [`Reason::NotFound`], [`Reason::Exists`] (with [`RenameMode::NoReplace`]), [`Reason::NotEmpty`],
-    /// [`Reason::NotDir`], [`Reason::IsDir`], [`Reason::Invalid`] (a directory into itself), [`Reason::Busy`] (the root),
-    /// [`Reason::NoSpace`], [`Reason::ReadOnly`].
-    pub fn rename(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.root()?.rename(from, to, mode)
     }
 
     /// The inode of a number that somebody gave us: none of the volume's own.

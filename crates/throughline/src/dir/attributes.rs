@@ -1,0 +1,141 @@
+//! Extended attributes and access control lists (POSIX ACLs) by path. Symbolic links are followed; those of a link itself are
+//! its [`Node`]'s.
+
+use std::path::Path;
+
+use throughline_ext::{Acl, Last, Reason, XattrMode};
+
+use super::Dir;
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+impl Dir {
+    fn followed(&self, path: impl AsRef<Path>) -> Result<Node> {
+        Node::new(&self.held.volume, self.resolve(path, Last::Follow)?)
+    }
+}
+
+impl Volume {
+    fn followed(&self, path: impl AsRef<Path>) -> Result<Node> {
+        self.root()?.followed(path)
+    }
+}
+
+impl Node {
+    fn acl_named(&self, name: &[u8]) -> Result<Option<Acl>> {
+        let Some(bytes) = self.xattr(name)? else {
+            return Ok(None);
+        };
+        // What the volume holds was checked when it was read.
+        let list = Acl::from_user(&bytes);
+        list.map_err(|_| Reason::Invalid("an access control list that is not well formed").into())
+    }
+
+    fn set_acl_named(&self, name: &[u8], list: Option<&Acl>) -> Result<()> {
+        match list {
+            Some(list) => self.set_xattr(name, &list.to_user(), XattrMode::Either),
+            None => match self.remove_xattr(name) {
+                Err(Error::Caller(Reason::NoAttribute)) => Ok(()),
+                removed => removed,
+            },
+        }
+    }
+}
+
+/// The calls by path, on a directory and on the volume's root.
+macro_rules! by_path {
+    ($of:ty) => {
+        impl $of {
+            /// The value of an extended attribute; `None` for one that is not there. Names are full ones, as `user.comment`.
+            /// Symbolic links are followed.
+            ///
+            /// # Errors
+            /// As [`Node::xattr`] and [`Volume::open_dir`].
+            pub fn xattr(
+                &self,
+                path: impl AsRef<Path>,
+                name: impl AsRef<[u8]>,
+            ) -> Result<Option<Vec<u8>>> {
+                self.followed(path)?.xattr(name.as_ref())
+            }
+
+            /// The names of the extended attributes. Symbolic links are followed.
+            ///
+            /// # Errors
+            /// As [`Node::xattr_names`] and [`Volume::open_dir`].
+            pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+                self.followed(path)?.xattr_names()
+            }
+
+            /// Sets an extended attribute, whether it is there or not; [`Node::set_xattr`] makes a difference. Symbolic links are
+            /// followed.
+            ///
+            /// # Errors
+            /// As [`Node::set_xattr`] and [`Volume::open_dir`].
+            pub fn set_xattr(
+                &self,
+                path: impl AsRef<Path>,
+                name: impl AsRef<[u8]>,
+                value: impl AsRef<[u8]>,
+            ) -> Result<()> {
+                let node = self.followed(path)?;
+                node.set_xattr(name.as_ref(), value.as_ref(), XattrMode::Either)
+            }
+
+            /// Removes an extended attribute. Symbolic links are followed.
+            ///
+            /// # Errors
+            /// As [`Node::remove_xattr`] and [`Volume::open_dir`].
+            pub fn remove_xattr(
+                &self,
+                path: impl AsRef<Path>,
+                name: impl AsRef<[u8]>,
+            ) -> Result<()> {
+                self.followed(path)?.remove_xattr(name.as_ref())
+            }
+
+            /// The access control list; `None` where the permissions say all. Symbolic links are followed.
+            ///
+            /// # Errors
+            /// As [`Node::xattr`] and [`Volume::open_dir`].
+            pub fn acl(&self, path: impl AsRef<Path>) -> Result<Option<Acl>> {
+                self.followed(path)?.acl_named(ACCESS)
+            }
+
+            /// Sets the access control list, and the permissions along with it; `None` removes it. Symbolic links are followed.
+            ///
+            /// # Errors
+            /// As [`Node::set_xattr`] and [`Volume::open_dir`].
+            pub fn set_acl(&self, path: impl AsRef<Path>, list: Option<&Acl>) -> Result<()> {
+                self.followed(path)?.set_acl_named(ACCESS, list)
+            }
+
+            /// The access control list that new files in a directory inherit. Symbolic links are followed.
+            ///
+            /// # Errors
+            /// As [`Node::xattr`] and [`Volume::open_dir`].
+            pub fn default_acl(&self, path: impl AsRef<Path>) -> Result<Option<Acl>> {
+                self.followed(path)?.acl_named(DEFAULT)
+            }
+
+            /// Sets the access control list that new files in a directory inherit; `None` removes it. Symbolic links are followed.
+            ///
+            /// # Errors
+            /// [`Reason::Denied`] for anything but a directory; as [`Node::set_xattr`] and [`Volume::open_dir`].
+            pub fn set_default_acl(
+                &self,
+                path: impl AsRef<Path>,
+                list: Option<&Acl>,
+            ) -> Result<()> {
+                self.followed(path)?.set_acl_named(DEFAULT, list)
+            }
+        }
+    };
+}
+
+by_path!(Dir);
+by_path!(Volume);

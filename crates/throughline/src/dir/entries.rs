@@ -1,0 +1,171 @@
+//! The names of a directory as an iterator: [`ReadDir`], [`DirEntry`].
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+
+use throughline_ext::{Corrupt, FsBlock, Inode, InodeNumber, Last, Reason};
+
+use crate::error::{Error, Result};
+use crate::metadata::{FileType, Metadata};
+use crate::volume::Held;
+
+/// A name in a directory. It keeps the directory open, as a [`Dir`](crate::Dir) does.
+#[derive(Clone)]
+pub struct DirEntry {
+    dir: Arc<Held>,
+    name: OsString,
+    ino: u64,
+    file_type: Option<FileType>,
+}
+
+impl DirEntry {
+    /// The name.
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The inode it stands for.
+    pub fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    /// Its kind as the directory says; `None` where the format does not keep it there.
+    pub fn file_type(&self) -> Option<FileType> {
+        self.file_type
+    }
+
+    /// What the name stands for now; of a symbolic link, the link itself.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`] if the name was removed meanwhile; damage; the device's.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let place =
+            self.dir
+                .fs()
+                .place_from(&self.dir.inode, self.name.as_bytes(), Last::NoFollow)?;
+        let inode = place.inode.ok_or(Reason::NotFound)?;
+        Metadata::of(&self.dir.volume, &inode)
+    }
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirEntry")
+            .field("name", &self.name)
+            .field("ino", &self.ino)
+            .field("file_type", &self.file_type)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The names in a directory; see [`Dir::entries`]. Names that come or go meanwhile may or may not be met. Damage that was passed
+/// over is an error among them ([`Error::Corrupt`]), and the names that are left follow; it ends after any other error.
+pub struct ReadDir {
+    held: Arc<Held>,
+    batch: std::vec::IntoIter<throughline_ext::DirEntry>,
+    left_out: std::vec::IntoIter<Corrupt>,
+    /// Places of damage that was told.
+    told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
+    next: Option<u64>,
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        loop {
+            if let Some(entry) = self
+                .batch
+                .find(|entry| !matches!(entry.name.as_slice(), b"." | b".."))
+            {
+                return Some(self.checked(entry));
+            }
+            // A listing that goes on in the middle of a block meets its damage again.
+            let told = &mut self.told;
+            if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
+                return Some(Err(Error::Corrupt(damage)));
+            }
+            let fs = self.held.fs();
+            match fs.list_dir_around_damage(&self.held.inode, self.next?) {
+                Ok(listing) => {
+                    self.next = listing.names.last().map(|entry| entry.next);
+                    self.batch = listing.names.into_iter();
+                    self.left_out = listing.left_out.into_iter();
+                }
+                Err(error) => {
+                    self.next = None;
+                    return Some(Err(error.into()));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadDir")
+            .field("dir", &self.held.inode.ino.0)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReadDir {
+    pub(super) fn new(held: Arc<Held>) -> ReadDir {
+        ReadDir {
+            held,
+            batch: Vec::new().into_iter(),
+            left_out: Vec::new().into_iter(),
+            told: HashSet::new(),
+            next: Some(0),
+        }
+    }
+
+    /// A name that could be taken for a path must not leave the directory: whoever joins it to one would be led astray.
+    fn checked(&self, entry: throughline_ext::DirEntry) -> Result<DirEntry> {
+        if !is_name(&entry.name) {
+            let damage = impossible_name(&self.held.inode, &entry.name);
+            self.held.fs().count_damage(&damage);
+            return Err(Error::Corrupt(damage));
+        }
+        Ok(DirEntry {
+            dir: Arc::clone(&self.held),
+            name: OsString::from_vec(entry.name),
+            ino: entry.ino.0.into(),
+            file_type: entry.file_type.map(FileType::from),
+        })
+    }
+}
+
+/// What is said of a name that is none.
+pub(crate) fn impossible_name(dir: &Inode, name: &[u8]) -> Corrupt {
+    Corrupt {
+        inode: Some(dir.ino),
+        block: None,
+        what: format!(
+            "the directory holds the impossible name \"{}\"",
+            name.escape_ascii()
+        ),
+    }
+}
+
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+
+    #[test]
+    fn impossible_names_are_refused() {
+        for bad in ["", ".", "..", "a/b", "/etc/passwd", "../x", "a\0b"] {
+            assert!(!is_name(bad.as_bytes()), "{bad:?}");
+        }
+        for good in ["a", "...", " ", "-rf", "a\\b"] {
+            assert!(is_name(good.as_bytes()), "{good:?}");
+        }
+    }
+}

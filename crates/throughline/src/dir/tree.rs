@@ -1,0 +1,176 @@
+//! Whole trees: made with all that is above, removed with all that is below.
+
+use std::path::{Component, Path};
+
+use throughline_ext::{Last, Reason};
+
+use super::Dir;
+use super::walk::Trail;
+use crate::error::{Error, Result};
+use crate::metadata::Attributes;
+use crate::node::{Listed, Node};
+use crate::volume::Volume;
+
+impl Dir {
+    /// Makes a directory and those above it that are missing. One that is there is no error.
+    ///
+    /// # Errors
+    /// [`Reason::NotDir`] if something else is in the way; as [`Dir::create_dir`].
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        self.create_dir_all_with(path, &Attributes::new())
+    }
+
+    /// As [`Dir::create_dir_all`]: each directory that is made gets these attributes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_dir_all_with(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &Attributes,
+    ) -> Result<Dir> {
+        let mut dir = self.clone();
+        for part in path.as_ref().components() {
+            dir = match part {
+                Component::Normal(name) => dir.open_or_make(name.as_ref(), attributes)?,
+                Component::CurDir => continue,
+                other => dir.open_dir(other)?,
+            };
+        }
+        Ok(dir)
+    }
+
+    fn open_or_make(&self, name: &Path, attributes: &Attributes) -> Result<Dir> {
+        match self.open_dir(name) {
+            Err(Error::Caller(Reason::NotFound)) => {}
+            opened => return opened,
+        }
+        match self.create_dir_with(name, attributes) {
+            // Somebody else made it meanwhile.
+            Err(Error::Caller(Reason::Exists)) => self.open_dir(name),
+            made => made,
+        }
+    }
+
+    /// The directory that a path stands for; a symbolic link is not followed as its last name.
+    pub(super) fn open_dir_itself(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        Dir::new(&self.held.volume, self.resolve(path, Last::NoFollow)?)
+    }
+
+    /// Removes a directory and all that is below it. Symbolic links are removed, not followed. Where it fails, a part may be
+    /// gone.
+    ///
+    /// # Errors
+    /// [`Reason::NotEmpty`] if somebody else makes names in it meanwhile; [`Reason::NotDir`] for anything but a directory;
+    /// [`Reason::NameTooLong`] for a tree of more than 2048 directories in each other; [`Error::Corrupt`] for one that is found
+    /// twice in it; as [`Dir::remove_dir`] and [`Dir::remove_file`].
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let place = self.named(path)?;
+        let parent = Node::new(&self.held.volume, place.dir)?;
+        let mut removal = Removal::default();
+        removal.enter(parent.lookup(&place.name)?, place.name)?;
+        removal.run()?;
+        parent.rmdir(&removal.name)
+    }
+}
+
+impl Volume {
+    /// Makes a directory and those above it that are missing; as [`Dir::create_dir_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        self.root()?.create_dir_all(path)
+    }
+
+    /// Removes a directory and all that is below it; as [`Dir::remove_dir_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.root()?.remove_dir_all(path)
+    }
+}
+
+/// A tree that is being removed.
+#[derive(Default)]
+struct Removal {
+    open: Vec<Level>,
+    trail: Trail,
+    /// Of the outermost directory, once that is empty.
+    name: Vec<u8>,
+}
+
+/// A directory that is being emptied.
+struct Level {
+    dir: Node,
+    name: Vec<u8>,
+    listed: std::vec::IntoIter<Listed>,
+    next: u64,
+}
+
+impl Level {
+    fn next(&mut self) -> Result<Option<Listed>> {
+        loop {
+            if let Some(found) = self.listed.next() {
+                self.next = found.next;
+                if !matches!(found.name.as_slice(), b"." | b"..") {
+                    return Ok(Some(found));
+                }
+                continue;
+            }
+            let listed = self.dir.list(self.next)?;
+            if listed.is_empty() {
+                return Ok(None);
+            }
+            self.listed = listed.into_iter();
+        }
+    }
+}
+
+impl Removal {
+    fn enter(&mut self, dir: Node, name: Vec<u8>) -> Result<()> {
+        if !dir.is_dir() {
+            return Err(Reason::NotDir.into());
+        }
+        self.trail.enter(dir.inode())?;
+        self.open.push(Level {
+            dir,
+            name,
+            listed: Vec::new().into_iter(),
+            next: 0,
+        });
+        Ok(())
+    }
+
+    /// Empties the outermost directory.
+    fn run(&mut self) -> Result<()> {
+        while let Some(level) = self.open.last_mut() {
+            let Some(found) = level.next()? else {
+                let name = std::mem::take(&mut level.name);
+                self.open.pop();
+                self.trail.leave();
+                match self.open.last() {
+                    Some(above) => gone(above.dir.rmdir(&name))?,
+                    None => self.name = name,
+                }
+                continue;
+            };
+            match level.dir.lookup(&found.name) {
+                Ok(child) if child.is_dir() => self.enter(child, found.name)?,
+                Ok(_) => gone(level.dir.unlink(&found.name))?,
+                Err(Error::Caller(Reason::NotFound)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What somebody else removed meanwhile is gone as well.
+fn gone(removed: Result<()>) -> Result<()> {
+    match removed {
+        Err(Error::Caller(Reason::NotFound)) => Ok(()),
+        removed => removed,
+    }
+}

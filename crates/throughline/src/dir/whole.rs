@@ -1,0 +1,148 @@
+//! Files as a whole, in one call each.
+
+use std::path::Path;
+
+use throughline_ext::Reason;
+
+use super::Dir;
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::handle::Handle;
+use crate::metadata::Attributes;
+use crate::volume::Volume;
+
+/// What is looked for behind the size that the file had.
+const PROBE_BYTES: usize = 4096;
+
+impl Dir {
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// [`Reason::TooLarge`] where there is no memory for it: a damaged volume may name any size; as [`Dir::open_file`] and
+    /// [`Handle::read_at`].
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.open_file(path)?.contents()
+    }
+
+    /// As [`Dir::read`], as text.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`] if the file is not UTF-8; as [`Dir::read`].
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let text = String::from_utf8(self.read(path)?);
+        text.map_err(|_| Reason::Invalid("the file is not UTF-8").into())
+    }
+
+    /// Gives a file these contents: it is made, or emptied and written anew. After a crash it is whole, old or new, unless
+    /// [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc) was switched off. **It is not durable before a sync.**
+    ///
+    /// # Errors
+    /// As [`Dir::create_file`] and [`Handle::write_at`].
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.create_file(path)?;
+        file.write_all_at(contents.as_ref(), 0)
+    }
+
+    /// Copies the contents and the mode of a regular file to another one, which is made or emptied; returns how many bytes
+    /// there were. Holes are copied as zeros.
+    ///
+    /// # Errors
+    /// [`Reason::Invalid`] if both are one file; as [`Dir::open_file`], [`Dir::create_file`] and [`Handle::copy_range`].
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let from = self.open_file(from)?;
+        let attributes = Attributes::new().mode(from.metadata()?.mode());
+        let to = self.open_or_create(to, &attributes, false)?;
+        if from.is_same_file(&to) {
+            return Err(Reason::Invalid("a file is not copied to itself").into());
+        }
+        to.set_len(0)?;
+        to.set_attributes(&attributes)?;
+        let size = from.size()?;
+        let mut copied = 0;
+        while copied < size {
+            match from.copy_range(copied, &to, copied, size - copied)? {
+                0 => break,
+                more => copied += more,
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Whether a path stands for something; symbolic links are followed.
+    ///
+    /// # Errors
+    /// As [`Dir::metadata`], but for [`Reason::NotFound`].
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(Error::Caller(Reason::NotFound)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Volume {
+    /// The contents of a file; as [`Dir::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.root()?.read(path)
+    }
+
+    /// The contents of a file as text; as [`Dir::read_to_string`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        self.root()?.read_to_string(path)
+    }
+
+    /// Gives a file these contents; as [`Dir::write`]. **It is not durable before a sync** ([`Volume::sync`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.root()?.write(path, contents)
+    }
+
+    /// Copies a file; as [`Dir::copy`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        self.root()?.copy(from, to)
+    }
+
+    /// Whether a path stands for something; as [`Dir::exists`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        self.root()?.exists(path)
+    }
+}
+
+impl File {
+    /// All of it, up to where it ends when that is reached.
+    fn contents(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // One more than there is: that shows whether it ends there.
+        let size = self.size()?.saturating_add(1);
+        let mut room = usize::try_from(size).map_err(|_| Reason::TooLarge)?;
+        loop {
+            let at = bytes.len();
+            bytes
+                .try_reserve_exact(room)
+                .map_err(|_| Reason::TooLarge)?;
+            bytes.resize(at + room, 0);
+            let read = Handle::read_at(self, &mut bytes[at..], at as u64)?;
+            bytes.truncate(at + read);
+            if read < room {
+                return Ok(bytes);
+            }
+            // It may have grown meanwhile.
+            room = PROBE_BYTES;
+        }
+    }
+}

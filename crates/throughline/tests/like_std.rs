@@ -1,0 +1,315 @@
+//! What a person who knows `std::fs` expects to find, and to work alike.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use throughline::{
+    Acl, AclEntry, AclTag, Attributes, Error, FileOptions, OpenOptions, Reason, Volume, Walk,
+};
+
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// Runs `test` on a new volume of 32 MiB, and has it judged; does nothing where nobody can make one.
+fn on_a_volume(options: &[&str], test: impl FnOnce(&Volume)) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mut make = tool("mke2fs");
+    let make = make.args(["-q", "-F"]).args(options).arg(&path).arg("32M");
+    match make.status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: mke2fs cannot be run: {error}"),
+    }
+    let volume = OpenOptions::new().open(&path).unwrap();
+    test(&volume);
+    volume.close().unwrap();
+    let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}");
+}
+
+fn reason<T: std::fmt::Debug>(result: throughline::Result<T>) -> Reason {
+    match result {
+        Err(Error::Caller(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn files_speak_std_io() {
+    on_a_volume(&["-t", "ext4"], |volume| {
+        let file = volume.create_new("/file").unwrap();
+        let raw = OpenOptions::new().open_raw_device(std::sync::Arc::new(
+            throughline_device::MemoryDevice::new(1 << 20),
+        ));
+        let raw = raw.unwrap();
+        write!(&file, "one two ").unwrap();
+        (&raw).write_all(b"one two ").unwrap();
+        // The position is the file's, not the reference's.
+        writeln!(&file, "three").unwrap();
+        assert_eq!((&file).stream_position().unwrap(), 14);
+        (&file).seek(SeekFrom::End(-6)).unwrap();
+        let mut text = String::new();
+        (&file).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "three\n");
+        let before = (&file).seek(SeekFrom::Current(-15)).unwrap_err();
+        assert_eq!(before.kind(), io::ErrorKind::InvalidInput);
+        // A cursor has a position of its own.
+        let mut cursor = file.cursor();
+        cursor.read_exact(&mut [0; 3]).unwrap();
+        assert_eq!((&file).stream_position().unwrap(), 14);
+        let mut two = [0; 4];
+        (&raw).seek(SeekFrom::Start(4)).unwrap();
+        (&raw).read_exact(&mut two).unwrap();
+        assert_eq!(&two, b"two ");
+        // Owned, as any reader or writer.
+        let mut log = BufWriter::new(volume.create_file("/log").unwrap());
+        for line in 0..1000 {
+            writeln!(log, "line {line}").unwrap();
+        }
+        log.flush().unwrap();
+        drop(log);
+        let lines = BufReader::new(volume.open_file("/log").unwrap()).lines();
+        let lines: io::Result<Vec<_>> = lines.collect();
+        let lines = lines.unwrap();
+        assert_eq!((lines.len(), lines[999].as_str()), (1000, "line 999"));
+    });
+}
+
+#[test]
+fn appends_are_whole() {
+    on_a_volume(&["-t", "ext4"], |volume| {
+        let file = volume.create_new("/log").unwrap();
+        assert_eq!(file.append_all(b"abc").unwrap(), 0);
+        assert_eq!(file.append_all(b"").unwrap(), 3);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        file.append_all(&[b'0' + thread; 100]).unwrap();
+                    }
+                });
+            }
+        });
+        let all = volume.read("/log").unwrap();
+        assert_eq!(all.len(), 3 + 4 * 200 * 100);
+        for piece in all[3..].chunks(100) {
+            assert!(piece.iter().all(|byte| *byte == piece[0]), "{piece:?}");
+        }
+    });
+}
+
+#[test]
+fn whole_files_in_one_call() {
+    on_a_volume(&["-t", "ext4"], |volume| {
+        assert!(!volume.exists("/motd").unwrap());
+        volume.write("/motd", "hello\n").unwrap();
+        assert!(volume.exists("/motd").unwrap());
+        assert_eq!(volume.read_to_string("/motd").unwrap(), "hello\n");
+        volume.write("/motd", [0xff, 0xfe]).unwrap();
+        assert_eq!(volume.read("/motd").unwrap(), [0xff, 0xfe]);
+        let text = reason(volume.read_to_string("/motd"));
+        assert!(matches!(text, Reason::Invalid(_)));
+        volume.write("/empty", "").unwrap();
+        assert_eq!(volume.read("/empty").unwrap(), b"");
+        assert_eq!(reason(volume.read("/none")), Reason::NotFound);
+        assert_eq!(reason(volume.read("/")), Reason::IsDir);
+        // Where a name is no directory, that is an error and not a "no".
+        assert_eq!(reason(volume.exists("/motd/x")), Reason::NotDir);
+        volume.symlink("/none", "/dangling").unwrap();
+        assert!(!volume.exists("/dangling").unwrap());
+
+        let large: Vec<u8> = (0..5_000_001_u32).map(|i| (i % 251) as u8).collect();
+        volume
+            .create_file_with("/large", &Attributes::new().mode(0o751))
+            .unwrap()
+            .write_all_at(&large, 0)
+            .unwrap();
+        assert_eq!(volume.copy("/large", "/motd").unwrap(), 5_000_001);
+        assert!(volume.read("/motd").unwrap() == large);
+        assert_eq!(volume.metadata("/motd").unwrap().mode(), 0o751);
+        assert!(matches!(
+            reason(volume.copy("/motd", "/motd")),
+            Reason::Invalid(_)
+        ));
+        assert!(volume.read("/motd").unwrap() == large, "nothing was lost");
+        // No memory for it, and no panic; a system that promises any memory would end the process.
+        let file = volume.create_new("/vast").unwrap();
+        file.set_len(1 << 41).unwrap();
+        let policy = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        if policy.is_ok_and(|policy| policy.trim() != "1") {
+            assert_eq!(reason(volume.read("/vast")), Reason::TooLarge);
+        }
+    });
+}
+
+fn paths(walk: Walk) -> BTreeSet<PathBuf> {
+    walk.map(|entry| entry.unwrap().path().to_owned()).collect()
+}
+
+/// ext2 without file types in its directories, and ext4.
+const KINDS: [&[&str]; 2] = [&["-t", "ext2", "-O", "^filetype"], &["-t", "ext4"]];
+
+#[test]
+fn trees_are_made_walked_and_removed() {
+    for options in KINDS {
+        on_a_volume(options, |volume| {
+            volume.create_dir_all("/a/b/c/d").unwrap();
+            volume.create_dir_all("/a/b").unwrap();
+            volume.create_dir_all("a/../a/./b/e").unwrap();
+            volume.symlink("/a", "/a/b/up").unwrap();
+            for number in 0..300 {
+                volume.write(format!("/a/b/c/{number}"), "x").unwrap();
+            }
+            assert_eq!(reason(volume.create_dir_all("/a/b/c/7/x")), Reason::NotDir);
+            let found = paths(volume.walk("/a").unwrap());
+            assert_eq!(found.len(), 300 + 5);
+            assert!(found.contains(Path::new("b/c/299")));
+            let found = paths(volume.walk("/").unwrap());
+            assert_eq!(found.len(), 300 + 7, "and lost+found");
+
+            let mut walk = volume.walk("/a").unwrap();
+            let mut left = 0;
+            while let Some(entry) = walk.next() {
+                let entry = entry.unwrap();
+                let meta = entry.metadata().unwrap();
+                assert_eq!(meta.ino(), entry.ino());
+                assert_eq!(meta.file_type(), entry.file_type());
+                assert_eq!(entry.path().components().count(), entry.depth() + 1);
+                if entry.path() == Path::new("b/c") {
+                    walk.skip_dir();
+                }
+                left += 1;
+            }
+            assert_eq!(left, 4, "b, up, e, c");
+
+            let entry = volume.read_dir("/a/b/c/d/..").unwrap().next().unwrap();
+            let entry = entry.unwrap();
+            volume.remove_dir_all("/a/b").unwrap();
+            assert_eq!(reason(entry.metadata()), Reason::NotFound);
+            assert!(volume.exists("/a").unwrap() && !volume.exists("/a/b").unwrap());
+            assert_eq!(reason(volume.remove_dir_all("/none")), Reason::NotFound);
+            volume.write("/file", "").unwrap();
+            assert_eq!(reason(volume.remove_dir_all("/file")), Reason::NotDir);
+        });
+    }
+}
+
+#[test]
+fn a_deep_tree_is_walked_as_far_as_a_path_reaches() {
+    on_a_volume(&["-t", "ext4", "-N", "4096"], |volume| {
+        let mut dir = volume.create_dir("/top").unwrap();
+        for _ in 0..2100 {
+            dir = dir.create_dir("d").unwrap();
+        }
+        drop(dir);
+        let mut errors = 0;
+        let found = volume.walk("/top").unwrap().inspect(|entry| {
+            errors += usize::from(matches!(entry, Err(Error::Caller(Reason::NameTooLong))));
+        });
+        assert_eq!(found.filter(Result::is_ok).count(), 2048);
+        assert_eq!(errors, 1);
+        let refused = reason(volume.remove_dir_all("/top"));
+        assert_eq!(refused, Reason::NameTooLong);
+    });
+}
+
+#[test]
+fn attributes_and_access_lists_by_path() {
+    on_a_volume(&["-t", "ext4"], |volume| {
+        volume.write("/file", "x").unwrap();
+        volume.symlink("file", "/link").unwrap();
+        volume.set_xattr("/link", "user.comment", "good").unwrap();
+        let value = volume.xattr("/file", "user.comment").unwrap();
+        assert_eq!(value.as_deref(), Some(&b"good"[..]));
+        assert_eq!(volume.xattr_names("/file").unwrap(), [b"user.comment"]);
+        volume.remove_xattr("/file", "user.comment").unwrap();
+        assert_eq!(volume.xattr("/file", "user.comment").unwrap(), None);
+        let again = reason(volume.remove_xattr("/file", "user.comment"));
+        assert_eq!(again, Reason::NoAttribute);
+
+        let entry = |tag, rights, id| AclEntry { tag, rights, id };
+        let list = Acl::new(vec![
+            entry(AclTag::Owner, 7, u32::MAX),
+            entry(AclTag::User, 6, 1000),
+            entry(AclTag::Group, 5, u32::MAX),
+            entry(AclTag::Mask, 7, u32::MAX),
+            entry(AclTag::Others, 0, u32::MAX),
+        ])
+        .unwrap();
+        assert_eq!(volume.acl("/file").unwrap(), None);
+        volume.set_acl("/link", Some(&list)).unwrap();
+        assert_eq!(volume.acl("/file").unwrap(), Some(list.clone()));
+        assert_eq!(volume.metadata("/file").unwrap().mode(), 0o770);
+        volume.set_acl("/file", None).unwrap();
+        assert_eq!(volume.acl("/file").unwrap(), None);
+        let root = volume.root().unwrap();
+        root.create_dir("d").unwrap();
+        root.set_default_acl("d", Some(&list)).unwrap();
+        assert_eq!(root.default_acl("d").unwrap(), Some(list.clone()));
+        volume.write("/d/heir", "x").unwrap();
+        assert!(volume.acl("/d/heir").unwrap().is_some());
+        let refused = volume.set_default_acl("/file", Some(&list));
+        assert_eq!(reason(refused), Reason::Denied);
+    });
+}
+
+#[test]
+fn everything_says_what_it_is() {
+    on_a_volume(&["-t", "ext4"], |volume| {
+        let file = volume.create_new("/file").unwrap();
+        let dir = volume.root().unwrap();
+        let entry = dir.entries().unwrap().next().unwrap().unwrap();
+        for said in [
+            format!("{volume:?}"),
+            format!("{file:?} {:?}", *file),
+            format!("{dir:?} {:?} {entry:?}", dir.entries().unwrap()),
+            format!("{:?} {:?}", file.node(), volume.walk("/").unwrap()),
+            format!("{:?} {:?}", OpenOptions::new(), FileOptions::new()),
+        ] {
+            assert!(said.len() > 10 && !said.contains("0x"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn directories_that_hold_each_other_end_a_walk() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mut make = tool("mke2fs");
+    let make = make.args(["-q", "-F", "-t", "ext4"]).arg(&path).arg("8M");
+    match make.status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: mke2fs cannot be run: {error}"),
+    }
+    let volume = OpenOptions::new().open(&path).unwrap();
+    volume.create_dir_all("/a/b/c").unwrap();
+    volume.write("/a/file", "x").unwrap();
+    volume.close().unwrap();
+    for link in ["link /a /a/b/up", "link /a/b/c /a/b/same"] {
+        let debugfs = tool("debugfs").args(["-w", "-R", link]).arg(&path).output();
+        assert!(debugfs.unwrap().status.success());
+    }
+    let volume = OpenOptions::new().open(&path).unwrap();
+    let (mut found, mut damaged) = (BTreeSet::new(), 0);
+    for entry in volume.walk("/a").unwrap() {
+        match entry {
+            Ok(entry) => assert!(found.insert(entry.path().to_owned())),
+            Err(Error::Corrupt(_)) => damaged += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let names = ["b", "b/c", "b/same", "b/up", "file"];
+    assert_eq!(found, names.iter().map(PathBuf::from).collect());
+    assert_eq!(damaged, 2);
+    let removed = volume.remove_dir_all("/a");
+    assert!(matches!(removed, Err(Error::Corrupt(_))), "{removed:?}");
+    assert!(volume.exists("/a/b").unwrap());
+}
