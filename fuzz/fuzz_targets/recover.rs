@@ -149,12 +149,12 @@ fn walk(volume: &Volume) {
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some(bytes) = image(data) else { return };
     let device = load(&bytes);
-    if let Ok(volume) = OpenOptions::new().read_only(true).open_device(Arc::clone(&device) as _) {
+    if let Ok(volume) = OpenOptions::new().open_block_device(Arc::clone(&device) as _) {
         walk(&volume);
         let _ = volume.close();
     }
     assert!(bytes_of(&*device) == bytes, "opened for reading, and written to");
-    match OpenOptions::new().open_device(Arc::clone(&device) as _) {
+    match OpenOptions::new().write(true).open_block_device(Arc::clone(&device) as _) {
         Err(_) => assert!(bytes_of(&*device) == bytes, "refused, and written to"),
         Ok(volume) => {
             walk(&volume);
@@ -162,7 +162,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             let after = bytes_of(&*device);
             assert!(after[after.len() - BEHIND..].iter().all(|byte| *byte == 0xA5), "behind the volume");
             if closed.is_ok() {
-                let again = OpenOptions::new().read_only(true).open_device(device as _);
+                let again = OpenOptions::new().open_block_device(device as _);
                 let state = again.and_then(|volume| volume.info()).map(|info| info.journal);
                 assert!(!matches!(state, Ok(JournalState::NeedsRecovery)), "recovered, and not empty");
             }

@@ -33,6 +33,7 @@ fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
 fn options(seed: u64) -> OpenOptions {
     let limits = DirtyLimits::new(Some(256 << 10 << (seed % 3)), None);
     let mut options = OpenOptions::new();
+    options.write(true);
     options
         .cache_bytes(Some(1 << 20 << (seed % 3)))
         .dirty_limits(limits);
@@ -43,7 +44,8 @@ fn options(seed: u64) -> OpenOptions {
 fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
     let device = scratch.device(shape);
     let volume = OpenOptions::new()
-        .open_device(Arc::clone(&device))
+        .write(true)
+        .open_block_device(Arc::clone(&device))
         .map_err(say("open"))?;
     let file = FileOptions::new()
         .direct(true)
@@ -143,7 +145,7 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
     let mut random = fastrand::Rng::with_seed(seed ^ 0xcc7);
     // One run to the end says how many writes there are, about.
     let counted = Arc::new(FaultDevice::counting(load(&image)).only(&[Op::Write]));
-    let volume = options(seed).open_device(Arc::clone(&counted) as _);
+    let volume = options(seed).open_block_device(Arc::clone(&counted) as _);
     let volume = volume.map_err(say("open")).map_err(named)?;
     work(&volume, seed).map_err(say("work")).map_err(named)?;
     volume.close().map_err(say("close")).map_err(named)?;
@@ -153,7 +155,7 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
         let below = load(&image);
         let device = FaultDevice::new(Arc::clone(&below), Fault::From(n)).only(&[Op::Write]);
         let device = Arc::new(device);
-        if let Ok(volume) = options(seed).open_device(Arc::clone(&device) as _) {
+        if let Ok(volume) = options(seed).open_block_device(Arc::clone(&device) as _) {
             // What fails, and which of them, is the device's.
             let _ = work(&volume, seed);
             let _ = volume.close();
@@ -173,7 +175,8 @@ fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> 
     let repaired = load(&std::fs::read(scratch.path()).map_err(|e| e.to_string())?);
     scratch.check(&*repaired)?;
     let volume = OpenOptions::new()
-        .open_device(repaired)
+        .write(true)
+        .open_block_device(repaired)
         .map_err(say("open"))?;
     for number in 0..FILES {
         if let Ok(file) = volume.open_file(format!("/f{number}")) {

@@ -49,6 +49,7 @@ fn options() -> OpenOptions {
     let mut limits = DirtyLimits::default();
     limits.limit_bytes = Some(LIMIT);
     let mut options = OpenOptions::new();
+    options.write(true);
     options.cache_bytes(Some(BUDGET)).dirty_limits(limits);
     options
 }
@@ -58,7 +59,7 @@ fn raw(fault: Fault, seed: u64) -> (RawFile, Arc<FaultDevice>, Arc<dyn BlockDevi
     let below: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8 << 20));
     let device = FaultDevice::new(Arc::clone(&below), fault);
     let device = Arc::new(device.only_where(is_data).seeded(seed));
-    let raw = options().open_raw_device(Arc::clone(&device) as _);
+    let raw = options().open_raw_block_device(Arc::clone(&device) as _);
     (raw.expect("opens"), device, below)
 }
 
@@ -66,7 +67,7 @@ fn volume(shape: &Shape, scratch: &Scratch) -> (Volume, Arc<FaultDevice>, Arc<dy
     let below = scratch.device(shape);
     let device = FaultDevice::new(Arc::clone(&below), Fault::Never);
     let device = Arc::new(device.only_where(is_data));
-    let volume = options().open_device(Arc::clone(&device) as _);
+    let volume = options().open_block_device(Arc::clone(&device) as _);
     (volume.expect("opens"), device, below)
 }
 
@@ -242,7 +243,9 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
         let below = scratch.device(shape(name));
         let device = FaultDevice::new(Arc::clone(&below), Fault::From(0));
         let device = Arc::new(device.only_where(|request| is_data_of(request, 1)));
-        let volume = options().open_device(Arc::clone(&device) as _).unwrap();
+        let volume = options()
+            .open_block_device(Arc::clone(&device) as _)
+            .unwrap();
         let file = |path: &str| volume.create_file(path).unwrap();
         let (bad, good) = (file("/bad"), file("/good"));
         bad.write_all_at(&filled(100 << 10, 1, 0, 1), 0).unwrap();
@@ -261,7 +264,7 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
         scratch
             .check(&*below)
             .unwrap_or_else(|what| panic!("{name}: {what}"));
-        let again = options().open_device(below).unwrap();
+        let again = options().open_block_device(below).unwrap();
         let bad = again.open_file("/bad").unwrap();
         must_be(
             name,
@@ -330,7 +333,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
         .ok_or_else(|| named("sync fails on".into()))?;
     volume.close().map_err(say("close")).map_err(named)?;
     scratch.check(&*below).map_err(named)?;
-    let again = options().open_device(below).map_err(say("open"))?;
+    let again = options().open_block_device(below).map_err(say("open"))?;
     for (path, model) in models {
         let file = again.open_file(&path).map_err(say("open"))?;
         let found = content(&file, model.len() + (1 << 20))?;

@@ -27,6 +27,7 @@ fn options(cache_bytes: u64) -> OpenOptions {
     let mut limits = DirtyLimits::default();
     limits.limit_bytes = Some(cache_bytes / 2);
     let mut options = OpenOptions::new();
+    options.write(true);
     options.cache_bytes(Some(cache_bytes)).dirty_limits(limits);
     options
 }
@@ -159,7 +160,9 @@ fn check_all(
     check(&volume).map_err(|what| format!("synced: {what}"))?;
     volume.close().map_err(told("close"))?;
     scratch.check(&*device)?;
-    let again = options(4 << 20).open_device(device).map_err(told("open"))?;
+    let again = options(4 << 20)
+        .open_block_device(device)
+        .map_err(told("open"))?;
     check(&again).map_err(|what| format!("opened again: {what}"))?;
     again.close().map_err(told("close again"))
 }
@@ -191,7 +194,9 @@ fn what_was_accepted_is_there() {
             let device = scratch.device(&shape);
             // One where all of it is in the cache until the end, one where it is written meanwhile.
             let cache = if turn % 2 == 0 { 2 << 20 } else { 64 << 20 };
-            let volume = options(cache).open_device(Arc::clone(&device)).unwrap();
+            let volume = options(cache)
+                .open_block_device(Arc::clone(&device))
+                .unwrap();
             let before = volume.stat_fs().unwrap().available_blocks;
             let file = create(&volume, 0);
             let accepted = fill_up(&file, 0, pattern, seed, 64 << 20)
@@ -222,7 +227,9 @@ fn many_writers_fill_a_disk_together() {
     for (index, name) in NAMES.iter().enumerate().take(if soak() { 7 } else { 5 }) {
         let _deadline = Deadline::new(format!("many, {name}"));
         let device = scratch.device(&shape(name, 16));
-        let volume = options(4 << 20).open_device(Arc::clone(&device)).unwrap();
+        let volume = options(4 << 20)
+            .open_block_device(Arc::clone(&device))
+            .unwrap();
         let files: Vec<File> = (0..WRITERS).map(|number| create(&volume, number)).collect();
         let accepted: Vec<Accepted> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..)
@@ -262,7 +269,9 @@ fn promises_are_given_back() {
     for name in ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 1k"] {
         let _deadline = Deadline::new(format!("promises, {name}"));
         let device = scratch.device(&shape(name, 12));
-        let volume = options(64 << 20).open_device(Arc::clone(&device)).unwrap();
+        let volume = options(64 << 20)
+            .open_block_device(Arc::clone(&device))
+            .unwrap();
         // A first file in the directory may give it its block.
         drop(create(&volume, 0));
         volume.remove_file("/f0").unwrap();

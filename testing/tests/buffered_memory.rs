@@ -35,6 +35,7 @@ fn peak_bytes() -> u64 {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
+    options.write(true);
     options.cache_bytes(Some(BUDGET));
     options
 }
@@ -76,7 +77,7 @@ fn child() {
     match kind {
         "raw" => {
             let device = Arc::new(NullDevice::new(bytes));
-            let raw = options().open_raw_device(device).expect("opens");
+            let raw = options().open_raw_block_device(device).expect("opens");
             stream(&raw, bytes);
         }
         "file" => {
@@ -86,7 +87,9 @@ fn child() {
         "volume" => {
             let below = load_sparse(Path::new(path));
             let device = FaultDevice::new(below, Fault::Lost).only_where(is_data);
-            let volume = options().open_device(Arc::new(device)).expect("opens");
+            let volume = options()
+                .open_block_device(Arc::new(device))
+                .expect("opens");
             let file = volume.create_file("/stream").expect("a name");
             stream(&file, bytes);
             drop(file);
@@ -181,7 +184,7 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
     let bytes = if soak() { 4096 * MIB } else { 384 * MIB };
     let raw = options()
         .dirty_limits(limits)
-        .open_raw_device(slow(bytes) as _)
+        .open_raw_block_device(slow(bytes) as _)
         .expect("opens");
     // It has a cache from the first buffered call on.
     raw.write_all_at(b"first", 0).expect("room");

@@ -107,7 +107,7 @@ fn threads_on_one_volume_leave_it_clean() {
             "{}",
             String::from_utf8_lossy(&made.stderr)
         );
-        let volume = OpenOptions::new().open(&image).expect("opens");
+        let volume = OpenOptions::new().write(true).open(&image).expect("opens");
         volume.create_dir("/shared").expect("mkdir");
         let start = Barrier::new(THREADS as usize);
         std::thread::scope(|scope| {

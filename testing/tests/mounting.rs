@@ -108,7 +108,7 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     let file = fs::File::open(&inner).expect("the image");
     file.sync_all().expect("synced");
     drop(file);
-    let volume = OpenOptions::new().open(&inner).expect("opens");
+    let volume = OpenOptions::new().write(true).open(&inner).expect("opens");
     assert!(!volume.disk().limits().fua, "believed of FUSE");
     let file = volume.create_file("/promised");
     let file = file.expect("made");
@@ -118,7 +118,7 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     drop((file, volume));
 
     let mounted = Mounted::new(outer.path(), "");
-    let volume = OpenOptions::new().open(mounted.path("/inner"));
+    let volume = OpenOptions::new().write(true).open(mounted.path("/inner"));
     let volume = volume.expect("opens again");
     let mut found = [0; 7];
     let file = volume.open_file("/promised").expect("is there");

@@ -35,6 +35,7 @@ fn options(seed: u64) -> OpenOptions {
     let mut limits = DirtyLimits::default();
     limits.limit_bytes = [None, Some(256 << 10), Some(1 << 20)][random.usize(..3)];
     let mut options = OpenOptions::new();
+    options.write(true);
     options
         .cache_bytes(Some((1 << 20) << random.u32(..3)))
         .dirty_limits(limits);

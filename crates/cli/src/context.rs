@@ -178,7 +178,7 @@ impl Globals {
             .engine(self.engine.into())
             .direct(!self.host_cache)
             .buffered(!self.direct)
-            .read_only(access == Access::Read)
+            .write(access != Access::Read)
             .offset(self.offset)
             .cache_bytes(self.cache)
             .dirty_limits(DirtyLimits::new(self.dirty_limit, self.dirty_background))

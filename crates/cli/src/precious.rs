@@ -24,6 +24,7 @@ pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
 /// Who has a file open as an image or a disk, as far as locks and the kernel tell.
 fn in_use(path: &Path) -> Option<String> {
     let opened = OpenOptions::new()
+        .write(true)
         .engine(EngineChoice::Threads)
         .open_raw(path);
     match opened {

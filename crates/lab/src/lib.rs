@@ -103,6 +103,7 @@ impl Settings<'_> {
     /// Options to open something of ours with: by the run's engine, and heard by who explains the run.
     pub(crate) fn opening(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
+        options.write(true);
         options.engine(self.engine).listener(self.listener());
         options
     }

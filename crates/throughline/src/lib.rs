@@ -13,8 +13,8 @@
 //! # let folder = tempfile::tempdir().unwrap();
 //! # let (source, target) = (folder.path().join("source"), folder.path().join("target"));
 //! # std::fs::write(&source, vec![7; 3_000_001]).unwrap();
-//! let from = OpenOptions::new().read_only(true).open_raw(&source)?;
-//! let to = OpenOptions::new().create(true).truncate(true).open_raw(&target)?;
+//! let from = OpenOptions::new().open_raw(&source)?;
+//! let to = OpenOptions::new().write(true).create(true).truncate(true).open_raw(&target)?;
 //! from.copy_range(0, &to, 0, from.size()?)?;
 //! to.sync()?;
 //! # assert_eq!(std::fs::read(&target).unwrap(), vec![7; 3_000_001]);
@@ -31,7 +31,7 @@
 //! # fn main() -> throughline::Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
 //! let mut options = OpenOptions::new();
-//! options.create(true).cache_bytes(Some(16 << 20));
+//! options.write(true).create(true).cache_bytes(Some(16 << 20));
 //! let pages = options.open_raw(folder.path().join("pages"))?;
 //! pages.advise(Advice::Random, 0, 0)?;
 //! let log = options.open_raw(folder.path().join("log"))?;
@@ -55,7 +55,7 @@
 //! use throughline::{Attributes, OpenOptions};
 //!
 //! # fn main() -> throughline::Result<()> {
-//! let volume = OpenOptions::new().open("disk.img")?;
+//! let volume = OpenOptions::new().write(true).open("disk.img")?;
 //! let file = volume.create_file_with("/etc/motd", &Attributes::new().mode(0o644))?;
 //! file.write_all_at(b"hello\n", 0)?;
 //! drop(file);
@@ -87,6 +87,7 @@ mod metadata;
 mod mode;
 mod node;
 mod open;
+mod own;
 mod position;
 mod raw;
 mod recovery;
@@ -108,6 +109,7 @@ pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use node::{Listed, NewNode, Node};
 pub use open::OpenOptions;
+pub use own::{Device, Memory};
 pub use raw::RawFile;
 pub use recovery::RecoveryReport;
 pub use size::parse_size;

@@ -41,7 +41,7 @@ pub(crate) struct Mode {
 /// use throughline::{FileOptions, OpenOptions};
 ///
 /// # fn main() -> throughline::Result<()> {
-/// let volume = OpenOptions::new().open("disk.img")?;
+/// let volume = OpenOptions::new().write(true).open("disk.img")?;
 /// let log = FileOptions::new().create(true).append(true).data_sync(true).open(&volume, "/log")?;
 /// log.append(b"on the disk when this returns\n")?;
 /// # Ok(())

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use throughline_block::{Disk, Listener};
 use throughline_device::{
     BlockDevice, DeviceInfo, DeviceKind, EngineChoice, HeldByKernel, LockMode, OffsetDevice,
@@ -16,6 +18,7 @@ use throughline_fileio::{CacheOptions, DirtyLimits};
 
 use crate::error::{Error, Result};
 use crate::mode::{FileOptions, Mode};
+use crate::own::{Device, Own};
 use crate::raw::RawFile;
 use crate::recovery::RecoveryReport;
 use crate::volume::Volume;
@@ -25,13 +28,25 @@ const SMALLEST_BLOCK_BYTES: u32 = 1024;
 /// As the kernel's ext4 commits.
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Options for opening a [`Volume`] or a [`RawFile`]. As made by [`OpenOptions::new`]: reading and writing, direct, from
-/// the device's beginning, with the engine and the I/O size that fit the machine.
+/// Options for opening a [`Volume`] or a [`RawFile`]. As made by [`OpenOptions::new`]: for reading only, past the host's page
+/// cache, from the device's beginning, with the engine and the I/O size that fit the machine.
+///
+/// ```no_run
+/// use throughline::OpenOptions;
+///
+/// # fn main() -> throughline::Result<()> {
+/// let seen = OpenOptions::new().open("disk.img")?; // not changed, not even its journal
+/// seen.close()?;
+/// let changed = OpenOptions::new().write(true).open("disk.img")?;
+/// changed.write("/etc/motd", "hello\n")?;
+/// changed.close()
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     engine: EngineChoice,
     direct: bool,
-    read_only: bool,
+    write: bool,
     offset_bytes: u64,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
@@ -80,7 +95,7 @@ impl OpenOptions {
         OpenOptions {
             engine: EngineChoice::Auto,
             direct: true,
-            read_only: false,
+            write: false,
             offset_bytes: 0,
             bio_target_bytes: None,
             allow_unclean: false,
@@ -120,9 +135,10 @@ impl OpenOptions {
         self
     }
 
-    /// For reading only. Several readers may have an image open at once, while nobody writes it.
-    pub fn read_only(&mut self, read_only: bool) -> &mut Self {
-        self.read_only = read_only;
+    /// For writing too; for reading only without. Several readers may have an image open at once, while nobody writes it, or one
+    /// writer alone.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.write = write;
         self
     }
 
@@ -282,13 +298,13 @@ impl OpenOptions {
         self
     }
 
-    /// [`OpenOptions::open_raw`] makes a plain file where there is nothing.
+    /// [`OpenOptions::open_raw`] makes a plain file where there is nothing. Needs [`OpenOptions::write`].
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
     }
 
-    /// [`OpenOptions::open_raw`] empties a plain file, once it is locked.
+    /// [`OpenOptions::open_raw`] empties a plain file, once it is locked. Needs [`OpenOptions::write`].
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
@@ -316,21 +332,68 @@ impl OpenOptions {
         }
     }
 
-    /// Opens a volume on a device of the caller's own, in memory for one. [`OpenOptions::offset`] counts; engine, direct
-    /// I/O and locking are the device's affair.
+    /// Opens the volume on an open file or block device of the host: a `std::fs::File`, or any other owner of a descriptor. A lock
+    /// that is on it counts as ours. Needs `/proc`.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; [`Error::Open`] with [`io::ErrorKind::PermissionDenied`] for a descriptor that is open for
+    /// reading only, where writing is asked for.
+    pub fn open_fd(&self, fd: impl Into<OwnedFd>) -> Result<Volume> {
+        let fd = fd.into();
+        self.open(self.path_of(&fd)?)
+    }
+
+    /// As [`OpenOptions::open_raw`], of an open file or block device of the host; as [`OpenOptions::open_fd`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_raw_fd(&self, fd: impl Into<OwnedFd>) -> Result<RawFile> {
+        let fd = fd.into();
+        self.open_raw(self.path_of(&fd)?)
+    }
+
+    /// The name of a descriptor, by which the device layer knows that it is one.
+    fn path_of(&self, fd: &OwnedFd) -> Result<PathBuf> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let flags =
+            rustix::fs::fcntl_getfl(fd).map_err(|errno| Error::open(&path, errno.into()))?;
+        if self.write && flags & OFlags::RWMODE == OFlags::RDONLY {
+            let why = "the descriptor is open for reading only";
+            let denied = io::Error::new(io::ErrorKind::PermissionDenied, why);
+            return Err(Error::open(&path, denied));
+        }
+        Ok(path)
+    }
+
+    /// Opens a volume on a device of the caller's own. [`OpenOptions::offset`] counts; engine, direct I/O and locking are the
+    /// device's affair.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+    pub fn open_device(&self, device: impl Device + 'static) -> Result<Volume> {
+        let own = Own::new(device).map_err(|source| self.failed_device(source))?;
+        self.open_block_device(Arc::new(own))
+    }
+
+    /// As [`OpenOptions::open_device`], by the traits of the crates below: for their tests and measurements.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    #[doc(hidden)]
+    pub fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         self.open_on(
             self.disk_on(device)
-                .map_err(|source| Error::open(Path::new("(device)"), source))?,
+                .map_err(|source| self.failed_device(source))?,
         )
+    }
+
+    fn failed_device(&self, source: io::Error) -> Error {
+        Error::open(Path::new("(device)"), source)
     }
 
     fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
         let mut options = throughline_ext::OpenOptions::default();
-        options.write = !self.read_only;
+        options.write = self.write;
         options.allow_unclean = self.allow_unclean;
         options.commit_interval = self.commit_interval;
         options.access_times = self.access_times;
@@ -348,7 +411,7 @@ impl OpenOptions {
             options.metadata_cache_bytes = metadata_bytes(bytes);
         }
         let fs = Fs::open(disk, &options)?;
-        if let Some(why) = fs.read_only_reason().filter(|_| !self.read_only) {
+        if let Some(why) = fs.read_only_reason().filter(|_| self.write) {
             return Err(Error::Unsupported(format!("writing: {why}")));
         }
         let volume = Volume::new(fs, self.mode());
@@ -366,17 +429,14 @@ impl OpenOptions {
     pub fn recover(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
         let path = path.as_ref();
         let mut options = self.clone();
-        let before = options.read_only(true).no_replay(true).open(path)?;
+        let before = options.write(false).no_replay(true).open(path)?;
         let needed = before.fs().needs_recovery();
         let mut state = RecoveryReport::of(&before);
         before.close()?;
         if !needed {
             return Ok(state);
         }
-        options
-            .read_only(false)
-            .no_replay(false)
-            .allow_unclean(true);
+        options.write(true).no_replay(false).allow_unclean(true);
         let volume = options.open(path)?;
         state = RecoveryReport::of(&volume);
         volume.close()?;
@@ -386,7 +446,7 @@ impl OpenOptions {
     /// Opens a plain file or a block device as it is.
     ///
     /// # Errors
-    /// [`Error::Open`].
+    /// [`Error::Open`]; [`Reason::Invalid`] where it is to be created or emptied and not to be written.
     pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
         let disk = self.disk_with(path.as_ref(), self.create, self.truncate)?;
         Ok(self.raw(disk))
@@ -397,10 +457,20 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`Error::Open`].
-    pub fn open_raw_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
+    pub fn open_raw_device(&self, device: impl Device + 'static) -> Result<RawFile> {
+        let own = Own::new(device).map_err(|source| self.failed_device(source))?;
+        self.open_raw_block_device(Arc::new(own))
+    }
+
+    /// As [`OpenOptions::open_raw_device`], by the traits of the crates below: for their tests and measurements.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    #[doc(hidden)]
+    pub fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
         let disk = self
             .disk_on(device)
-            .map_err(|source| Error::open(Path::new("(device)"), source))?;
+            .map_err(|source| self.failed_device(source))?;
         Ok(self.raw(disk))
     }
 
@@ -426,6 +496,10 @@ impl OpenOptions {
     }
 
     fn disk_with(&self, path: &Path, create: bool, truncate: bool) -> Result<Arc<Disk>> {
+        if !self.write && (create || truncate) {
+            let why = "a file is created or emptied only where it is opened for writing";
+            return Err(Reason::Invalid(why).into());
+        }
         let failed = |source: io::Error| {
             let inner = source.get_ref();
             if let Some(held) = inner.and_then(|why| why.downcast_ref::<HeldByKernel>()) {
@@ -439,16 +513,16 @@ impl OpenOptions {
                 _ => Error::open(path, source),
             }
         };
-        let lock = match (self.read_only, self.beside_writer) {
-            (true, true) => LockMode::None,
-            (true, false) => LockMode::Shared,
-            (false, _) => LockMode::Exclusive,
+        let lock = match (self.write, self.beside_writer) {
+            (false, true) => LockMode::None,
+            (false, false) => LockMode::Shared,
+            (true, _) => LockMode::Exclusive,
         };
         let open = |direct| {
             throughline_device::OpenOptions::new()
                 .engine(self.engine)
                 .direct(direct)
-                .write(!self.read_only)
+                .write(self.write)
                 .create(create)
                 .truncate(truncate)
                 .lock(lock)

@@ -60,6 +60,7 @@ fn image(folder: &Path) -> Option<PathBuf> {
 fn for_each_kind(test: impl Fn(Reopen<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let raw = OpenOptions::new()
+        .write(true)
         .create(true)
         .cache_bytes(Some(1 << 20))
         .open_raw(folder.path().join("raw"))
@@ -70,6 +71,7 @@ fn for_each_kind(test: impl Fn(Reopen<'_>)) {
         return;
     };
     let volume = OpenOptions::new()
+        .write(true)
         .cache_bytes(Some(1 << 20))
         .open(&path)
         .unwrap();
@@ -189,6 +191,7 @@ fn every_kind_of_sync_and_advice() {
 fn copies_within_and_between() {
     let folder = tempfile::tempdir().unwrap();
     let other = OpenOptions::new()
+        .write(true)
         .create(true)
         .open_raw(folder.path().join("other"))
         .unwrap();
@@ -248,10 +251,11 @@ fn what_would_wait_says_so_and_gets_on() {
 fn the_cache_can_be_set_and_seen() {
     let device = Arc::new(throughline_device::MemoryDevice::new(8 << 20));
     let file = OpenOptions::new()
+        .write(true)
         .cache_bytes(Some(4 << 20))
         .dirty_limits(DirtyLimits::new(Some(1 << 20), Some(512 << 10)))
         .readahead_max(Some(256 << 10))
-        .open_raw_device(device)
+        .open_raw_block_device(device)
         .unwrap();
     assert!(
         file.cache_state().is_none(),

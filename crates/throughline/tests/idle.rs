@@ -54,6 +54,7 @@ fn sleeps() -> (u64, usize) {
 fn what_is_done_is_durable_in_time_and_then_nothing_moves() {
     // Looks every few milliseconds while there is something to look for.
     let mut open = OpenOptions::new();
+    open.write(true);
     open.durable_within(Duration::from_millis(200));
     for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
         let Some((_dir, volume)) = volume(options, &open) else {

@@ -57,7 +57,7 @@ fn rounds(options: &[&str], reopen: &OpenOptions) {
             return;
         }
     }
-    let volume = OpenOptions::new().open(&path).unwrap();
+    let volume = OpenOptions::new().write(true).open(&path).unwrap();
     for thread in 0..THREADS {
         volume.create_dir(format!("/{thread}")).unwrap();
     }
@@ -88,10 +88,13 @@ fn rounds(options: &[&str], reopen: &OpenOptions) {
 
 #[test]
 fn with_a_journal() {
-    rounds(&["-t", "ext4"], &OpenOptions::new());
+    rounds(&["-t", "ext4"], OpenOptions::new().write(true));
 }
 
 #[test]
 fn without_a_journal() {
-    rounds(&["-t", "ext4", "-O", "^has_journal"], &OpenOptions::new());
+    rounds(
+        &["-t", "ext4", "-O", "^has_journal"],
+        OpenOptions::new().write(true),
+    );
 }

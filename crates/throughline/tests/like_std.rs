@@ -26,7 +26,7 @@ fn on_a_volume(options: &[&str], test: impl FnOnce(&Volume)) {
         Ok(status) => assert!(status.success()),
         Err(error) => return eprintln!("skipped: mke2fs cannot be run: {error}"),
     }
-    let volume = OpenOptions::new().open(&path).unwrap();
+    let volume = OpenOptions::new().write(true).open(&path).unwrap();
     test(&volume);
     volume.close().unwrap();
     let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
@@ -45,9 +45,11 @@ fn reason<T: std::fmt::Debug>(result: throughline::Result<T>) -> Reason {
 fn files_speak_std_io() {
     on_a_volume(&["-t", "ext4"], |volume| {
         let file = volume.create_new("/file").unwrap();
-        let raw = OpenOptions::new().open_raw_device(std::sync::Arc::new(
-            throughline_device::MemoryDevice::new(1 << 20),
-        ));
+        let raw = OpenOptions::new()
+            .write(true)
+            .open_raw_block_device(std::sync::Arc::new(throughline_device::MemoryDevice::new(
+                1 << 20,
+            )));
         let raw = raw.unwrap();
         write!(&file, "one two ").unwrap();
         (&raw).write_all(b"one two ").unwrap();
@@ -289,7 +291,7 @@ fn directories_that_hold_each_other_end_a_walk() {
         Ok(status) => assert!(status.success()),
         Err(error) => return eprintln!("skipped: mke2fs cannot be run: {error}"),
     }
-    let volume = OpenOptions::new().open(&path).unwrap();
+    let volume = OpenOptions::new().write(true).open(&path).unwrap();
     volume.create_dir_all("/a/b/c").unwrap();
     volume.write("/a/file", "x").unwrap();
     volume.close().unwrap();
@@ -297,7 +299,7 @@ fn directories_that_hold_each_other_end_a_walk() {
         let debugfs = tool("debugfs").args(["-w", "-R", link]).arg(&path).output();
         assert!(debugfs.unwrap().status.success());
     }
-    let volume = OpenOptions::new().open(&path).unwrap();
+    let volume = OpenOptions::new().write(true).open(&path).unwrap();
     let (mut found, mut damaged) = (BTreeSet::new(), 0);
     for entry in volume.walk("/a").unwrap() {
         match entry {

@@ -38,6 +38,7 @@ fn it_says_what_it_did() {
         return;
     };
     let volume = OpenOptions::new()
+        .write(true)
         .cache_bytes(Some(8 << 20))
         .open(&path)
         .unwrap();
@@ -49,7 +50,7 @@ fn it_says_what_it_did() {
     drop(file);
     volume.close().unwrap();
 
-    let volume = OpenOptions::new().open(&path).unwrap();
+    let volume = OpenOptions::new().write(true).open(&path).unwrap();
     let file = volume.open_file("/file").unwrap();
     let mut back = vec![0; 1 << 20];
     file.read_exact_at(&mut back, 0).unwrap();
@@ -81,7 +82,7 @@ fn a_label_is_kept_and_has_its_limits() {
     let Some((_dir, path)) = image("16M", &["-L", "before"]) else {
         return;
     };
-    let volume = OpenOptions::new().open(&path).unwrap();
+    let volume = OpenOptions::new().write(true).open(&path).unwrap();
     assert_eq!(volume.label(), b"before");
     let longest = b"sixteen bytes ok";
     volume.set_label(longest).unwrap();
@@ -97,7 +98,7 @@ fn a_label_is_kept_and_has_its_limits() {
     assert!(shown.contains("sixteen bytes ok"), "{shown}");
     let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
     assert!(checked.status.success());
-    let volume = OpenOptions::new().read_only(true).open(&path).unwrap();
+    let volume = OpenOptions::new().open(&path).unwrap();
     let refused = volume.set_label(b"no");
     assert!(matches!(refused, Err(Error::Caller(Reason::ReadOnly))));
 }
@@ -111,6 +112,7 @@ fn many_small_files_are_written_back() {
         return;
     };
     let volume = OpenOptions::new()
+        .write(true)
         .cache_bytes(Some(512 << 20))
         .open(&path)
         .unwrap();
@@ -133,7 +135,7 @@ fn many_small_files_are_written_back() {
     );
     assert_eq!(volume.status().dirty.bytes, 0);
     volume.close().unwrap();
-    let volume = OpenOptions::new().read_only(true).open(&path).unwrap();
+    let volume = OpenOptions::new().open(&path).unwrap();
     for n in (0..files).step_by(97) {
         let file = volume.open_file(format!("/{}/{n}", n / 1000)).unwrap();
         let mut text = vec![0; file.size().unwrap() as usize];

@@ -60,7 +60,7 @@ fn files_directories_and_links() -> Result<()> {
     let Some((_dir, path)) = image(&["-t", "ext4"]) else {
         return Ok(());
     };
-    let volume = OpenOptions::new().open(&path)?;
+    let volume = OpenOptions::new().write(true).open(&path)?;
     let plain = Attributes::new();
     volume.create_dir_with("/a", &plain.clone().mode(0o750))?;
     let file = volume.create_file_with("/a/file", &plain)?;
@@ -118,7 +118,7 @@ fn an_open_file_outlives_its_name() -> Result<()> {
     let Some((_dir, path)) = image(&["-t", "ext4"]) else {
         return Ok(());
     };
-    let volume = OpenOptions::new().open(&path)?;
+    let volume = OpenOptions::new().write(true).open(&path)?;
     let free = volume.stat_fs()?.free_inodes;
     let file = volume.create_file("/f")?;
     file.write_all_at(&vec![7; 100_000], 0)?;
@@ -140,7 +140,7 @@ fn attributes_times_and_space() -> Result<()> {
     let Some((_dir, path)) = image(&["-t", "ext4"]) else {
         return Ok(());
     };
-    let volume = OpenOptions::new().open(&path)?;
+    let volume = OpenOptions::new().write(true).open(&path)?;
     let early = UNIX_EPOCH - Duration::new(100, 500);
     let late = UNIX_EPOCH + Duration::new(10_000_000_000, 1);
     let attributes = Attributes::new()
@@ -184,9 +184,9 @@ fn one_writer_or_many_readers() -> Result<()> {
     let Some((_dir, path)) = image(&["-t", "ext4"]) else {
         return Ok(());
     };
-    let writer = OpenOptions::new().open(&path)?;
+    let writer = OpenOptions::new().write(true).open(&path)?;
     assert!(matches!(
-        reason(OpenOptions::new().open(&path)),
+        reason(OpenOptions::new().write(true).open(&path)),
         Reason::Busy(_)
     ));
     assert!(matches!(reason(Volume::open(&path)), Reason::Busy(_)));
@@ -195,7 +195,7 @@ fn one_writer_or_many_readers() -> Result<()> {
     assert!(one.is_read_only() && two.is_read_only());
     assert_eq!(reason(one.create_file("/f")), Reason::ReadOnly);
     assert!(matches!(
-        reason(OpenOptions::new().open(&path)),
+        reason(OpenOptions::new().write(true).open(&path)),
         Reason::Busy(_)
     ));
     Ok(())
@@ -215,7 +215,7 @@ fn a_raw_file_has_the_same_calls() -> Result<()> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("raw");
     std::fs::write(&path, b"0123456789").unwrap();
-    let raw = OpenOptions::new().open_raw(&path)?;
+    let raw = OpenOptions::new().write(true).open_raw(&path)?;
     assert_eq!(raw.write_at(b"abc", 8).unwrap(), 3);
     let mut buffer = [0; 20];
     assert_eq!(raw.read_at(&mut buffer, 1).unwrap(), 10);
@@ -235,7 +235,7 @@ fn many_files_are_written_in_one_go() -> Result<()> {
         let Some((_dir, path)) = image(options) else {
             return Ok(());
         };
-        let volume = OpenOptions::new().open(&path)?;
+        let volume = OpenOptions::new().write(true).open(&path)?;
         // Sizes around every kind of block, more files than are held at once, and one that exists already.
         let sizes = [0usize, 1, 60, 511, 512, 1024, 4095, 4096, 4097, 70_000];
         let contents: Vec<Vec<u8>> = (0..130)
@@ -293,7 +293,7 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
     else {
         return Ok(());
     };
-    let volume = OpenOptions::new().open(&path)?;
+    let volume = OpenOptions::new().write(true).open(&path)?;
     let free = volume.stat_fs()?;
     let free_bytes = free.free_blocks * u64::from(free.block_bytes);
     let data = vec![7u8; 1 << 20];
@@ -319,7 +319,7 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
         files.len()
     );
 
-    let other = OpenOptions::new().open(&other)?;
+    let other = OpenOptions::new().write(true).open(&other)?;
     let stranger = other.create_new("/f")?;
     let mixed = other.write_new(&[(&stranger, b"x"), (&files[0], b"x")]);
     assert!(
@@ -343,7 +343,7 @@ fn what_was_synced_is_there_after_a_crash() -> Result<()> {
         let Some((dir, path)) = image(kind) else {
             return Ok(());
         };
-        let volume = OpenOptions::new().open(&path)?;
+        let volume = OpenOptions::new().write(true).open(&path)?;
         assert!(volume.recovery().is_empty() && volume.stopped().is_none());
         volume.create_dir("/a")?;
         let below = volume.create_dir("/a/b")?;
@@ -379,17 +379,23 @@ fn what_was_synced_is_there_after_a_crash() -> Result<()> {
             volume.close()
         };
         let before = std::fs::read(&crashed).unwrap();
-        look(OpenOptions::new().read_only(true))?;
+        look(&mut OpenOptions::new())?;
         assert!(std::fs::read(&crashed).unwrap() == before);
-        let report = OpenOptions::new().recover(&crashed)?;
+        let report = OpenOptions::new().write(true).recover(&crashed)?;
         let log = report.done.replayed.expect("it was not closed");
         assert!(log.transactions >= 3 && log.blocks > 0, "{log:?}");
         assert_eq!(report.done.orphans.freed, 1);
         assert!(report.clean && !report.errors);
         assert_clean(&crashed);
-        look(&mut OpenOptions::new())?;
+        look(OpenOptions::new().write(true))?;
         assert_clean(&crashed);
-        assert!(OpenOptions::new().recover(&crashed)?.done.is_empty());
+        assert!(
+            OpenOptions::new()
+                .write(true)
+                .recover(&crashed)?
+                .done
+                .is_empty()
+        );
     }
     Ok(())
 }
@@ -400,7 +406,10 @@ fn a_node_of_another_volume_is_refused() -> Result<()> {
     else {
         return Ok(());
     };
-    let (a, b) = (OpenOptions::new().open(&a)?, OpenOptions::new().open(&b)?);
+    let (a, b) = (
+        OpenOptions::new().write(true).open(&a)?,
+        OpenOptions::new().write(true).open(&b)?,
+    );
     let plain = Attributes::new();
     a.create_file_with("/file", &plain)?;
     b.create_file_with("/file", &plain)?;
@@ -420,7 +429,7 @@ fn no_name_is_given_to_an_inode_of_the_volumes_own() -> Result<()> {
     let Some((_dir, path)) = image(&["-t", "ext4", "-O", "orphan_file"]) else {
         return Ok(());
     };
-    let volume = OpenOptions::new().open(&path)?;
+    let volume = OpenOptions::new().write(true).open(&path)?;
     let root = volume.root()?;
     // Quotas, the boot loader's, undelete, the blocks for resizing, the journal; and the file of orphans, behind them.
     for ino in (1..11).filter(|ino| *ino != 2).chain([12, 0]) {
@@ -441,7 +450,7 @@ fn allocated_beside_what_is_not_written_blocks_count_once() -> Result<()> {
         let Some((_dir, path)) = image(options) else {
             return Ok(());
         };
-        let volume = OpenOptions::new().open(&path)?;
+        let volume = OpenOptions::new().write(true).open(&path)?;
         let free = volume.stat_fs()?.free_blocks;
         let file = volume.create_file("/file")?;
         file.write_all_at(&[7; 32768], 0)?;

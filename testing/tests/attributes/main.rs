@@ -93,6 +93,7 @@ fn run(what: &str, mke2fs: &str, seed: u64, strict: bool) {
         AccessTimes::Relative
     };
     let volume = OpenOptions::new()
+        .write(true)
         .access_times(when)
         .open(&own)
         .expect("the volume opens");
@@ -157,10 +158,7 @@ fn check(image: &Path, what: &str) {
 /// What the two images hold, both read by us: flags and projects of everything.
 fn same_at_rest(kernels: &Path, own: &Path, what: &str) {
     let worlds = [kernels, own].map(|image| {
-        let volume = OpenOptions::new()
-            .read_only(true)
-            .open(image)
-            .expect("the volume opens");
+        let volume = OpenOptions::new().open(image).expect("the volume opens");
         let seen = Ours::new(&volume).look_at_rest();
         volume.close().expect("closed");
         seen

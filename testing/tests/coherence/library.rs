@@ -227,7 +227,10 @@ fn every_pair_of_the_librarys_openers_sees_what_was_written() {
     };
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
     let time = Duration::from_millis(if soak { 5000 } else { 100 });
-    let volume = OpenOptions::new().open(image.path()).expect("the image");
+    let volume = OpenOptions::new()
+        .write(true)
+        .open(image.path())
+        .expect("the image");
     let mut seed = 1;
     for (at, one) in KINDS.into_iter().enumerate() {
         for other in KINDS.into_iter().skip(at) {

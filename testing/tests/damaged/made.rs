@@ -29,7 +29,9 @@ fn populated(recipe: &str) -> Option<DiskImage> {
         return None;
     }
     let image = DiskImage::make(&format!("-b {BLOCK} {recipe}"), "32m")?;
-    let volume = throughline::OpenOptions::new().open(image.path());
+    let volume = throughline::OpenOptions::new()
+        .write(true)
+        .open(image.path());
     let volume = volume.expect("the volume opens");
     for (dir, files) in [("/dir", FILES), ("/few", 5)] {
         let dir = volume.root().and_then(|root| root.create_dir(dir));

@@ -10,7 +10,7 @@ use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, MOST_NAMES, Seen};
 /// Opens it for reading; with its journal passed over, as it lies.
 pub(crate) fn open(image: &Path, no_replay: bool) -> Result<Volume, Error> {
     let mut options = OpenOptions::new();
-    options.read_only(true).no_replay(no_replay).open(image)
+    options.no_replay(no_replay).open(image)
 }
 
 /// Reads all that there is.

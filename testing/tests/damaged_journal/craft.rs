@@ -455,7 +455,8 @@ fn journal_blocks(image: &Path) -> Option<(Vec<u64>, BTreeSet<u64>)> {
 fn changed(bytes: &[u8], step: u32) -> Vec<u8> {
     let device = load(bytes);
     let volume = OpenOptions::new()
-        .open_device(std::sync::Arc::clone(&device) as _)
+        .write(true)
+        .open_block_device(std::sync::Arc::clone(&device) as _)
         .expect("a sound image");
     change(&volume, step).expect("room");
     volume.close().expect("a device in memory");

@@ -33,8 +33,7 @@ pub(crate) struct Fast {
 /// Adds a fast commit of transaction `tid` to the crafted image: the file's data where it belongs, all else in the area.
 pub(crate) fn add(base: &Base, crafted: &mut Crafted, tid: u32) -> Fast {
     let volume = OpenOptions::new()
-        .read_only(true)
-        .open_device(load(&base.quick) as _)
+        .open_block_device(load(&base.quick) as _)
         .expect("a sound image");
     let found = volume.metadata(QUICK).expect("the file");
     let ino = InodeNumber(found.ino() as u32);

@@ -47,9 +47,7 @@ pub(crate) fn judge(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<O
 
 fn read_only(bytes: &[u8]) -> Result<bool, String> {
     let device = load(bytes);
-    let opened = OpenOptions::new()
-        .read_only(true)
-        .open_device(Arc::clone(&device) as _);
+    let opened = OpenOptions::new().open_block_device(Arc::clone(&device) as _);
     let good = match opened {
         Ok(volume) => {
             walk(&volume);
@@ -74,7 +72,10 @@ fn refused(error: &Error) -> Result<(), String> {
 
 fn writable(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<bool, String> {
     let device = load(&damaged.bytes);
-    match OpenOptions::new().open_device(Arc::clone(&device) as _) {
+    match OpenOptions::new()
+        .write(true)
+        .open_block_device(Arc::clone(&device) as _)
+    {
         Ok(volume) => {
             walk(&volume);
             // What is recovered of a log that lies may be damaged in any way; closing may find that.

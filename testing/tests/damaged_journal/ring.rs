@@ -18,7 +18,8 @@ fn soak() -> bool {
 fn recovered(crafted: &Crafted) -> Result<Vec<u8>, String> {
     let device = load(&crafted.bytes);
     let volume = OpenOptions::new()
-        .open_device(Arc::clone(&device) as _)
+        .write(true)
+        .open_block_device(Arc::clone(&device) as _)
         .map_err(|e| e.to_string())?;
     volume.close().map_err(|e| e.to_string())?;
     Ok(bytes_of(&*device))
@@ -125,7 +126,10 @@ fn a_fast_commit_on_top() {
         let theirs = by_e2fsck(&crafted).unwrap_or_else(|said| panic!("{said}"));
         let ours = recovered(&crafted).unwrap_or_else(|said| panic!("{said}"));
         for (who, bytes) in [("e2fsck", theirs), ("we", ours)] {
-            let volume = OpenOptions::new().open_device(load(&bytes) as _).unwrap();
+            let volume = OpenOptions::new()
+                .write(true)
+                .open_block_device(load(&bytes) as _)
+                .unwrap();
             let file = volume.open_file(crate::craft::QUICK);
             let file = file.unwrap_or_else(|error| panic!("{who}: {error}"));
             let mut found = vec![0; 6000];

@@ -244,7 +244,10 @@ fn no_image_at_all() {
         for byte in [0, 0xFF] {
             let what = format!("{len} bytes of {byte:#x}");
             let opened = WATCH.over(&what, || {
-                OpenOptions::new().open_device(load(&vec![byte; len])).err()
+                OpenOptions::new()
+                    .write(true)
+                    .open_block_device(load(&vec![byte; len]))
+                    .err()
             });
             assert!(matches!(opened, Some(Some(_))), "{what}");
         }
@@ -288,7 +291,10 @@ fn links_that_lead_to_links() {
     let Some((_, base)) = BASES.iter().find(|(name, _)| *name == "ext2") else {
         return;
     };
-    let volume: Volume = OpenOptions::new().open_device(load(&base.bytes)).unwrap();
+    let volume: Volume = OpenOptions::new()
+        .write(true)
+        .open_block_device(load(&base.bytes))
+        .unwrap();
     let link = |target: &str, name: &str| volume.symlink(target, name).unwrap();
     for n in 0..64 {
         link(&format!("b{}/b{}", n + 1, n + 1), &format!("/b{n}"));

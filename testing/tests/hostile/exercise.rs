@@ -55,10 +55,7 @@ pub(crate) struct Reached {
 pub(crate) fn exercise(bytes: &[u8]) -> Reached {
     let device = load(bytes);
     let mut reached = Reached::default();
-    if let Ok(volume) = OpenOptions::new()
-        .read_only(true)
-        .open_device(Arc::clone(&device))
-    {
+    if let Ok(volume) = OpenOptions::new().open_block_device(Arc::clone(&device)) {
         reached.opened = true;
         reached.names = read_all(&volume);
         let _ = volume.close();
@@ -66,9 +63,10 @@ pub(crate) fn exercise(bytes: &[u8]) -> Reached {
     read_attributes(&device);
     for unclean in [false, true] {
         let mut options = OpenOptions::new();
+        options.write(true);
         if let Ok(volume) = options
             .allow_unclean(unclean)
-            .open_device(Arc::clone(&device))
+            .open_block_device(Arc::clone(&device))
         {
             reached.writable = true;
             reached.changes = change_all(&volume);
@@ -77,7 +75,7 @@ pub(crate) fn exercise(bytes: &[u8]) -> Reached {
         }
     }
     if reached.writable
-        && let Ok(volume) = OpenOptions::new().read_only(true).open_device(device)
+        && let Ok(volume) = OpenOptions::new().open_block_device(device)
     {
         read_all(&volume);
     }

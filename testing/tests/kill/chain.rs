@@ -145,7 +145,10 @@ fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
 
 impl Chain<'_> {
     fn plant(&self) -> Result<(), String> {
-        let volume = OpenOptions::new().open(&self.image).map_err(say("open"))?;
+        let volume = OpenOptions::new()
+            .write(true)
+            .open(&self.image)
+            .map_err(say("open"))?;
         for dir in tree::DIRS {
             volume.create_dir(dir).map_err(say("mkdir"))?;
         }
@@ -284,6 +287,7 @@ impl Chain<'_> {
                 .transpose()?,
         ];
         let volume = OpenOptions::new()
+            .write(true)
             .open(&self.image)
             .map_err(say("opening to recover"))?;
         let tree = tree::of_volume(&volume)?;

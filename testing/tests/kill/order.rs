@@ -67,6 +67,7 @@ pub(crate) fn run(order: &Order) {
 fn work(order: &Order, diary: &Diary) -> throughline::Result<()> {
     let limits = DirtyLimits::new(Some(1 << 20 << (order.load.seed % 4)), None);
     let volume = OpenOptions::new()
+        .write(true)
         .cache_bytes(Some(8 << 20))
         .dirty_limits(limits)
         .open(&order.image)?;

@@ -101,7 +101,6 @@ pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
 /// Of an image that is opened for reading only.
 pub(crate) fn of_image(image: &Path) -> Result<Tree, String> {
     let volume = OpenOptions::new()
-        .read_only(true)
         .open(image)
         .map_err(|error| format!("opening read-only: {error}"))?;
     of_volume(&volume)

@@ -117,11 +117,11 @@ impl Image {
     }
 
     pub(crate) fn open_writable(&self) -> throughline::Result<Volume> {
-        OpenOptions::new().open(&self.path)
+        OpenOptions::new().write(true).open(&self.path)
     }
 
     pub(crate) fn open_read_only(&self) -> throughline::Result<Volume> {
-        OpenOptions::new().read_only(true).open(&self.path)
+        OpenOptions::new().open(&self.path)
     }
 
     /// `e2fsck -fn` must find nothing.

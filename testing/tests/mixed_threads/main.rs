@@ -35,9 +35,10 @@ fn volume(device: &Arc<dyn BlockDevice>, seed: u64) -> Result<Volume, String> {
     let mut limits = DirtyLimits::default();
     limits.limit_bytes = [Some(512 << 10), None][seed as usize % 2];
     OpenOptions::new()
+        .write(true)
         .cache_bytes(Some((2 << 20) << (seed % 3)))
         .dirty_limits(limits)
-        .open_device(Arc::clone(device))
+        .open_block_device(Arc::clone(device))
         .map_err(say("open"))
 }
 

@@ -266,9 +266,7 @@ fn what_nobody_syncs_is_durable_by_its_age() {
 /// Whether files hold `bytes` in the image as it is now. A copy that was taken while the image was written may be no volume.
 fn durable(image: &DiskImage, paths: &[&str], bytes: &[u8]) -> bool {
     let copy = image.copy();
-    let volume = throughline::OpenOptions::new()
-        .read_only(true)
-        .open(copy.path());
+    let volume = throughline::OpenOptions::new().open(copy.path());
     let Ok(volume) = volume else { return false };
     let holds = |path: &&str| {
         let mut found = vec![0; bytes.len()];

@@ -31,12 +31,14 @@ pub struct VolumeSubject {
 impl VolumeSubject {
     /// Opens the volume on `device` for writing.
     pub fn open(device: Arc<dyn BlockDevice>) -> Answer<Self> {
-        Self::open_with(device, &OpenOptions::new())
+        Self::open_with(device, OpenOptions::new().write(true))
     }
 
     /// The same, with these options.
     pub fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Answer<Self> {
-        let volume = options.open_device(Arc::clone(&device)).map_err(refusal)?;
+        let volume = options
+            .open_block_device(Arc::clone(&device))
+            .map_err(refusal)?;
         Ok(Self {
             device,
             options: options.clone(),
@@ -448,7 +450,7 @@ impl Subject for VolumeSubject {
         }
         let volume = self
             .options
-            .open_device(Arc::clone(&self.device))
+            .open_block_device(Arc::clone(&self.device))
             .map_err(refusal)?;
         self.volume = Some(Arc::new(volume));
         Ok(())

@@ -344,7 +344,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
     let said = |error: Error| format!("{error}");
     let mut random = fastrand::Rng::with_seed(seed);
     let device = Arc::new(PowerDevice::new(recipe.image(), seed));
-    let volume = run::options(seed).open_device(Arc::clone(&device) as _);
+    let volume = run::options(seed).open_block_device(Arc::clone(&device) as _);
     let volume = volume.map_err(said)?;
     let block = u64::from(volume.block_bytes());
     let keeper = volume.create_new("/keeper");

@@ -22,7 +22,7 @@ const SUBSETS: u64 = 6;
 /// A full volume with a durable file of some blocks.
 fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
     let device = Arc::new(PowerDevice::new(recipe.image(), 0));
-    let volume = tree::options().open_device(Arc::clone(&device) as _)?;
+    let volume = tree::options().open_block_device(Arc::clone(&device) as _)?;
     let content = bytes(&mut fastrand::Rng::with_seed(3), 9 * recipe.block_bytes());
     let file = volume.create_new(PATH)?;
     file.write_all_at(&content, 0)?;
@@ -53,7 +53,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
     let mut new = old.clone();
     new[from as usize..(from + len) as usize].fill(0);
     let device = Arc::new(PowerDevice::new(image, 0));
-    let volume = tree::options().open_device(Arc::clone(&device) as _);
+    let volume = tree::options().open_block_device(Arc::clone(&device) as _);
     let volume = volume.map_err(|error| error.to_string())?;
     assert!(is_full(&volume), "{}", recipe.name);
     let file = FileOptions::new().open(&volume, PATH).unwrap();

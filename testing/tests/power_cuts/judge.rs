@@ -207,7 +207,7 @@ fn differences(one: &Names, other: &Names) -> Vec<String> {
 /// Our recovery: opened for writing, and closed.
 pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
     let device = Arc::new(PowerDevice::new(state.clone(), 0));
-    let volume = tree::options().open_device(Arc::clone(&device) as _);
+    let volume = tree::options().open_block_device(Arc::clone(&device) as _);
     let volume = volume.map_err(|error| format!("our recovery: {error}"))?;
     volume
         .close()

@@ -48,7 +48,7 @@ impl Start {
     fn make(recipe: &Recipe) -> Start {
         let device = Arc::new(PowerDevice::new(recipe.image(), 0));
         let volume = tree::options()
-            .open_device(Arc::clone(&device) as _)
+            .open_block_device(Arc::clone(&device) as _)
             .unwrap();
         let block = recipe.block_bytes();
         let content = bytes(&mut fastrand::Rng::with_seed(1), 30 * block + 300);
@@ -65,7 +65,7 @@ impl Start {
     fn open(&self, options: &OpenOptions, known: Known, block: u64) -> Opened {
         let below = Arc::new(PowerDevice::new(self.image.clone(), 0));
         let device = Arc::new(FaultDevice::counting(Arc::clone(&below) as _));
-        let volume = options.open_device(Arc::clone(&device) as _).unwrap();
+        let volume = options.open_block_device(Arc::clone(&device) as _).unwrap();
         let file = volume.open_file("/f").unwrap();
         let mut content = self.content.clone();
         if known != Known::Cold {

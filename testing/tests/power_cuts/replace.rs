@@ -243,7 +243,7 @@ fn play(
     let mut options = run::options(seed);
     let age_ms = AGES_MS[random.usize(..AGES_MS.len())];
     options.dirty_age(Duration::from_millis(age_ms));
-    let volume = options.open_device(Arc::clone(&device) as _)?;
+    let volume = options.open_block_device(Arc::clone(&device) as _)?;
     let attributes = Attributes::new();
     volume.create_dir_with("/r", &attributes)?;
     volume.create_dir_with("/r/tmp", &attributes)?;

@@ -74,7 +74,7 @@ pub fn play(
     bug: Option<Planted>,
 ) -> Result<Played, String> {
     let device = Arc::new(PowerDevice::new(start.image, seed));
-    let volume = options(seed).open_device(Arc::clone(&device) as _);
+    let volume = options(seed).open_block_device(Arc::clone(&device) as _);
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     if let Some(bug) = bug {
         volume.plant(bug);

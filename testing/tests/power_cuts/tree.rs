@@ -39,6 +39,7 @@ pub type Tree = BTreeMap<String, Entry>;
 /// Options for volumes that live for a few milliseconds.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
+    options.write(true);
     options.cache_bytes(Some(1 << 20)).readahead_max(Some(0));
     options
 }
@@ -49,7 +50,7 @@ pub fn options() -> OpenOptions {
 /// With what could not be read.
 pub fn read(image: &Image) -> Result<Tree, String> {
     let device = Arc::new(PowerDevice::new(image.clone(), 0));
-    let volume = options().read_only(true).open_device(device);
+    let volume = options().write(false).open_block_device(device);
     let volume = volume.map_err(|error| format!("opening for reading: {error}"))?;
     let mut tree = Tree::new();
     walk(&volume, "", &mut tree).map_err(|error| format!("reading the tree: {error}"))?;

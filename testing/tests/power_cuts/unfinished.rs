@@ -33,7 +33,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
     options
         .cache_bytes(Some(4 << 20))
         .dirty_limits(DirtyLimits::new(Some(LIMIT_BYTES), None));
-    let volume = options.open_device(Arc::clone(&device) as _).unwrap();
+    let volume = options.open_block_device(Arc::clone(&device) as _).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
     let (old, new) = (
         bytes(&mut random, OLD_BYTES),

@@ -46,8 +46,9 @@ fn image(shape: &Shape, scratch: &Scratch) -> Image {
 /// Nothing is committed by age: only what has to be.
 fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
     OpenOptions::new()
+        .write(true)
         .commit_interval(Duration::from_secs(3600))
-        .open_device(device)
+        .open_block_device(device)
         .map_err(say("open"))
 }
 
@@ -133,7 +134,10 @@ fn journals_smaller_than_any_tool_makes() {
             let what = format!("{}, a journal of {blocks} blocks", shape.name);
             let _deadline = Deadline::new(what.clone());
             let device = Arc::new(PowerDevice::new(image.clone(), 1));
-            match OpenOptions::new().open_device(Arc::clone(&device) as _) {
+            match OpenOptions::new()
+                .write(true)
+                .open_block_device(Arc::clone(&device) as _)
+            {
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.contains("journal"), "{what}: {text}");

@@ -16,7 +16,10 @@ pub(crate) struct Ours {
 
 impl Ours {
     pub(crate) fn open(image: &Path) -> Ours {
-        let volume = OpenOptions::new().open(image).expect("the volume opens");
+        let volume = OpenOptions::new()
+            .write(true)
+            .open(image)
+            .expect("the volume opens");
         Ours { volume }
     }
 

@@ -185,7 +185,6 @@ impl Server {
     /// is taken to be well.
     fn is_closed(&self) -> bool {
         let volume = OpenOptions::new()
-            .read_only(true)
             .no_replay(true)
             .offset(self.offset_bytes)
             .open(&self.image);

@@ -100,7 +100,7 @@ fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
         return None;
     }
     let mut look = plan.open.clone();
-    look.read_only(true).no_replay(true).beside_writer(true);
+    look.write(false).no_replay(true).beside_writer(true);
     let volume = look.open(image).ok()?;
     let block_bytes = volume.stat_fs().ok()?.block_bytes;
     drop(volume);
@@ -140,7 +140,7 @@ fn open(
                 if source.kind() == ErrorKind::ReadOnlyFilesystem && !options.read_only =>
             {
                 options.read_only = true;
-                how.read_only(true);
+                how.write(false);
                 if !plan.quiet {
                     let image = quote(&plan.image);
                     note(&format!("{image} is write-protected, mounted read-only"));

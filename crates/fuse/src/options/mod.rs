@@ -161,7 +161,7 @@ impl MountOptions {
     /// The same, with what else is said of how it is opened.
     pub fn apply(&self, options: &mut throughline::OpenOptions) {
         options
-            .read_only(self.read_only)
+            .write(!self.read_only)
             .no_replay(self.no_replay)
             .acl(self.acl)
             .offset(self.offset_bytes)

@@ -56,7 +56,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             settings
                 .opening()
                 .bio_target(target)
-                .open_device(device)
+                .open_block_device(device)
                 .map_err(as_error)?,
         )
     };
@@ -132,7 +132,7 @@ fn on_model(settings: &Settings<'_>, image: &Path, target: Option<u32>) -> Resul
     let volume = settings
         .opening()
         .bio_target(target)
-        .open_device(Arc::new(device))
+        .open_block_device(Arc::new(device))
         .map_err(as_error)?;
     Ok(Target {
         clock: Some(clock),

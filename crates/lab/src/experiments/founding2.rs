@@ -206,7 +206,7 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     let as_error = |e: throughline::Error| Error::new(e.to_string());
     let volume = settings
         .opening()
-        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .open_block_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .map_err(as_error)?;
     let file = volume
         .create_file("/shared")

@@ -30,7 +30,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         let began = Instant::now();
         let volume = settings
             .opening()
-            .read_only(!write)
+            .write(write)
             .open(&image)
             .map_err(|e| Error::new(e.to_string()))?;
         let opened = began.elapsed();

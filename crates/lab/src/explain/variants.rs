@@ -129,8 +129,9 @@ mod tests {
         let watch = Watch::new();
         let variants = watch.variants();
         let file = OpenOptions::new()
+            .write(true)
             .listener(Some(Arc::clone(variants) as Arc<dyn Listener>))
-            .open_raw_device(Arc::new(MemoryDevice::new(1 << 20)))
+            .open_raw_block_device(Arc::new(MemoryDevice::new(1 << 20)))
             .expect("memory");
         file.prepare_cache();
         file.cache().iter().for_each(|cache| variants.cache(cache));

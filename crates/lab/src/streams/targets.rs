@@ -189,7 +189,7 @@ impl Plain {
         let mut options = settings.opening();
         let file = options
             .cache_bytes(Some(cache_bytes))
-            .open_raw_device(device)
+            .open_raw_block_device(device)
             .map_err(as_error)?;
         Ok(Plain::heard(file, settings))
     }

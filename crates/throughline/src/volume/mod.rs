@@ -24,6 +24,7 @@ use crate::file::File;
 use crate::info::{self, IoCounts, VolumeInfo};
 use crate::mode::Mode;
 use crate::open::OpenOptions;
+use crate::own::Memory;
 use crate::status::VolumeStatus;
 
 /// An open ext2, ext3 or ext4 volume. Clones are handles on the same one; all threads may use it at once.
@@ -120,7 +121,26 @@ impl Volume {
     /// # Errors
     /// As [`OpenOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
-        OpenOptions::new().read_only(true).open(path)
+        OpenOptions::new().open(path)
+    }
+
+    /// Opens an image that is in memory, for reading and writing. What is changed goes with the last handle; [`Memory`] keeps
+    /// it.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let volume = throughline::Volume::in_memory(std::fs::read("disk.img")?)?;
+    /// println!("{}", volume.read_to_string("/etc/hostname")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn in_memory(image: Vec<u8>) -> Result<Volume> {
+        OpenOptions::new()
+            .write(true)
+            .open_device(Memory::from(image))
     }
 
     pub(crate) fn new(fs: Fs, mode: Mode) -> Volume {

@@ -164,7 +164,7 @@ impl Target {
     fn ext4_in_memory(options: OpenOptions, image: &Path, file_bytes: u64) -> Result<Target> {
         let device = Arc::new(load_image(image)?) as Arc<dyn BlockDevice>;
         let volume = roomy(options, file_bytes)
-            .open_device(device)
+            .open_block_device(device)
             .map_err(as_error)?;
         Target::ext4(volume, file_bytes)
     }
@@ -183,7 +183,7 @@ impl Target {
     fn raw_in_memory(options: OpenOptions, file_bytes: u64) -> Result<Target> {
         let device = Arc::new(MemoryDevice::new(file_bytes)) as Arc<dyn BlockDevice>;
         let file = roomy(options, file_bytes)
-            .open_raw_device(device)
+            .open_raw_block_device(device)
             .map_err(as_error)?;
         Target::new(Opened::Raw(file), file_bytes)
     }
@@ -367,8 +367,12 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
     };
     let bytes = COUNTED_CALLS * CALL_BYTES;
     let target = match place {
-        Place::Ext4 => Target::ext4_in_memory(OpenOptions::new(), Path::new(image), bytes)?,
-        Place::Raw => Target::raw_in_memory(OpenOptions::new(), bytes)?,
+        Place::Ext4 => Target::ext4_in_memory(
+            OpenOptions::new().write(true).clone(),
+            Path::new(image),
+            bytes,
+        )?,
+        Place::Raw => Target::raw_in_memory(OpenOptions::new().write(true).clone(), bytes)?,
     };
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     target.write(&buffer, 2, way)?;

@@ -57,7 +57,7 @@ impl Target {
         let file = settings
             .opening()
             .cache_bytes(Some(CACHE_BYTES))
-            .open_raw_device(Arc::clone(&device) as _)
+            .open_raw_block_device(Arc::clone(&device) as _)
             .map_err(as_error)?;
         settings.hear_cache_of(&file);
         Ok(Target {

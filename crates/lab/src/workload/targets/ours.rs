@@ -98,7 +98,7 @@ impl Raw {
             .options
             .clone()
             .create(!there)
-            .read_only(as_it_is)
+            .write(!as_it_is)
             .listener(listening(watched.as_ref()))
             .open_raw(path)
             .map_err(as_error)?;
@@ -149,7 +149,7 @@ impl Raw {
         let file = needs
             .options_of_new()
             .listener(listening(watched.as_ref()))
-            .open_raw_device(device)
+            .open_raw_block_device(device)
             .map_err(as_error)?;
         Ok(Raw::on(file, watched, needs))
     }
