@@ -10,7 +10,6 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::inode::{FileType, InodeFlags, Time};
@@ -264,7 +263,7 @@ impl Fs {
 
     /// Sets the times of a write that needed no transaction, if they are older than a tick.
     pub(crate) fn touch_if_due(&self, inode: &Inode) -> Result<()> {
-        if inode.mapping.touched.load(Ordering::Relaxed) == tick() {
+        if inode.mapping.touched.load(Ordering::Relaxed) == tick(self) {
             return Ok(());
         }
         if self.times.lazy {
@@ -321,19 +320,17 @@ fn note_large_file(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
 
 /// The file's contents changed just now, in memory; the caller stores the inode.
 pub(crate) fn touch(fs: &Fs, inode: &Inode) {
-    inode.mapping.touched.store(tick(), Ordering::Relaxed);
+    inode.mapping.touched.store(tick(fs), Ordering::Relaxed);
     let now = fs.now();
     let mut raw = inode.raw.write();
     raw.set_time(Time::Modify, now);
     raw.set_time(Time::Change, now);
 }
 
-/// The time in ticks.
-fn tick() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    (since.as_nanos() / TICK_NS) as u64
+/// The time in ticks, from 1 on: 0 is no time.
+fn tick(fs: &Fs) -> u64 {
+    let since = fs.clock.since_epoch();
+    (since.as_nanos() / TICK_NS) as u64 + 1
 }
 
 /// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data, in place. The

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use throughline_block::Disk;
@@ -16,7 +16,7 @@ use throughline_extfmt::superblock::{OnError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSE
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, InodeNumber, Superblock};
 use throughline_fileio::PageCache;
-use throughline_journal::{Abort, Block, Journal, Tid};
+use throughline_journal::{Abort, Block, Journal, SharedClock, Tid};
 use zerocopy::IntoBytes;
 
 use crate::balloc::Balloc;
@@ -71,6 +71,8 @@ pub struct Fs {
     pub(crate) recovery: Recovery,
     pub(crate) life: Life,
     pub(crate) settings: Settings,
+    /// What time is written.
+    pub(crate) clock: SharedClock,
 }
 
 /// What whoever opened the volume chose, as far as it matters afterwards.
@@ -218,9 +220,7 @@ impl Fs {
 
     /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = self.clock.since_epoch();
         Timestamp {
             seconds: since.as_secs().cast_signed(),
             nanoseconds: since.subsec_nanos(),

@@ -79,14 +79,15 @@ impl Hints {
 }
 
 impl Ialloc {
-    /// With the superblock's count.
-    pub(crate) fn new(sb: &Superblock) -> Self {
+    /// With the superblock's count, and the numbers that a seed gives, else random ones.
+    pub(crate) fn new(sb: &Superblock, seed: Option<u32>) -> Self {
         use std::hash::{BuildHasher, RandomState};
+        let begin = seed.unwrap_or_else(|| RandomState::new().hash_one(sb.s_uuid) as u32);
         Self {
             free: AtomicU32::new(sb.s_free_inodes_count.get().min(sb.s_inodes_count.get())),
             groups: (0..LOCKS).map(|_| Mutex::default()).collect(),
             last_freed: Mutex::default(),
-            rotor: AtomicU32::new(RandomState::new().hash_one(sb.s_uuid) as u32),
+            rotor: AtomicU32::new(begin),
         }
     }
 

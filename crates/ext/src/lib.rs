@@ -87,6 +87,6 @@ pub use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber};
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub use throughline_journal::Planted;
-pub use throughline_journal::{Abort, Status as JournalStatus};
+pub use throughline_journal::{Abort, Clock, SharedClock, Status as JournalStatus};
 pub use times::AccessTimes;
 pub use xattr::XattrMode;

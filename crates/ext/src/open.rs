@@ -284,10 +284,11 @@ impl Fs {
         Ok(Self {
             cache,
             balloc: Balloc::new(&sb, &geo, options.use_reserved),
-            ialloc: Ialloc::new(&sb),
+            ialloc: Ialloc::new(&sb, options.seed),
             groups: Groups::default(),
             inodes: InodeTable::default(),
             rename: Mutex::new(()),
+            clock: options.clock.clone(),
             hash_rules: HashRules::new(&sb),
             times: Times::new(options),
             synchronous: Synchronous::new(options),
@@ -378,6 +379,7 @@ fn journal(
                 commit_interval: options.commit_interval,
                 checksums: geo.ro_compat.contains(RoCompat::METADATA_CSUM),
                 bit64: geo.incompat.contains(Incompat::BIT64),
+                clock: options.clock.clone(),
             };
             Journal::with_log(disk, bytes, geo.blocks, runs, budget, &log)?
         }

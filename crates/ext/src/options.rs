@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use throughline_extfmt::superblock::OnError;
 use throughline_fileio::CacheOptions;
+use throughline_journal::SharedClock;
 
 use crate::times::AccessTimes;
 
@@ -47,6 +48,10 @@ pub struct OpenOptions {
     pub auto_da_alloc: bool,
     /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
     pub last_mounted: Option<String>,
+    /// What time is written to the volume.
+    pub clock: SharedClock,
+    /// Where the numbers begin that tell inodes from earlier ones, and the groups of new directories; `None`: at random.
+    pub seed: Option<u32>,
 }
 
 impl Default for OpenOptions {
@@ -69,6 +74,8 @@ impl Default for OpenOptions {
             acl: true,
             auto_da_alloc: true,
             last_mounted: None,
+            clock: SharedClock::SYSTEM,
+            seed: None,
         }
     }
 }

@@ -1,50 +1,23 @@
-//! Errors as the kernel tells them to programs. The one place where an errno comes from one of ours.
+//! Errors as the kernel tells them to programs: by the number that [`Error::raw_os_error`] has, which is what a local ext4 gives
+//! for the same.
 //!
-//! The errno is what a local ext4 gives for the same. What is not the caller's fault is also said in the log, by whoever
-//! answers the request ([`is_callers`] tells).
+//! What is not the caller's fault is also said in the log, by whoever answers the request ([`is_callers`] tells).
 
 use rustix::io::Errno;
-use throughline::{Error, Reason};
+use throughline::Error;
 
 /// The errno for an error.
 pub(crate) fn of(error: &Error) -> Errno {
     match error {
-        Error::Caller(reason) => of_reason(reason),
-        Error::Open { source, .. } => source
-            .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error),
-        Error::Unsupported(_) => Errno::OPNOTSUPP,
-        // As the kernel's EFSCORRUPTED.
-        Error::Corrupt(_) => Errno::UCLEAN,
-        Error::Stopped(_) => Errno::ROFS,
-        _ => Errno::IO,
+        // Whatever the device said: ENOSPC of the host, for one, is no answer to a read.
+        Error::Device(_) => Errno::IO,
+        Error::Caller(_) => number(error).unwrap_or(Errno::INVAL),
+        _ => number(error).unwrap_or(Errno::IO),
     }
 }
 
-fn of_reason(reason: &Reason) -> Errno {
-    match reason {
-        Reason::NotFound => Errno::NOENT,
-        Reason::Exists => Errno::EXIST,
-        Reason::NotDir => Errno::NOTDIR,
-        Reason::IsDir => Errno::ISDIR,
-        Reason::NotEmpty => Errno::NOTEMPTY,
-        Reason::NoSpace => Errno::NOSPC,
-        Reason::TooLarge => Errno::FBIG,
-        Reason::NameTooLong => Errno::NAMETOOLONG,
-        Reason::ReadOnly => Errno::ROFS,
-        Reason::Permission => Errno::PERM,
-        Reason::TooManyLinks => Errno::MLINK,
-        Reason::Loop => Errno::LOOP,
-        Reason::Busy(_) | Reason::InUse { .. } => Errno::BUSY,
-        Reason::CrossDevice => Errno::XDEV,
-        Reason::NoAttribute => Errno::NODATA,
-        Reason::AttributeName => Errno::RANGE,
-        Reason::ValueTooLong => Errno::TOOBIG,
-        Reason::Denied => Errno::ACCESS,
-        Reason::WouldBlock => Errno::AGAIN,
-        Reason::NoKey => Errno::NOKEY,
-        _ => Errno::INVAL,
-    }
+fn number(error: &Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
 /// Whether it is about what the caller asked for, so that nobody else has to hear of it.

@@ -24,6 +24,7 @@
 
 mod buffer;
 mod cache;
+mod clock;
 mod commit;
 mod daemon;
 mod error;
@@ -49,6 +50,7 @@ use throughline_block::Disk;
 use throughline_extfmt::{Corrupt, FsBlock};
 
 pub use buffer::Block;
+pub use clock::{Clock, SharedClock};
 pub use commit::Counts;
 pub use error::{Abort, Error, Result};
 pub use handle::Handle;

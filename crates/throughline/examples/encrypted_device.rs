@@ -1,6 +1,5 @@
 //! A volume on a device of one's own that encrypts: AES-256 in XTS mode over a file, as disks are encrypted.
-//!
-//! `cargo run --example encrypted_device -- PLAIN.img SEALED.img` encrypts an ext image, writes a file into it, and reads it back.
+//! `cargo run --example encrypted_device -- PLAIN.img SEALED.img` encrypts an image and writes a file into it.
 
 use std::error::Error;
 use std::fs::File;
@@ -34,17 +33,15 @@ impl Device for Encrypted {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read_exact_at(buf, offset)?;
-        let sector = u128::from(offset) / SECTOR_BYTES as u128;
-        self.cipher
-            .decrypt_area(buf, SECTOR_BYTES, sector, get_tweak_default);
+        let (cipher, first) = (&self.cipher, offset / SECTOR_BYTES as u64);
+        cipher.decrypt_area(buf, SECTOR_BYTES, first.into(), get_tweak_default);
         Ok(())
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut sealed = buf.to_vec();
-        let sector = u128::from(offset) / SECTOR_BYTES as u128;
-        self.cipher
-            .encrypt_area(&mut sealed, SECTOR_BYTES, sector, get_tweak_default);
+        let (cipher, first) = (&self.cipher, offset / SECTOR_BYTES as u64);
+        cipher.encrypt_area(&mut sealed, SECTOR_BYTES, first.into(), get_tweak_default);
         self.file.write_all_at(&sealed, offset)
     }
 
@@ -55,33 +52,23 @@ impl Device for Encrypted {
 
 /// Makes `sealed` of the image `plain`, and writes a file into it that nobody finds without the key.
 pub(crate) fn run(plain: &Path, sealed: &Path, key: &[u8; 64]) -> Result<String, Box<dyn Error>> {
-    let open = || {
-        File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(sealed)
-    };
+    std::fs::copy(plain, sealed)?;
+    let open = || File::options().read(true).write(true).open(sealed);
     let device = Encrypted::new(open()?, key);
-    let image = std::fs::read(plain)?;
-    device.file.set_len(image.len() as u64)?;
-    device.write_all_at(&image, 0)?;
+    device.write_all_at(&std::fs::read(plain)?, 0)?;
 
     let volume = OpenOptions::new().write(true).open_device(device)?;
     volume.write("/secret", "attack at dawn")?;
     volume.close()?;
 
     let volume = OpenOptions::new().open_device(Encrypted::new(open()?, key))?;
-    let secret = volume.read_to_string("/secret")?;
-    volume.close()?;
-    Ok(secret)
+    Ok(volume.read_to_string("/secret")?)
 }
 
 #[allow(dead_code, reason = "tests call `run`")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let [plain, sealed] = arguments.as_slice() else {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(plain), Some(sealed)) = (arguments.next(), arguments.next()) else {
         return Err("usage: encrypted_device PLAIN.img SEALED.img".into());
     };
     let key = std::array::from_fn(|byte| byte as u8); // take a real one

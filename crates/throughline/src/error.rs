@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use throughline_ext::{Abort, Corrupt, Reason};
 
 /// The result of a call.
@@ -77,36 +78,99 @@ impl From<throughline_block::Error> for Error {
     }
 }
 
-/// The kind that `std::fs` would give, and our text.
-impl From<Error> for io::Error {
-    fn from(error: Error) -> io::Error {
+impl Error {
+    /// The number that the kernel's ext4 gives for the same (`errno`), or that the device gave; `None` where there is none.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        let errno = match self {
+            Error::Caller(reason) => errno_of(reason)?,
+            Error::Open { source, .. } => return source.raw_os_error(),
+            Error::Device(_) => return Some(self.io_error()?.raw_os_error().unwrap_or(EIO)),
+            Error::Unsupported(_) => Errno::OPNOTSUPP,
+            // As the kernel's EFSCORRUPTED.
+            Error::Corrupt(_) => Errno::UCLEAN,
+            Error::Stopped(_) => Errno::ROFS,
+            Error::Down => Errno::IO,
+        };
+        Some(errno.raw_os_error())
+    }
+
+    /// What the device, or the system below it, said: the error's source.
+    pub fn io_error(&self) -> Option<&io::Error> {
+        match self {
+            Error::Open { source, .. } => Some(source),
+            Error::Device(throughline_block::Error::Device { source, .. }) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The kind that `std::fs` would give.
+    pub fn kind(&self) -> io::ErrorKind {
         use io::ErrorKind as K;
-        let kind = match &error {
-            Error::Open { source, .. } => source.kind(),
+        match self {
             Error::Caller(reason) => match reason {
-                Reason::NotFound => K::NotFound,
-                Reason::Exists => K::AlreadyExists,
-                Reason::NotDir => K::NotADirectory,
-                Reason::IsDir => K::IsADirectory,
-                Reason::NotEmpty => K::DirectoryNotEmpty,
-                Reason::NoSpace => K::StorageFull,
-                Reason::TooLarge => K::FileTooLarge,
-                Reason::ReadOnly => K::ReadOnlyFilesystem,
-                Reason::Permission | Reason::Denied | Reason::NoKey => K::PermissionDenied,
-                Reason::NoAttribute => K::NotFound,
-                Reason::ValueTooLong => K::ArgumentListTooLong,
-                Reason::TooManyLinks => K::TooManyLinks,
                 Reason::Busy(_) | Reason::InUse { .. } => K::ResourceBusy,
-                Reason::CrossDevice => K::CrossesDevices,
-                Reason::WouldBlock => K::WouldBlock,
                 Reason::PastEnd => K::UnexpectedEof,
-                _ => K::InvalidInput,
+                Reason::NoAttribute => K::NotFound,
+                Reason::NoKey => K::PermissionDenied,
+                Reason::AttributeName => K::InvalidInput,
+                _ => errno_of(reason).map_or(K::InvalidInput, |errno| errno.kind()),
             },
-            Error::Device(_) | Error::Down => K::Other,
+            Error::Open { .. } | Error::Device(_) => {
+                self.io_error().map_or(K::Other, io::Error::kind)
+            }
+            Error::Down => K::Other,
             Error::Unsupported(_) => K::Unsupported,
             Error::Corrupt(_) => K::InvalidData,
             Error::Stopped(_) => K::ReadOnlyFilesystem,
+        }
+    }
+}
+
+const EIO: i32 = Errno::IO.raw_os_error();
+
+/// What the kernel's ext4 says; `None` for what only this library has.
+fn errno_of(reason: &Reason) -> Option<Errno> {
+    Some(match reason {
+        Reason::NotFound => Errno::NOENT,
+        Reason::Exists => Errno::EXIST,
+        Reason::NotDir => Errno::NOTDIR,
+        Reason::IsDir => Errno::ISDIR,
+        Reason::NotEmpty => Errno::NOTEMPTY,
+        Reason::NoSpace => Errno::NOSPC,
+        Reason::TooLarge => Errno::FBIG,
+        Reason::NameTooLong => Errno::NAMETOOLONG,
+        Reason::ReadOnly => Errno::ROFS,
+        Reason::Permission => Errno::PERM,
+        Reason::Invalid(_) => Errno::INVAL,
+        Reason::TooManyLinks => Errno::MLINK,
+        Reason::Loop => Errno::LOOP,
+        Reason::NoKey => Errno::NOKEY,
+        Reason::Busy(_) | Reason::InUse { .. } => Errno::BUSY,
+        Reason::CrossDevice => Errno::XDEV,
+        Reason::NoAttribute => Errno::NODATA,
+        Reason::AttributeName => Errno::RANGE,
+        Reason::ValueTooLong => Errno::TOOBIG,
+        Reason::Denied => Errno::ACCESS,
+        Reason::WouldBlock => Errno::AGAIN,
+        _ => return None,
+    })
+}
+
+/// As `std::fs` has them: a reason that the number says all of becomes an error with [`io::Error::raw_os_error`]. What says more
+/// (damage, a device's error with its source, who is in the way) keeps its text, and is inside ([`io::Error::get_ref`]);
+/// [`Error::raw_os_error`] has the number.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let says_more = match &error {
+            Error::Caller(reason) => matches!(
+                reason,
+                Reason::Invalid(_) | Reason::Busy(_) | Reason::InUse { .. } | Reason::AttributeName
+            ),
+            _ => true,
         };
-        io::Error::new(kind, error)
+        match error.raw_os_error() {
+            Some(number) if !says_more => io::Error::from_raw_os_error(number),
+            _ => io::Error::new(error.kind(), error),
+        }
     }
 }

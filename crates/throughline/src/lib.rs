@@ -126,9 +126,9 @@ pub use throughline_device::{
 #[doc(hidden)]
 pub use throughline_ext::Planted;
 pub use throughline_ext::{
-    Abort, AccessTimes, Acl, AclEntry, AclTag, Corrupt, Fallocate, InodeFlags, JournalCounts,
-    LogInfo, OnError, OpenFor, OrphansSettled, Reason, Recovery, RenameMode, Replayed, StatFs,
-    TakeDown, XattrMode,
+    Abort, AccessTimes, Acl, AclEntry, AclTag, Clock, Corrupt, Fallocate, InodeFlags,
+    JournalCounts, LogInfo, OnError, OpenFor, OrphansSettled, Reason, Recovery, RenameMode,
+    Replayed, StatFs, TakeDown, XattrMode,
 };
 pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;

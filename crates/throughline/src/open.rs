@@ -13,7 +13,7 @@ use throughline_block::{Disk, Listener};
 use throughline_device::{
     BlockDevice, DeviceInfo, DeviceKind, EngineChoice, HeldByKernel, LockMode, OffsetDevice,
 };
-use throughline_ext::{AccessTimes, Fs, OnError, Reason};
+use throughline_ext::{AccessTimes, Clock, Fs, OnError, Reason, SharedClock};
 use throughline_fileio::{CacheOptions, DirtyLimits};
 
 use crate::error::{Error, Result};
@@ -71,6 +71,8 @@ pub struct OpenOptions {
     acl: bool,
     auto_da_alloc: bool,
     listener: Option<Heard>,
+    clock: SharedClock,
+    seed: Option<u32>,
 }
 
 /// Who listens from the beginning.
@@ -120,6 +122,8 @@ impl OpenOptions {
             acl: true,
             auto_da_alloc: true,
             listener: None,
+            clock: SharedClock::SYSTEM,
+            seed: None,
         }
     }
 
@@ -284,6 +288,23 @@ impl OpenOptions {
         self
     }
 
+    /// Where the time comes from that is written to the volume, in place of the system's: any `Fn() -> SystemTime` will do.
+    pub fn clock(&mut self, clock: impl Clock + 'static) -> &mut Self {
+        self.clock = SharedClock::new(clock);
+        self
+    }
+
+    /// Where the volume's own choices begin that are random otherwise: the generations of new inodes, and where new directories of
+    /// the root are put.
+    ///
+    /// With this and a [`OpenOptions::clock`] of the caller's, **the same calls on the same image give the same bytes**, as long as
+    /// one thread makes them, files are not [`OpenOptions::buffered`] (what is written in the background takes its time), and
+    /// nothing is committed by age ([`OpenOptions::commit_interval`]).
+    pub fn seed(&mut self, seed: u32) -> &mut Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Whether files go through the cache (the default): the handle of [`OpenOptions::open_raw`], and files of a volume that
     /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
@@ -406,6 +427,8 @@ impl OpenOptions {
         options.no_replay = self.no_replay;
         options.acl = self.acl;
         options.auto_da_alloc = self.auto_da_alloc;
+        options.clock = self.clock.clone();
+        options.seed = self.seed;
         options.cache = self.cache_options();
         if let Some(bytes) = self.cache_bytes {
             options.metadata_cache_bytes = metadata_bytes(bytes);

@@ -207,7 +207,28 @@ fn errors_become_those_of_std() {
     assert!(matches!(missing, Error::Open { .. }));
     assert_eq!(io::Error::from(missing).kind(), io::ErrorKind::NotFound);
     let full = Error::from(Reason::NoSpace);
-    assert_eq!(io::Error::from(full).kind(), io::ErrorKind::StorageFull);
+    let full = io::Error::from(full);
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(full.raw_os_error(), Some(28), "ENOSPC");
+    // What says more keeps its words.
+    let busy = Error::from(Reason::Busy("it is process 7".into()));
+    assert_eq!(busy.raw_os_error(), Some(16), "EBUSY");
+    let busy = io::Error::from(busy);
+    assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+    assert!(busy.to_string().contains("process 7"));
+    let said = io::Error::from_raw_os_error(110);
+    let failed = throughline_block::Error::device(throughline_device::Op::Read, 0, 512, said);
+    let failed = Error::Device(failed);
+    assert_eq!(failed.raw_os_error(), Some(110));
+    let source = std::error::Error::source(&failed).expect("what the device said");
+    assert_eq!(source.to_string(), failed.io_error().unwrap().to_string());
+    let failed = io::Error::from(failed);
+    assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+    assert!(
+        failed
+            .get_ref()
+            .is_some_and(|inner| inner.source().is_some())
+    );
 }
 
 #[test]

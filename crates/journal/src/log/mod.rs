@@ -26,6 +26,7 @@ use throughline_extfmt::jbd2::JournalFormat;
 
 use crate::buffer::Block;
 use crate::cache::Cache;
+use crate::clock::SharedClock;
 use crate::error::{Error, Result};
 use crate::gate::{Limits, Sealed};
 use crate::map::LogMap;
@@ -47,6 +48,8 @@ pub struct LogOptions {
     pub checksums: bool,
     /// The volume has block numbers of 64 bits.
     pub bit64: bool,
+    /// What time commits say.
+    pub clock: SharedClock,
 }
 
 impl Default for LogOptions {
@@ -56,6 +59,7 @@ impl Default for LogOptions {
             commit_interval: Duration::from_secs(5),
             checksums: false,
             bit64: false,
+            clock: SharedClock::SYSTEM,
         }
     }
 }
@@ -89,6 +93,7 @@ pub(crate) struct Log {
     first_tid: Tid,
     /// More pending bytes than these should go home soon.
     pending_bytes: u64,
+    clock: SharedClock,
     #[cfg(feature = "planted")]
     pub(crate) bug: crate::planted::Bug,
 }
@@ -114,6 +119,7 @@ impl Log {
         let first_tid = Tid(geometry.sequence.max(1));
         let ring = Ring::new(geometry.first, geometry.end, first_tid);
         Ok(Self {
+            clock: options.clock.clone(),
             disk,
             map,
             format: geometry.format,

@@ -4,8 +4,6 @@
 //! last goes out as one batch of long bios; the flush behind it makes the data that the transaction speaks of durable
 //! too. The commit block follows alone, so that it is never there without them; it is there as a whole or not at all.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use throughline_device::AlignedBuf;
 use throughline_extfmt::checksum::crc32_be;
 use throughline_extfmt::jbd2::log::{Commit, DescriptorWriter, RevokeWriter};
@@ -143,9 +141,7 @@ fn describe<'s>(log: &Log, sealed: &Sealed, part: &'s [SealedBlock], copies: &mu
 }
 
 fn commit_block(log: &Log, sealed: &Sealed, crc32: Option<u32>) -> AlignedBuf {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = log.clock.since_epoch();
     let commit = Commit {
         time: (now.as_secs(), now.subsec_nanos()),
         crc32,

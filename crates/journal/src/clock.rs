@@ -1,0 +1,58 @@
+//! Where the time comes from that is written to a volume.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A source of the present time: the system's, unless who opens a volume brings another. Any `Fn() -> SystemTime` is one.
+///
+/// It says what is written to the volume: times of inodes, of the superblock, of commits. How long something waits goes by the
+/// system's monotonic clock.
+pub trait Clock: Send + Sync {
+    /// The present time. Called often, and by several threads.
+    fn now(&self) -> SystemTime;
+}
+
+impl<F: Fn() -> SystemTime + Send + Sync> Clock for F {
+    fn now(&self) -> SystemTime {
+        self()
+    }
+}
+
+/// A clock that several share.
+#[derive(Clone)]
+pub struct SharedClock(Option<Arc<dyn Clock>>);
+
+impl SharedClock {
+    /// The system's clock.
+    pub const SYSTEM: Self = Self(None);
+
+    /// Shares a clock.
+    pub fn new(clock: impl Clock + 'static) -> Self {
+        Self(Some(Arc::new(clock)))
+    }
+
+    /// The time since 1970; none before that.
+    pub fn since_epoch(&self) -> Duration {
+        let now = match &self.0 {
+            Some(clock) => clock.now(),
+            None => SystemTime::now(),
+        };
+        now.duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+impl Default for SharedClock {
+    fn default() -> Self {
+        Self::SYSTEM
+    }
+}
+
+impl fmt::Debug for SharedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Some(_) => "a clock of the caller's",
+            None => "the system's clock",
+        })
+    }
+}
