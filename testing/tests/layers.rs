@@ -127,6 +127,10 @@ fn planted_bugs_are_turned_on_by_the_tests_alone() {
         for (feature, turns_on) in package["features"].as_object().into_iter().flatten() {
             let on = list(turns_on).iter().any(is_planted);
             assert!(feature == "planted" || !on, "{name}: {feature} plants bugs");
+            assert!(
+                name != "throughline" || feature != "planted",
+                "no feature of the public's"
+            );
         }
         for dependency in list(&package["dependencies"]) {
             if list(&dependency["features"]).iter().any(is_planted) {

@@ -17,6 +17,8 @@ impl Handle {
     /// error came after them, which the next call meets. Holes are copied as zeros. Needs 4 MiB of memory, however long the
     /// range is.
     ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Invalid`] for ranges of one file that overlap; those of reading this file and of writing the other, with
     /// nothing copied.

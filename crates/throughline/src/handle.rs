@@ -29,6 +29,9 @@ use crate::source::{At, Source};
 /// soon, or when one of the sync calls says so; the writer pauses now and then where it is faster than the device. *Direct*,
 /// they go straight between the program's memory and the device.
 ///
+/// **A handle that is dropped loses nothing**: what it wrote stays in the cache and is written back. It is lost if the process or
+/// the machine ends before that, or before a sync ([what is durable](crate#what-is-durable)).
+///
 /// `Read`, `Write` and `Seek` work on a position that the handle keeps, as those of `std::fs::File` do: for a handle that is
 /// borrowed too, one call at a time.
 pub struct Handle {
@@ -116,6 +119,8 @@ impl Handle {
     /// between its end and `offset` becomes a hole. Returns how many bytes were written, fewer than given only where an
     /// error came after them, which the next call meets.
     ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::NoSpace`] (told here: what is accepted has its room), [`Reason::TooLarge`], [`Reason::ReadOnly`],
     /// [`Reason::Permission`]; damage; the device's, an earlier write-back's among them where memory is full of what
@@ -126,6 +131,8 @@ impl Handle {
 
     /// As [`Handle::write_at`], from several buffers one after the other.
     ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As there.
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
@@ -133,6 +140,8 @@ impl Handle {
     }
 
     /// As [`Handle::write_at`], until all of `buf` is written.
+    ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As there; a part of `buf` may have been written then.
@@ -152,6 +161,8 @@ impl Handle {
     /// pause for what was written before, it says so instead: for programs with an event loop, which try again later. A
     /// direct handle waits for the device as ever.
     ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::WouldBlock`], with nothing written; as [`Handle::write_at`].
     pub fn try_write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
@@ -162,6 +173,8 @@ impl Handle {
     /// Writes at the end of the file; returns where the bytes are, and how many were written. Appends of any number of
     /// handles and threads never overlap.
     ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Handle::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
@@ -170,6 +183,8 @@ impl Handle {
 
     /// As [`Handle::append`], all of `buf` in one piece or an error; returns where it begins. On an error the first part of
     /// `buf` may be at the end of the file.
+    ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Handle::write_at`]; [`Reason::Busy`] where an error cut the append short and another append came between its
@@ -264,6 +279,8 @@ impl Handle {
 
     /// Makes the file `bytes` long: what is behind goes, what is new is a hole.
     ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Handle::write_at`]; [`Error::Unsupported`](crate::Error::Unsupported) for a device.
     pub fn set_len(&self, bytes: u64) -> Result<()> {
@@ -271,6 +288,8 @@ impl Handle {
     }
 
     /// Changes how `len` bytes from `offset` on are allocated.
+    ///
+    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::Invalid`] for an empty range, or one that is not whole blocks where it must be;

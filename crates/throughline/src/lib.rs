@@ -1,8 +1,50 @@
-//! The path file data takes between a program and a disk, as a user-space library.
+//! Files and volumes of one's own: ext2, ext3 and ext4 images without mounting them and without root, and plain files and
+//! block devices at the speed of direct I/O, both through this library's page cache.
 //!
-//! [`Volume`] is an open ext2, ext3 or ext4 image: names, files, attributes, in the spirit of `std::fs`. [`RawFile`] is a
-//! plain file or a block device of the host. Both are opened by [`OpenOptions`], and their files have one set of calls, that of
-//! [`Handle`]: buffered through this library's page cache (the default), or direct ([`FileOptions`]).
+//! | if you know | here it is |
+//! | --- | --- |
+//! | a mounted file system, and `std::fs` for its paths | [`Volume`]: [`read`](Volume::read), [`write`](Volume::write), [`create_dir_all`](Volume::create_dir_all), [`walk`](Volume::walk) … |
+//! | `std::fs::OpenOptions` | [`OpenOptions`] for a volume or a raw file, [`FileOptions`] for a file of a volume |
+//! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s, and `Read`, `Write`, `Seek` |
+//! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
+//! | `O_DIRECT`, `O_SYNC`, `O_DSYNC`, `O_APPEND` | [`FileOptions`] |
+//! | a loop device, `/dev/mapper` | [`OpenOptions::open_fd`], [`Memory`], or your own [`Device`] |
+//!
+//! # A volume
+//!
+//! It is opened for reading, unless writing is asked for. Here it lies in memory; [`OpenOptions::open`] takes a path.
+//!
+//! ```
+//! use std::io::Write;
+//! use throughline::{FileOptions, Volume};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("disk.img");
+//! # let mut make = std::process::Command::new("/usr/sbin/mke2fs");
+//! # let Ok(made) = make.args(["-q", "-t", "ext4"]).arg(&path).arg("8M").status() else { return Ok(()) };
+//! # assert!(made.success());
+//! let volume = Volume::in_memory(std::fs::read(path)?)?;
+//! volume.create_dir_all("/var/log")?;
+//! volume.write("/etc-motd", "hello\n")?;
+//! volume.rename("/etc-motd", "/motd")?;
+//! assert_eq!(volume.read_to_string("/motd")?, "hello\n");
+//!
+//! let mut log = FileOptions::new().create(true).append(true).open(&volume, "/var/log/boot")?;
+//! writeln!(log, "it works")?;
+//! log.sync_all()?; // now it survives a crash
+//! drop(log);
+//!
+//! for entry in volume.walk("/var")? {
+//!     let entry = entry?;
+//!     println!("{} {}", entry.path().display(), entry.metadata()?.len());
+//! }
+//! volume.close()?; // says what went wrong, which a drop cannot
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Plain files and devices
 //!
 //! A streaming copy, with the host's page cache left alone and never more than the limit of dirty memory:
 //!
@@ -38,7 +80,7 @@
 //! let log = log.reopen(FileOptions::new().append(true).data_sync(true))?;
 //!
 //! let page = [42; 8192];
-//! log.append(&page)?; // on the disk when this returns
+//! log.append_all(&page)?; // on the disk when this returns
 //! pages.write_all_at(&page, 7 * 8192)?; // in the cache
 //! pages.sync_range(0, 0, SyncRange::Start)?; // begins to go out
 //! let mut back = [0; 8192];
@@ -49,26 +91,44 @@
 //! # }
 //! ```
 //!
-//! A file in an image:
+//! # What is durable
 //!
-//! ```no_run
-//! use throughline::{Attributes, OpenOptions};
+//! A write is *accepted* when it returns: every reader sees it, and its room on the disk is promised. **It is in the memory of
+//! this process then, not in the kernel's**, which matters when the process ends.
 //!
-//! # fn main() -> throughline::Result<()> {
-//! let volume = OpenOptions::new().write(true).open("disk.img")?;
-//! let file = volume.create_file_with("/etc/motd", &Attributes::new().mode(0o644))?;
-//! file.write_all_at(b"hello\n", 0)?;
-//! drop(file);
-//! volume.close()
-//! # }
-//! ```
+//! | what happens | what was synced | what was accepted and not synced |
+//! | --- | --- | --- |
+//! | a [`File`], [`Dir`] or [`Handle`] is dropped | stays | stays: it is the volume's, and written back within half a minute or at closing |
+//! | [`Volume::close`], or the last handle is dropped | stays | **is made durable**; a drop writes errors to the log alone |
+//! | a panic unwinds and drops the last handle | stays | **is made durable**, unless the panic cut a change of this library short: then nothing more is written. The volume is not marked as clean |
+//! | `main` returns or `std::process::exit` with handles left (statics, other threads, `mem::forget`) | stays | **is lost**, as below |
+//! | the process is killed or aborts | stays | **is lost**, but for what was written back or committed by age |
+//! | the machine loses power | stays | **is lost**, as above |
+//!
+//! *Synced* is what [`Handle::sync_all`] (or [`Handle::sync_data`], [`Volume::sync`], [`Dir::sync`]) has returned `Ok` for, and
+//! every write of a handle with [`FileOptions::sync`] or [`FileOptions::data_sync`]. What is lost is lost in whole operations: a
+//! rename has happened or not, and a file that was replaced is whole, old or new ([`OpenOptions::auto_da_alloc`]). A volume that
+//! was not closed is recovered when it is opened for writing next. A sync that fails says so, at every call until it can be done.
+//!
+//! # Errors
+//!
+//! [`Error`] says whose fault it is: the caller's ([`Reason`]), the device's, the volume's ([`Corrupt`], with inode and block).
+//! It becomes an `std::io::Error` by `?`, of the kind that `std::fs` gives.
+//!
+//! # Threads
+//!
+//! All types are `Send` and `Sync`; calls take `&self`, and threads that share a volume or a file need no lock of their own.
+//! A call blocks for the device at most. [`Handle::try_write_at`] does not even pause.
+//!
+//! # More
+//!
+//! `examples/` has a device of one's own in memory and one that encrypts, a streaming copy, a log-structured store that survives
+//! `kill -9`, an image filled with the same bytes twice, eight threads in one volume.
 //!
 //! Invariants:
 //! - Paths are bytes, start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..` of the root is the
 //!   root, an absolute symbolic link starts at the root of the volume.
 //! - [`File`] and [`Dir`] keep their inode alive, whatever happens to its names.
-//! - After [`Handle::sync`] returned `Ok`, the file survives a crash, and after [`Volume::sync`] everything does.
-//! - Errors say whose fault they are; see [`Error`].
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -112,25 +172,26 @@ pub use open::OpenOptions;
 pub use own::{Device, Memory};
 pub use raw::RawFile;
 pub use recovery::RecoveryReport;
-pub use size::parse_size;
 pub use status::{
     CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
     WritebackStatus,
 };
 pub use throughline_block::{BioInfo, Event, Listener, Purpose, SplitReason, Subscription};
-pub use throughline_device::{
-    AlignedBuf, EngineChoice, KernelHolder, Limits, Op, give_memory_back, given_descriptor,
-    given_file, kernel_holder, limit_allocator,
-};
-#[cfg(feature = "planted")]
-#[doc(hidden)]
-pub use throughline_ext::Planted;
+pub use throughline_device::{AlignedBuf, EngineChoice, KernelHolder, Limits, Op, kernel_holder};
 pub use throughline_ext::{
     Abort, AccessTimes, Acl, AclEntry, AclTag, Clock, Corrupt, Fallocate, InodeFlags,
     JournalCounts, LogInfo, OnError, OpenFor, OrphansSettled, Reason, Recovery, RenameMode,
     Replayed, StatFs, TakeDown, XattrMode,
 };
-pub use throughline_fileio::throttle::{self, Pauses, ThrottleState};
+pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
-pub use throughline_fileio::{Advice, DirtyLimits, PageCache, memory};
+pub use throughline_fileio::{Advice, DirtyLimits};
 pub use volume::Volume;
+
+// What this workspace's own crates share with this one. No part of the public face, nor of what its version promises.
+#[doc(hidden)]
+pub use size::parse_size;
+#[doc(hidden)]
+pub use throughline_device::{give_memory_back, given_descriptor, given_file, limit_allocator};
+#[doc(hidden)]
+pub use throughline_fileio::{PageCache, memory, throttle};

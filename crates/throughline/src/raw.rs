@@ -16,6 +16,9 @@ use crate::mode::{FileOptions, Mode};
 /// end, a device does not. Nobody else may change the file's length meanwhile.
 ///
 /// [`RawFile::reopen`] gives further handles on the same file; the file is closed with the last of them.
+///
+/// **What was accepted and not synced is in the memory of this process.** Dropping the last handle writes it to the file, also
+/// while a panic unwinds; it is lost where the process ends without that (killed, aborted, `std::process::exit`).
 pub struct RawFile {
     file: Arc<throughline_fileio::RawFile>,
     handle: Handle,
@@ -51,12 +54,14 @@ impl RawFile {
         Ok(RawFile::on(Arc::clone(&self.file), options.mode()))
     }
 
-    /// The block layer below: its counters, its event stream, the size its bios aim at.
+    /// The block layer below: of use to this workspace's own crates.
+    #[doc(hidden)]
     pub fn disk(&self) -> &Arc<Disk> {
         self.file.disk()
     }
 
-    /// Its page cache, once it has come to use one.
+    /// Its page cache, once it has come to use one: of use to this workspace's own crates.
+    #[doc(hidden)]
     pub fn cache(&self) -> Option<&Arc<PageCache>> {
         self.file.cache()
     }

@@ -1,7 +1,7 @@
 //! The judge is judged: four bugs that lose data, each planted, each found within a few states; and the same work without
 //! them passes.
 
-use throughline::Planted;
+use throughline_ext::Planted;
 
 use super::judge_all;
 use super::oracle::image::tools;

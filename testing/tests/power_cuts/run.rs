@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline::{DirtyLimits, OpenOptions, Planted};
+use throughline::{DirtyLimits, OpenOptions};
+use throughline_ext::Planted;
 use throughline_testing::{Image, PowerDevice, Record};
 
 use super::actor::{Actor, Board};
@@ -77,7 +78,7 @@ pub fn play(
     let volume = options(seed).open_block_device(Arc::clone(&device) as _);
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     if let Some(bug) = bug {
-        volume.plant(bug);
+        volume.engine().plant(bug);
     }
     let mut history = History::default();
     let mut others = Vec::new();

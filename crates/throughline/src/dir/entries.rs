@@ -61,7 +61,7 @@ impl fmt::Debug for DirEntry {
     }
 }
 
-/// The names in a directory; see [`Dir::entries`]. Names that come or go meanwhile may or may not be met. Damage that was passed
+/// The names in a directory; see [`Dir::entries`](crate::Dir::entries). Names that come or go meanwhile may or may not be met. Damage that was passed
 /// over is an error among them ([`Error::Corrupt`]), and the names that are left follow; it ends after any other error.
 pub struct ReadDir {
     held: Arc<Held>,

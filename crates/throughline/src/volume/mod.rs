@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,6 +32,10 @@ use crate::status::VolumeStatus;
 ///
 /// [`Volume::close`] ends it and says what went wrong; dropping the last handle, file and directory of it closes it too,
 /// and writes what went wrong to the log.
+///
+/// **What was accepted and not synced is in the memory of this process.** Dropping the last handle writes it back, also while a
+/// panic unwinds; it is lost where the process ends without that (killed, aborted, `std::process::exit`) or the power does. See
+/// [what is durable](crate#what-is-durable).
 #[derive(Clone)]
 pub struct Volume {
     mounted: Arc<Mounted>,
@@ -54,11 +59,26 @@ impl fmt::Debug for Volume {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // After a panic nobody knows whether an operation ended half-way: the volume stays marked as not clean.
         if std::thread::panicking() {
+            self.save();
             self.fs.cache().close();
         } else if let Err(error) = self.fs.shut_down() {
             tracing::error!(%error, "closing the volume");
+        }
+    }
+}
+
+impl Mounted {
+    /// While a panic unwinds: makes durable what calls have accepted. A call that the panic cut short half-way has stopped the
+    /// volume, and nothing is written then. The volume stays marked as in use, so that what opens it next looks it through.
+    fn save(&self) {
+        if self.fs.is_read_only() || self.fs.stopped().is_some() || self.fs.is_down() {
+            return;
+        }
+        match catch_unwind(AssertUnwindSafe(|| self.fs.sync())) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "saving the volume while a panic unwinds"),
+            Err(_) => tracing::error!("a second panic while the volume was saved in a first one"),
         }
     }
 }
@@ -167,13 +187,14 @@ impl Volume {
         info::of(self.fs())
     }
 
-    /// The block layer below: its counters, its event stream, the size its bios aim at.
+    /// The block layer below: of use to this workspace's own crates.
+    #[doc(hidden)]
     pub fn disk(&self) -> &Arc<throughline_block::Disk> {
         self.fs().disk()
     }
 
-    /// The page cache: its throttle and its flusher, with their events and counters. [`Volume::cache_state`] has them all
-    /// in one.
+    /// The page cache itself: of use to this workspace's own crates.
+    #[doc(hidden)]
     pub fn cache(&self) -> &Arc<PageCache> {
         self.fs().cache()
     }
@@ -348,11 +369,10 @@ impl Volume {
         self.fs().stopped().map(Error::Stopped)
     }
 
-    /// Gives it a bug.
-    #[cfg(feature = "planted")]
+    /// The file system below: of use to this workspace's own tests.
     #[doc(hidden)]
-    pub fn plant(&self, bug: throughline_ext::Planted) {
-        self.fs().plant(bug);
+    pub fn engine(&self) -> &Fs {
+        self.fs()
     }
 
     /// The inode of a number that somebody gave us: none of the volume's own.

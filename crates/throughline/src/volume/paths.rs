@@ -1,4 +1,6 @@
 //! The calls by path on a [`Volume`], as `std::fs` has them for the host: those of its root directory.
+//!
+//! Each is atomic over a crash, and durable with the next sync or commit.
 
 use std::path::{Path, PathBuf};
 
@@ -47,6 +49,9 @@ impl Volume {
 
     /// Makes a regular file, or empties the one that is there; as [`Dir::create_file`].
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As there.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
@@ -67,6 +72,9 @@ impl Volume {
 
     /// Makes a regular file where there is nothing yet, not even a symbolic link.
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As [`Dir::create_new`].
     pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
@@ -82,6 +90,9 @@ impl Volume {
     }
 
     /// Makes a directory.
+    ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
     ///
     /// # Errors
     /// As [`Dir::create_dir`].
@@ -115,6 +126,9 @@ impl Volume {
 
     /// Sets attributes; symbolic links are followed.
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As [`Volume::open_dir`]; [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`].
     pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
@@ -143,6 +157,9 @@ impl Volume {
 
     /// Makes a symbolic link at `link` that points to `target`.
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As [`Dir::symlink`].
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
@@ -164,6 +181,9 @@ impl Volume {
 
     /// Gives a file (a symbolic link itself) the additional name `link`.
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As [`Dir::link_inode`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
@@ -171,6 +191,9 @@ impl Volume {
     }
 
     /// Makes a device, a fifo or a socket.
+    ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
     ///
     /// # Errors
     /// As [`Dir::make_node`].
@@ -186,6 +209,9 @@ impl Volume {
 
     /// Takes away a name of anything but a directory.
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As [`Dir::remove_file`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -194,6 +220,9 @@ impl Volume {
 
     /// Takes away an empty directory.
     ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
+    ///
     /// # Errors
     /// As [`Dir::remove_dir`].
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -201,6 +230,9 @@ impl Volume {
     }
 
     /// Renames, atomically; a file or an empty directory at `to` is replaced.
+    ///
+    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
+    /// as a whole.
     ///
     /// # Errors
     /// As [`Volume::rename_with`].
