@@ -64,6 +64,11 @@ impl Handle {
         }
     }
 
+    /// Another handle, for the same uses.
+    pub(crate) fn another(&self) -> Handle {
+        Handle::new(Arc::clone(&self.source), &self.disk, self.mode)
+    }
+
     /// Whether it goes past the cache.
     pub fn is_direct(&self) -> bool {
         self.mode.direct

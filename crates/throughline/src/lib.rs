@@ -7,6 +7,7 @@
 //! | `std::fs::OpenOptions` | [`OpenOptions`] for a volume or a raw file, [`FileOptions`] for a file of a volume |
 //! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s, and `Read`, `Write`, `Seek` |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
+//! | `tokio::fs`, without a particular runtime | [`Handle::to_async`] |
 //! | `O_DIRECT`, `O_SYNC`, `O_DSYNC`, `O_APPEND` | [`FileOptions`] |
 //! | a loop device, `/dev/mapper` | [`OpenOptions::open_fd`], [`Memory`], or your own [`Device`] |
 //!
@@ -123,7 +124,7 @@
 //! # More
 //!
 //! `examples/` has a device of one's own in memory and one that encrypts, a streaming copy, a log-structured store that survives
-//! `kill -9`, an image filled with the same bytes twice, eight threads in one volume.
+//! `kill -9`, an image filled with the same bytes twice, eight threads in one volume, files read in tokio.
 //!
 //! Invariants:
 //! - Paths are bytes, start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..` of the root is the
@@ -143,6 +144,7 @@ mod handle;
 mod hints;
 mod info;
 mod label;
+mod later;
 mod metadata;
 mod mode;
 mod node;
@@ -165,6 +167,7 @@ pub use file::File;
 pub use handle::Handle;
 pub use hints::SyncRange;
 pub use info::{DeviceState, IoCounts, JournalState, VolumeInfo};
+pub use later::{AsyncFile, Pending, Returned};
 pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use node::{Listed, NewNode, Node};

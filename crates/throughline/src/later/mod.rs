@@ -1,0 +1,195 @@
+//! Calls of open files as futures, for any runtime: [`AsyncFile`], [`Pending`].
+//!
+//! ```text
+//! read_at ─► Queue of reads  ─┐                    ┌─► the call itself ─► Pending: its waker
+//! write_at ─► Queue of writes ├─ a few threads each┤
+//! sync ─► Group ─► of syncs  ─┘                    └─► one sync for all that wait
+//! ```
+//!
+//! Invariants:
+//! - A call begins when it is made, and ends whether its future is polled, kept or dropped; it owns its memory until then.
+//! - The threads of each kind are bounded, whatever the number of calls. Reads do not wait behind writes that pause.
+//! - Nothing is held of the file when its call is answered.
+//! - A sync covers what ended before it was called: it joins those that have not begun.
+
+mod pending;
+mod queue;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use pending::Pending;
+
+use crate::error::Result;
+use crate::handle::Handle;
+use pending::Promise;
+use queue::{READS, SYNCS, WRITES};
+
+/// What a call on memory answers: what it did, and the memory.
+pub type Returned<T> = (Result<T>, Vec<u8>);
+
+/// An open file of either kind whose calls are futures of no particular runtime; see [`Handle::to_async`]. Clones are handles on
+/// the same one.
+///
+/// A call begins at once and goes on when its future is dropped: it may be done then or not. So it takes its memory, and gives
+/// it back with the answer. Calls of a file run at the same time; who needs an order waits for one before the next.
+#[derive(Clone)]
+pub struct AsyncFile {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    handle: Handle,
+    syncs: Group,
+    data_syncs: Group,
+}
+
+/// Those who wait for a sync that has not begun.
+#[derive(Default)]
+struct Group(Mutex<Vec<Promise<Result<()>>>>);
+
+impl fmt::Debug for AsyncFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncFile")
+            .field(&self.shared.handle)
+            .finish()
+    }
+}
+
+impl Handle {
+    /// The same file, opened alike, with calls that are futures. It keeps the file open as this does.
+    ///
+    /// ```
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
+    /// # fn block_on<T>(future: impl Future<Output = T>) -> T {
+    /// #     let mut future = pin!(future);
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    /// #             Poll::Ready(done) => return done,
+    /// #             Poll::Pending => std::thread::yield_now(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// # fn main() -> throughline::Result<()> {
+    /// use throughline::{Memory, OpenOptions};
+    ///
+    /// let raw = OpenOptions::new().write(true).open_raw_device(Memory::zeroed(1 << 20))?;
+    /// let file = raw.to_async();
+    /// block_on(async {
+    ///     let (written, buf) = file.write_at(b"hello".to_vec(), 100).await;
+    ///     assert_eq!(written?, 5);
+    ///     file.sync_data().await?;
+    ///     let (read, buf) = file.read_at(buf, 101).await;
+    ///     assert_eq!(&buf[..read?], b"ello\0");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn to_async(&self) -> AsyncFile {
+        AsyncFile {
+            shared: Arc::new(Shared {
+                handle: self.another(),
+                syncs: Group::default(),
+                data_syncs: Group::default(),
+            }),
+        }
+    }
+}
+
+impl AsyncFile {
+    /// As [`Handle::read_at`], into all of `buf`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_at(&self, mut buf: Vec<u8>, offset: u64) -> Pending<Returned<usize>> {
+        let shared = Arc::clone(&self.shared);
+        let (promise, pending) = pending::pair();
+        READS.submit(Box::new(move || {
+            let read = shared.handle.read_at(&mut buf, offset);
+            drop(shared); // who has the answer may close the volume
+            promise.keep((read, buf));
+        }));
+        pending
+    }
+
+    /// As [`Handle::write_at`]. **Until a sync, what it accepts is lost if the process or the machine ends.**
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_at(&self, buf: Vec<u8>, offset: u64) -> Pending<Returned<usize>> {
+        let shared = Arc::clone(&self.shared);
+        let (promise, pending) = pending::pair();
+        WRITES.submit(Box::new(move || {
+            let written = shared.handle.write_at(&buf, offset);
+            drop(shared); // who has the answer may close the volume
+            promise.keep((written, buf));
+        }));
+        pending
+    }
+
+    /// As [`Handle::append_all`]: where `buf` begins. **Until a sync, what it accepts is lost if the process or the machine ends.**
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append(&self, buf: Vec<u8>) -> Pending<Returned<u64>> {
+        let shared = Arc::clone(&self.shared);
+        let (promise, pending) = pending::pair();
+        WRITES.submit(Box::new(move || {
+            let begin = shared.handle.append_all(&buf);
+            drop(shared); // who has the answer may close the volume
+            promise.keep((begin, buf));
+        }));
+        pending
+    }
+
+    /// As [`Handle::sync_all`], for the calls whose futures were ready before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_all(&self) -> Pending<Result<()>> {
+        self.sync(|shared| &shared.syncs, Handle::sync_all)
+    }
+
+    /// As [`Handle::sync_data`], for the calls whose futures were ready before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_data(&self) -> Pending<Result<()>> {
+        self.sync(|shared| &shared.data_syncs, Handle::sync_data)
+    }
+
+    fn sync(
+        &self,
+        group: fn(&Shared) -> &Group,
+        sync: fn(&Handle) -> Result<()>,
+    ) -> Pending<Result<()>> {
+        let (promise, pending) = pending::pair();
+        if group(&self.shared).join(promise) {
+            let shared = Arc::clone(&self.shared);
+            SYNCS.submit(Box::new(move || {
+                let waiting = group(&shared).begin();
+                let done = sync(&shared.handle);
+                drop(shared);
+                for promise in waiting {
+                    promise.keep(done.clone());
+                }
+            }));
+        }
+        pending
+    }
+}
+
+impl Group {
+    /// Whether nobody waited before: the sync is for the caller to submit.
+    fn join(&self, promise: Promise<Result<()>>) -> bool {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(promise);
+        waiting.len() == 1
+    }
+
+    /// Those whom the sync is for that begins now; who comes later waits for the next one.
+    fn begin(&self) -> Vec<Promise<Result<()>>> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,90 @@
+//! [`Pending`]: the answer of a call that another thread carries out.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// A call under way; its answer, when it is awaited. Dropping it does not end the call.
+///
+/// # Panics
+/// When it is polled after its answer was taken, or if the call panicked.
+#[must_use = "the call goes on, but nobody hears whether it failed"]
+pub struct Pending<T>(Arc<Slot<T>>);
+
+/// The other end, kept once.
+pub(super) struct Promise<T>(Arc<Slot<T>>);
+
+struct Slot<T>(Mutex<State<T>>);
+
+enum State<T> {
+    Waiting(Option<Waker>),
+    Done(T),
+    /// The call panicked.
+    Broken,
+    Taken,
+}
+
+/// Both ends.
+pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
+    let slot = Arc::new(Slot(Mutex::new(State::Waiting(None))));
+    (Promise(Arc::clone(&slot)), Pending(slot))
+}
+
+impl<T> Slot<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, state: State<T>) {
+        let mut now = self.state();
+        if let State::Waiting(waker) = &mut *now {
+            let waker = waker.take();
+            *now = state;
+            drop(now); // whom it wakes may ask at once
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> Promise<T> {
+    pub(super) fn keep(self, answer: T) {
+        self.0.end(State::Done(answer));
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.0.end(State::Broken); // nothing where it was kept
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut now = self.0.state();
+        match std::mem::replace(&mut *now, State::Taken) {
+            State::Done(answer) => Poll::Ready(answer),
+            State::Waiting(_) => {
+                *now = State::Waiting(Some(context.waker().clone()));
+                Poll::Pending
+            }
+            State::Broken => panic!("the call panicked"),
+            State::Taken => panic!("polled after its answer was taken"),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &*self.0.state() {
+            State::Waiting(_) => "Pending(under way)",
+            State::Done(_) => "Pending(done)",
+            State::Broken => "Pending(panicked)",
+            State::Taken => "Pending(taken)",
+        })
+    }
+}

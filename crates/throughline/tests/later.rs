@@ -1,0 +1,167 @@
+//! Calls as futures, of files of both kinds.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use throughline::{AsyncFile, Device, Memory, OpenOptions, Pending, RawFile};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest runtime: whoever is not woken sleeps for ever.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Memory whose flushes wait for a gate, and are counted.
+#[derive(Clone)]
+struct Gated {
+    memory: Memory,
+    open: Arc<(Mutex<bool>, Condvar)>,
+    flushes: Arc<AtomicUsize>,
+}
+
+impl Gated {
+    fn new() -> Gated {
+        Gated {
+            memory: Memory::zeroed(8 << 20),
+            open: Arc::new((Mutex::new(true), Condvar::new())),
+            flushes: Arc::default(),
+        }
+    }
+
+    fn set(&self, open: bool) {
+        *self.open.0.lock().unwrap() = open;
+        self.open.1.notify_all();
+    }
+}
+
+impl Device for Gated {
+    fn len_bytes(&self) -> u64 {
+        self.memory.len_bytes()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.memory.read_exact_at(buf, offset)
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.memory.write_all_at(buf, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let open = self.open.0.lock().unwrap();
+        let open = self.open.1.wait_while(open, |open| !*open).unwrap();
+        drop(open);
+        Ok(())
+    }
+}
+
+fn open(device: &Gated) -> (RawFile, AsyncFile) {
+    let mut options = OpenOptions::new();
+    let raw = options.write(true).open_raw_device(device.clone()).unwrap();
+    let file = raw.to_async();
+    (raw, file)
+}
+
+/// Whether it is done, without waiting.
+fn is_done<T>(pending: &mut Pending<T>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(pending).poll(&mut context).is_ready()
+}
+
+#[test]
+fn many_calls_at_once_are_all_answered() {
+    let (raw, file) = open(&Gated::new());
+    let writes: Vec<_> = (0..500_u64)
+        .map(|n| file.write_at(vec![(n as u8).wrapping_add(1); 4000], n * 4000))
+        .collect();
+    for write in writes {
+        let (written, buf) = block_on(write);
+        assert_eq!((written.unwrap(), buf.len()), (4000, 4000));
+    }
+    let reads: Vec<_> = (0..500_u64)
+        .map(|n| file.read_at(vec![0; 4000], n * 4000))
+        .collect();
+    for (n, read) in reads.into_iter().enumerate() {
+        let (read, buf) = block_on(read);
+        assert_eq!(read.unwrap(), 4000);
+        assert!(buf.iter().all(|byte| *byte == (n as u8).wrapping_add(1)));
+    }
+    // What nobody awaits is done all the same.
+    drop(file.write_at(b"dropped".to_vec(), 7_000_000));
+    let mut back = [0; 7];
+    while &back != b"dropped" {
+        raw.read_exact_at(&mut back, 7_000_000).unwrap();
+    }
+    let (past, _) = block_on(file.write_at(vec![1; 10], u64::MAX - 2));
+    past.unwrap_err();
+    assert!(format!("{file:?}").contains("AsyncFile"));
+}
+
+#[test]
+fn syncs_that_wait_together_are_one() {
+    let device = Gated::new();
+    let (_raw, file) = open(&device);
+    block_on(file.write_at(vec![1; 4096], 0)).0.unwrap();
+    device.set(false);
+    let first = file.sync_all();
+    while device.flushes.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    // It has begun, so that these need another: one for all of them.
+    block_on(file.write_at(vec![2; 4096], 4096)).0.unwrap();
+    let mut others: Vec<_> = (0..50).map(|_| file.sync_all()).collect();
+    assert!(!others.iter_mut().any(is_done));
+    let (read, _) = block_on(file.read_at(vec![0; 10], 0)); // no read waits for a sync
+    read.unwrap();
+    device.set(true);
+    block_on(first).unwrap();
+    others.into_iter().for_each(|sync| block_on(sync).unwrap());
+    assert_eq!(device.flushes.load(Ordering::Relaxed), 2);
+    block_on(file.sync_data()).unwrap();
+    assert_eq!(device.memory.to_vec()[4096], 2);
+}
+
+#[test]
+fn nothing_is_held_of_a_volume_when_the_answer_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mut make = std::process::Command::new("mke2fs");
+    let paths = std::env::var("PATH").unwrap_or_default();
+    make.env("PATH", format!("{paths}:/usr/sbin:/sbin"));
+    let make = make.args(["-q", "-F", "-t", "ext4"]).arg(&path).arg("8M");
+    match make.status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: mke2fs cannot be run: {error}"),
+    }
+    let image = std::fs::read(&path).unwrap();
+    for _ in 0..100 {
+        let volume = throughline::Volume::in_memory(image.clone()).unwrap();
+        let file = volume.create_new("/file").unwrap().to_async();
+        let (begin, buf) = block_on(file.append(b"text".to_vec()));
+        assert_eq!(begin.unwrap(), 0);
+        block_on(file.sync_all()).unwrap();
+        let (read, _) = block_on(file.read_at(buf, 0));
+        assert_eq!(read.unwrap(), 4);
+        drop(file);
+        volume.close().unwrap(); // would be busy
+    }
+}
