@@ -1,4 +1,4 @@
-//! The features of a journal that are known: to recovery, and to who writes.
+//! The journal features that recovery and the log writer support.
 
 use throughline_extfmt::jbd2::{JournalIncompat, JournalSuperblock};
 
@@ -11,7 +11,7 @@ const KNOWN: JournalIncompat = JournalIncompat::REVOKE
     .union(JournalIncompat::CSUM_V3)
     .union(JournalIncompat::FAST_COMMIT);
 
-/// Refuses features that are not known.
+/// Refuses unknown features.
 pub(crate) fn check(sb: &JournalSuperblock) -> Result<()> {
     let unknown = sb.incompat().difference(KNOWN).bits();
     let unknown_ro = sb.ro_compat();
