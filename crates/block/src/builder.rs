@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  add(device range, memory)…      ─┐   open bio    ┌─►  close: not contiguous, or a limit
-//!  contiguous? still fits?      ─┴─► grows  ─────┴─►  full:  emitted at once
+//!  contiguous? still fits?         ─┴─► grows  ─────┴─►  full:  emitted at once
 //! ```
 
 use std::time::Instant;
@@ -303,25 +303,25 @@ mod tests {
             let (mut left, mut offset) = (&memory[..], 0_u64);
             let mut asked = Vec::new();
             let mut builder = Builder::new(Op::Write, BioLimits::new(&limits), target);
-            let mut recorded = Recorder::default();
+            let mut seen = Recorder::default();
             for (gap, len, memory_gap) in ranges {
                 offset += u64::from(gap) * block as u64;
                 left = &left[usize::from(memory_gap) * block..];
                 let (piece, rest) = left.split_at(usize::from(len) * block);
                 left = rest;
                 asked.push((offset, piece.as_ptr().addr(), piece.len()));
-                builder.add(offset, Segment::Write(piece), &mut recorded);
+                builder.add(offset, Segment::Write(piece), &mut seen);
                 offset += piece.len() as u64;
             }
-            builder.finish(&mut recorded);
+            builder.finish(&mut seen);
 
-            let got = blocks_of(recorded.bios.iter().flat_map(pieces_of), block);
+            let got = blocks_of(seen.bios.iter().flat_map(pieces_of), block);
             prop_assert!(got.eq(blocks_of(asked.iter().copied(), block)), "bytes lost or out of order");
-            for bio in &recorded.bios {
+            for bio in &seen.bios {
                 check_limits(bio, &limits, target);
             }
-            prop_assert_eq!(recorded.splits.len() + 1, recorded.bios.len(), "each end but the last has a reason");
-            for (pair, split) in recorded.bios.windows(2).zip(&recorded.splits) {
+            prop_assert_eq!(seen.splits.len() + 1, seen.bios.len(), "each end but the last has a reason");
+            for (pair, split) in seen.bios.windows(2).zip(&seen.splits) {
                 prop_assert_eq!(pair[0].end(), split.1);
                 check_reason(&pair[0], &pair[1], split.2, &limits, target);
             }
@@ -336,19 +336,19 @@ mod tests {
         };
         let memory = vec![0_u8; 4 << 20];
         for target in [512, 4096, 100 * 512, 256 << 10, 1 << 20] {
-            let mut recorded = Recorder::default();
+            let mut seen = Recorder::default();
             let mut builder = Builder::new(Op::Write, BioLimits::new(&limits), target);
             // The range is mapped in many contiguous pieces.
             for (i, piece) in memory.chunks(48 << 10).enumerate() {
                 builder.add(
                     (48 << 10) * (i as u64 + 1),
                     Segment::Write(piece),
-                    &mut recorded,
+                    &mut seen,
                 );
             }
-            builder.finish(&mut recorded);
+            builder.finish(&mut seen);
             assert_eq!(
-                recorded.bios.len() as u64,
+                seen.bios.len() as u64,
                 (memory.len() as u64).div_ceil(target),
                 "target {target}"
             );
@@ -358,11 +358,11 @@ mod tests {
     #[test]
     fn a_full_bio_goes_before_the_rest_is_known() {
         let memory = vec![0_u8; 64 << 10];
-        let mut recorded = Recorder::default();
+        let mut seen = Recorder::default();
         let mut builder = Builder::new(Op::Write, BioLimits::new(&Limits::default()), 32 << 10);
-        builder.add(0, Segment::Write(&memory), &mut recorded);
+        builder.add(0, Segment::Write(&memory), &mut seen);
         assert_eq!(
-            recorded.bios.len(),
+            seen.bios.len(),
             2,
             "both are full and emitted before finish"
         );

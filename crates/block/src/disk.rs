@@ -306,7 +306,7 @@ impl Disk {
         self.run(op, false, f)
     }
 
-    /// A pool of memory that the device can access, to copy data through whose own memory it cannot access.
+    /// A pool of bounce buffers: memory that the device can access, for data in memory that it cannot.
     pub fn bounce_pool(&self) -> &AlignedPool {
         &self.arenas
     }

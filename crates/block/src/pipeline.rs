@@ -1,8 +1,8 @@
 //! A pipeline: bios are built, plugged and submitted while the caller still maps the next range.
 //!
 //! Invariants:
-//! - A closed bio is submitted at the next flush of the plug, at the latest when the plug gets a large bio or
-//!   is full; no full plug waits for the end of the caller's request.
+//! - A closed bio is submitted when the plug is flushed: when the plug is full or gets a large bio, at
+//!   [`Pipeline::submit_open`], or at the end of the request.
 //! - A caller that is about to block calls [`Pipeline::submit_open`] first, so that no bio is held back while
 //!   the device is idle.
 //! - After the first error nothing more is submitted, and the pipeline returns the error.

@@ -116,7 +116,7 @@ pub(crate) struct State {
     pub(crate) dirty: bool,
     /// It was created in the running transaction, so no block at home refers to it yet.
     pub(crate) fresh: bool,
-    /// The content has passed its check, or was created by the running system.
+    /// The content has passed its check, or was created in memory.
     pub(crate) verified: bool,
     /// The buffer left the cache.
     pub(crate) detached: bool,

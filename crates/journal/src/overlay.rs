@@ -146,7 +146,7 @@ impl Queue for OverlayQueue {
             Op::Write if !self.read_only => self.overlay.write(&request),
             _ => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
-                "the replayed view of the journal is read-only",
+                "the replayed view of the image is read-only",
             )),
         };
         self.ready.push(Completion { request, result });

@@ -36,7 +36,7 @@ use ring::Ring;
 use superblock::Superblock;
 use write::Layout;
 
-/// The least transaction limit, in blocks, however small the memory budget is.
+/// The minimum transaction limit, in blocks, for small memory budgets.
 const MIN_TRANSACTION_BLOCKS: u64 = 1024;
 
 /// Options of an on-disk journal.

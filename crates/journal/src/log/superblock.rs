@@ -19,7 +19,7 @@ use crate::features;
 use crate::map::LogMap;
 use crate::tid::Tid;
 
-/// The least number of log blocks.
+/// The minimum number of log blocks.
 const MIN_LOG_BLOCKS: u32 = 256;
 
 /// See the head of this file.

@@ -75,8 +75,8 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
             .iter()
             .fold(!0, |sum, (_, bytes)| crc32_be(sum, bytes))
     });
-    // If the device may tear the commit block, only its first sector is written last. The rest is zeros and
-    // is written before.
+    // If the device may tear the commit block, the block is first written as zeros, with the other blocks.
+    // Then only its first sector, which has all its fields, is written last.
     let whole = commit_block(log, sealed, sum);
     let commit = &whole[..log.untorn_bytes().min(whole.len())];
     let zeros = (commit.len() < whole.len()).then(|| log.new_block());

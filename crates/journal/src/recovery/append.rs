@@ -7,7 +7,7 @@
 //! ```
 //!
 //! So the fast commits take effect whole or not at all: after a power cut before the commit they are applied
-//! again; after a cut behind it the transaction is replayed.
+//! again; after a later cut the transaction is replayed.
 
 use throughline_block::Purpose;
 use throughline_extfmt::FsBlock;

@@ -296,7 +296,7 @@ fn an_operation_left_half_way_stops_all_changes() {
     assert_eq!(
         journal.read(FsBlock(1)).unwrap()[0],
         0x11,
-        "reading goes on"
+        "reading still works"
     );
 }
 
