@@ -18,6 +18,7 @@ pub(crate) fn check(sb: &JournalSuperblock) -> Result<()> {
     if unknown | unknown_ro == 0 {
         return Ok(());
     }
-    let text = format!("journal features incompat {unknown:#x}, ro_compat {unknown_ro:#x}");
+    let text =
+        format!("unknown journal features: incompat {unknown:#x}, ro_compat {unknown_ro:#x}");
     Err(Error::Unsupported(text))
 }

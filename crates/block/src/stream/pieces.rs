@@ -145,10 +145,10 @@ mod tests {
                 failed[first as usize..(first + len) as usize].fill(fails);
                 for written in done {
                     let cookie = written.cookie as usize;
-                    prop_assert!(!std::mem::replace(&mut seen[cookie], true), "came back twice");
+                    prop_assert!(!std::mem::replace(&mut seen[cookie], true), "returned twice");
                     let begin = lens[..cookie].iter().sum::<u64>() as usize;
                     let of_piece = begin..begin + lens[cookie] as usize;
-                    prop_assert!(bytes_done[of_piece.clone()].iter().all(|byte| *byte), "came back early");
+                    prop_assert!(bytes_done[of_piece.clone()].iter().all(|byte| *byte), "returned early");
                     prop_assert_eq!(written.result.is_err(), failed[of_piece].iter().any(|byte| *byte));
                 }
                 prop_assert_eq!(pieces.waiting(), seen.iter().filter(|one| !**one).count());

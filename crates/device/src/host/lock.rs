@@ -240,7 +240,7 @@ fn refuse_locked_backing_file(device: &File, path: &Path, mode: LockMode) -> io:
         return Ok(());
     }
     let who = holder_of_lock(&file, ANY).unwrap_or_else(|| "another process".into());
-    let what = format!("{who}, as {}", name.display());
+    let what = format!("{who}, through its backing file {}", name.display());
     Err(busy(path, &what))
 }
 

@@ -159,7 +159,10 @@ impl Transfer {
     fn error(&self, errno: Errno) -> io::Error {
         let clears = matches!(self.request.op(), Op::Discard | Op::WriteZeroes);
         if clears && matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) {
-            let why = format!("{:?} is not supported here", self.request.op());
+            let why = format!(
+                "this file or device does not support {:?}",
+                self.request.op()
+            );
             return io::Error::new(io::ErrorKind::Unsupported, why);
         }
         errno.into()

@@ -39,8 +39,12 @@ const MAX_REFUSALS: u32 = 1000;
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] if io_uring is forbidden, disabled or too old.
 pub(super) fn probe() -> io::Result<IoUring> {
-    let unsupported =
-        |why: String| io::Error::new(io::ErrorKind::Unsupported, format!("no io_uring: {why}"));
+    let unsupported = |why: String| {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("io_uring is not available: {why}"),
+        )
+    };
     let mut builder = IoUring::builder();
     builder
         .dontfork()

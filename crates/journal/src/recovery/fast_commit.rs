@@ -95,7 +95,7 @@ impl Commits {
             return Ok(false);
         }
         if unknown != 0 {
-            let text = format!("fast commits with features {unknown:#x}");
+            let text = format!("fast commits with unknown features {unknown:#x}");
             return Err(Error::Unsupported(text));
         }
         Ok(true)

@@ -224,7 +224,7 @@ impl<'l, 'a> Walk<'l, 'a> {
                 return Ok(Some(bad(
                     sequence,
                     at,
-                    format!("block {} is the journal's own", tag.block),
+                    format!("block {} belongs to the journal itself", tag.block),
                 )));
             }
             transaction.blocks.push(ReplayBlock {
