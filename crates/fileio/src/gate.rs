@@ -60,7 +60,7 @@ mod tests {
     /// Increments by separate load and store: they would be lost if the gate admitted a second holder besides
     /// an exclusive one.
     #[test]
-    fn the_exclusive_one_is_alone() {
+    fn the_exclusive_holder_is_the_only_one() {
         let gate = Gate::default();
         let (guarded, readers_in) = (AtomicU64::new(0), AtomicU64::new(0));
         let (threads, rounds) = (4_u64, 2_000_u64);

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_says_nothing() {
+    fn invalid_values_are_ignored() {
         let machine = 16_384_000 << 10;
         for nonsense in [
             "",

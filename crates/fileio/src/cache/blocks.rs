@@ -103,7 +103,7 @@ mod tests {
 
     /// Compares every operation with the same operation on a plain list of booleans.
     #[test]
-    fn a_set_is_what_a_list_of_booleans_is() {
+    fn a_set_matches_a_list_of_booleans() {
         for len in [1, 7, 63, 64, 65, 512, 4096] {
             let mut random = fastrand::Rng::with_seed(len as u64);
             let (mut set, mut plain) = (BlockSet::empty(len), vec![false; len]);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_little_back_is_the_same_run() {
+    fn a_short_step_back_continues_the_run() {
         let run = Run::default();
         let go = |from: u64, to: u64| {
             let before = run.begin_near(from);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_of_when_it_leaves_a_folio() {
+    fn a_run_is_reported_when_it_leaves_a_folio() {
         let stream = WriteStream::default();
         assert_eq!(stream.begin(4096), 0);
         assert_eq!(stream.wrote(5000, &(4096..8192)), None);
