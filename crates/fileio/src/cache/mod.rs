@@ -1,9 +1,9 @@
 //! The page cache of one volume: [`PageCache`], and the cached bytes of one file: [`AddressSpace`].
 //!
 //! ```text
-//!  file bytes    0        2M        4M         …      spans: 2 MiB windows, the unit of look-up and of locking
-//!                ├─ span ─┼─ span ──┼─ span ──┤       table: (space, span number) → Arc<Span>, one for the volume
-//!                │█ █ ██  │█████████│  █      │       folios: 4 KiB to 2 MiB of memory, naturally aligned in the file
+//!  file bytes    0        2M        4M         …      spans: 2 MiB, the unit of lookup and locking
+//!                ├─ span ─┼─ span ──┼─ span ──┤       table: (space, span number) → Arc<Span>, per volume
+//!                │█ █ ██  │█████████│  █      │       folios: 4 KiB to 2 MiB, naturally aligned in the file
 //! ```
 //!
 //! Invariants:

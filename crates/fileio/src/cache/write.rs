@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   room (throttle) ─► promise (volume) ─┬─► [span locked] copy, mark dirty, size ─┐
-//!                                        │◄── memory · missing edges · others ─────┤  what was in the way, unlocked
+//!                                        │◄── memory · missing edges · others ─────┤  unlocked: obstacle
 //!                                        └─────────────────────────────────────────┘
 //! ```
 //!

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  write()  ── acquire ──►  room of the device, room of the process     never over a limit
-//!     └────── balance ───►  the writer's pacer: pause for its debt       no lock, no shared cache line written
+//!     └────── balance ───►  the writer's pacer: pause for its debt       no lock, no shared line written
 //!  flusher ── cleaned ───►  releases room; every 200 ms a window of the control loop ends
 //!                             bandwidth → balanced rate → each writer's pace
 //! ```

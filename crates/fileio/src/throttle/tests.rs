@@ -245,7 +245,7 @@ fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
     throttle.owe(4 * MIB);
     let owed = throttle.would_pause(0).expect("4 MiB at about 100 MiB/s");
     assert!(owed <= MAX_PAUSE);
-    assert_eq!(throttle.state().pauses.count, 0, "nobody slept");
+    assert_eq!(throttle.state().pauses.count, 0, "no pause yet");
     let pause = throttle.balance(0);
     assert!(pause > Duration::ZERO && pause <= MAX_PAUSE);
     assert_eq!(throttle.balance(0), Duration::ZERO, "paid");

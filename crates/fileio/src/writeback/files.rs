@@ -1,7 +1,7 @@
 //! Dirty files and the order of their turns: [`Files`].
 //!
 //! ```text
-//!            dirty ─► Ready ─► (its turn) ─► written ─► InFlight ─ a run ends ─► Ready, or forgotten when clean
+//!            dirty ─► Ready ─► (its turn) ─► submitted ─► InFlight ─ run end ─► Ready, or forgotten if clean
 //!                       ▲                  └► only its tail is dirty ─► Tail ──┐
 //!                       ├──────────── age, pressure, a turn's end ─────────────┤
 //!                       ├──────────── thaw ─────────────────────────── Frozen ◄┤

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  writers ─ dirtied, stream_passed ─┐                    ┌─ run ─ run ─ run ─►  Stream ─► device
-//!  fsync ─┬─ flush ──────────────────┼─ inbox ─► Flusher ─┤  (several in flight, each with claims of its own)
+//!  fsync ─┬─ flush ──────────────────┼─ inbox ─► Flusher ─┤  (several in flight, each with its own claims)
 //!  throttle, memory, clock, thaw ────┘                    └─ done: commit, then clean
 //!         └─ a few blocks ─► own ─► run ─► device
 //! ```

@@ -1,7 +1,7 @@
 //! A run: adjacent dirty blocks of one file in write-back.
 //!
 //! ```text
-//!   claim ─ data to the stream ─ claim ─ data …   then, when all of it is done:   commit (or abandon) ─ clean (or dirty again)
+//!   claim ─ data to the stream ─ claim ─ data …   when all is done: commit (or abandon) ─ clean (or dirty)
 //! ```
 //!
 //! Invariant: claims are committed or abandoned when none of the run's data is in flight any more, and before

@@ -2,8 +2,8 @@
 //! step its scheduler controls. `SHUTTLE_ITERATIONS=100000 cargo test -p throughline-fileio --test model
 //! --release` runs more schedules.
 //!
-//! A structure is added by including its source here with `#[path]`; it must take its locks and atomics from `crate::sync`
-//! and use nothing else of the crate.
+//! To add a structure, include its source here with `#[path]`. It must take its locks and atomics from
+//! `crate::sync` and use nothing else of the crate.
 
 #[path = "../../src/cache/activity.rs"]
 mod activity;
