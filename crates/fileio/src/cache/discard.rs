@@ -39,7 +39,7 @@ impl AddressSpace {
             if dropped.reserved_units > 0 {
                 host.unreserve(dropped.reserved_units);
             }
-            self.let_go(dropped);
+            self.release(dropped);
         }
         self.cache.memory_freed();
     }
@@ -92,7 +92,7 @@ impl AddressSpace {
         self.cache.removed(span, state, &dropped.folios[first..]);
     }
 
-    fn let_go(&self, dropped: Dropped) {
+    fn release(&self, dropped: Dropped) {
         drop(dropped.folios);
         self.cache.unqueued(dropped.queued);
     }
@@ -112,7 +112,7 @@ impl AddressSpace {
                     .collect();
                 self.take_out(span, state, &starts, &mut dropped);
             });
-            self.let_go(dropped);
+            self.release(dropped);
         }
         self.cache.memory_freed();
     }
@@ -126,7 +126,7 @@ impl AddressSpace {
                 dropped.queued += dropped.folios.iter().filter(|folio| folio.queued).count();
                 self.cache.removed(span, state, &dropped.folios);
             });
-            self.let_go(dropped);
+            self.release(dropped);
         }
         let dirty = self.dirty_bytes();
         if dirty > 0 {

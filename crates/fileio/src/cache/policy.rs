@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Folios of a scan pass through the small queue and are evicted; they never displace folios in use. (Yang et
-//! al.,
-//! *FIFO queues are all you need for cache eviction*, SOSP 2023.)
+//! al., *FIFO queues are all you need for cache eviction*, SOSP 2023.)
 //!
 //! Folios of a run of reads or writes that is too long to keep are evicted first, before the small queue, and
 //! leave no ghost.

@@ -29,8 +29,8 @@ const LONG_RUN_BYTES: u64 = 64 << 20;
 const MEMORY_KEY: u64 = u64::MAX;
 
 /// Result of an eviction attempt.
-enum Turn {
-    Out(Box<Folio>),
+enum Eviction {
+    Evicted(Box<Folio>),
     /// Recently used: stays.
     Used,
     /// Busy, and queued again when idle; or already gone.
@@ -106,7 +106,7 @@ impl PageCache {
             return Err(error);
         }
         self.writeback.pressure();
-        self.waits.wait_a_while(ticket);
+        self.waits.wait_timeout(ticket);
         Ok(None)
     }
 
@@ -161,40 +161,40 @@ impl PageCache {
             let Some((entry, queue)) = self.policy.next(streamed_only) else {
                 break;
             };
-            match self.turn(&entry, queue) {
-                Turn::Out(folio) => {
+            match self.try_evict(&entry, queue) {
+                Eviction::Evicted(folio) => {
                     freed += folio.len;
                     if queue == Queue::Small {
                         self.policy.evicted(entry, self.pool.max_bytes());
                     }
                 }
-                Turn::Used => self.policy.keep(entry),
-                Turn::Nothing => {}
+                Eviction::Used => self.policy.keep(entry),
+                Eviction::Nothing => {}
             }
         }
         freed
     }
 
-    fn turn(&self, entry: &Entry, queue: Queue) -> Turn {
+    fn try_evict(&self, entry: &Entry, queue: Queue) -> Eviction {
         let Some(span) = self.table.get(entry.space, number_of(entry.start)) else {
-            return Turn::Nothing;
+            return Eviction::Nothing;
         };
         let mut state = span.state.write();
         let Some(folio) = state.with_id(entry.start, entry.id) else {
-            return Turn::Nothing;
+            return Eviction::Nothing;
         };
         if !folio.is_idle() {
             folio.queued = false;
-            return Turn::Nothing;
+            return Eviction::Nothing;
         }
         let uses = folio.uses();
         if uses > 0 {
             folio.set_uses(if queue == Queue::Main { uses - 1 } else { 0 });
-            return Turn::Used;
+            return Eviction::Used;
         }
         let folio = state.remove(entry.start);
         self.removed(&span, &mut state, &folio);
-        folio.map_or(Turn::Nothing, Turn::Out)
+        folio.map_or(Eviction::Nothing, Eviction::Evicted)
     }
 
     /// Accounts for folios just removed from `span`. Removes the span from the table if it is now empty.

@@ -230,8 +230,8 @@ impl Core {
         self.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Removes a span from the lists. Called with the span locked and still in the table: a new span of the
-    /// same number could be listed otherwise.
+    /// Removes a span from the lists. Called with the span locked and still in the table, so that no new span
+    /// of that number is listed yet.
     pub(crate) fn forget_span(&self, span: u64) {
         let mut lists = self.lists.lock();
         remove(&mut lists.all, span);

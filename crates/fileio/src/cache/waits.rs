@@ -13,8 +13,8 @@ use crate::sync::{Condvar, Mutex};
 /// A power of two.
 const BUCKETS: usize = 64;
 
-/// Timeout of [`Waits::wait_a_while`].
-const A_WHILE: Duration = Duration::from_millis(100);
+/// Timeout of [`Waits::wait_timeout`].
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Waits {
@@ -60,11 +60,11 @@ impl Waits {
     }
 
     /// As [`Waits::wait`], with a timeout: for conditions that may also change without a wake.
-    pub(crate) fn wait_a_while(&self, ticket: Ticket) {
+    pub(crate) fn wait_timeout(&self, ticket: Ticket) {
         let bucket = &self.buckets[ticket.bucket];
         let mut wakes = bucket.wakes.lock();
         if *wakes == ticket.wakes {
-            bucket.woken.wait_for(&mut wakes, A_WHILE);
+            bucket.woken.wait_for(&mut wakes, MAX_WAIT);
         }
     }
 

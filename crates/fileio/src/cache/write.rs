@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
             match self.step(piece_end, &mut promise) {
                 Ok(folio) => self.passed(&folio),
                 Err(Obstacle::Unprepared) => return Ok(()),
-                Err(obstacle) => self.overcome(obstacle)?,
+                Err(obstacle) => self.resolve(obstacle)?,
             }
         }
         Ok(())
@@ -218,9 +218,9 @@ impl<'a> Writer<'a> {
         let space = self.space;
         let outcome = space.with_span(number_of(self.at), |span, state| {
             if state.find(self.at).is_none() {
-                self.put_in(span, state)?;
+                self.insert_folio(span, state)?;
             }
-            self.change(span, state, piece_end, promise)
+            self.write_folio(span, state, piece_end, promise)
         });
         if outcome.is_ok() {
             // Spare memory for a folio that another thread has created meanwhile.
@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Inserts a new folio into the gap around `at`.
-    fn put_in(
+    fn insert_folio(
         &mut self,
         span: &Arc<Span>,
         state: &mut SpanState,
@@ -254,7 +254,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes into the folio that contains `at`, as far as possible.
-    fn change(
+    fn write_folio(
         &mut self,
         span: &Arc<Span>,
         state: &mut SpanState,
@@ -325,14 +325,14 @@ impl<'a> Writer<'a> {
         self.run_bytes > self.space.cache.long_run_bytes(LONG_RUN_SHARE)
     }
 
-    fn overcome(&mut self, obstacle: Obstacle) -> Result<()> {
+    fn resolve(&mut self, obstacle: Obstacle) -> Result<()> {
         match obstacle {
             Obstacle::Coming(_) if self.wait == Wait::No => Err(Reason::WouldBlock.into()),
             Obstacle::Coming(ticket) => {
                 self.space.cache.waits.wait(ticket);
                 Ok(())
             }
-            Obstacle::Missing(block) => self.bring_in(block),
+            Obstacle::Missing(block) => self.read_block(block),
             Obstacle::Memory { bytes, least } => {
                 self.spare = None;
                 let cache = &self.space.cache;
@@ -347,7 +347,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Reads in a block that is changed in part.
-    fn bring_in(&mut self, block: Range<u64>) -> Result<()> {
+    fn read_block(&mut self, block: Range<u64>) -> Result<()> {
         if self.wait == Wait::No {
             let extent = self.host.map(block.start, block.end - block.start)?;
             if matches!(extent.target, Target::Data { .. }) {

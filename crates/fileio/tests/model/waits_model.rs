@@ -30,7 +30,7 @@ fn no_wake_is_lost() {
                         // Under shuttle the bounded wait has no timeout.
                         match waiter {
                             0 => waits.wait(ticket),
-                            _ => waits.wait_a_while(ticket),
+                            _ => waits.wait_timeout(ticket),
                         }
                     }
                 })
