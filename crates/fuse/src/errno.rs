@@ -1,7 +1,6 @@
-//! Errors as the kernel tells them to programs. The one place where an errno comes from one of ours.
+//! Maps errors to errno, the same as the kernel's ext4 returns. The only place that does.
 //!
-//! The errno is what a local ext4 gives for the same. What is not the caller's fault is also said in the log, by whoever
-//! answers the request ([`is_callers`] tells).
+//! Errors that are not the caller's fault ([`is_callers`]) are also logged, where the request is answered.
 
 use rustix::io::Errno;
 use throughline::{Error, Reason};
@@ -47,7 +46,7 @@ fn of_reason(reason: &Reason) -> Errno {
     }
 }
 
-/// Whether it is about what the caller asked for, so that nobody else has to hear of it.
+/// Whether the request itself is at fault, so that the error need not be logged.
 pub(crate) fn is_callers(error: &Error) -> bool {
     matches!(error, Error::Caller(_) | Error::Unsupported(_))
 }
