@@ -118,9 +118,9 @@ impl Acl {
 
     /// Reads the on-disk form.
     pub fn from_disk(bytes: &[u8]) -> Result<Self> {
-        let corrupt = || Corrupt::new("list of access rights is not well formed");
+        let corrupt = || Corrupt::new("ACL is not well formed");
         if u32_at(bytes, 0) != Some(DISK_VERSION) {
-            return Err(Corrupt::new("list of access rights of another version"));
+            return Err(Corrupt::new("ACL has an unknown version"));
         }
         let mut entries = Vec::new();
         let mut at = VERSION_BYTES;

@@ -307,7 +307,7 @@ fn check_log(image: &Image, journal: &JournalGeometry, written: &[u8]) {
     let format = &journal.format;
     let (mut at, mut sequence) = (journal.start.unwrap(), journal.sequence);
     let (mut homes, mut revoked, mut commits) = (Vec::new(), Vec::new(), 0);
-    // Version 1 sums up descriptors and data of a transaction.
+    // Version 1 covers the descriptors and data of a transaction.
     let mut crc32 = !0;
     while let Some((kind, number)) = BlockHeader::read(image.journal_block(at)) {
         if number != sequence {

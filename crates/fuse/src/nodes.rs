@@ -27,7 +27,7 @@ pub(crate) struct Nodes {
     volume: Volume,
     shards: Box<[Mutex<HashMap<u64, Known>>]>,
     nameless: Mutex<Nameless>,
-    one_went: Condvar,
+    freed: Condvar,
 }
 
 /// The inodes without names that the table holds.
@@ -58,7 +58,7 @@ impl Nodes {
             volume,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             nameless: Mutex::default(),
-            one_went: Condvar::new(),
+            freed: Condvar::new(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Nodes {
             let mut nameless = self.nameless.lock();
             nameless.held = nameless.held.saturating_sub(1);
             nameless.gone += 1;
-            self.one_went.notify_all();
+            self.freed.notify_all();
         }
     }
 
@@ -129,7 +129,7 @@ impl Nodes {
         nameless.waiters += 1;
         let mut late = false;
         while nameless.gone == seen && nameless.held > 0 && !late {
-            late = self.one_went.wait_until(&mut nameless, end).timed_out();
+            late = self.freed.wait_until(&mut nameless, end).timed_out();
         }
         nameless.waiters -= 1;
         (nameless.gone != seen).then_some(nameless.gone)
