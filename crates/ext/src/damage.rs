@@ -164,4 +164,6 @@ impl Fs {
 }
 
 #[cfg(test)]
+mod evicted;
+#[cfg(test)]
 mod tests;
