@@ -1,35 +1,35 @@
-//! Extended attributes and lists of access rights that workloads give their files: a few names and a few values of all
-//! sizes, so that files come to have the same ones, and with them blocks and inodes of values in common.
+//! Extended attributes and ACLs for test workloads: few names and few values, of all sizes, so that several
+//! files have the same ones and share attribute blocks and value inodes.
 
 use std::collections::BTreeMap;
 
-/// The names. The last one is a list of access rights, with which the permissions change.
+/// The names. The last one is an ACL, which also changes the permissions.
 pub const NAMES: [&str; 4] = [
     "user.a",
     "user.b",
     "trusted.name that is longer",
     "system.posix_acl_access",
 ];
-/// Values that each has, by number from 0 on. The largest need inodes of their own, or find no room.
+/// Number of values per name, numbered from 0. The largest need their own inodes, or do not fit.
 pub const VALUES: u8 = 5;
 
-/// Attributes as they are found: values by name.
+/// Attributes as read: values by name.
 pub type Found = BTreeMap<String, Vec<u8>>;
 
-/// What a file has of them.
+/// The attributes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// The number of each one's value.
+    /// Value number by name.
     values: BTreeMap<u8, u8>,
-    /// The permissions, where they are known.
+    /// The permissions, if known.
     permissions: Option<u32>,
 }
 
 impl Attributes {
-    /// What was found, with the file's mode.
+    /// The attributes read from a file, with its mode.
     ///
     /// # Errors
-    /// With a name or a value that no workload gives.
+    /// A name or a value that no workload sets.
     pub fn of(found: &Found, mode: u32) -> Result<Attributes, String> {
         let mut values = BTreeMap::new();
         for (name, bytes) in found {
@@ -45,7 +45,7 @@ impl Attributes {
         })
     }
 
-    /// One of them is set to the value of a number, or taken away.
+    /// Sets an attribute to the value with this number, or removes it.
     pub fn set(&mut self, name: u8, number: Option<u8>) {
         match number {
             Some(number) => self.values.insert(name, number),
@@ -56,12 +56,12 @@ impl Attributes {
         }
     }
 
-    /// Whether one of them is there.
+    /// Whether the attribute is present.
     pub fn has(&self, name: u8) -> bool {
         self.values.contains_key(&name)
     }
 
-    /// Whether a file with these would be found as that one was.
+    /// Whether a file with these attributes may look like `found`.
     pub fn admits(&self, found: &Attributes) -> bool {
         let modes = [self.permissions, found.permissions];
         let same_mode = modes[0] == modes[1] || modes.contains(&None);
@@ -69,12 +69,12 @@ impl Attributes {
     }
 }
 
-/// Whether an attribute is the list of access rights.
+/// Whether the attribute is the ACL.
 fn is_list(name: u8) -> bool {
     usize::from(name) + 1 == NAMES.len()
 }
 
-/// The value of that number that an attribute can have, in the form of programs.
+/// The attribute's value with this number, in the form that programs use.
 pub fn value(name: u8, number: u8) -> Vec<u8> {
     if is_list(name) {
         return list(number);
@@ -83,13 +83,13 @@ pub fn value(name: u8, number: u8) -> Vec<u8> {
     vec![b'a' + number; len]
 }
 
-/// The permissions that the list of a number brings along.
+/// The permissions implied by the ACL with this number.
 fn permissions(number: u8) -> u32 {
     let [owner, mask, others] = rights(number);
     u32::from(owner) << 6 | u32::from(mask) << 3 | u32::from(others)
 }
 
-/// Of the owner, of the mask, of the others.
+/// Rights of owner, mask and others.
 fn rights(number: u8) -> [u16; 3] {
     let number = u16::from(number % VALUES);
     [6 | number & 1, number + 1, 4 & number]

@@ -1,4 +1,4 @@
-//! An image file that `mke2fs` made, in a directory of its own that goes with it.
+//! An image file made by `mke2fs`, in its own temporary directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,21 +8,21 @@ use tempfile::TempDir;
 
 use crate::program;
 
-/// What e2fsprogs may take for one image; they need a second.
+/// Time limit for e2fsprogs on one image; they usually need a second.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// An image file; removed at the end.
+/// An image file, removed on drop.
 pub struct DiskImage {
     dir: TempDir,
     path: PathBuf,
 }
 
 impl DiskImage {
-    /// Makes one: `mke2fs -q -F ARGUMENTS… IMAGE SIZE`, the arguments separated by blanks. Says on standard error what is
-    /// skipped where `mke2fs` is not there or does not know the arguments.
+    /// Runs `mke2fs -q -F ARGUMENTS… IMAGE SIZE`, with arguments separated by blanks. Prints what is skipped
+    /// to standard error and returns `None` if `mke2fs` is not installed or does not know the arguments.
     ///
     /// # Panics
-    /// Where `mke2fs` fails otherwise.
+    /// If `mke2fs` fails otherwise.
     pub fn make(arguments: &str, size: &str) -> Option<DiskImage> {
         if !program::has(&["mke2fs", "e2fsck"]) {
             return None;
@@ -46,10 +46,10 @@ impl DiskImage {
         Some(DiskImage { dir, path })
     }
 
-    /// A copy in a directory of its own, holes kept.
+    /// A copy in its own directory, with holes preserved.
     ///
     /// # Panics
-    /// Where it cannot be made.
+    /// If the copy fails.
     pub fn copy(&self) -> DiskImage {
         let dir = TempDir::with_prefix("throughline-image-").expect("a place for temporary files");
         let path = dir.path().join("image");
@@ -64,25 +64,25 @@ impl DiskImage {
         &self.path
     }
 
-    /// A path beside the image, for files that go with it.
+    /// A path in the same directory, for related files.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// `e2fsck -fn` must find nothing.
+    /// Runs `e2fsck -fn`, which must find nothing.
     ///
     /// # Panics
-    /// With what it found.
+    /// If it finds something, with its output.
     #[track_caller]
     pub fn check(&self, when: &str) {
         let ran = program::run(Command::new("e2fsck").arg("-fn").arg(&self.path), LIMIT);
         ran.good(&format!("{when}: e2fsck -fn"));
     }
 
-    /// What `debugfs` answers to requests, one a line, on the image as it lies.
+    /// Runs `debugfs` requests, one per line, on the image, and returns the output.
     ///
     /// # Panics
-    /// Where `debugfs` cannot run.
+    /// If `debugfs` fails.
     pub fn debugfs(&self, requests: &str) -> String {
         let script = self.beside("requests");
         std::fs::write(&script, requests).expect("a script");

@@ -1,11 +1,12 @@
-//! Locks of open files, as programs take them that hand a file on: `fcntl` of the kind that goes with the descriptor.
+//! Locks on open file descriptions (OFD), which are kept when a descriptor is passed on.
 
 use std::fs::File;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-/// Takes an exclusive lock from a byte to the file's end, wherever that comes to be; `false` where somebody else has one.
+/// Takes an exclusive lock from `byte` to the end of the file, wherever that moves. Returns `false` if the
+/// range is locked by another holder.
 pub fn lock_from(file: &File, byte: i64) -> bool {
     let range = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

@@ -1,5 +1,5 @@
-//! Seeded fault and power-cut devices, reference file-system model, mounts of both kinds and the kernel as a judge, for tests
-//! only.
+//! Test support: seeded fault and power-cut devices, a reference file-system model, FUSE and kernel mounts,
+//! and the kernel as a reference.
 #![forbid(unsafe_code)]
 
 pub mod actor;

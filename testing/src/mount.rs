@@ -1,4 +1,4 @@
-//! The kernel's own ext4 as a judge: an image mounted on a loop device, and unmounted on every way out.
+//! The kernel's own ext4 as a reference: mounts an image on a loop device and unmounts it on every exit.
 
 use std::fs::File;
 use std::io;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Where the feature words are in an image, and the bits looked at.
+/// Offsets of the feature words in an image, and the bits tested.
 const COMPAT_AT: u64 = 1024 + 0x5C;
 const INCOMPAT_AT: u64 = 1024 + 0x60;
 const HAS_JOURNAL: u32 = 0x4;
 const INLINE_DATA: u32 = 0x8000;
 
-/// No test's mount namespace lives longer.
+/// Maximum lifetime of a test's mount namespace.
 const RELEASED_LIMIT: Duration = Duration::from_secs(300);
 
-/// An image that the kernel has mounted.
+/// An image mounted by the kernel.
 pub struct Mount {
     image: PathBuf,
     point: tempfile::TempDir,
@@ -27,12 +27,13 @@ impl Mount {
     /// Mounts an image.
     ///
     /// # Errors
-    /// What `mount` says where it cannot: no root, no loop devices, a feature or block size the kernel does not know.
+    /// The output of `mount` on failure: no root, no loop devices, or a feature or block size that the kernel
+    /// does not support.
     pub fn new(image: &Path, writable: bool) -> Result<Mount, String> {
         let mut options = String::from(if writable { "loop,rw" } else { "loop,ro" });
         if writable && feature(image, INCOMPAT_AT, INLINE_DATA) {
-            // Kernels (6.18 among them) can stop for ever in a commit that meets a file whose delayed write has not
-            // left its inode yet.
+            // Kernels (6.18 among them) can hang forever in a commit that meets a file whose delayed write
+            // has not left its inode yet.
             options.push_str(",nodelalloc");
             if feature(image, COMPAT_AT, HAS_JOURNAL) {
                 options.push_str(",data=writeback");
@@ -41,7 +42,7 @@ impl Mount {
         Mount::with_options(image, &options)
     }
 
-    /// Mounts an image with options of `mount -o`, `loop` among them.
+    /// Mounts an image with options for `mount -o`, including `loop`.
     ///
     /// # Errors
     /// As [`Mount::new`].
@@ -62,7 +63,7 @@ impl Mount {
         Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
-    /// As [`Mount::new`], for tests that go on without: says on standard error what was skipped and why.
+    /// As [`Mount::new`]. On failure prints what is skipped and why to standard error, and returns `None`.
     pub fn or_skip(image: &Path, writable: bool) -> Option<Mount> {
         Mount::new(image, writable)
             .map_err(|why| {
@@ -74,22 +75,22 @@ impl Mount {
             .ok()
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn root(&self) -> &Path {
         self.point.path()
     }
 
-    /// Where a path of the volume is on the host.
+    /// The host path of a path on the volume.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root().join(path.trim_start_matches('/'))
     }
 
-    /// Unmounts: everything is in the image then, and nobody else has it.
+    /// Unmounts. Afterwards all data is in the image, and no other process uses it.
     pub fn close(mut self) {
         self.unmount();
     }
 
-    /// A mount namespace that another test has started since has a copy of the mount for as long as it lives.
+    /// Waits until no mount namespace that another test started meanwhile still holds a copy of the mount.
     fn wait_released(&self) {
         let until = Instant::now() + RELEASED_LIMIT;
         while let Some(holder) = throughline_device::kernel_holder(&self.image) {
@@ -102,7 +103,8 @@ impl Mount {
         }
     }
 
-    /// A process that another test is just starting may hold our files until it runs its program: that passes.
+    /// Retries while busy: a process just being started by another test may hold our files until it executes
+    /// its program.
     fn unmount(&mut self) {
         let until = Instant::now() + Duration::from_secs(20);
         while self.mounted {

@@ -1,11 +1,12 @@
-//! An image that our server has mounted by FUSE, in a process of its own that can be killed, and unmounted on every way out.
+//! An image mounted by our FUSE server, in its own process that can be killed; unmounted on every exit.
 //!
 //! ```text
 //!  test ── starts ──► its own executable, as the server (serve.rs) ── mounts ──► a temporary directory
-//!    └── unmount(), kill9(), or dropped, also by a panic: no mount and no process stay behind
+//!    └── unmount(), kill9(), or drop, also on panic: no mount and no process remain
 //! ```
 //!
-//! Everything that waits here has a limit, and a server that does not answer is killed at it: whoever waits for it goes on.
+//! Every wait has a time limit. A server that does not respond by then is killed, which ends the waits for
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -21,15 +22,15 @@ use tempfile::TempDir;
 
 use crate::{program, serve};
 
-/// How long a mount may take to answer, and an unmount to be let in.
+/// Time limit for a mount to respond and for an unmount to succeed.
 const ANSWER: Duration = Duration::from_secs(90);
-/// How long a server may take to end once it is unmounted: it writes what is left.
+/// Time limit for a server to exit after the unmount: it still writes back.
 const END: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(2);
-/// The bit of `CAP_SYS_ADMIN` in a set of capabilities.
+/// Bit of `CAP_SYS_ADMIN` in a capability set.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// Why nothing can be mounted by FUSE here, if it cannot.
+/// The reason why FUSE mounts are not possible here, if they are not.
 pub fn skip_reason() -> Option<String> {
     if let Err(e) = File::options().read(true).write(true).open("/dev/fuse") {
         return Some(format!("/dev/fuse cannot be opened: {e}"));
@@ -37,10 +38,10 @@ pub fn skip_reason() -> Option<String> {
     if may_mount() || program::find("fusermount3").is_some() {
         return None;
     }
-    Some("no right to mount, and no fusermount3".to_owned())
+    Some("no permission to mount, and no fusermount3".to_owned())
 }
 
-/// Whether this process may call `mount(2)` itself.
+/// Whether this process may call `mount(2)`.
 fn may_mount() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -48,25 +49,25 @@ fn may_mount() -> bool {
         .is_some_and(|set| set & SYS_ADMIN != 0)
 }
 
-/// An image that a server of ours has mounted.
+/// An image mounted by our server.
 ///
-/// The test's crate declares the server's process with [`mount_server!`](crate::mount_server).
+/// The test crate declares the server's entry point with [`mount_server!`](crate::mount_server).
 pub struct Mounted {
     point: PathBuf,
     server: Child,
-    /// Its end tells the server that the test is gone.
+    /// When this pipe closes, the server exits.
     _life: Option<ChildStdin>,
-    /// Whether the server has been waited for, and how it ended.
+    /// The exit status, once the server has been waited for.
     ended: Option<ExitStatus>,
-    /// Mounts on the directory before ours, and whether ours may be there.
+    /// Number of mounts on the directory before ours, and whether ours may still be there.
     below: usize,
     attached: bool,
-    /// The server's log, and the mount point where we made it.
+    /// Contains the server's log, and the mount point if we created it.
     scratch: TempDir,
 }
 
 impl Mounted {
-    /// Whether mounting is possible at all; says on standard error that something is skipped, and why, where it is not.
+    /// Whether FUSE mounts are possible; if not, prints what is skipped and why to standard error.
     pub fn possible() -> bool {
         let reason = skip_reason();
         if let Some(reason) = &reason {
@@ -75,28 +76,28 @@ impl Mounted {
         reason.is_none()
     }
 
-    /// Mounts an image on a new directory, with options as after `-o`, separated by commas; none if empty.
+    /// Mounts an image on a new directory, with comma-separated options as for `-o`; may be empty.
     ///
     /// # Panics
-    /// Where it cannot, with what the server said.
+    /// If that fails, with the server's output.
     #[track_caller]
     pub fn new(image: &Path, options: &str) -> Mounted {
         Mounted::start(image, options)
             .unwrap_or_else(|e| panic!("mounting {} with '{options}': {e}", image.display()))
     }
 
-    /// As [`Mounted::new`], for mounts that may be refused.
+    /// As [`Mounted::new`], for mounts that may fail.
     ///
     /// # Errors
-    /// How the server ended and what it said.
+    /// The server's exit status and output.
     pub fn start(image: &Path, options: &str) -> Result<Mounted, String> {
         Mounted::launch(image, None, options)
     }
 
-    /// As [`Mounted::start`], on a directory that is there.
+    /// As [`Mounted::start`], on an existing directory.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Mounted::start`].
     pub fn at(image: &Path, point: &Path, options: &str) -> Result<Mounted, String> {
         Mounted::launch(image, Some(point), options)
     }
@@ -119,7 +120,8 @@ impl Mounted {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log)
-            // A signal to the test's group (Ctrl-C, `timeout`) is not for the server, which then takes its mount away itself.
+            // Signals to the test's group (Ctrl-C, `timeout`) must not reach the server, which then detaches
+            // its mount itself.
             .process_group(0)
             .spawn()
             .map_err(told)?;
@@ -136,31 +138,31 @@ impl Mounted {
         Ok(mounted)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn root(&self) -> &Path {
         &self.point
     }
 
-    /// Where a path of the volume is on the host.
+    /// The host path of a path on the volume.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root().join(path.trim_start_matches('/'))
     }
 
-    /// The server's process.
+    /// Process id of the server.
     pub fn pid(&self) -> u32 {
         self.server.id()
     }
 
-    /// What the server has said so far on standard error.
+    /// The server's standard error so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.scratch.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// What `throughline status` reads: JSON.
+    /// The JSON that `throughline status` reads.
     ///
     /// # Panics
-    /// Where the mount does not answer.
+    /// If the mount does not respond.
     #[track_caller]
     pub fn status(&self) -> String {
         let mut bytes = vec![0; 1 << 16];
@@ -170,25 +172,26 @@ impl Mounted {
         String::from_utf8(bytes).expect("JSON is UTF-8")
     }
 
-    /// Unmounts and waits for the server's end, which must be a good one: everything is in the image then.
+    /// Unmounts and waits for the server to exit successfully: afterwards all data is in the image.
     ///
     /// # Panics
-    /// Where either does not come in time, or the server says that something went wrong.
+    /// On a timeout, or if the server exits with an error.
     #[track_caller]
     pub fn unmount(self) {
         let (status, log) = self.end();
         assert!(status.success(), "the server ended with {status}: {log}");
     }
 
-    /// Unmounts and waits for the server's end: how it ended, and its log.
+    /// Unmounts and waits for the server to exit. Returns its exit status and log.
     ///
     /// # Panics
-    /// Where either does not come in time.
+    /// On a timeout.
     #[track_caller]
     pub fn end(mut self) -> (ExitStatus, String) {
         let until = Instant::now() + ANSWER;
-        // A process that another test is just starting may hold our files until it runs its program: that passes.
-        while let Err(why) = let_go(&self.point) {
+        // Retry while busy: a process just being started by another test may hold our files until it executes
+        // its program.
+        while let Err(why) = unmount_idle(&self.point) {
             assert!(
                 Instant::now() < until,
                 "umount {}: {why}; the server said: {}",
@@ -206,7 +209,7 @@ impl Mounted {
         (status, log)
     }
 
-    /// Kills the server with SIGKILL. The dead mount stays on its directory until this is dropped.
+    /// Kills the server with SIGKILL. The dead mount stays on its directory until drop.
     pub fn kill(&mut self) {
         let _ = self.server.kill();
         if self.ended.is_none() {
@@ -214,7 +217,8 @@ impl Mounted {
         }
     }
 
-    /// Kills the server with SIGKILL and takes the dead mount away: what was promised is in the image, and no more.
+    /// Kills the server with SIGKILL and removes the dead mount: the image then contains only what was made
+    /// durable.
     pub fn kill9(mut self) {
         self.kill();
     }
@@ -259,7 +263,7 @@ impl Drop for Mounted {
     }
 }
 
-/// How many mounts are stacked on a directory, told without a look at them, which might hang.
+/// Number of mounts on a directory, found without accessing it, which might hang.
 fn mounts_on(point: &Path) -> usize {
     let mut wanted = String::new();
     for c in point.to_string_lossy().chars() {
@@ -275,8 +279,8 @@ fn mounts_on(point: &Path) -> usize {
         .count()
 }
 
-/// Unmounts, if nobody uses it.
-fn let_go(point: &Path) -> Result<(), String> {
+/// Unmounts if the mount is not busy.
+fn unmount_idle(point: &Path) -> Result<(), String> {
     if may_mount() {
         return unmount(point, UnmountFlags::NOFOLLOW).map_err(|e| e.to_string());
     }
@@ -289,7 +293,7 @@ fn let_go(point: &Path) -> Result<(), String> {
     }
 }
 
-/// Takes the uppermost mount on a directory away from it, also if it is in use or dead.
+/// Detaches the topmost mount on a directory, even if it is busy or dead.
 pub(crate) fn detach(point: &Path) {
     if may_mount() {
         let _ = unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);

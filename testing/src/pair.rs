@@ -1,12 +1,12 @@
-//! Two trees made by one recipe: an image that the kernel's own ext4 has mounted, and a copy of it that we have.
+//! Two trees made the same way: an image mounted by the kernel's own ext4, and a copy of it mounted by us.
 //!
-//! The copy has the same hash seed, so that directories have the same order; whatever a test does in one it does in the other.
+//! The copy has the same hash seed, so directory order is the same. A test does everything in both.
 
 use std::path::Path;
 
 use crate::{Actor, DiskImage, Entry, Ids, Mount, Mounted, View};
 
-/// Times before that were set by somebody; later ones are when something was done.
+/// Times outside these bounds were set explicitly; others are times of operations.
 const LONG_AGO: i64 = 1_700_000_000;
 const FAR_AHEAD: i64 = 2_100_000_000;
 
@@ -17,24 +17,24 @@ pub struct Pair {
     ours: Ours,
 }
 
-/// The tree that is judged.
+/// The tree under test.
 enum Ours {
     Mounted(Mounted),
-    /// The kernel's too, to see that what a test does has one answer only.
+    /// Also the kernel's: checks that a test has only one possible result.
     Kernel(Mount),
 }
 
-/// How a pair is made and mounted.
+/// How to make and mount a pair.
 pub struct Recipe {
     /// Arguments of `mke2fs`.
     pub mke2fs: &'static str,
-    /// Size of the images, as `mke2fs` takes it.
+    /// Size of the images, in the syntax of `mke2fs`.
     pub size: &'static str,
-    /// Mount options for both, beside those that a pair always has; none if empty.
+    /// Additional mount options for both; may be empty.
     pub options: &'static str,
 }
 
-/// Which of the two trees.
+/// One of the two trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The kernel's ext4.
@@ -44,15 +44,15 @@ pub enum Side {
 }
 
 impl Pair {
-    /// Makes and mounts both; with `THROUGHLINE_JUDGE=itself` the kernel mounts the second one as well, and
-    /// `THROUGHLINE_MOUNT_OPTIONS` adds options to our mount. Says on standard error what is skipped and why where that cannot be: it takes root, loop
-    /// devices, `/dev/fuse` and e2fsprogs.
+    /// Makes and mounts both. With `THROUGHLINE_JUDGE=itself` the kernel mounts the second one as well;
+    /// `THROUGHLINE_MOUNT_OPTIONS` adds options to our mount. Needs root, loop devices, `/dev/fuse` and
+    /// e2fsprogs; without them prints what is skipped and why to standard error, and returns `None`.
     ///
     /// # Panics
-    /// Where one of them fails though it could be.
+    /// If a step fails for another reason.
     pub fn make(recipe: &Recipe) -> Option<Pair> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: it takes root and loop devices");
+            eprintln!("skipped: root and loop devices are required");
             return None;
         }
         if !Mounted::possible() {
@@ -86,7 +86,7 @@ impl Pair {
         })
     }
 
-    /// The root of one.
+    /// The root of one tree.
     pub fn root(&self, side: Side) -> &Path {
         match side {
             Side::Kernel => self.kernel.root(),
@@ -97,14 +97,14 @@ impl Pair {
         }
     }
 
-    /// Starts a process in a directory of one of them.
+    /// Starts an actor in a directory of one tree.
     pub fn actor(&self, program: &str, side: Side, dir: &str, ids: Ids) -> Actor {
         Actor::start(Path::new(program), &self.root(side).join(dir), ids)
     }
 
-    /// Where the trees differ as programs see them, times that nobody set aside.
+    /// The differences between the trees as programs see them, except times not set explicitly.
     pub fn differences(&self) -> Vec<String> {
-        // What is not written back yet is a hole to `SEEK_DATA` in the kernel's files without extents.
+        // In the kernel's files without extents, data not yet written back is a hole to `SEEK_DATA`.
         std::fs::File::open(self.root(Side::Kernel))
             .and_then(|root| Ok(rustix::fs::syncfs(root)?))
             .expect("the kernel writes back");
@@ -124,10 +124,11 @@ impl Pair {
             .collect()
     }
 
-    /// Unmounts both. `e2fsck -fn` finds nothing in either, and the kernel sees in our image what we showed.
+    /// Unmounts both. Checks that `e2fsck -fn` finds nothing in either image and that the kernel sees in ours
+    /// what we showed.
     ///
     /// # Panics
-    /// Where that is not so.
+    /// If a check fails.
     pub fn finish(self, when: &str) {
         let live = View::of(self.root(Side::Ours));
         match self.ours {
@@ -146,7 +147,7 @@ impl Pair {
     }
 }
 
-/// An entry as it is on both sides: without the times at which things were done.
+/// An entry without what may differ between the sides, such as times of operations.
 fn timeless(entry: &Entry) -> Entry {
     let set = |time: (i64, i64)| {
         if (LONG_AGO..FAR_AHEAD).contains(&time.0) {
@@ -159,9 +160,9 @@ fn timeless(entry: &Entry) -> Entry {
     entry.modified = set(entry.modified);
     entry.changed = (0, 0);
     match rustix::fs::FileType::from_raw_mode(entry.mode) {
-        // When a directory takes another block is the file system's own business.
+        // When a directory grows by a block is up to the file system.
         rustix::fs::FileType::Directory => entry.len = 0,
-        // What passes through a pipe is the kernel's alone: a FUSE server does not hear of it.
+        // Data in a pipe is handled by the kernel: a FUSE server does not see it.
         rustix::fs::FileType::Fifo => entry.modified = (0, 0),
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! Programs that nobody here wrote, run with an end: one that outlives its time is killed with all it started, and the test
-//! fails.
+//! Runs external programs with a time limit. A program that exceeds it is killed with everything it started,
+//! and the test fails.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How long a look at a process waits before the next.
+/// Interval between checks of a process.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What a program left behind.
+/// Result of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Ran {
-    /// Fails the test unless the program ended with 0.
+    /// Fails the test unless the program exited with 0.
     ///
     /// # Panics
-    /// With all that the program said.
+    /// If it did not, with its output.
     #[track_caller]
     pub fn good(self, what: &str) -> Ran {
         let Ran {
@@ -42,13 +42,13 @@ impl Ran {
     }
 }
 
-/// Where programs are looked for: `PATH`, and where system administration keeps its own.
+/// The search path for programs: `PATH` and the system administration directories.
 pub fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
 }
 
-/// The file of a program, if it is installed.
+/// The path of a program, if it is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
     search_path()
         .split(':')
@@ -56,7 +56,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Whether all of these programs are installed; says on standard error that something is skipped where one is not.
+/// Whether all of these programs are installed; if not, prints that something is skipped to standard error.
 pub fn has(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| find(program).is_none());
     if let Some(program) = missing {
@@ -65,16 +65,16 @@ pub fn has(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// Runs a program to its end, in a process group of its own, with nothing to read and plain messages.
+/// Runs a program to its end, in its own process group, with empty standard input and in the C locale.
 ///
 /// # Panics
-/// Where it cannot be started, and where it has not ended within `limit`: it and what it started is killed then.
+/// If it cannot be started or does not exit within `limit`: then its process group is killed.
 #[track_caller]
 pub fn run(command: &mut Command, limit: Duration) -> Ran {
     run_on(command, Stdio::null(), limit)
 }
 
-/// As [`run`], with this as its standard input.
+/// As [`run`], with the given standard input.
 ///
 /// # Panics
 /// As [`run`].
@@ -106,10 +106,10 @@ pub fn run_on(command: &mut Command, stdin: Stdio, limit: Duration) -> Ran {
     }
 }
 
-/// The end of a process, if it comes within `limit`.
+/// Waits for a process for at most `limit`. Returns its exit status, if it exited.
 ///
 /// # Panics
-/// Where the process cannot be waited for.
+/// If waiting fails.
 pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let until = Instant::now() + limit;
     loop {
@@ -122,11 +122,11 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Kills a process that has a group of its own, with its group, and waits for its end.
+/// Kills the process group of a process that leads one, and waits for the process.
 pub fn kill_group(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // It may have ended by now.
+        // It may have exited already.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.wait();
@@ -136,7 +136,7 @@ fn scratch() -> File {
     tempfile::tempfile().expect("a place for temporary files")
 }
 
-/// What was written to a file that another process shares with us.
+/// Contents of a file shared with another process.
 fn text(file: &mut File) -> String {
     use std::io::Seek;
     let mut bytes = Vec::new();

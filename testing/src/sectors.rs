@@ -1,30 +1,30 @@
-//! Contents that say what they are: each sector of 512 bytes names its file, its place and its version, and every byte
-//! follows from those. Whoever reads one can tell the right bytes from old ones, torn ones, and another file's.
+//! Self-describing contents: each sector of 512 bytes contains its file, offset and version, and every other
+//! byte follows from these. A reader can tell correct data from old, torn or foreign data.
 
-/// Bytes of a sector.
+/// Size of a sector in bytes.
 pub const SECTOR_BYTES: usize = 512;
-/// How every sector begins.
+/// First bytes of every sector.
 pub const MAGIC: [u8; 8] = *b"tlSector";
 
-/// What a sector holds.
+/// Contents of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sector {
     /// Zeros.
     Zero,
-    /// What [`fill`] made.
+    /// Written by [`fill`].
     Data {
-        /// Which file it was written to.
+        /// The file it was written to.
         file: u64,
-        /// Its byte offset there.
+        /// Its offset in that file, in bytes.
         offset: u64,
-        /// Which write it was.
+        /// The number of the write.
         version: u64,
     },
-    /// Neither: torn, or of somebody else.
+    /// Neither: torn or foreign.
     Garbage,
 }
 
-/// Fills `bytes`, whole sectors, for byte `offset` of a file.
+/// Fills `bytes`, which must be whole sectors, for offset `offset` of a file.
 pub fn fill(bytes: &mut [u8], file: u64, offset: u64, version: u64) {
     for (index, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
         fill_one(
@@ -36,7 +36,7 @@ pub fn fill(bytes: &mut [u8], file: u64, offset: u64, version: u64) {
     }
 }
 
-/// The same in new memory.
+/// As [`fill`], in a new vector.
 pub fn filled(len: usize, file: u64, offset: u64, version: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(&mut bytes, file, offset, version);
@@ -55,10 +55,10 @@ fn fill_one(sector: &mut [u8], file: u64, offset: u64, version: u64) {
     }
 }
 
-/// What one sector holds.
+/// Parses one sector.
 ///
 /// # Panics
-/// If it is not one whole sector: a bug of the test.
+/// If the length is not that of a sector: a bug in the test.
 pub fn parse(sector: &[u8]) -> Sector {
     assert_eq!(sector.len(), SECTOR_BYTES);
     if sector.iter().all(|byte| *byte == 0) {

@@ -1,8 +1,8 @@
-//! The other side of [`Mounted`](crate::Mounted): the server of a mount, in a process that is the test's own executable
-//! started once more. [`mount_server!`](crate::mount_server) declares the entry; `Mounted` starts it.
+//! The server process of [`Mounted`](crate::Mounted): the test's own executable, started again.
+//! [`mount_server!`](crate::mount_server) declares its entry point; `Mounted` starts it.
 //!
-//! The server never outlives its test: its standard input is a pipe that nobody writes to, and its end (the test's process
-//! is gone) or the end of its time makes it detach its mount point and leave.
+//! The server never outlives its test: its standard input is a pipe without writes. When the pipe closes (the
+//! test's process has ended) or its time limit expires, it detaches its mount point and exits.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::filter::LevelFilter;
 
-/// The name that [`mount_server!`](crate::mount_server) gives the entry.
+/// Name of the entry point that [`mount_server!`](crate::mount_server) declares.
 pub(crate) const ENTRY: &str = "the_mount_server";
 const IMAGE: &str = "THROUGHLINE_SERVE_IMAGE";
 const POINT: &str = "THROUGHLINE_SERVE_POINT";
 const OPTIONS: &str = "THROUGHLINE_SERVE_OPTIONS";
-/// How long a server lives at most; a request that nobody answers would make its program wait for ever.
+/// Maximum lifetime of a server; a request without an answer would block its program forever.
 const LIFE: Duration = Duration::from_secs(600);
 /// The same for long tests.
 const LONG_LIFE: Duration = Duration::from_secs(6 * 3600);
 
-/// Declares, in the root of a test's crate, the process in which [`Mounted`](crate::Mounted) runs the server. The crate
-/// depends on `throughline-fuse`.
+/// Declares, in the root of a test crate, the entry point of the process in which [`Mounted`](crate::Mounted)
+/// runs the server. The crate must depend on `throughline-fuse`.
 #[macro_export]
 macro_rules! mount_server {
     () => {
-        /// Not a test: the server of a mount, in a process of its own. It does nothing unless it was told to.
+        /// Not a test: the server of a mount, in its own process. Does nothing unless started as a server.
         #[test]
         fn the_mount_server() {
             $crate::serve(|image, point, options| {
@@ -43,7 +43,7 @@ macro_rules! mount_server {
     };
 }
 
-/// The command that starts the server of a mount: this executable once more.
+/// The command that starts the server of a mount: this executable.
 pub(crate) fn command(image: &Path, point: &Path, options: &str) -> Command {
     let this = std::env::current_exe().expect("the test's executable");
     let mut command = Command::new(this);
@@ -55,8 +55,9 @@ pub(crate) fn command(image: &Path, point: &Path, options: &str) -> Command {
     command
 }
 
-/// Where this process was started to serve a mount: serves it with `server`, which gets image, mount point and options and
-/// returns when it is unmounted, and ends the process; with 0 if `server` said that all is well.
+/// If this process was started to serve a mount: serves it with `server` and ends the process, with exit
+/// status 0 if `server` returns `Ok`. `server` gets image, mount point and options, and returns after the
+/// unmount.
 pub fn serve(server: impl FnOnce(&Path, &Path, &str) -> Result<(), String>) {
     let (Some(image), Some(point)) = (std::env::var_os(IMAGE), std::env::var_os(POINT)) else {
         return;
@@ -75,13 +76,13 @@ pub fn serve(server: impl FnOnce(&Path, &Path, &str) -> Result<(), String>) {
     exit(code);
 }
 
-/// What the server has to complain of goes to standard error, where [`Mounted::log`](crate::Mounted::log) has it.
+/// Sends the server's warnings and errors to standard error, for [`Mounted::log`](crate::Mounted::log).
 fn log() {
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
     log.with_max_level(LevelFilter::WARN).init();
 }
 
-/// Ends this process with the one that started it, or with its time.
+/// Ends this process when the process that started it ends, or at its time limit.
 fn watch(point: &Path) {
     let input = std::io::stdin();
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
@@ -89,12 +90,12 @@ fn watch(point: &Path) {
     let fd = input.as_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     let why = match poll(&mut fds, limit.as_ref()) {
-        Ok(0) => "the mount has lived too long",
-        Ok(_) => "the test is gone",
-        Err(_) => "standard input cannot be watched",
+        Ok(0) => "the time limit has expired",
+        Ok(_) => "the test has ended",
+        Err(_) => "standard input cannot be polled",
     };
     eprintln!("the server of {} ends: {why}", point.display());
-    // Where nothing is mounted yet, there is nothing to detach.
+    // If nothing is mounted yet, there is nothing to detach.
     crate::mounted::detach(point);
     exit(3);
 }

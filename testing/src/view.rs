@@ -1,8 +1,8 @@
-//! What a program can see of a tree, as data to compare: of a mount of ours, of the kernel's mount of the same image, of a
-//! copy somewhere else.
+//! A tree as a program sees it, as data to compare: of our mount, of the kernel's mount of the same image, of
+//! a copy.
 //!
-//! Left out is what the look itself changes (access times) and what two mounts of one image number in their own way (inode
-//! numbers; hard links are told by the names they share).
+//! Not included: access times, which reading changes, and inode numbers, which mounts assign in their own way
+//! (hard links are identified by the names they share).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, Metadata};
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// Bytes read at a time, and the unit in which contents are hashed: holes and zeroes are the same.
+/// Bytes read at a time, and bytes per hashed unit: holes and zeros are equal.
 const PIECE: usize = 256 << 10;
 const UNIT: usize = 4096;
 const ZEROES: [u8; UNIT] = [0; UNIT];
-/// The largest list of names and the largest value of an extended attribute that Linux hands out.
+/// Maximum size of an attribute list and of an attribute value in Linux.
 const MOST_XATTR: usize = 64 << 10;
 
-/// All that is seen of one file.
+/// What is visible of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Type and permissions, as `st_mode`.
@@ -30,34 +30,34 @@ pub struct Entry {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Number of names.
+    /// Number of links.
     pub links: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub len: u64,
     /// Device number of a device file.
     pub device: u64,
-    /// When the contents were changed: seconds since 1970 and nanoseconds.
+    /// Time of the last change of the contents: seconds since 1970 and nanoseconds.
     pub modified: (i64, i64),
-    /// When the inode was changed.
+    /// Time of the last change of the inode.
     pub changed: (i64, i64),
-    /// A number made from the contents of a regular file.
+    /// Hash of the contents of a regular file.
     pub content: u64,
-    /// What a symbolic link says.
+    /// Target of a symbolic link.
     pub target: Vec<u8>,
-    /// The first path, in the order of bytes, that is the same file, where it has several names in the tree.
+    /// If the file has several names in the tree: the first of them, in byte order.
     pub same_as: Option<Vec<u8>>,
     /// Extended attributes, ACLs among them.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A tree: paths below its root, to what is seen of them. The root itself is the empty path.
+/// A tree: what is visible, by path below its root. The root itself is the empty path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     entries: BTreeMap<Vec<u8>, Entry>,
 }
 
 impl View {
-    /// Looks at all of a tree.
+    /// Reads a whole tree.
     ///
     /// # Panics
     /// At the first error, with its path.
@@ -68,7 +68,7 @@ impl View {
         let mut todo = vec![PathBuf::new()];
         while let Some(path) = todo.pop() {
             let full = root.join(&path);
-            // The root of the tree, but no other path, may be named by a symbolic link.
+            // Only the root of the tree may be given through a symbolic link.
             let full = if path.as_os_str().is_empty() {
                 root.to_owned()
             } else {
@@ -96,8 +96,8 @@ impl View {
         View { entries }
     }
 
-    /// What a copy by a program can have in common with its original: no time of change, nothing of how directories are
-    /// stored, nothing of the root, no `lost+found` in it.
+    /// What a copy made by a program can have in common with the original: without change times, properties
+    /// of how directories are stored, the root itself, and its `lost+found`.
     #[must_use]
     pub fn as_copy(mut self) -> View {
         self.entries
@@ -111,20 +111,20 @@ impl View {
         self
     }
 
-    /// Paths and what is seen of them, in the order of the paths' bytes.
+    /// The entries by path, in byte order.
     pub fn entries(&self) -> &BTreeMap<Vec<u8>, Entry> {
         &self.entries
     }
 
-    /// What is seen of one path below the root.
+    /// The entry of one path below the root.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.entries.get(path.as_bytes())
     }
 
-    /// Fails the test unless both are the same.
+    /// Fails the test unless both views are equal.
     ///
     /// # Panics
-    /// With the first differences.
+    /// If they differ, with the first differences.
     #[track_caller]
     pub fn assert_same(&self, other: &View, what: &str) {
         let differences = self.differences(other);
@@ -137,7 +137,7 @@ impl View {
         );
     }
 
-    /// Where two views differ, a line each.
+    /// The differences between two views, one per line.
     pub fn differences(&self, other: &View) -> Vec<String> {
         let shown = |path: &[u8]| format!("/{}", String::from_utf8_lossy(path));
         let mut all = Vec::new();
@@ -206,14 +206,14 @@ fn look(path: &Path, meta: &Metadata) -> Entry {
     }
 }
 
-/// A number made from where a file is not zero and what is there.
+/// Hash of the positions and contents of nonzero units: holes and zeros are equal.
 fn hash(path: &Path, len: u64) -> u64 {
     let file = File::open(path).unwrap_or_else(|e| failed("open", path, e));
     let mut hasher = DefaultHasher::new();
     let mut piece = vec![0; PIECE];
     let mut at = 0;
     while at < len {
-        // Where the next data are is a hint only: no more than holes that need not be read.
+        // `SEEK_DATA` is only a hint that saves reading holes.
         match rustix::fs::seek(&file, SeekFrom::Data(at)) {
             Ok(data) => at = data.max(at) / UNIT as u64 * UNIT as u64,
             Err(Errno::NXIO) => break,

@@ -1,9 +1,9 @@
-//! Batches of whole blocks, as metadata is read and written: sorted by device offset, through a plug that merges
-//! neighbours into long bios, from and to memory of any alignment.
+//! Batches of whole blocks, used for metadata: sorted by device offset, merged by a plug into long bios, with
+//! memory of any alignment.
 //!
-//! Memory that the device cannot take directly goes through an arena of [`ARENA_BYTES`]. Its pieces are packed one
-//! behind the other in device order, so neighbours on the device are neighbours in it. A batch larger than the arena
-//! takes several rounds.
+//! Memory that the device cannot access directly is copied through an arena of [`ARENA_BYTES`]. Pieces are
+//! packed in it in device order, so pieces adjacent on the device are adjacent in the arena. A batch larger
+//! than the arena takes several rounds.
 
 use throughline_device::{AlignedPool, Op, PooledBuf, Segment};
 
@@ -11,7 +11,7 @@ use crate::disk::Disk;
 use crate::error::{CallerFault, Error, Result};
 use crate::limits::BioLimits;
 
-/// Bounce memory of one batch.
+/// Bounce memory of one batch, in bytes.
 pub(crate) const ARENA_BYTES: usize = 1 << 20;
 
 /// Arenas kept for the next batch.
@@ -31,19 +31,19 @@ fn is_aligned(memory: &[u8], limits: &BioLimits) -> bool {
         .is_multiple_of(limits.memory_align_bytes)
 }
 
-/// Takes the first `len` bytes off `memory`.
+/// Removes and returns the first `len` bytes of `memory`.
 fn take_front<'a>(memory: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
     let (front, rest) = std::mem::take(memory).split_at_mut(len);
     *memory = rest;
     front
 }
 
-/// The largest part of `len` that an arena with `room` left can take, in whole logical blocks.
+/// The largest part of `len` that fits into `room` bytes of an arena, in whole logical blocks.
 fn fitting(len: usize, room: usize, limits: &BioLimits) -> usize {
     len.min(room - room % limits.logical_bytes as usize)
 }
 
-/// Writes `pieces`, in whole blocks and inside the device, and refuses them if two overlap.
+/// Writes `pieces`, which must be in whole blocks and inside the device. Refuses pieces that overlap.
 pub(crate) fn write(disk: &Disk, pieces: &[(u64, &[u8])], fua: bool) -> Result<()> {
     let mut sorted: Vec<(u64, &[u8])> = pieces
         .iter()
@@ -62,7 +62,7 @@ pub(crate) fn write(disk: &Disk, pieces: &[(u64, &[u8])], fua: bool) -> Result<(
             ));
         }
     }
-    // In rounds: what does not fit into the arena is left for the next.
+    // In rounds: pieces that do not fit into the arena are left for the next one.
     let limits = disk.bio_limits();
     while !sorted.is_empty() {
         let mut later = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn write(disk: &Disk, pieces: &[(u64, &[u8])], fua: bool) -> Result<(
     Ok(())
 }
 
-/// Reads `pieces`, in whole blocks and inside the device.
+/// Reads `pieces`, which must be in whole blocks and inside the device.
 pub(crate) fn read(disk: &Disk, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
     let limits = disk.bio_limits();
     let mut sorted: Vec<(u64, &mut [u8])> = pieces
@@ -107,7 +107,7 @@ pub(crate) fn read(disk: &Disk, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         .map(|(offset, memory)| (*offset, &mut **memory))
         .collect();
     sorted.sort_unstable_by_key(|(offset, _)| *offset);
-    // In rounds: what does not fit into the arena is left for the next.
+    // In rounds: pieces that do not fit into the arena are left for the next one.
     while !sorted.is_empty() {
         let mut later = Vec::new();
         let mut bounced: Vec<(usize, &mut [u8])> = Vec::new();

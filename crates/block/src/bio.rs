@@ -1,8 +1,8 @@
-//! A bio: one operation on one range of the device with the memory it uses. Plain data.
+//! A bio: one operation on one range of the device, with its memory. Plain data.
 //!
-//! Invariants: `len_bytes` is the sum of the segments' lengths; the segments are all of the operation's kind. A bio
-//! completes exactly once: submitting consumes it, and its memory comes back with the scope that lent it, or, shared, is
-//! let go of.
+//! Invariants: `len_bytes` is the sum of the segments' lengths, and all segments are of the operation's kind.
+//! A bio completes exactly once: submitting consumes it. Its memory then returns to the scope that lent it,
+//! or, if shared, is released.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,17 +13,17 @@ use throughline_device::{Op, Segment};
 use crate::events::BioInfo;
 use crate::purpose::Purpose;
 
-/// Memory of a bio; inline while it has few pieces, so that an ordinary bio allocates nothing.
+/// Memory of a bio. Up to four segments are inline, so an ordinary bio needs no allocation.
 pub(crate) type Segments<'env> = SmallVec<[Segment<'env>; 4]>;
 
-/// A read or write on its way to the device.
+/// A read or write to be submitted.
 #[derive(Debug)]
 pub(crate) struct Bio<'env> {
     pub(crate) op: Op,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u64,
     pub(crate) segments: Segments<'env>,
-    /// When its first byte was added; `None` when nobody listens.
+    /// When its first byte was added; `None` without listeners.
     pub(crate) opened_at: Option<Instant>,
 }
 
@@ -38,12 +38,12 @@ impl<'env> Bio<'env> {
         }
     }
 
-    /// The device byte behind it.
+    /// The device byte after its last one.
     pub(crate) fn end(&self) -> u64 {
         self.offset_bytes + self.len_bytes
     }
 
-    /// The memory address behind its last segment.
+    /// The memory address after its last segment.
     pub(crate) fn memory_end(&self) -> usize {
         self.segments
             .last()
@@ -62,7 +62,7 @@ impl<'env> Bio<'env> {
         self.segments.extend(next.segments);
     }
 
-    /// Cuts the bio at device byte `at`, inside it, and returns what lies behind.
+    /// Splits the bio at device byte `at`, inside it, and returns the rest.
     pub(crate) fn split_off(&mut self, at: u64) -> Bio<'env> {
         let mut tail = Bio::new(self.op, at, self.opened_at);
         let mut keep = at - self.offset_bytes;
@@ -92,7 +92,7 @@ impl<'env> Bio<'env> {
     }
 }
 
-/// `segment` cut at `at`, at most its length.
+/// Splits `segment` at byte `at`, at most its length.
 pub(crate) fn split_segment(segment: Segment<'_>, at: usize) -> (Segment<'_>, Segment<'_>) {
     match segment {
         Segment::Read(memory) => {

@@ -1,13 +1,13 @@
-//! The builder: mapped device ranges and memory in, bios out.
+//! The builder turns device ranges and memory into bios.
 //!
-//! A bio is closed only when what follows lies elsewhere on the device, when a limit of the device or the size target
-//! is reached, or when the caller has no more. How the range was found (one mapping call or many, which block of the
-//! map it came from) plays no part: founding report 1 is what happens otherwise. And it is closed as soon as that is
-//! known, so that the device works on the first bio while the rest is built: founding report 4.
+//! A bio is closed only when the next range is not contiguous on the device, when a limit of the device or
+//! the size target is reached, or when the caller has no more. How the ranges were mapped (by one mapping
+//! call or many, from which mapping block) does not matter; founding report 1 shows what happens otherwise. A
+//! full bio is emitted at once, so that the device works on it while the rest is built (founding report 4).
 //!
 //! ```text
-//!  add(device range, memory)…      ─┐   open bio    ┌─►  close: contiguous no more, or a limit
-//!  physically next? still fits?    ─┴─► grows  ─────┴─►  full:  emitted at once
+//!  add(device range, memory)…      ─┐   open bio    ┌─►  close: not contiguous, or a limit
+//!  contiguous? still fits?         ─┴─► grows  ─────┴─►  full:  emitted at once
 //! ```
 
 use std::time::Instant;
@@ -17,13 +17,13 @@ use throughline_device::{Op, Segment};
 use crate::bio::{Bio, split_segment};
 use crate::limits::{BioLimits, SplitReason};
 
-/// Takes what the builder makes.
+/// Receives the bios of a builder.
 pub(crate) trait Sink<'env> {
     /// A finished bio.
     fn bio(&mut self, bio: Bio<'env>);
-    /// The bio before device byte `offset_bytes` was closed although more followed.
+    /// The bio that ends at device byte `offset_bytes` was closed although more followed.
     fn split(&mut self, offset_bytes: u64, reason: SplitReason);
-    /// The time, if anybody wants to know it.
+    /// The time, if there are listeners.
     fn now(&self) -> Option<Instant>;
 }
 
@@ -33,14 +33,15 @@ pub(crate) struct Builder<'env> {
     limits: BioLimits,
     target_bytes: u64,
     open: Option<Bio<'env>>,
-    /// Where the open bio must end, and why.
+    /// The furthest end of the open bio, and the reason.
     limit: (u64, SplitReason),
-    /// A bio that was emitted because it was full: it counts as split once something follows it.
+    /// The end of a bio emitted because it was full, and the reason. It counts as split once another range
+    /// follows.
     filled: Option<(u64, SplitReason)>,
 }
 
 impl<'env> Builder<'env> {
-    /// `target_bytes` is the size that bios should not exceed.
+    /// `target_bytes` is the size that bios do not exceed.
     pub(crate) fn new(op: Op, limits: BioLimits, target_bytes: u64) -> Self {
         Self {
             op,
@@ -52,16 +53,17 @@ impl<'env> Builder<'env> {
         }
     }
 
-    /// From the next bio on another size that bios should not exceed.
+    /// Changes the target size from the next bio on.
     pub(crate) fn set_target_bytes(&mut self, target_bytes: u64) {
         self.target_bytes = target_bytes;
     }
 
-    /// Adds `segment` for the device bytes from `offset` on. Both are in whole logical blocks and inside the device.
+    /// Adds `segment` for the device bytes from `offset` on. The range must be in whole logical blocks and
+    /// inside the device.
     pub(crate) fn add(&mut self, offset: u64, segment: Segment<'env>, sink: &mut impl Sink<'env>) {
         let (mut offset, mut rest) = (offset, segment);
         while !rest.is_empty() {
-            self.make_way(offset, rest.addr(), sink);
+            self.close_unless_appendable(offset, rest.addr(), sink);
             let bio = match &mut self.open {
                 Some(bio) => bio,
                 None => {
@@ -89,14 +91,14 @@ impl<'env> Builder<'env> {
         }
     }
 
-    /// Gives the open bio, if there is one, to the caller instead.
+    /// Returns the open bio, if there is one, instead of emitting it.
     pub(crate) fn take_open(&mut self) -> Option<Bio<'env>> {
         self.filled = None;
         self.open.take()
     }
 
-    /// Closes what is open where memory at `address` for device byte `offset` cannot be appended to it.
-    fn make_way(&mut self, offset: u64, address: usize, sink: &mut impl Sink<'env>) {
+    /// Closes the open bio if memory at `address` for device byte `offset` cannot be appended to it.
+    fn close_unless_appendable(&mut self, offset: u64, address: usize, sink: &mut impl Sink<'env>) {
         if let Some((end, reason)) = self.filled.take() {
             let reason = if end == offset {
                 reason
@@ -119,7 +121,8 @@ impl<'env> Builder<'env> {
             } else {
                 return;
             };
-            // Moving the end back to a whole physical block leaves a tail, which what follows may join.
+            // Moving the end back to a whole physical block leaves a tail, to which the new segment may be
+            // appended.
             let tail = (cut < end).then(|| bio.split_off(cut));
             sink.split(cut, reason);
             self.finish(sink);
@@ -138,15 +141,15 @@ mod tests {
 
     use super::*;
 
-    /// What the builder said, in order.
+    /// The calls of the builder, in order.
     #[derive(Default)]
-    struct Heard<'env> {
+    struct Recorder<'env> {
         bios: Vec<Bio<'env>>,
-        /// Splits: how many bios were out when it was told, where, why.
+        /// Splits: number of bios emitted before, offset, reason.
         splits: Vec<(usize, u64, SplitReason)>,
     }
 
-    impl<'env> Sink<'env> for Heard<'env> {
+    impl<'env> Sink<'env> for Recorder<'env> {
         fn bio(&mut self, bio: Bio<'env>) {
             self.bios.push(bio);
         }
@@ -199,7 +202,7 @@ mod tests {
         )
     }
 
-    /// What was asked, byte by byte: each block's device offset and memory address.
+    /// The device offset and memory address of each block.
     fn blocks_of<'a>(
         pieces: impl Iterator<Item = (u64, usize, usize)> + 'a,
         block: usize,
@@ -236,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Nothing but a reason of the list ends a bio, and the end is where that reason puts it.
+    /// A bio ends only for the given reason, and at the place that this reason dictates.
     fn check_reason(
         before: &Bio<'_>,
         after: &Bio<'_>,
@@ -300,25 +303,25 @@ mod tests {
             let (mut left, mut offset) = (&memory[..], 0_u64);
             let mut asked = Vec::new();
             let mut builder = Builder::new(Op::Write, BioLimits::new(&limits), target);
-            let mut heard = Heard::default();
+            let mut seen = Recorder::default();
             for (gap, len, memory_gap) in ranges {
                 offset += u64::from(gap) * block as u64;
                 left = &left[usize::from(memory_gap) * block..];
                 let (piece, rest) = left.split_at(usize::from(len) * block);
                 left = rest;
                 asked.push((offset, piece.as_ptr().addr(), piece.len()));
-                builder.add(offset, Segment::Write(piece), &mut heard);
+                builder.add(offset, Segment::Write(piece), &mut seen);
                 offset += piece.len() as u64;
             }
-            builder.finish(&mut heard);
+            builder.finish(&mut seen);
 
-            let got = blocks_of(heard.bios.iter().flat_map(pieces_of), block);
+            let got = blocks_of(seen.bios.iter().flat_map(pieces_of), block);
             prop_assert!(got.eq(blocks_of(asked.iter().copied(), block)), "bytes lost or out of order");
-            for bio in &heard.bios {
+            for bio in &seen.bios {
                 check_limits(bio, &limits, target);
             }
-            prop_assert_eq!(heard.splits.len() + 1, heard.bios.len(), "each end but the last has a reason");
-            for (pair, split) in heard.bios.windows(2).zip(&heard.splits) {
+            prop_assert_eq!(seen.splits.len() + 1, seen.bios.len(), "each end but the last has a reason");
+            for (pair, split) in seen.bios.windows(2).zip(&seen.splits) {
                 prop_assert_eq!(pair[0].end(), split.1);
                 check_reason(&pair[0], &pair[1], split.2, &limits, target);
             }
@@ -333,19 +336,19 @@ mod tests {
         };
         let memory = vec![0_u8; 4 << 20];
         for target in [512, 4096, 100 * 512, 256 << 10, 1 << 20] {
-            let mut heard = Heard::default();
+            let mut seen = Recorder::default();
             let mut builder = Builder::new(Op::Write, BioLimits::new(&limits), target);
-            // However the mapping was told: whole, or in many contiguous pieces.
+            // The range is mapped in many contiguous pieces.
             for (i, piece) in memory.chunks(48 << 10).enumerate() {
                 builder.add(
                     (48 << 10) * (i as u64 + 1),
                     Segment::Write(piece),
-                    &mut heard,
+                    &mut seen,
                 );
             }
-            builder.finish(&mut heard);
+            builder.finish(&mut seen);
             assert_eq!(
-                heard.bios.len() as u64,
+                seen.bios.len() as u64,
                 (memory.len() as u64).div_ceil(target),
                 "target {target}"
             );
@@ -355,9 +358,13 @@ mod tests {
     #[test]
     fn a_full_bio_goes_before_the_rest_is_known() {
         let memory = vec![0_u8; 64 << 10];
-        let mut heard = Heard::default();
+        let mut seen = Recorder::default();
         let mut builder = Builder::new(Op::Write, BioLimits::new(&Limits::default()), 32 << 10);
-        builder.add(0, Segment::Write(&memory), &mut heard);
-        assert_eq!(heard.bios.len(), 2, "both are full and out before finish");
+        builder.add(0, Segment::Write(&memory), &mut seen);
+        assert_eq!(
+            seen.bios.len(),
+            2,
+            "both are full and emitted before finish"
+        );
     }
 }

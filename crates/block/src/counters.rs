@@ -1,8 +1,8 @@
-//! What each queue did, counted without sharing.
+//! Per-queue counters without shared cache lines.
 //!
-//! A queue belongs to one thread at a time, so its counters have one writer: a plain load and store, no locked
-//! instruction, on cache lines that no other thread writes. Reading sums over the queues; the sum is exact once the
-//! writers rest and at most a bio behind while they run.
+//! A queue belongs to one thread at a time, so its counters have one writer: a plain load and store instead
+//! of a locked instruction, on cache lines that no other thread writes. A reading sums over the queues. It is
+//! exact when the writers are idle, and at most one bio per queue behind while they run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -34,38 +34,37 @@ fn op_index(op: Op) -> usize {
 }
 
 impl Counters {
-    /// Bios given to the device for `op`.
+    /// Bios submitted for `op`.
     pub fn bios(&self, op: Op) -> u64 {
         self.bios[op_index(op)]
     }
 
-    /// All bios given to the device.
+    /// All bios submitted.
     pub(crate) fn all_bios(&self) -> u64 {
         self.bios.iter().sum()
     }
 
-    /// Bytes of those bios.
+    /// Bytes of the bios submitted for `op`.
     pub fn bytes(&self, op: Op) -> u64 {
         self.bytes[op_index(op)]
     }
 
-    /// How often a bio was closed for `reason` although its caller had more.
+    /// How often a bio was closed for `reason` although its caller had more to add.
     pub fn splits(&self, reason: SplitReason) -> u64 {
         self.splits[reason as usize]
     }
 
-    /// Bios that a plug appended to the one before.
+    /// Bios that a plug merged into the one before.
     pub fn merges(&self) -> u64 {
         self.merges
     }
 
-    /// Write bios that had to survive a power loss when they were done: each is a flush too on a device without a means
-    /// for it.
+    /// Write bios with FUA, durable on completion. On a device without FUA each one also causes a flush.
     pub fn fua(&self) -> u64 {
         self.fua
     }
 
-    /// What was counted since `earlier`, a reading of the same disk.
+    /// The difference to `earlier`, an earlier reading of the same disk.
     pub fn since(&self, earlier: &Self) -> Self {
         self.zip(earlier, u64::saturating_sub)
     }
@@ -100,7 +99,7 @@ struct Cells {
     leased: AtomicBool,
 }
 
-/// Adds without a locked instruction; sound because the queue's present owner is the only writer.
+/// Adds without a locked instruction. Correct because the queue's current owner is the only writer.
 fn add(cell: &AtomicU64, amount: u64) {
     cell.store(
         cell.load(Ordering::Relaxed).wrapping_add(amount),
@@ -130,27 +129,27 @@ impl QueueCounters {
         add(&self.0.fua, 1);
     }
 
-    /// So many bios have come back.
+    /// Counts `bios` as completed.
     pub(crate) fn done(&self, bios: usize) {
         add(&self.0.done, bios as u64);
     }
 
-    /// Bios that were submitted and have not come back.
+    /// Bios submitted and not completed.
     pub(crate) fn in_flight(&self) -> u64 {
-        // In this order: what comes back between the two is not counted as more than was submitted.
+        // Read in this order, so that bios completed between the two loads do not exceed those submitted.
         let done = self.0.done.load(Ordering::Relaxed);
         let submitted: u64 = read_all(&self.0.bios).iter().sum();
         submitted.saturating_sub(done)
     }
 
-    /// Whether a thread has the queue in use.
+    /// Whether a thread leases the queue.
     pub(crate) fn is_leased(&self) -> bool {
         self.0.leased.load(Ordering::SeqCst)
     }
 
-    /// A thread takes the queue, or puts it back.
+    /// Marks the queue as leased or idle.
     pub(crate) fn set_leased(&self, leased: bool) {
-        // Only who takes it looks at something else then.
+        // Only a thread that takes a lease checks another flag afterwards (`Queues::is_cut`).
         let order = if leased {
             Ordering::SeqCst
         } else {

@@ -1,4 +1,4 @@
-//! [`Disk`]: the handle on one device, shared by all threads.
+//! [`Disk`]: the block layer's handle to one device, shared by all threads.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::queues::{Queues, Slot};
 use crate::target::Target;
 use crate::trace::Trace;
 
-/// A device with its derived size target, its queues, counters and listeners.
+/// A device with its bio size target, queues, counters and listeners.
 pub struct Disk {
     device: Arc<dyn BlockDevice>,
     limits: BioLimits,
@@ -30,10 +30,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A handle on `device`.
+    /// Opens a handle to `device`.
     ///
     /// # Errors
-    /// When the device gives no queue to this thread, as where the system forbids what its engine needs.
+    /// If the device cannot open a queue, for example because the system forbids what its I/O engine needs.
     pub fn new(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let limits = BioLimits::new(&device.info().limits);
         let queues = Queues::new(Arc::clone(&device));
@@ -53,7 +53,7 @@ impl Disk {
         &self.device
     }
 
-    /// What the device is.
+    /// The description of the device.
     pub fn info(&self) -> &DeviceInfo {
         self.device.info()
     }
@@ -63,30 +63,32 @@ impl Disk {
         &self.device.info().limits
     }
 
-    /// Length in bytes. Of a regular file it need not be in whole blocks; I/O reaches to the end of its last block.
+    /// Length in bytes. For a regular file it need not be a multiple of the logical block; I/O may reach to
+    /// the end of the last block.
     pub fn len_bytes(&self) -> u64 {
         self.device.len_bytes()
     }
 
-    /// Makes the device, a regular file, `bytes` long; new bytes read as zero.
+    /// Sets the length of the device, a regular file, to `bytes`. New bytes read as zero.
     ///
     /// # Errors
-    /// What the device says; [`io::ErrorKind::Unsupported`] in it where there is nothing to resize.
+    /// Device errors; [`io::ErrorKind::Unsupported`] as their source if the device cannot be resized.
     pub fn set_len(&self, bytes: u64) -> Result<()> {
         let failed = |source| Error::device(Op::Write, bytes, 0, source);
         self.device.set_len(bytes).map_err(failed)
     }
 
-    /// Reserves space for a range of the device, a regular file, and lengthens it to the range's end.
+    /// Reserves space for a range of the device, a regular file, and extends the file to the end of the
+    /// range.
     ///
     /// # Errors
-    /// What the device says; [`io::ErrorKind::Unsupported`] in it where there is nothing to reserve.
+    /// Device errors; [`io::ErrorKind::Unsupported`] as their source if the device cannot reserve space.
     pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         let failed = |source| Error::device(Op::Write, offset, len, source);
         self.device.allocate(offset, len).map_err(failed)
     }
 
-    /// Reserves space for a range of the device, a regular file, and leaves its length as it is.
+    /// Reserves space for a range of the device, a regular file, without changing its length.
     ///
     /// # Errors
     /// As [`Disk::allocate`].
@@ -100,55 +102,56 @@ impl Disk {
         self.device.is_resizable()
     }
 
-    /// The first byte at or behind `offset` that has a place on the host's disk, as far as it tells; `None` where there is
-    /// none up to the end.
+    /// The first byte at or after `offset` that is backed by host storage, as far as the host reports it;
+    /// `None` if there is none up to the end.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         let failed = |source| Error::device(Op::Read, offset, 0, source);
         self.device.seek_data(offset).map_err(failed)
     }
 
-    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where
-    /// `offset` is behind the last byte.
+    /// The first byte at or after `offset` that lies in a hole; there is always one at the end. `None` if
+    /// `offset` is at or past the end.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         let failed = |source| Error::device(Op::Read, offset, 0, source);
         self.device.seek_hole(offset).map_err(failed)
     }
 
-    /// The size in bytes that bios aim at: what was chosen, else what is derived from the device.
+    /// The target size of bios, in bytes: the chosen one, else the one derived from the device.
     pub fn bio_target_bytes(&self) -> u32 {
         self.target.bytes()
     }
 
-    /// Chooses the size that bios aim at; `None`: derived from the device. For calls that begin from now on.
+    /// Chooses the target size of bios for calls that begin from now on; `None` selects the one derived from
+    /// the device.
     pub fn set_bio_target_bytes(&self, bytes: Option<u32>) {
         self.target.choose(bytes);
     }
 
-    /// Bios that the device has answered, well or not. It may be a few behind.
+    /// Bios that the device has completed, with or without an error. The count may be a few behind.
     pub fn answered(&self) -> u64 {
-        // In this order: what is submitted between the two counts as not answered.
+        // Read in this order, so that bios submitted in between do not count as completed.
         let submitted = self.counters().all_bios();
         submitted.saturating_sub(self.in_flight())
     }
 
-    /// What was done since the disk was opened, summed over its queues.
+    /// Counts since the disk was opened, summed over its queues.
     pub fn counters(&self) -> Counters {
         self.queues.counters()
     }
 
-    /// Bios that are on their way to the device or back at this moment.
+    /// Bios currently in flight.
     pub fn in_flight(&self) -> u64 {
         self.queues.in_flight()
     }
 
-    /// Cuts the device off: every I/O that begins from now on fails, whatever it is. Returns when those have ended that
-    /// began before; what a [`Stream`](crate::Stream) has on its way is its owner's to wait for.
+    /// Cuts the device off: all I/O that begins from now on fails. Returns when I/O that began before has
+    /// ended, except for writes in flight of a [`Stream`](crate::Stream), which its owner must wait for.
     pub fn cut(&self) {
         self.queues.cut();
     }
@@ -158,7 +161,7 @@ impl Disk {
         self.queues.is_cut()
     }
 
-    /// Tells `listener` about every bio of the calls that begin from now on, until the subscription is dropped.
+    /// Reports every bio of calls that begin from now on to `listener`, until the subscription is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.listeners.subscribe(listener)
     }
@@ -168,7 +171,7 @@ impl Disk {
         self.listeners.add(listener);
     }
 
-    /// Tells listeners what a layer above knows; `event` is called only if there are any.
+    /// Reports an event of a layer above to the listeners. `event` is called only if there are any.
     pub fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(listeners) = self.listeners.now() {
             let event = event();
@@ -176,24 +179,25 @@ impl Disk {
         }
     }
 
-    /// Whether anybody listens. It costs one relaxed load.
+    /// Whether there are listeners. Costs one relaxed load.
     pub fn is_heard(&self) -> bool {
         self.listeners.any()
     }
 
-    /// Fills `buf` from device byte `offset`; both in whole logical blocks, the memory anywhere.
+    /// Reads from device byte `offset` into `buf`. Offset and length must be multiples of the logical block;
+    /// the memory may have any alignment.
     ///
     /// # Errors
-    /// A misaligned range or one past the end; what the device says. `buf` is then undefined.
+    /// A misaligned range or one past the end; device errors. The content of `buf` is then undefined.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.read_batch(&mut [(offset, buf)])
     }
 
-    /// Writes `buf` at device byte `offset`; both in whole logical blocks, the memory anywhere. With `fua` it survives
-    /// a power loss once this returns.
+    /// Writes `buf` at device byte `offset`. Offset and length must be multiples of the logical block; the
+    /// memory may have any alignment. With `fua` the data is durable on return.
     ///
     /// # Errors
-    /// A misaligned range or one past the end; what the device says. The range is then undefined.
+    /// A misaligned range or one past the end; device errors. The content of the range is then undefined.
     pub fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> Result<()> {
         self.check(Op::Write, offset, buf.len() as u64)?;
         let by_flag = fua && self.limits().fua;
@@ -205,10 +209,10 @@ impl Disk {
         }
     }
 
-    /// Reads all pieces, each as [`Disk::read_at`], in device order.
+    /// Reads all pieces, each as [`Disk::read_at`] does, in device order.
     ///
     /// # Errors
-    /// As [`Disk::read_at`], the first of them; all memory is then undefined.
+    /// The first error, as of [`Disk::read_at`]. The content of all memory is then undefined.
     pub fn read_batch(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
         for (offset, buf) in pieces.iter() {
             self.check(Op::Read, *offset, buf.len() as u64)?;
@@ -216,10 +220,12 @@ impl Disk {
         batch::read(self, pieces)
     }
 
-    /// Writes all pieces, each as [`Disk::write_at`], in device order and merged into long bios.
+    /// Writes all pieces, each as [`Disk::write_at`] does without `fua`, in device order and merged into long
+    /// bios.
     ///
     /// # Errors
-    /// As [`Disk::write_at`], the first of them; two pieces that overlap. Any of the pieces may then be written.
+    /// The first error, as of [`Disk::write_at`]; two pieces that overlap. Any of the pieces may then be
+    /// written.
     pub fn write_batch(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
         for (offset, buf) in pieces {
             self.check(Op::Write, *offset, buf.len() as u64)?;
@@ -227,19 +233,19 @@ impl Disk {
         batch::write(self, pieces, false)
     }
 
-    /// Everything written before this call survives a power loss once it returns.
+    /// Makes everything written before this call durable.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub fn flush(&self) -> Result<()> {
         self.range(Op::Flush, 0, 0)
     }
 
-    /// Tells the device that the content of a range is no longer needed; what it reads as afterwards is undefined. Whether it
-    /// was told: a device that cannot use that is not.
+    /// Discards a range: its content is no longer needed, and undefined afterwards. Returns `false` if the
+    /// device does not support that.
     ///
     /// # Errors
-    /// A misaligned range or one past the end; what the device says.
+    /// A misaligned range or one past the end; device errors.
     pub fn discard(&self, offset: u64, len: u64) -> Result<bool> {
         self.check(Op::Discard, offset, len)?;
         if !self.limits().discard || len == 0 {
@@ -251,10 +257,10 @@ impl Disk {
         }
     }
 
-    /// Makes a range read as zeros, by the device's own means or, where it has none, by writing them.
+    /// Makes a range read as zeros, with the device's own operation if it has one, else by writing zeros.
     ///
     /// # Errors
-    /// A misaligned range or one past the end; what the device says. The range is then undefined.
+    /// A misaligned range or one past the end; device errors. The content of the range is then undefined.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
         self.check(Op::WriteZeroes, offset, len)?;
         if len == 0 {
@@ -281,13 +287,14 @@ impl Disk {
         })
     }
 
-    /// Calls `f` with a [`Pipeline`] for `op` (read or write) and returns when all that it added is done. Memory
-    /// borrowed for `'env` belongs to the device until then, also when `f` fails or panics.
+    /// Calls `f` with a [`Pipeline`] for `op` (read or write), and returns when all that `f` added is done.
+    /// Memory borrowed for `'env` belongs to the device until then, also if `f` fails or panics.
     ///
-    /// Other calls on this disk may be made while the pipeline is open: they use a queue of their own.
+    /// Other calls on this disk are allowed while the pipeline is open: they use another queue.
     ///
     /// # Errors
-    /// What `f` says (what it added last is then not submitted), else the first bio that failed.
+    /// The error of `f` (bios not submitted by then are discarded), else the error of the first bio that
+    /// failed.
     pub fn pipeline<'env, R, E: From<Error>>(
         &self,
         op: Op,
@@ -299,7 +306,7 @@ impl Disk {
         self.run(op, false, f)
     }
 
-    /// Memory that the device takes, recycled: for bytes that cannot go straight to or from their own.
+    /// A pool of bounce buffers: memory that the device can access, for data in memory that it cannot.
     pub fn bounce_pool(&self) -> &AlignedPool {
         &self.arenas
     }
@@ -346,7 +353,7 @@ impl Disk {
         })
     }
 
-    /// An operation without memory, alone.
+    /// Runs a single operation without memory.
     fn range(&self, op: Op, offset: u64, len: u64) -> Result<()> {
         let mut lease = self.queues.lease()?;
         let Slot {
@@ -377,14 +384,14 @@ impl Disk {
         result
     }
 
-    /// The end of the last block.
+    /// The end of the last logical block, in bytes.
     fn end_of_device(&self) -> u64 {
         let len = self.len_bytes();
         len.checked_next_multiple_of(self.limits.logical_bytes)
             .unwrap_or(len)
     }
 
-    /// Refuses what no device could do.
+    /// Refuses an invalid range, and changes of a read-only device.
     fn check(&self, op: Op, offset: u64, len: u64) -> Result<()> {
         if op != Op::Read && self.info().read_only {
             return Err(BioLimits::refuse(op, offset, len, CallerFault::ReadOnly));
@@ -393,7 +400,7 @@ impl Disk {
             .check_range(op, offset, len, self.end_of_device())
     }
 
-    /// Whether a range may be written; refuses what no device could do.
+    /// Refuses a write of an invalid range or to a read-only device.
     pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<()> {
         self.check(Op::Write, offset, len)
     }
@@ -416,7 +423,7 @@ impl Disk {
 }
 
 impl Error {
-    /// Whether the device said that it cannot do such a thing at all.
+    /// Whether the device does not support the operation.
     fn is_unsupported(&self) -> bool {
         matches!(self, Self::Device { source, .. } if source.kind() == io::ErrorKind::Unsupported)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in the block layer, and whose fault it is.
+//! Errors of the block layer, and whether the caller or the device caused them.
 
 use std::io;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use throughline_device::Op;
 /// The result of a block-layer call.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// An error of the block layer. Cheap to clone, so that one failed bio can answer several callers.
+/// An error of the block layer. Cheap to clone, so that one failed bio can be reported to several callers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that no device could do.
+    /// The caller's request is invalid on any device.
     #[error("{op:?} of {len_bytes} bytes at device offset {offset_bytes}: {reason}")]
     Caller {
-        /// What was asked.
+        /// The operation.
         op: Op,
         /// First byte on the device.
         offset_bytes: u64,
-        /// Bytes asked for.
+        /// Length of the request, in bytes.
         len_bytes: u64,
-        /// Why it cannot be.
+        /// What is wrong with it.
         reason: CallerFault,
     },
-    /// The device, or the system below it, failed the operation.
+    /// The device or the system below it failed the operation.
     #[error("device error: {op:?} of {len_bytes} bytes at device offset {offset_bytes}: {source}")]
     Device {
-        /// What failed.
+        /// The operation.
         op: Op,
         /// First byte on the device.
         offset_bytes: u64,
-        /// Bytes of the failed bio.
+        /// Length of the failed bio, in bytes.
         len_bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
 }
@@ -42,16 +42,16 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallerFault {
-    /// Offset or length is no multiple of the logical block.
+    /// Offset or length is not a multiple of the logical block size.
     #[error("not aligned to the device's logical block")]
     Misaligned,
-    /// Memory is no multiple of the device's memory alignment.
-    #[error("memory not aligned as the device needs it")]
+    /// The memory's address is not a multiple of the device's memory alignment.
+    #[error("memory not aligned as the device requires")]
     MemoryMisaligned,
-    /// The range ends behind the end of the device.
+    /// The range ends past the end of the device.
     #[error("past the end of the device")]
     OutOfRange,
-    /// Two pieces of one batch of writes overlap: no order is defined between them.
+    /// Two pieces of one batch of writes overlap, and their order is undefined.
     #[error("overlaps another write of the same batch")]
     Overlap,
     /// The device was opened for reading only.
@@ -60,7 +60,7 @@ pub enum CallerFault {
 }
 
 impl Error {
-    /// A device error, from what the system said.
+    /// A device error with the system's error as its source.
     pub fn device(op: Op, offset_bytes: u64, len_bytes: u64, source: io::Error) -> Self {
         Self::Device {
             op,

@@ -1,7 +1,7 @@
-//! What happens to bios, and around them, told to whoever listens.
+//! Events of bios, calls and commits, reported to listeners.
 //!
-//! When nobody listens a pipeline pays one relaxed load for its whole life and reads no clock: whether it reports is
-//! decided when it opens. A call and a commit pay one more each.
+//! Without listeners a pipeline costs one relaxed load in its whole life and reads no clock: whether it
+//! reports events is decided when it opens. A call and a commit cost one more load each.
 
 use std::time::{Duration, Instant};
 
@@ -10,77 +10,78 @@ use throughline_device::Op;
 use crate::limits::SplitReason;
 use crate::purpose::Purpose;
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A bio was given to the device's queue.
+    /// A bio was submitted to the device's queue.
     Submit {
         /// The bio.
         bio: BioInfo,
-        /// When the bio was opened: its first byte was added.
+        /// When the bio was opened, that is, got its first byte.
         opened_at: Instant,
-        /// When it was given to the queue.
+        /// When it was submitted.
         submitted_at: Instant,
     },
-    /// A bio was closed although its caller had more.
+    /// A bio was closed although its caller had more to add.
     Split {
-        /// The device byte behind the closed bio.
+        /// The device byte after the closed bio.
         offset_bytes: u64,
-        /// Why.
+        /// Why it was closed.
         reason: SplitReason,
     },
     /// A plug appended a bio to the one before it.
     Merge {
-        /// The bio as merged.
+        /// The merged bio.
         bio: BioInfo,
     },
     /// A bio completed.
     Complete {
         /// The bio.
         bio: BioInfo,
-        /// From opening it to giving it to the device's queue.
+        /// From opening to submission.
         queue_time: Duration,
-        /// From giving it to the device's queue to reaping its completion.
+        /// From submission to reaping the completion.
         service_time: Duration,
-        /// Whether the device did it.
+        /// Whether it succeeded.
         ok: bool,
     },
-    /// A program's call begins, on this thread.
+    /// A program's call begins on this thread.
     CallBegins,
-    /// It has ended, on the same thread.
+    /// The call has ended, on the same thread.
     CallEnds {
-        /// Reading, writing, or making durable ([`Op::Flush`]).
+        /// [`Op::Read`], [`Op::Write`], or [`Op::Flush`] for a call that makes data durable.
         op: Op,
-        /// Bytes that it moved.
+        /// Bytes read or written.
         bytes: u64,
     },
     /// A journal's transaction is durable.
     Committed {
-        /// From taking it up to that.
+        /// From the seal until the transaction was durable.
         took: Duration,
     },
 }
 
-/// What a bio is, without its memory.
+/// A bio without its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BioInfo {
-    /// What the device is to do.
+    /// The operation.
     pub op: Op,
     /// First byte on the device.
     pub offset_bytes: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len_bytes: u64,
-    /// Pieces of memory.
+    /// Number of memory segments.
     pub segments: usize,
     /// What it is for.
     pub purpose: Purpose,
 }
 
-/// Hears of every bio of a disk, and of what the layers above tell ([`crate::Disk::tell`]).
+/// Receives the events of every bio of a disk, and those that the layers above report
+/// ([`crate::Disk::tell`]).
 ///
-/// Called on the submitting thread, on the path itself: be quick, and do no I/O on the same disk.
+/// Called synchronously on the submitting thread: it must be quick and must not do I/O on the same disk.
 pub trait Listener: Send + Sync {
-    /// `event` has just happened.
+    /// Called just after `event` happened.
     fn event(&self, event: &Event);
 }

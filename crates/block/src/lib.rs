@@ -1,4 +1,4 @@
-//! The block layer: bios, limits, the builder that splits, the plug that merges, accounting and events.
+//! The block layer: bios, device limits, a builder that splits, a plug that merges, counters and events.
 #![forbid(unsafe_code)]
 
 mod batch;

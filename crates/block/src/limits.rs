@@ -1,9 +1,10 @@
-//! Where a bio must end.
+//! Computes where a bio must end.
 //!
-//! A bio ends at the smallest of: the size target, the device's largest transfer, the next chunk boundary, the largest
-//! number of segments, a gap in memory that the device cannot express. An end that one of these forces is aligned down
-//! to the physical block, where that leaves anything, else to the logical block, so that the device need not read and
-//! modify what lies between two bios.
+//! A bio ends at the first of: the size target, the device's largest transfer, the next chunk boundary, the
+//! largest number of segments, a gap in memory that the device cannot express. An end forced by the size
+//! target, the transfer, the chunk or the number of segments is aligned down to the physical block if that
+//! leaves anything, else to the logical block. So two adjacent bios share no physical block, which the device
+//! would have to read and modify.
 
 use throughline_device::{Limits, Op};
 
@@ -13,22 +14,22 @@ use crate::error::{CallerFault, Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum SplitReason {
-    /// What follows lies elsewhere on the device.
+    /// The next range is not contiguous on the device.
     Discontinuity,
     /// The size target ([`crate::Disk::bio_target_bytes`]) is reached.
     Target,
-    /// The device takes no larger transfer.
+    /// The device's largest transfer is reached.
     MaxTransfer,
-    /// The next byte is behind a chunk boundary of the device (a RAID stripe, a zone).
+    /// A chunk boundary of the device (a RAID stripe, a zone) is reached.
     Chunk,
-    /// The device takes no more segments in one request.
+    /// The device's largest number of segments is reached.
     MaxSegments,
     /// The next segment leaves a gap in memory that the device cannot express.
     VirtBoundary,
 }
 
 impl SplitReason {
-    /// Every reason, in the order of the discriminants.
+    /// All reasons, in the order of the discriminants.
     pub const ALL: [Self; 6] = [
         Self::Discontinuity,
         Self::Target,
@@ -39,7 +40,7 @@ impl SplitReason {
     ];
 }
 
-/// The limits of a device as the builder needs them: every field usable without another check.
+/// The limits of a device, normalised for the builder: every field is usable without further checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BioLimits {
     pub(crate) logical_bytes: u64,
@@ -51,13 +52,13 @@ pub(crate) struct BioLimits {
     pub(crate) memory_align_bytes: usize,
 }
 
-/// `value` cut down to a multiple of `unit`, which is not 0.
+/// `value` rounded down to a multiple of `unit`, which must not be 0.
 pub(crate) fn align_down(value: u64, unit: u64) -> u64 {
     value - value % unit
 }
 
 impl BioLimits {
-    /// Takes what a device says; what makes no sense becomes the nearest thing that does.
+    /// Normalises the limits of a device: an invalid value becomes the nearest valid one.
     pub(crate) fn new(limits: &Limits) -> Self {
         let logical_bytes = u64::from(limits.logical_block_bytes.max(1));
         let at_least_a_block =
@@ -76,7 +77,7 @@ impl BioLimits {
         }
     }
 
-    /// The furthest device byte at which a bio that starts at `start` may end, and what says so.
+    /// The furthest device byte at which a bio that starts at `start` may end, and the limit that sets it.
     pub(crate) fn end_of_bio(&self, start: u64, target_bytes: u64) -> (u64, SplitReason) {
         let mut end = start.saturating_add(self.max_transfer_bytes);
         let mut reason = SplitReason::MaxTransfer;
@@ -93,7 +94,8 @@ impl BioLimits {
         (self.align_end(start, end), reason)
     }
 
-    /// `end` aligned down as a forced end of a bio must be; behind `start` by a logical block at least.
+    /// Aligns a forced end of a bio down (see the head of this file), at least one logical block after
+    /// `start`.
     pub(crate) fn align_end(&self, start: u64, end: u64) -> u64 {
         let physical = align_down(end, self.physical_bytes);
         if physical > start {
@@ -102,12 +104,13 @@ impl BioLimits {
         align_down(end, self.logical_bytes).max(start.saturating_add(self.logical_bytes))
     }
 
-    /// Whether memory that ends at `end` and memory that starts at `start` may be neighbours in one bio.
+    /// Whether one bio may contain a segment that ends at address `end`, followed by one that starts at
+    /// `start`.
     pub(crate) fn may_follow(&self, end: usize, start: usize) -> bool {
         (end as u64 | start as u64) & self.virt_boundary_mask == 0
     }
 
-    /// Refuses a range that is not in whole logical blocks or ends behind `end_of_device`.
+    /// Refuses a range that is not in whole logical blocks or ends past `end_of_device`.
     pub(crate) fn check_range(
         &self,
         op: Op,

@@ -1,6 +1,6 @@
-//! Those who listen to something: told of events, until their subscription is dropped.
+//! Lists of listeners. A listener gets events until its subscription is dropped.
 //!
-//! Where nobody listens, asking costs one relaxed load.
+//! With no listeners, a check costs one relaxed load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::events::Listener;
 
-/// Listeners of one kind; those of a disk, where nothing else is said.
+/// A list of listeners of type `L`, by default listeners to a disk.
 pub struct Listeners<L: ?Sized = dyn Listener> {
     count: AtomicUsize,
     list: RwLock<Arc<Vec<Arc<L>>>>,
@@ -25,12 +25,12 @@ impl<L: ?Sized> Default for Listeners<L> {
 }
 
 impl<L: ?Sized> Listeners<L> {
-    /// Whether there are any; one relaxed load.
+    /// Whether there are any listeners. Costs one relaxed load.
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Those who listen now; `None`, the common case, costs one relaxed load.
+    /// The current listeners. `None`, the common case, costs one relaxed load.
     pub fn now(&self) -> Option<Arc<Vec<Arc<L>>>> {
         if !self.any() {
             return None;
@@ -46,12 +46,12 @@ impl<L: ?Sized> Listeners<L> {
         *list = Arc::new(changed);
     }
 
-    /// Adds one, for good.
+    /// Adds a listener permanently.
     pub fn add(&self, listener: Arc<L>) {
         self.change(|list| list.push(listener));
     }
 
-    /// Adds one, until the answer is dropped.
+    /// Adds a listener until the returned subscription is dropped.
     pub fn subscribe(self: &Arc<Self>, listener: Arc<L>) -> Subscription<L> {
         self.add(Arc::clone(&listener));
         Subscription {
@@ -61,7 +61,7 @@ impl<L: ?Sized> Listeners<L> {
     }
 }
 
-/// Ends the subscription when dropped. What goes on at that moment may still be told.
+/// Ends the subscription when dropped. Operations in progress may still report events to the listener.
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription<L: ?Sized = dyn Listener> {
     listeners: Arc<Listeners<L>>,

@@ -1,9 +1,10 @@
-//! How fast the device is, measured in passing.
+//! Measures the device's speed during ordinary I/O.
 //!
-//! Every [`SAMPLE_EVERY`]th call on a queue is timed; the others read no clock. A small read alone on its queue gives
-//! the latency, a call of many bios the bandwidth. Both follow the better value at once and a worse one slowly, since
-//! what slows a call down is mostly somebody else's work. Each queue keeps its own figures, so that nothing is shared
-//! per I/O; the disk's target changes only when a queue has come to the same new answer several times.
+//! Every [`SAMPLE_EVERY`]th call on a queue is timed; the others read no clock. A small read alone on its
+//! queue gives the latency, a call of many bios the bandwidth. Both follow a better value at once and a worse
+//! one slowly, because a call is mostly slowed down by other load. Each queue keeps its own figures, so that
+//! nothing is shared per I/O. The disk's target changes only when a queue has derived the same new target
+//! several times in a row.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +12,19 @@ use throughline_device::{Limits, Op};
 
 use crate::target::{Speed, Target, derive};
 
-/// One call in so many is timed.
+/// One call in this many is timed.
 const SAMPLE_EVERY: u32 = 16;
 
-/// A read up to this size shows the latency, not the bandwidth.
+/// A read up to this size, in bytes, measures the latency.
 const SMALL_BYTES: u64 = 16 * 1024;
 
-/// A call of so many bios keeps the device busy enough to show its bandwidth.
+/// A call of at least this many bios keeps the device busy enough to measure its bandwidth.
 const STREAM_BIOS: u64 = 16;
 
-/// A new target is taken once so many samples in a row have asked for it.
+/// A new target is adopted once this many samples in a row agree on it.
 const AGREEING: u32 = 8;
 
-/// The share of a worse sample.
+/// The weight of a worse sample.
 const SLOWLY: f64 = 1.0 / 64.0;
 
 /// One queue's figures.
@@ -31,7 +32,7 @@ const SLOWLY: f64 = 1.0 / 64.0;
 pub(crate) struct Meter {
     speed: Speed,
     until_next: u32,
-    /// What the last samples asked for, and how many of them in a row.
+    /// The target derived from the last samples, and how many in a row agree on it.
     wanted: (u32, u32),
 }
 
@@ -60,7 +61,7 @@ impl Meter {
         }
     }
 
-    /// A sample to fill, if this call's turn has come.
+    /// A sample to fill, if this call is to be timed.
     pub(crate) fn next_call(&mut self) -> Option<Sample> {
         self.until_next -= 1;
         if self.until_next > 0 {
@@ -70,7 +71,7 @@ impl Meter {
         Some(Sample::default())
     }
 
-    /// Learns from a call that has just ended well.
+    /// Updates the figures from a call that has just succeeded.
     pub(crate) fn learn(&mut self, op: Op, sample: &Sample, limits: &Limits, target: &Target) {
         let Some(begun) = sample.begun else { return };
         self.learn_from(op, sample.bios, sample.bytes, begun.elapsed());
@@ -133,7 +134,7 @@ mod tests {
             assert_eq!(target.bytes(), expected);
         }
         target.choose(Some(4096));
-        assert_eq!(target.bytes(), 4096, "what is chosen wins");
+        assert_eq!(target.bytes(), 4096, "a chosen target takes precedence");
     }
 
     #[test]

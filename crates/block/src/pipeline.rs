@@ -1,11 +1,11 @@
-//! A pipeline: bios are built, plugged and given to the device while their maker still looks for the next range.
+//! A pipeline: bios are built, plugged and submitted while the caller still maps the next range.
 //!
 //! Invariants:
-//! - What is closed goes to the device at the next flush of the plug, and the first full bio flushes it; nothing waits
-//!   for the end of the caller's request.
-//! - Whoever is about to block calls [`Pipeline::submit_open`] first, so that the device never waits for a bio that
-//!   waits for the device.
-//! - After the first error nothing more is submitted, and the pipeline cannot end well.
+//! - A closed bio is submitted when the plug is flushed: when the plug is full or gets a large bio, at
+//!   [`Pipeline::submit_open`], or at the end of the request.
+//! - A caller that is about to block calls [`Pipeline::submit_open`] first, so that no bio is held back while
+//!   the device is idle.
+//! - After the first error nothing more is submitted, and the pipeline returns the error.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::meter::Sample;
 use crate::plug::{self, Plug};
 use crate::trace::Trace;
 
-/// What a pipeline works with, besides the device.
+/// The parameters of a pipeline.
 pub(crate) struct Setup<'p> {
     pub(crate) op: Op,
     pub(crate) fua: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Setup<'p> {
     pub(crate) sample: Option<Sample>,
 }
 
-/// Reads or writes on their way to the device; made by [`crate::Disk::pipeline`].
+/// Submits reads or writes to the device. Created by [`crate::Disk::pipeline`].
 pub struct Pipeline<'p, 'queue, 'env> {
     builder: Builder<'env>,
     op: Op,
@@ -80,13 +80,15 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
         }
     }
 
-    /// Adds memory for the device bytes from `offset` on: to the open bio where it continues it, else to a new one.
+    /// Adds memory for the device bytes from `offset` on: to the open bio if it is contiguous, else to a new
+    /// one.
     ///
-    /// Offset and length are in whole logical blocks, the memory at a multiple of the device's memory alignment
-    /// ([`crate::Disk::limits`]).
+    /// Offset and length must be multiples of the logical block, the memory's address a multiple of the
+    /// device's memory alignment ([`crate::Disk::limits`]).
     ///
     /// # Errors
-    /// A range or memory that is not so, or past the end of the device; a bio before it that failed.
+    /// [`Error::Caller`] for a misaligned range or memory, or a range past the end of the device; the error
+    /// of an earlier bio that failed.
     pub fn add(&mut self, offset: u64, segment: Segment<'env>) -> Result<()> {
         let len = segment.len() as u64;
         let limits = &self.out.limits;
@@ -103,12 +105,12 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
         self.out.failed()
     }
 
-    /// Ends the open bio, so that what follows is a bio of its own until a plug merges them.
+    /// Closes the open bio. The next range starts a new one, which the plug may merge with it.
     pub(crate) fn close_open(&mut self) {
         self.builder.finish(&mut self.out);
     }
 
-    /// Gives everything to the device, without waiting. To be called before anything that can block.
+    /// Submits everything added so far, without waiting. Call it before anything that can block.
     pub fn submit_open(&mut self) {
         self.push_all();
         self.out.kick();
@@ -119,27 +121,27 @@ impl<'p, 'queue, 'env> Pipeline<'p, 'queue, 'env> {
             self.builder.finish(&mut self.out);
             self.out.flush_plug();
         } else if let Some(bio) = self.builder.take_open() {
-            // A call of one bio, as small ones are, needs no plug.
+            // A small call has one bio and needs no plug.
             self.out.submit(bio);
         }
     }
 
-    /// Gives everything to the device and waits until all of it is done.
+    /// Submits everything added so far and waits until it is done.
     ///
     /// # Errors
-    /// The first bio that failed.
+    /// The error of the first bio that failed.
     pub fn wait(&mut self) -> Result<()> {
         self.push_all();
         self.out.drain();
         self.out.failed()
     }
 
-    /// What was timed, if this call is a sample.
+    /// The sample, if this call is timed.
     pub(crate) fn sample(&self) -> Option<Sample> {
         self.out.sample
     }
 
-    /// Forgets what is not on the device yet and waits for what is.
+    /// Discards the bios not submitted yet and waits for those in flight.
     pub(crate) fn cancel(mut self) {
         self.out.drain();
     }
@@ -158,15 +160,15 @@ impl<'env> Output<'_, '_, 'env> {
         self.plug = plug;
     }
 
-    /// Tells the device of what was submitted since it was told last.
+    /// Kicks the queue if anything was submitted since the last kick.
     fn kick(&mut self) {
         if std::mem::take(&mut self.unkicked) {
             self.scope.kick();
         }
     }
 
-    /// Has the device begin, and takes what it has done: that need not fill the queue, and an error should stop the
-    /// bios' maker early.
+    /// Kicks the queue and reaps completions, which frees queue entries and reports errors to the caller
+    /// early.
     fn go(&mut self) {
         self.kick();
         self.reap(0);
@@ -174,7 +176,7 @@ impl<'env> Output<'_, '_, 'env> {
 
     fn submit(&mut self, bio: Bio<'env>) {
         if self.scope.in_flight() >= self.scope.depth() {
-            self.reap(self.worth_waking_for());
+            self.reap(self.reap_batch());
         }
         if self.error.is_some() {
             return;
@@ -194,20 +196,20 @@ impl<'env> Output<'_, '_, 'env> {
             .submit(tag, bio.op, bio.offset_bytes, bio.segments, self.fua);
     }
 
-    /// How many completions to wait for when the queue is full. To wake for each costs a switch of threads, or a
-    /// system call, for each; a quarter leaves the device enough to do meanwhile. A listener is told of each when it
-    /// comes.
-    fn worth_waking_for(&self) -> usize {
+    /// The number of completions to wait for when the queue is full: a quarter of the depth. One wake per
+    /// completion would cost a context switch or a system call each, and three quarters keep the device busy.
+    /// With listeners it is one, because they get each completion when it arrives.
+    fn reap_batch(&self) -> usize {
         match self.trace.is_on() {
             true => 1,
             false => (self.scope.depth() / 4).max(1),
         }
     }
 
-    /// Waits for all that is in flight.
+    /// Waits for all bios in flight.
     fn drain(&mut self) {
         while self.scope.in_flight() > 0 {
-            self.reap(self.worth_waking_for());
+            self.reap(self.reap_batch());
         }
     }
 

@@ -1,15 +1,15 @@
-//! The plug: holds bios back for a moment, so that neighbours become one and the device hears of many at once.
+//! The plug: briefly holds bios back, so that adjacent ones are merged and many are submitted at once.
 //!
-//! It is flushed at [`MAX_BIOS`] bios, or as soon as the last one is [`LARGE_BYTES`] long: such a bio is worth a trip of
-//! its own and must not wait. A new bio is merged only with the last one.
+//! It is flushed at [`MAX_BIOS`] bios, or as soon as the last one is [`LARGE_BYTES`] long: a bio of that size
+//! gains nothing by waiting. A new bio is merged only with the last one.
 
 use crate::bio::Bio;
 use crate::limits::BioLimits;
 
-/// Bios that a plug holds at most.
+/// The most bios that a plug holds.
 const MAX_BIOS: usize = 32;
 
-/// A bio of this length goes at once.
+/// A bio of at least this length, in bytes, is submitted at once.
 pub(crate) const LARGE_BYTES: u64 = 128 * 1024;
 
 /// Bios held back.
@@ -19,7 +19,7 @@ pub(crate) struct Plug<'env> {
 }
 
 impl<'env> Plug<'env> {
-    /// Takes `bio`; answers whether it was merged with the last one.
+    /// Adds `bio`. Returns whether it was merged with the last one.
     pub(crate) fn add(&mut self, bio: Bio<'env>, limits: &BioLimits, target_bytes: u64) -> bool {
         if let Some(last) = self.bios.last_mut()
             && may_merge(last, &bio, limits, target_bytes)
@@ -35,23 +35,23 @@ impl<'env> Plug<'env> {
         self.bios.is_empty()
     }
 
-    /// Whether the bios should go now.
+    /// Whether the plug should be flushed.
     pub(crate) fn is_due(&self) -> bool {
         self.bios.len() >= MAX_BIOS || self.last().is_some_and(is_large)
     }
 
-    /// The bio that was added last, as merged.
+    /// The last bio, including what was merged into it.
     pub(crate) fn last(&self) -> Option<&Bio<'env>> {
         self.bios.last()
     }
 
-    /// The bios in the order they came; the plug keeps its memory.
+    /// Removes the bios in the order in which they were added. The plug keeps its allocation.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Bio<'env>> {
         self.bios.drain(..)
     }
 }
 
-/// Whether `bio` is worth a trip of its own.
+/// Whether `bio` is large enough to be submitted alone.
 pub(crate) fn is_large(bio: &Bio<'_>) -> bool {
     bio.len_bytes >= LARGE_BYTES
 }

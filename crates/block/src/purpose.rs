@@ -1,18 +1,18 @@
-//! What a thread's I/O is for: told to listeners with each bio, and nobody else asks.
+//! What a thread's I/O is for. Only reported to listeners, with each bio.
 //!
-//! The layer that knows it says so around its calls; what nobody said is file data. It costs a store on each side of such a
-//! call, beside an I/O.
+//! The layer that knows the purpose sets it around its calls; the default is file data. The cost is one store
+//! before and one after such a call.
 
 use std::cell::Cell;
 
-/// Whose bytes a bio carries.
+/// What kind of bytes a bio carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Purpose {
     /// A file's contents.
     #[default]
     Data,
-    /// The volume's own structures, where they belong.
+    /// The volume's own structures, at their home blocks.
     Metadata,
     /// The journal.
     Journal,
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 impl Purpose {
-    /// Does `f`, whose I/Os of this thread are for this.
+    /// Runs `f`. I/O of this thread during the call has this purpose.
     pub fn during<R>(self, f: impl FnOnce() -> R) -> R {
         struct Back(Purpose);
         impl Drop for Back {
@@ -35,7 +35,7 @@ impl Purpose {
         f()
     }
 
-    /// Of this thread's I/Os at this moment.
+    /// The current purpose of this thread's I/O.
     pub(crate) fn present() -> Purpose {
         PRESENT.get()
     }

@@ -1,14 +1,16 @@
 //! The device queues of each thread.
 //!
-//! A thread submits on queues that no other thread uses, so submitting takes no lock and writes no cache line that
-//! another thread writes. A thread may need a second queue while its first is in use (a metadata read while a data
-//! pipeline is open), so each thread keeps a *stack* of idle queues: a use takes the top one away, or opens a new one
-//! when the stack is empty, and puts it back when done. A thread thus owns as many queues as its deepest nesting.
-//! Stacks and slots are padded: those of two threads may lie side by side.
+//! A thread submits to queues that no other thread uses, so submitting takes no lock and writes no cache line
+//! that another thread writes. A thread may need a second queue while its first is in use (a metadata read
+//! while a data pipeline is open), so each thread keeps a *stack* of idle queues: a lease pops the top one,
+//! or opens a new one if the stack is empty, and pushes it back when dropped. So a thread owns as many queues
+//! as its deepest nesting. Stacks and slots are padded, because those of different threads may be adjacent in
+//! memory.
 //!
-//! A device that was cut off ([`Queues::cut`]) gives no queue any more. Who takes a queue says so first, in a line of its
-//! own, and looks then whether the device is cut off; who cuts says so first and looks then who has one. So one of the
-//! two sees the other.
+//! A device that was cut off ([`Queues::cut`]) gives no more leases. A thread that takes a lease first sets
+//! its queue's leased flag, in the queue's own cache line, and then checks whether the device is cut off. A
+//! thread that cuts first sets the cut flag and then checks the leased flags. So at least one of the two sees
+//! the other.
 
 use std::cell::RefCell;
 use std::io;
@@ -25,16 +27,16 @@ use crate::counters::{Counters, QueueCounters};
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 
-/// One queue and what is counted on it.
+/// A queue with its counters and meter.
 pub(crate) struct Slot {
     pub(crate) queue: Box<dyn Queue>,
     pub(crate) counters: Arc<QueueCounters>,
-    /// Memory for completions, kept so that a call allocates none.
+    /// Buffer for completions, kept so that a call does not allocate.
     pub(crate) done: Vec<Done>,
     pub(crate) meter: Meter,
 }
 
-/// Where a slot stays while it goes from the stack to its use and back.
+/// A boxed slot: only the pointer moves between stack and lease.
 type Place = Box<CachePadded<Slot>>;
 
 type Stack = CachePadded<RefCell<Vec<Place>>>;
@@ -43,8 +45,8 @@ type Stack = CachePadded<RefCell<Vec<Place>>>;
 pub(crate) struct Queues {
     device: Arc<dyn BlockDevice>,
     idle: ThreadLocal<Stack>,
-    /// The counters of every queue ever opened, to be summed on read. Locked when a queue opens and when counters are
-    /// read, never per I/O.
+    /// The counters of every queue ever opened. Locked when a queue opens and when counters are summed, never
+    /// per I/O.
     counters: Mutex<Vec<Arc<QueueCounters>>>,
     is_cut: CachePadded<AtomicBool>,
 }
@@ -59,10 +61,10 @@ impl Queues {
         }
     }
 
-    /// No queue from now on. Returns when none is in use that was taken before.
+    /// Refuses leases from now on, and waits until none is in use.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
-        // Seldom, and the device has few requests to end: not worth a way to be woken.
+        // This is rare and short, so polling is enough.
         while self.counters.lock().iter().any(|one| one.is_leased()) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -73,13 +75,13 @@ impl Queues {
         self.is_cut.load(Ordering::SeqCst)
     }
 
-    /// What everybody is told who wants something of a device that was cut off.
+    /// The error for I/O to a device that was cut off.
     pub(crate) fn cut_off(op: Op, offset: u64, len: u64) -> Error {
         let source = io::Error::other("the device was cut off: the volume was taken down");
         Error::device(op, offset, len, source)
     }
 
-    /// A queue for this thread's use until the lease is dropped.
+    /// Leases a queue to this thread until the lease is dropped.
     pub(crate) fn lease(&self) -> Result<Lease<'_>> {
         let idle = self.idle.get_or_default();
         let top = idle.borrow_mut().pop();
@@ -114,7 +116,8 @@ impl Queues {
         })))
     }
 
-    /// A queue for requests that own their memory, in no thread's stack, and its counters.
+    /// Opens a queue for requests that own their memory. It is in no thread's stack. Returns it with its
+    /// counters.
     pub(crate) fn open_lane(&self) -> Result<(Lane, Arc<QueueCounters>)> {
         let failed = |source| Error::device(Op::Write, 0, 0, source);
         let lane = Lane::open(&*self.device).map_err(failed)?;
@@ -127,12 +130,12 @@ impl Queues {
         counters
     }
 
-    /// Bios on their way, of all queues.
+    /// Bios in flight, on all queues.
     pub(crate) fn in_flight(&self) -> u64 {
         self.counters.lock().iter().map(|one| one.in_flight()).sum()
     }
 
-    /// What all queues have counted so far.
+    /// The sum of all queues' counters.
     pub(crate) fn counters(&self) -> Counters {
         self.counters
             .lock()
@@ -141,7 +144,7 @@ impl Queues {
     }
 }
 
-/// A queue in use by this thread; goes back on the thread's stack when dropped.
+/// A queue in use by this thread. Returns to the thread's stack when dropped.
 pub(crate) struct Lease<'a> {
     idle: &'a Stack,
     slot: Option<Place>,

@@ -1,13 +1,14 @@
-//! The size that bios aim at, derived from the device.
+//! The target size of bios, derived from the device.
 //!
-//! Large bios cost little CPU per byte; small ones start early, finish early and spread over what the device does in
-//! parallel. The point where both are had is the device's latency times its bandwidth: a bio of that size takes as long
-//! to transfer as a request takes to go there and back, so a few of them in flight keep the device busy, and a larger
-//! one only delays its neighbours. A queue too shallow for "a few" gets larger bios instead. The device's preferred
-//! size and its limits bound the result, and below what a plug sends on its own a bio only costs.
+//! Large bios cost little CPU per byte; small ones start early, finish early and use the device's
+//! parallelism. The best compromise is the device's latency times its bandwidth: the transfer of such a bio
+//! takes as long as the latency of a request, so a few of them in flight keep the device busy, and a larger
+//! one only delays others. A queue too shallow for "a few" gets larger bios instead. The device's preferred
+//! size and limits bound the result. The target is not below the size that a plug submits alone, because
+//! smaller bios only cost more CPU.
 //!
-//! Until a disk has been measured ([`crate::meter`]), latency and bandwidth are assumed, by whether seeks cost. There is no constant for
-//! all devices: what a user sets by hand ([`crate::Disk::set_bio_target_bytes`]) wins.
+//! Until a disk has been measured ([`crate::meter`]), latency and bandwidth are assumed, depending on whether
+//! it rotates. A target set with [`crate::Disk::set_bio_target_bytes`] takes precedence.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,13 +24,13 @@ pub(crate) struct Speed {
     pub(crate) bytes_per_ns: f64,
 }
 
-/// How many bios should fit on the device at once for it to be busy while completions are turned into new requests.
+/// The number of bios in flight that keeps the device busy while completions are turned into new requests.
 const BUSY_BIOS: f64 = 4.0;
 
 impl Speed {
-    /// What is assumed of a device that has not been measured: a disk arm, or an ordinary SSD.
+    /// The assumed speed of a device that has not been measured: that of a hard disk or of an ordinary SSD.
     pub(crate) fn assumed(limits: &Limits) -> Self {
-        // Virtual disks often claim to rotate; a queue longer than a drive's 32 commands gives them away.
+        // Virtual disks often claim to rotate, but have a queue longer than a drive's 32 commands.
         match limits.rotational && limits.queue_depth <= 32 {
             true => Self {
                 latency_ns: 8e6,
@@ -43,7 +44,7 @@ impl Speed {
     }
 }
 
-/// The size target for a device of these limits and this speed, in bytes; a multiple of the logical block.
+/// The size target in bytes for a device with these limits and this speed: a multiple of the logical block.
 pub(crate) fn derive(limits: &Limits, speed: Speed) -> u32 {
     let block = u64::from(limits.logical_block_bytes.max(1));
     let most = align_down(u64::from(limits.max_transfer_bytes), block).max(block);
@@ -66,11 +67,11 @@ fn nearest_power_of_two(value: f64) -> u64 {
     1 << (value.log2().round().clamp(0.0, 62.0) as u32)
 }
 
-/// The target of one disk. Read once per call; written when it changes, which is rare.
+/// The target of one disk. Read once per call; written only when it changes, which is rare.
 #[derive(Debug)]
 pub(crate) struct Target {
     derived: AtomicU32,
-    /// 0: nobody has set it.
+    /// 0 if not set.
     chosen: AtomicU32,
 }
 
@@ -89,9 +90,9 @@ impl Target {
         }
     }
 
-    /// Takes a newly derived size.
+    /// Sets a newly derived size.
     pub(crate) fn set_derived(&self, bytes: u32) {
-        // Most often it is the same: then other threads keep their copy of the line.
+        // It is mostly unchanged; not storing it keeps the cache line shared.
         if self.derived.load(Ordering::Relaxed) != bytes {
             self.derived.store(bytes, Ordering::Relaxed);
         }
@@ -174,7 +175,7 @@ mod tests {
                 ..SSD
             }),
             1 << 20,
-            "a queue of one needs more in each"
+            "a queue depth of one needs larger bios"
         );
         let slow = Speed {
             latency_ns: 1e5,
@@ -183,13 +184,13 @@ mod tests {
         assert_eq!(
             derive(&SSD, slow),
             128 << 10,
-            "no less than is worth a trip"
+            "no less than a plug submits alone"
         );
         let fast = Speed {
             latency_ns: 1e6,
             bytes_per_ns: 1000.0,
         };
-        assert_eq!(derive(&SSD, fast), 4 << 20, "no more than a transfer");
+        assert_eq!(derive(&SSD, fast), 4 << 20, "no more than one transfer");
     }
 
     #[test]

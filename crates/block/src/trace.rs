@@ -1,5 +1,5 @@
-//! What one pipeline tells the listeners and the disk's meter: nothing at all, and no clock is read, unless somebody
-//! listens or this pipeline is a sample.
+//! Reports the events of one pipeline or stream to listeners. Without listeners it does nothing and reads no
+//! clock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::bio::Bio;
 use crate::events::{BioInfo, Event, Listener};
 use crate::limits::SplitReason;
 
-/// The listeners of one pipeline and its bios on the device.
+/// The listeners of one pipeline, and its bios in flight.
 #[derive(Default)]
 pub(crate) struct Trace(Option<Box<Listening>>);
 
@@ -21,7 +21,7 @@ struct Listening {
 }
 
 struct Sent {
-    /// Who was told that it was submitted, and is to hear its end.
+    /// The listeners that got its submit event, and so get its completion.
     to: Arc<Vec<Arc<dyn Listener>>>,
     bio: BioInfo,
     opened_at: Instant,
@@ -29,7 +29,7 @@ struct Sent {
 }
 
 impl Listening {
-    fn tell(&self, event: Event) {
+    fn notify(&self, event: Event) {
         for listener in self.to.iter() {
             listener.event(&event);
         }
@@ -46,7 +46,8 @@ impl Trace {
         }))
     }
 
-    /// Changes who listens to the bios that are opened from now on; those on the device end as they began.
+    /// Sets the listeners for bios opened from now on. Bios in flight complete to the listeners that got
+    /// their submit event.
     pub(crate) fn set_listeners(&mut self, to: Option<Arc<Vec<Arc<dyn Listener>>>>) {
         match (&mut self.0, to) {
             (None, None) => {}
@@ -59,7 +60,7 @@ impl Trace {
         }
     }
 
-    /// Whether anybody listens.
+    /// Whether there are listeners, or bios in flight that were reported to some.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -82,7 +83,7 @@ impl Trace {
                 submitted_at,
             },
         );
-        listening.tell(Event::Submit {
+        listening.notify(Event::Submit {
             bio,
             opened_at,
             submitted_at,
@@ -107,7 +108,7 @@ impl Trace {
 
     pub(crate) fn split(&self, offset_bytes: u64, reason: SplitReason) {
         if let Some(listening) = &self.0 {
-            listening.tell(Event::Split {
+            listening.notify(Event::Split {
                 offset_bytes,
                 reason,
             });
@@ -116,7 +117,7 @@ impl Trace {
 
     pub(crate) fn merge(&self, merged: Option<&Bio<'_>>) {
         if let (Some(listening), Some(bio)) = (&self.0, merged) {
-            listening.tell(Event::Merge { bio: bio.info() });
+            listening.notify(Event::Merge { bio: bio.info() });
         }
     }
 }

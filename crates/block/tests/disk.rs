@@ -1,4 +1,4 @@
-//! A disk over memory, null and failing devices: batches, pipelines, counters, events, fallbacks, errors.
+//! Disks over memory, null and failing devices: batches, pipelines, counters, events, fallbacks, errors.
 
 use std::sync::{Arc, Mutex};
 
@@ -62,7 +62,7 @@ fn a_batch_is_sorted_and_merged() {
             block
         })
         .collect();
-    // 32 neighbours and 16 that stand alone, in a scattered order.
+    // 32 adjacent blocks and 16 separate ones, in scattered order.
     let place = |i: u64| {
         if i < 32 {
             65536 + i * 4096
@@ -126,7 +126,7 @@ fn more_odd_memory_than_bounce_memory() {
 }
 
 #[test]
-fn refuses_what_no_device_could_do() {
+fn invalid_requests_are_refused() {
     let disk = Disk::new(memory()).unwrap();
     let mut buf = vec![0; 1024];
     let reason = |result: Result<(), Error>| match result {
@@ -175,7 +175,7 @@ fn pipelines_nest_on_one_thread() {
     assert_eq!(disk.counters().bytes(Op::Write), 1 << 20);
 }
 
-/// Collects what it hears.
+/// Collects the events reported to it.
 #[derive(Default)]
 struct Log(Mutex<Vec<Event>>);
 
@@ -186,7 +186,7 @@ impl Listener for Log {
 }
 
 #[test]
-fn listeners_hear_each_bio_once() {
+fn each_bio_is_reported_once() {
     let disk = Disk::new(memory()).unwrap();
     disk.set_bio_target_bytes(Some(64 << 10));
     let data = AlignedBuf::zeroed(256 << 10, 4096);
@@ -218,7 +218,7 @@ fn listeners_hear_each_bio_once() {
                 let at = on_device
                     .iter()
                     .position(|one| one == bio)
-                    .expect("submitted before");
+                    .expect("completions follow submissions");
                 on_device.swap_remove(at);
                 assert!(*ok && !service_time.is_zero());
                 completed += 1;
@@ -238,7 +238,7 @@ fn listeners_hear_each_bio_once() {
     assert_eq!(disk.counters().splits(SplitReason::Target), 6);
 }
 
-/// A device that cannot discard or zero, although its limits say that one may try.
+/// A device that cannot discard or zero, although its limits say that it may be tried.
 struct Plain(Arc<dyn BlockDevice>);
 
 struct PlainQueue(Box<dyn Queue>, Vec<throughline_device::Completion>);
@@ -281,7 +281,7 @@ impl Queue for PlainQueue {
 }
 
 #[test]
-fn zeros_are_written_where_the_device_has_no_way_of_its_own() {
+fn zeros_are_written_if_the_device_cannot_zero() {
     for device in [memory(), Arc::new(Plain(memory())) as Arc<dyn BlockDevice>] {
         let disk = Disk::new(device).unwrap();
         let len = (2 << 20) + 4096;
@@ -326,13 +326,13 @@ fn an_error_names_its_bio_and_ends_the_pipeline() {
         }
         assert!(
             disk.counters().bios(Op::Write) < 64,
-            "it went on after the error"
+            "it continued after the error"
         );
     }
 }
 
 #[test]
-fn what_the_closure_says_comes_out_and_nothing_more_goes_in() {
+fn an_error_of_the_closure_is_returned_and_open_bios_are_discarded() {
     let disk = Disk::new(Arc::new(NullDevice::new(LEN))).unwrap();
     let data = AlignedBuf::zeroed(4096, 4096);
     let refused = CallerFault::Overlap;
@@ -355,7 +355,7 @@ fn what_the_closure_says_comes_out_and_nothing_more_goes_in() {
     assert_eq!(
         disk.counters().bios(Op::Write),
         0,
-        "the open bio was never asked for"
+        "the open bio was discarded"
     );
 }
 

@@ -1,5 +1,5 @@
-//! Streams over memory, failing, shallow and real devices: order, split pieces, errors, what waits and what does not.
-//! Those over memory are small enough for Miri.
+//! Streams over memory, failing, shallow and real devices: order, split pieces, errors, and what waits. Tests
+//! over memory are small enough for Miri.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,17 +45,17 @@ fn pool() -> PagePool {
     PagePool::new(64 << 20)
 }
 
-/// What became of everything that is in the stream, by cookie.
+/// Waits for all pieces of the stream. Returns their results by cookie.
 fn finish(stream: &mut Stream) -> BTreeMap<u64, Result<(), Error>> {
     let mut all = BTreeMap::new();
     let mut done = Vec::new();
     while stream.in_flight() > 0 {
         stream.reap(true, &mut done);
-        assert!(!done.is_empty(), "a reap that waits brings something");
+        assert!(!done.is_empty(), "a reap that waits returns a piece");
         for Written { cookie, result } in done.drain(..) {
             assert!(
                 all.insert(cookie, result).is_none(),
-                "{cookie} came back twice"
+                "{cookie} was returned twice"
             );
         }
     }
@@ -75,7 +75,7 @@ fn pieces_are_written_where_they_belong() {
     let disk = disk_of(memory());
     let mut stream = Stream::new(Arc::clone(&disk)).unwrap();
     let pool = pool();
-    // Long, short, adjacent, apart, backwards, part of their memory, and one over another.
+    // Long, short, adjacent, apart, backwards, part of their memory, and overlapping.
     let places: [(u64, usize, usize); 7] = [
         (0, 0, 256 * KIB),
         (256 << 10, 0, 4 * KIB),
@@ -102,7 +102,7 @@ fn pieces_are_written_where_they_belong() {
     );
     assert!(done.values().all(Result::is_ok), "{done:?}");
     assert!(is_on(&disk, 0, &expected));
-    assert_eq!(pool.used_bytes(), 0, "the memory is let go of");
+    assert_eq!(pool.used_bytes(), 0, "the memory is released");
     let bytes = places.iter().map(|place| place.2 as u64).sum();
     assert_eq!(disk.counters().bytes(Op::Write), bytes);
 }
@@ -118,7 +118,7 @@ fn neighbours_share_bios_and_a_long_piece_has_several() {
     assert_eq!(
         disk.counters().bios(Op::Write),
         0,
-        "full, and small enough to wait for more"
+        "small bios are held back for more"
     );
     stream.submit_open();
     assert_eq!(disk.counters().bios(Op::Write), 1);
@@ -141,7 +141,7 @@ fn a_failed_bio_fails_its_pieces_and_no_others() {
     for fault in [Fault::Once(2), Fault::AfterDone(2), Fault::Torn(2)] {
         let disk = disk_of(Arc::new(FaultDevice::new(memory(), fault)));
         let mut stream = Stream::new(Arc::clone(&disk)).unwrap();
-        // Bios of 128 KiB, pieces of 192: the third bio has the end of the second and the start of the third.
+        // Bios of 128 KiB, pieces of 192 KiB: the third bio is the end of the second piece.
         let pieces: Vec<Arc<Pages>> = (0..8).map(|i| filled(&pool, 256 * KIB, i)).collect();
         for (i, pages) in pieces.iter().enumerate() {
             stream.add(i as u64 * (192 << 10), pages, 0..192 * KIB, i as u64);
@@ -164,7 +164,7 @@ fn a_failed_bio_fails_its_pieces_and_no_others() {
             }
             other => panic!("{other:?}"),
         }
-        // The stream goes on.
+        // The stream can still be used.
         stream.add(192 << 10, &pieces[1], 0..192 * KIB, 17);
         assert!(finish(&mut stream)[&17].is_ok());
         for (i, pages) in pieces.iter().enumerate() {
@@ -190,7 +190,7 @@ fn a_device_that_is_gone_fails_all_that_comes() {
 }
 
 #[test]
-fn what_no_device_could_do_comes_back() {
+fn invalid_pieces_are_returned_with_errors() {
     let disk = disk_of(memory());
     let mut stream = Stream::new(Arc::clone(&disk)).unwrap();
     let pages = filled(&pool(), 8 * KIB, 0);
@@ -222,7 +222,7 @@ fn what_no_device_could_do_comes_back() {
 
 #[test]
 #[should_panic(expected = "range")]
-fn a_range_outside_of_the_memory_is_our_own_bug() {
+fn a_range_outside_the_memory_panics() {
     let mut stream = Stream::new(disk_of(memory())).unwrap();
     stream.add(0, &filled(&pool(), 4 * KIB, 0), 0..8 * KIB, 0);
 }
@@ -238,7 +238,7 @@ fn dropping_it_writes_what_was_added() {
     assert_eq!(Arc::strong_count(&pages), 1);
 }
 
-/// Completes nothing until somebody waits for it, and notes how many they wait for.
+/// Completes requests only when a caller waits, and records how many it waits for.
 struct Lazy {
     depth: usize,
     waits: Arc<Mutex<Vec<usize>>>,
@@ -293,7 +293,7 @@ impl Queue for LazyQueue {
     fn submit(&mut self, request: Request) {
         assert!(
             self.held.len() < self.depth,
-            "the queue would have to wait for itself"
+            "submitted beyond the depth without a reap"
         );
         self.submitted.fetch_add(1, Ordering::Relaxed);
         self.held.push(request);
@@ -340,12 +340,16 @@ fn adding_waits_only_for_a_full_queue_and_then_for_a_quarter() {
         assert_eq!(stream.is_full(), i == 1);
     }
     stream.submit_open();
-    assert_eq!(now(), (8, vec![]), "on the device, and nobody waited");
+    assert_eq!(now(), (8, vec![]), "submitted without waiting");
     let mut done = Vec::new();
     stream.reap(false, &mut done);
     assert!(done.is_empty() && device.waits.lock().unwrap().is_empty());
     stream.add(1 << 20, &long, 0..128 * KIB, 2);
-    assert_eq!(now(), (9, vec![2]), "the ninth waits for a quarter");
+    assert_eq!(
+        now(),
+        (9, vec![2]),
+        "the ninth waits for a quarter of the depth"
+    );
     assert_eq!(stream.in_flight(), 3);
     assert_eq!(finish(&mut stream).len(), 3);
 }
@@ -364,16 +368,16 @@ fn one_at_a_time_is_enough() {
     assert!(device.waits.lock().unwrap().iter().all(|wait| *wait == 1));
 }
 
-/// Submissions and completions it has heard of.
+/// Counts the submissions and completions reported to it.
 #[derive(Default)]
-struct Heard(Mutex<(usize, usize)>);
+struct Recorder(Mutex<(usize, usize)>);
 
-impl Listener for Heard {
+impl Listener for Recorder {
     fn event(&self, event: &Event) {
-        let mut heard = self.0.lock().unwrap();
+        let mut recorded = self.0.lock().unwrap();
         match event {
-            Event::Submit { .. } => heard.0 += 1,
-            Event::Complete { .. } => heard.1 += 1,
+            Event::Submit { .. } => recorded.0 += 1,
+            Event::Complete { .. } => recorded.1 += 1,
             _ => {}
         }
     }
@@ -384,8 +388,8 @@ fn listeners_come_and_go_while_it_runs() {
     let disk = disk_of(Arc::new(Lazy::new(8)));
     let mut stream = Stream::new(Arc::clone(&disk)).unwrap();
     let pages = filled(&pool(), 128 * KIB, 0);
-    let listeners: [Arc<Heard>; 2] = Default::default();
-    let heard = || {
+    let listeners: [Arc<Recorder>; 2] = Default::default();
+    let recorded = || {
         listeners
             .each_ref()
             .map(|listener| *listener.0.lock().unwrap())
@@ -401,11 +405,18 @@ fn listeners_come_and_go_while_it_runs() {
     let second = disk.subscribe(Arc::clone(&listeners[1]) as Arc<dyn Listener>);
     add(&mut stream, 2);
     drop(second);
-    assert_eq!(heard(), [(1, 0), (1, 0)]);
+    assert_eq!(recorded(), [(1, 0), (1, 0)]);
     assert_eq!(finish(&mut stream).len(), 3);
-    assert_eq!(heard(), [(1, 1), (1, 1)], "who heard it begin hears it end");
+    assert_eq!(
+        recorded(),
+        [(1, 1), (1, 1)],
+        "a listener that got the submission gets the completion"
+    );
     add(&mut stream, 4);
-    assert_eq!((finish(&mut stream).len(), heard()), (1, [(1, 1), (1, 1)]));
+    assert_eq!(
+        (finish(&mut stream).len(), recorded()),
+        (1, [(1, 1), (1, 1)])
+    );
 }
 
 #[cfg(not(miri))]
@@ -440,7 +451,7 @@ mod on_a_file {
             let mut stream = Stream::new(Arc::clone(&disk)).unwrap();
             let (mut expected, mut done) = (Vec::new(), Vec::new());
             for i in 0..(LEN / (128 << 10)) {
-                // The pool has room for eight: the rest waits for what is done.
+                // The pool holds eight pieces: the others wait for completions.
                 let mut pages = loop {
                     match pool.take(128 * KIB) {
                         Some(pages) => break pages,

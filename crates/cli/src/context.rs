@@ -19,14 +19,14 @@ use crate::text::{parse_size, quote};
 /// Over the options that every command takes.
 pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
-/// Options that every command takes.
+/// Options of all commands.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Globals {
-    /// Where the file system begins inside the image, for an image inside a disk: bytes, or with a unit
-    /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as partition tables count)
+    /// Start of the file system in the image, for a partition of a disk image: in bytes, or with a unit
+    /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as in partition tables)
     #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size, help_heading = GLOBAL_OPTIONS)]
     pub(crate) offset: u64,
-    /// How the device is driven; auto takes io_uring where the kernel allows it
+    /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
         long,
         global = true,
@@ -36,38 +36,40 @@ pub(crate) struct Globals {
         help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) engine: Engine,
-    /// Read and write files past throughline's page cache, straight between memory and the device
+    /// Bypass throughline's page cache: read and write files directly between memory and the device
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) direct: bool,
-    /// Go through the host's page cache too, instead of O_DIRECT towards the host
+    /// Use the host's page cache, instead of O_DIRECT
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) host_cache: bool,
-    /// Memory for throughline's page cache (64M, 1G), instead of a quarter of what this process may use
+    /// Memory for throughline's page cache (64M, 1G), instead of a quarter of the memory this process may use
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache, help_heading = GLOBAL_OPTIONS)]
     pub(crate) cache: Option<u64>,
-    /// The most memory that may hold bytes not yet on the device, instead of a fifth of the cache: writers wait beyond it
+    /// Limit of dirty memory (data not yet on the device), instead of a fifth of the cache; writers wait at
+    /// the limit
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_limit, help_heading = GLOBAL_OPTIONS)]
     pub(crate) dirty_limit: Option<u64>,
-    /// From so much of it on, writing to the device begins by itself, instead of half of the limit; three quarters of
-    /// the limit at the most
+    /// Dirty memory at which background write-back starts, instead of half of the limit; at most three
+    /// quarters of the limit
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_background, help_heading = GLOBAL_OPTIONS)]
     pub(crate) dirty_background: Option<u64>,
-    /// The longest that is read ahead of a sequential reader; 0: nothing
+    /// Maximum readahead for a sequential reader; 0 disables it
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = GLOBAL_OPTIONS)]
     pub(crate) readahead: Option<u64>,
-    /// Size that data I/Os are built up to, instead of the one derived from the device; a multiple of its logical block
+    /// Target size of data I/Os, instead of the one derived from the device; a multiple of its logical block
+    /// size
     #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = GLOBAL_OPTIONS)]
     pub(crate) bio_target: Option<u32>,
-    /// Names, sizes and attributes that change are on the disk after so many seconds at the latest, instead of 5
+    /// Maximum seconds until changed names, sizes and attributes are on the disk, instead of 5
     #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S), help_heading = GLOBAL_OPTIONS)]
     pub(crate) commit: Option<u32>,
-    /// Read an image as it lies, without regard to what its journal holds, which may make no sense
+    /// Read an image without replaying its journal; it may be inconsistent
     #[arg(long = "noload", global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) no_replay: bool,
-    /// Log what happens inside, and what is more important [default: off; warn for mount]
+    /// Log messages of this level and more severe ones [default: off; warn for mount]
     #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser(), help_heading = GLOBAL_OPTIONS)]
     pub(crate) log: Option<LevelFilter>,
-    /// Append the log to a file, instead of standard error (and, for a mount in the background, the system's log)
+    /// Append the log to a file, instead of standard error (or syslog, for a mount in the background)
     #[arg(
         long,
         global = true,
@@ -75,7 +77,7 @@ pub(crate) struct Globals {
         help_heading = GLOBAL_OPTIONS
     )]
     pub(crate) log_file: Option<PathBuf>,
-    /// No progress display and no notes
+    /// Show no progress and no notes
     #[arg(short, long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) quiet: bool,
 }
@@ -83,10 +85,10 @@ pub(crate) struct Globals {
 /// The choice of engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
-    /// io_uring where the kernel allows it, else threads.
+    /// io_uring if the kernel allows it, else threads.
     #[default]
     Auto,
-    /// io_uring, or an error.
+    /// io_uring; an error if it is not available.
     Uring,
     /// A pool of threads with preadv2 and pwritev2.
     Threads,
@@ -187,7 +189,8 @@ impl Globals {
         Ok(options)
     }
 
-    /// What was said of how files are opened, the choice of engine apart: options and values, by the options' names.
+    /// What was said of how files are opened, the choice of engine apart: options and values, by the options'
+    /// names.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let mut told = Vec::new();
         let mut tell = |name, value: Option<String>| told.extend(value.map(|value| (name, value)));

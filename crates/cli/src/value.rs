@@ -1,13 +1,14 @@
-//! Values of extended attributes as text: `"text"`, `0x68656c6c6f`, `0saGVsbG8=`, as getfattr shows them and setfattr takes them.
+//! Values of extended attributes as text: `"text"`, `0x68656c6c6f`, `0saGVsbG8=`, as getfattr shows them and
+//! setfattr takes them.
 
-/// How a value is shown.
+/// The encoding of a value in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Encoding {
-    /// In double quotes; what would be misread there is escaped.
+    /// In double quotes, with escapes.
     Text,
-    /// Hexadecimal, behind 0x.
+    /// Hexadecimal, with the prefix 0x.
     Hex,
-    /// Base64, behind 0s.
+    /// Base64, with the prefix 0s.
     Base64,
 }
 

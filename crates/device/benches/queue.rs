@@ -1,5 +1,5 @@
-//! What a queue costs: nanoseconds for each 4 KiB request on devices that cost nothing, and what the
-//! engines reach on a file: wall-clock time, and this thread's CPU time. `cargo bench -p throughline-device [-- FOLDER]`.
+//! The cost of a queue: nanoseconds per 4 KiB request, in wall-clock time and this thread's CPU time, on the
+//! null and memory devices, and with each engine on a file. `cargo bench -p throughline-device [-- FOLDER]`.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use throughline_device::{
 };
 
 const LEN: u64 = 64 << 20;
-/// What the processor's cache holds, so that the memory device's own cost shows.
+/// Fits into the processor's cache, so that the memory device's own cost shows.
 const CACHED: u64 = 1 << 20;
 const UNIT: usize = 4096;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     if !arguments.any(|a| a == "--bench") {
-        return; // `cargo test` only wants to know that it builds
+        return; // `cargo test` only checks that it builds
     }
     let folder = std::env::args()
         .skip(1)
@@ -49,7 +49,7 @@ fn main() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// `count` requests within the first `span` bytes.
+/// Measures `count` requests within the first `span` bytes.
 fn measure(name: &str, device: Arc<dyn BlockDevice>, span: u64, count: usize) {
     let mut queue = device.open_queue().expect("a queue");
     let mut memory = AlignedBuf::zeroed(UNIT * 64, 4096);
@@ -89,7 +89,7 @@ fn measure(name: &str, device: Arc<dyn BlockDevice>, span: u64, count: usize) {
     }
 }
 
-/// Wall-clock and CPU nanoseconds for each of `count`.
+/// Wall-clock and CPU nanoseconds per request, of `count` requests.
 fn time_each(count: usize, work: impl FnOnce()) -> String {
     let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a clock");
     let (begin, cpu_begin) = (Instant::now(), cpu());

@@ -1,16 +1,18 @@
-//! The allocator of the process: how much memory it keeps for itself.
+//! Limits the memory that the process's allocator retains.
 //!
-//! The GNU C library gives each thread an arena of its own, up to eight a processor, and keeps what was freed in them. In a
-//! server with many threads that is tens of megabytes that hold nothing. Both calls are for the program to make, not
-//! for a library on its own: they are about all of the process. With another allocator they do nothing.
+//! The GNU C library gives each thread its own arena, up to eight per processor, and retains freed memory in
+//! them. In a server with many threads that is tens of megabytes of unused memory. Both calls affect the
+//! whole process, so only the program should make them, not a library. With another allocator they do
+//! nothing.
 
-/// Has the allocator share `arenas` of its areas between all threads, and give free memory at their ends back soon. To be
-/// called before threads start.
+/// Limits the allocator to `arenas` arenas (at least 1), shared by all threads, and makes it return free
+/// memory at the top of its heap sooner. Call it before starting threads.
 pub fn limit_allocator(arenas: u8) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let arenas = libc::c_int::from(arenas.max(1));
-        // SAFETY: `mallopt` changes settings of the allocator under its own lock, and touches no memory of ours.
+        // SAFETY: `mallopt` changes settings of the allocator under its own lock, and accesses none of our
+        // memory.
         let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
         // SAFETY: as above.
         let _ = unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_BYTES) };
@@ -19,19 +21,19 @@ pub fn limit_allocator(arenas: u8) {
     let _ = arenas;
 }
 
-/// Gives the memory back to the system that the allocator keeps and nobody uses. Takes milliseconds: for a moment at which
-/// nothing else is to be done. Whether there was any.
+/// Returns unused memory that the allocator retains to the system. Takes milliseconds, so call it when idle.
+/// Returns whether any was returned.
 pub fn give_memory_back() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: `malloc_trim` takes the allocator's own locks and gives back only pages that hold nothing allocated.
+        // SAFETY: `malloc_trim` takes the allocator's own locks and returns only pages without allocations.
         unsafe { libc::malloc_trim(0) == 1 }
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     false
 }
 
-/// Free memory at the end of an area that is given back at once, in bytes.
+/// Free memory at the top of the heap beyond which it is returned at once, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_BYTES: libc::c_int = 1 << 20;
 

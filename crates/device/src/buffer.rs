@@ -1,7 +1,7 @@
-//! Owned memory at an alignment that direct I/O takes, and a pool that recycles it.
+//! Owned memory aligned for direct I/O, and a pool that recycles it.
 //!
-//! Invariant of [`AlignedBuf`]: `ptr` is an allocation of `layout`, all of it initialised, owned by the
-//! value alone; a zero-sized one owns nothing and has a dangling, aligned pointer.
+//! Invariant of [`AlignedBuf`]: `ptr` is an allocation of `layout`, fully initialised and owned by the value
+//! alone. A zero-sized one owns nothing and has a dangling, aligned pointer.
 
 use std::alloc::{self, Layout};
 use std::ops::{Deref, DerefMut};
@@ -11,30 +11,30 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// From this size on memory is aligned to it and asked of the system in huge pages: the kernel pins and maps a 2 MiB
-/// page for direct I/O in one step, where small pages take 512.
+/// Memory of at least this size is aligned to it and requested in huge pages: for direct I/O the kernel pins
+/// and maps a 2 MiB page in one step, but small pages in 512.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeroed memory at an alignment of the caller's choice. Dereferences to `[u8]`.
+/// Memory with a chosen alignment, zeroed at creation. Dereferences to `[u8]`.
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it owns its bytes, as a `Box<[u8]>` does.
+// SAFETY: it owns its bytes, like a `Box<[u8]>`.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len_bytes` zeros at a multiple of `align_bytes`.
+    /// Allocates `len_bytes` zeros, aligned to `align_bytes`.
     ///
     /// # Panics
-    /// If `align_bytes` is no power of two or the size overflows `isize`. Aborts when memory is out, as
-    /// all of Rust's allocations.
+    /// If `align_bytes` is not a power of two or the size overflows `isize`. Aborts if memory is exhausted,
+    /// like all Rust allocations.
     pub fn zeroed(len_bytes: usize, align_bytes: usize) -> AlignedBuf {
         let layout = Layout::from_size_align(len_bytes, align_bytes)
-            .expect("a power of two and a sane size");
+            .expect("a power of two and a valid size");
         if len_bytes == 0 {
             let ptr = NonNull::new(std::ptr::without_provenance_mut(align_bytes))
                 .expect("a power of two is not 0");
@@ -54,8 +54,8 @@ impl AlignedBuf {
     fn zeroed_huge(asked: Layout) -> AlignedBuf {
         let layout = asked
             .align_to(HUGE_PAGE_BYTES)
-            .expect("a power of two and a sane size");
-        // SAFETY: the layout's size is not zero: it is at least a huge page.
+            .expect("a power of two and a valid size");
+        // SAFETY: the layout's size is at least a huge page, so not zero.
         let raw = unsafe { alloc::alloc(layout) };
         let Some(ptr) = NonNull::new(raw) else {
             alloc::handle_alloc_error(layout)
@@ -63,18 +63,18 @@ impl AlignedBuf {
         #[cfg(not(miri))]
         {
             let whole_pages = layout.size() - layout.size() % HUGE_PAGE_BYTES;
-            // A hint: where it is refused, small pages do as well.
+            // A hint: if it is refused, small pages are used.
             // SAFETY: whole pages of the allocation just made; the advice changes neither content nor access.
             let _ = unsafe {
                 rustix::mm::madvise(raw.cast(), whole_pages, rustix::mm::Advice::LinuxHugepage)
             };
         }
-        // SAFETY: the allocation is writable and as long as the layout says.
+        // SAFETY: the allocation is writable and has the layout's size.
         unsafe { ptr.as_ptr().write_bytes(0, layout.size()) };
         AlignedBuf { ptr, layout }
     }
 
-    /// The alignment in bytes: what was asked for, or more for large memory.
+    /// The alignment in bytes: the requested one, or more for large memory.
     pub fn align_bytes(&self) -> usize {
         self.layout.align()
     }
@@ -116,7 +116,8 @@ impl std::fmt::Debug for AlignedBuf {
     }
 }
 
-/// Buffers of one size that are given out again: a fresh one costs page faults. Cheap to clone and shared.
+/// A pool that recycles buffers of one size, because a fresh one costs page faults. Cheap to clone; clones
+/// share the pool.
 #[derive(Clone, Debug)]
 pub struct AlignedPool {
     inner: Arc<PoolInner>,
@@ -131,10 +132,10 @@ struct PoolInner {
 }
 
 impl AlignedPool {
-    /// A pool of buffers of `buffer_bytes`, keeping at most `max_idle` that are not in use.
+    /// A pool of buffers of `buffer_bytes` that keeps at most `max_idle` unused ones.
     ///
     /// # Panics
-    /// If `align_bytes` is no power of two: our own bug.
+    /// If `align_bytes` is not a power of two: a bug in the caller.
     pub fn new(buffer_bytes: usize, align_bytes: usize, max_idle: usize) -> AlignedPool {
         assert!(align_bytes.is_power_of_two());
         let idle = Mutex::new(Vec::with_capacity(max_idle.min(64)));
@@ -148,12 +149,12 @@ impl AlignedPool {
         }
     }
 
-    /// The size of each buffer.
+    /// The size of each buffer, in bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.inner.buffer_bytes
     }
 
-    /// A buffer; it returns to the pool when dropped. **Its content is what its last user left.**
+    /// A buffer, which returns to the pool when dropped. **Its content is what its last user left.**
     pub fn take(&self) -> PooledBuf {
         let recycled = self.inner.idle.lock().pop();
         let buf = recycled
@@ -165,7 +166,7 @@ impl AlignedPool {
     }
 }
 
-/// A buffer on loan from an [`AlignedPool`]. Dereferences to `[u8]`.
+/// A buffer from an [`AlignedPool`], to which it returns when dropped. Dereferences to `[u8]`.
 #[derive(Debug)]
 pub struct PooledBuf {
     /// `Some` until dropped.

@@ -1,4 +1,4 @@
-//! The one call of a FUSE server that needs `unsafe`: another descriptor of its connection.
+//! Cloning a FUSE connection: the one call of a FUSE server that needs `unsafe`.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,20 +9,20 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 /// `FUSE_DEV_IOC_CLONE` of the kernel's `fuse.h`: `_IOR(229, 0, uint32_t)`.
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
-/// Another descriptor of the FUSE connection that `connection` is of. Each has a queue of requests in progress of its own,
-/// so threads that serve through one each do not meet at a lock.
+/// Opens another descriptor of the same FUSE connection as `connection`. Each descriptor has its own list of
+/// requests in progress, so threads that use one each do not contend for its lock.
 ///
 /// # Errors
-/// What the system says: `/dev/fuse` cannot be opened, or `connection` is no mounted connection.
+/// System errors: `/dev/fuse` cannot be opened, or `connection` is not a mounted connection.
 pub fn clone_fuse_connection(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let fresh = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/fuse")?;
     let number = connection.as_raw_fd().cast_unsigned();
-    // SAFETY: `FUSE_DEV_IOC_CLONE` reads one u32 through the pointer that it gets.
+    // SAFETY: `FUSE_DEV_IOC_CLONE` reads one u32 through the pointer passed to it.
     let clone = unsafe { Setter::<CLONE, u32>::new(number) };
-    // SAFETY: the number is of a descriptor that is open as long as `connection` is borrowed; no pointer is kept.
+    // SAFETY: the descriptor stays open as long as `connection` is borrowed, and the kernel keeps no pointer.
     unsafe { ioctl(&fresh, clone) }?;
     Ok(fresh.into())
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::clone_fuse_connection;
 
     #[test]
-    fn what_is_no_connection_is_refused() {
+    fn other_descriptors_are_refused() {
         let file = tempfile::tempfile().unwrap();
         assert!(clone_fuse_connection(file.as_fd()).is_err());
     }

@@ -1,14 +1,14 @@
-//! A queue for memory that nobody has to wait for.
+//! A queue for owned memory, whose requests may outlive the call that submits them.
 //!
-//! [`crate::scope`] must wait for what it lent; a lane lends nothing. It takes memory that is owned or lives for ever, so
-//! its requests may be on the device while its owner does something else, from one call to the next. What makes that sound
-//! is said in [`crate::Request`]'s module: each request keeps its own memory.
+//! [`crate::scope`] must wait for the memory that it lends; a lane lends none. It takes memory that is owned
+//! or `'static`, so its requests may stay in flight from one call to the next. This is sound because each
+//! request keeps its own memory alive (see [`crate::Request`]'s module).
 
 use crate::request::LANE;
 use crate::scope::{gather, take_back};
 use crate::{BlockDevice, Completion, Done, Op, Queue, Request, Segment};
 
-/// A queue of its own to a device, for requests that outlive the call that makes them.
+/// A queue to a device for requests that outlive the call that submits them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::{BlockDevice, Completion, Done, Op, Queue, Request, Segment};
 /// ```
 pub struct Lane {
     queue: Box<dyn Queue>,
-    /// Requests submitted and not come back.
+    /// Requests submitted and not returned.
     out: usize,
     completions: Vec<Completion>,
 }
@@ -34,7 +34,7 @@ impl Lane {
     /// Opens a queue of `device`.
     ///
     /// # Errors
-    /// When the system refuses the resources.
+    /// If the system refuses the resources.
     pub fn open(device: &dyn BlockDevice) -> std::io::Result<Lane> {
         Ok(Lane {
             queue: device.open_queue()?,
@@ -43,11 +43,13 @@ impl Lane {
         })
     }
 
-    /// Submits a read or write of `segments`, one after the other on the device, at `offset_bytes`. As
-    /// [`Scope::submit`](crate::Scope::submit); with [`depth`](Lane::depth) requests there already it first waits for one of them.
+    /// Submits a read or write of `segments`, consecutive on the device, at `offset_bytes`, as
+    /// [`Scope::submit`](crate::Scope::submit) does. With [`depth`](Lane::depth) requests in flight, it first
+    /// waits for one of them.
     ///
     /// # Panics
-    /// If `op` is neither read nor write, or a segment is of the other kind or outside of its pages: our own bug.
+    /// If `op` is neither read nor write, a segment's kind does not match it, or a segment lies outside its
+    /// pages: a bug in the caller.
     pub fn submit(
         &mut self,
         tag: u64,
@@ -58,19 +60,20 @@ impl Lane {
     ) {
         assert!(matches!(op, Op::Read | Op::Write), "{op:?} has no memory");
         let (pieces, kept) = gather(op, segments);
-        // SAFETY: the segments are kept by the request, or borrowed for ever, reads exclusively (`gather` checked the kind).
+        // SAFETY: the segments are kept alive by the request or borrowed for 'static, exclusively for reads
+        // (`gather` checked the kind).
         let request = unsafe { Request::new(LANE, tag, op, offset_bytes, pieces, kept, fua) };
         self.out += 1;
         self.queue.submit(request);
     }
 
-    /// Pushes what was submitted to the device without waiting.
+    /// Pushes submitted requests to the device without waiting.
     pub fn kick(&mut self) {
         self.queue.kick();
     }
 
-    /// Appends to `done` what has completed, waiting for at least `wait_for` or all that is in flight. The memory of
-    /// what it appends has been let go of.
+    /// Appends completed requests to `done`. Waits for at least `wait_for` of them, or for all in flight if
+    /// those are fewer. Their memory has been released.
     pub fn reap(&mut self, wait_for: usize, done: &mut Vec<Done>) {
         let wait_for = wait_for.min(self.out);
         let mut got = 0;
@@ -85,7 +88,7 @@ impl Lane {
             if got >= wait_for {
                 return;
             }
-            assert!(got > before, "a queue must wait for what is in flight");
+            assert!(got > before, "a queue must wait for requests in flight");
         }
     }
 
@@ -94,7 +97,7 @@ impl Lane {
         self.out
     }
 
-    /// How many requests the queue keeps on the device at once.
+    /// The most requests that the queue keeps in flight.
     pub fn depth(&self) -> usize {
         self.queue.depth()
     }

@@ -1,26 +1,26 @@
-//! Devices: where throughline's bytes rest, and the queues that carry requests to them.
+//! Devices, and the queues that carry requests to them.
 //!
 //! ```text
-//!  scope(queue, |s| s.submit(..))     borrowed memory goes in, and is back when `scope` returns
-//!  Lane::submit(..)                   owned memory goes in, and the caller goes on
+//!  scope(queue, |s| s.submit(..))     lends borrowed memory until `scope` returns
+//!  Lane::submit(..)                   takes owned memory; the caller continues
 //!        │ Request                    (operation, device range, memory)
 //!        ▼
-//!  dyn Queue   one thread's own       submit ─ kick ─ reap
+//!  dyn Queue   used by one thread     submit ─ kick ─ reap
 //!        │
 //!        ▼
 //!  dyn BlockDevice                    file or block device (io_uring or threads), memory, null, window
 //! ```
 //!
 //! Invariants:
-//! - **All `unsafe` code of the workspace is in this crate.** The [`BlockDevice`] and [`Queue`] traits
-//!   are safe to implement and safe to call; whatever an implementation does, [`scope`] does not return
-//!   while anything can still touch the memory that was lent through it.
-//! - The memory of a request belongs to the queue from [`Queue::submit`] until its [`Completion`] is
-//!   reaped, on every path, panics included.
-//! - A request completes exactly once, with everything done or with an error. Engines retry short
-//!   transfers and interruptions themselves.
-//! - A queue belongs to one thread at a time. Submitting and reaping take no lock that another queue
-//!   takes and write no cache line that another queue writes, as far as the engine allows.
+//! - **All `unsafe` code of the workspace is in this crate.** The [`BlockDevice`] and [`Queue`] traits are
+//!   safe to implement and to call. Whatever an implementation does, [`scope`] does not return while the
+//!   memory lent through it can still be accessed.
+//! - The memory of a request belongs to the queue from [`Queue::submit`] until its [`Completion`] is reaped,
+//!   on every path, including panics.
+//! - A request completes exactly once, fully done or with an error. Engines continue short transfers and
+//!   retry interrupted calls themselves.
+//! - A queue belongs to one thread at a time. As far as the engine allows, submitting and reaping take no
+//!   lock and write no cache line that another queue uses.
 //!
 //! ```
 //! use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};

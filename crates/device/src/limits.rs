@@ -1,17 +1,17 @@
-//! What a device can do and what it asks of a request.
+//! The capabilities of a device and its limits on requests.
 
 use std::io;
 
 use crate::{Op, Request};
 
-/// What a device is, how it is reached, and its limits.
+/// The description of a device: its kind, engine and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Path, or a word for devices that have none.
+    /// The path, or a generic name for devices without one.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: DeviceKind,
-    /// Which engine carries its requests: `uring`, `threads`, `memory`, `null`.
+    /// The I/O engine: `uring`, `threads`, `memory`, `null`.
     pub engine: &'static str,
     /// Whether requests bypass the kernel's page cache (`O_DIRECT`).
     pub direct: bool,
@@ -21,44 +21,45 @@ pub struct DeviceInfo {
     pub limits: Limits,
 }
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// A regular file, for example an image.
     RegularFile,
     /// A block special file.
     BlockDevice,
-    /// Our own memory.
+    /// Memory of this process.
     Memory,
-    /// Nothing: writes vanish, reads leave the memory as it is.
+    /// Nothing: writes are discarded, reads leave the memory unchanged.
     Null,
-    /// Something else, as a test's device.
+    /// Anything else, for example a test's device.
     Other,
 }
 
-/// What requests must look like, and what the device is good at. Bytes, counts, and flags.
+/// Limits on requests, and capabilities of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Offsets and lengths are multiples of this; a power of two, at least 512.
     pub logical_block_bytes: u32,
-    /// What the device writes without a read-modify-write; a multiple of the logical block.
+    /// The unit that the device writes without a read-modify-write; a multiple of the logical block.
     pub physical_block_bytes: u32,
-    /// Segment addresses are multiples of this; a power of two, 1 where any address will do.
+    /// Segment addresses are multiples of this; a power of two, 1 for any address.
     pub memory_align_bytes: u32,
-    /// The longest transfer that the device takes as one. A file or block device takes longer requests
-    /// too, and the kernel splits them; the memory device refuses them.
+    /// The longest transfer that the device does at once. A file or block device accepts longer requests,
+    /// which the kernel splits; the memory device refuses them.
     pub max_transfer_bytes: u32,
     /// The most segments in one request.
     pub max_segments: u32,
-    /// Preferred smallest request; 0 where unknown.
+    /// Preferred smallest request; 0 if unknown.
     pub io_min_bytes: u32,
-    /// Preferred request for streams, as a RAID stripe; 0 where unknown.
+    /// Preferred request for streams, for example a RAID stripe; 0 if unknown.
     pub io_opt_bytes: u32,
-    /// A request is best not to cross multiples of this; 0 for no such boundary.
+    /// Requests should not cross multiples of this; 0 for no such boundary.
     pub chunk_bytes: u32,
-    /// Inner segment boundaries are multiples of `mask + 1` in memory; 0 for no such demand.
+    /// Inner segment boundaries are at memory addresses that are multiples of `mask + 1`; 0 for no such
+    /// limit.
     pub virt_boundary_mask: u64,
-    /// How many requests the device works on at once.
+    /// The number of requests that the device processes concurrently.
     pub queue_depth: u32,
     /// Whether [`Op::Discard`] may be tried.
     pub discard: bool,
@@ -66,9 +67,9 @@ pub struct Limits {
     pub write_zeroes: bool,
     /// Whether a write may carry `fua`.
     pub fua: bool,
-    /// Whether a finished write may still be lost at power loss until a flush.
+    /// Whether a completed write may be lost at a power loss until it is flushed.
     pub volatile_cache: bool,
-    /// Whether seeks cost.
+    /// Whether seeks are expensive.
     pub rotational: bool,
 }
 
@@ -96,12 +97,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether `request` may go to a device of `len_bytes`: its range, its alignment, its flags.
+    /// Checks the range, alignment and flags of `request` for a device of `len_bytes`.
     ///
-    /// `max_transfer_bytes`, `max_segments` and `virt_boundary_mask` are [`admit_strictly`]'s.
+    /// [`admit_strictly`] also checks `max_transfer_bytes`, `max_segments` and `virt_boundary_mask`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] with what is wrong.
+    /// [`io::ErrorKind::InvalidInput`] with the reason.
     ///
     /// [`admit_strictly`]: Limits::admit_strictly
     pub fn admit(&self, request: &Request, len_bytes: u64) -> io::Result<()> {
@@ -116,7 +117,7 @@ impl Limits {
                 format_args!("is not in whole blocks of {block} bytes"),
             ));
         }
-        // A length so near 2^64 that it cannot be rounded up has no partial block that could be used.
+        // If rounding up overflows, the length is so near 2^64 that no request reaches a partial last block.
         let end_of_device = len_bytes
             .checked_next_multiple_of(block)
             .unwrap_or(len_bytes);
@@ -132,7 +133,7 @@ impl Limits {
         if request.fua() && (!self.fua || request.op() != Op::Write) {
             return Err(refused(
                 request,
-                format_args!("carries FUA, which cannot be done"),
+                format_args!("carries FUA, which is not supported"),
             ));
         }
         let align_mask = (self.memory_align_bytes.max(1) - 1) as usize;
@@ -148,10 +149,10 @@ impl Limits {
         Ok(())
     }
 
-    /// As [`admit`](Limits::admit), and the size limits too: what a device without a kernel below it asks.
+    /// As [`admit`](Limits::admit), and checks the size limits too, for a device without a kernel below it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] with what is wrong.
+    /// [`io::ErrorKind::InvalidInput`] with the reason.
     pub fn admit_strictly(&self, request: &Request, len_bytes: u64) -> io::Result<()> {
         self.admit(request, len_bytes)?;
         if !matches!(request.op(), Op::Read | Op::Write) {
@@ -169,7 +170,7 @@ impl Limits {
         if request.segment_count() > self.max_segments as usize {
             return Err(refused(
                 request,
-                format_args!("has more segments than {}", self.max_segments),
+                format_args!("has more than {} segments", self.max_segments),
             ));
         }
         if self.virt_boundary_mask != 0 && request.has_gap(self.virt_boundary_mask) {

@@ -1,8 +1,8 @@
-//! A device in memory: sparse, as strict about its limits as a disk, for tests and for measuring.
+//! A sparse device in memory that enforces its limits, for tests and measurements.
 //!
-//! The store is a table of chunks, each behind its own lock, so that threads meet only where their ranges
-//! do. A chunk that was never written, or was discarded whole, takes no memory. A request that spans
-//! chunks is not atomic against another that overlaps it, as on a disk.
+//! The store is a table of chunks with one lock each, so that threads contend only within a chunk. A chunk
+//! that was never written, or was wholly discarded, takes no memory. As on a disk, a request that spans
+//! chunks is not atomic with respect to overlapping ones.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 const CHUNKS_PER_PAGE: u64 = 512;
 const PAGE_BYTES: u64 = CHUNK_BYTES * CHUNKS_PER_PAGE;
 
-/// The bytes of one chunk; `None` is all zeros.
+/// The bytes of one chunk; `None` if all are zero.
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
 /// A device in memory.
@@ -30,7 +30,7 @@ impl MemoryDevice {
         MemoryDevice::with_limits(len_bytes, Limits::default())
     }
 
-    /// A device of `len_bytes` zeros that holds every request to `limits`.
+    /// A device of `len_bytes` zeros that enforces `limits` on every request.
     pub fn with_limits(len_bytes: u64, limits: Limits) -> MemoryDevice {
         let info = DeviceInfo {
             name: "memory".into(),
@@ -66,8 +66,8 @@ impl BlockDevice for MemoryDevice {
     }
 }
 
-/// Does the work at submission.
-#[repr(align(128))] // written with each request: on lines of its own
+/// Executes requests at submission.
+#[repr(align(128))] // written with each request, so on its own cache lines
 struct MemoryQueue {
     limits: Limits,
     store: Arc<Store>,
@@ -75,7 +75,7 @@ struct MemoryQueue {
 }
 
 impl MemoryQueue {
-    fn carry_out(&self, request: &mut Request) -> io::Result<()> {
+    fn execute(&self, request: &mut Request) -> io::Result<()> {
         self.limits.admit_strictly(request, self.store.len_bytes)?;
         match request.op() {
             Op::Read => self.store.read(request),
@@ -91,7 +91,7 @@ impl MemoryQueue {
 
 impl Queue for MemoryQueue {
     fn submit(&mut self, mut request: Request) {
-        let result = self.carry_out(&mut request);
+        let result = self.execute(&mut request);
         self.ready.push(Completion { request, result });
     }
 
@@ -123,7 +123,7 @@ impl Store {
         Store { len_bytes, pages }
     }
 
-    /// The chunk at `offset`; `None` where no chunk near it was ever written. `offset` is in range.
+    /// The chunk at `offset`, which must be in range. `None` if no chunk of its page was ever written.
     fn chunk(&self, offset: u64) -> Option<&Chunk> {
         let page = self.pages[(offset / PAGE_BYTES) as usize].get()?;
         Some(&page[(offset % PAGE_BYTES / CHUNK_BYTES) as usize])
@@ -184,7 +184,7 @@ impl Store {
     }
 }
 
-/// Where `at` lies in its chunk, and how many of `len` bytes are in that chunk.
+/// The offset of `at` in its chunk, and how many of `len` bytes lie in that chunk.
 fn within_chunk(at: u64, len: u64) -> (usize, usize) {
     let inside = at % CHUNK_BYTES;
     (inside as usize, len.min(CHUNK_BYTES - inside) as usize)

@@ -1,10 +1,10 @@
-//! The null device: what a path costs when the device costs nothing.
+//! The null device, to measure the cost of the layers above a device.
 
 use std::io;
 
 use crate::{BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Queue, Request};
 
-/// A device without a store: writes vanish, **reads leave the memory as it is**. For measuring.
+/// A device without storage: writes are discarded, **reads leave the memory unchanged**. For measurements.
 #[derive(Debug)]
 pub struct NullDevice {
     info: DeviceInfo,
@@ -12,13 +12,12 @@ pub struct NullDevice {
 }
 
 impl NullDevice {
-    /// A null device that seems `len_bytes` long.
+    /// A null device with a nominal length of `len_bytes`.
     pub fn new(len_bytes: u64) -> NullDevice {
         NullDevice::with_limits(len_bytes, Limits::default())
     }
 
-    /// A null device with limits of the caller's choice. It holds requests to their range and alignment,
-    /// not to their size.
+    /// A null device with the given limits. It checks the range and alignment of requests, not their size.
     pub fn with_limits(len_bytes: u64, limits: Limits) -> NullDevice {
         let info = DeviceInfo {
             name: "null".into(),
@@ -50,8 +49,8 @@ impl BlockDevice for NullDevice {
     }
 }
 
-/// Copies what it needs from the device, so that it shares nothing.
-#[repr(align(128))] // written with each request: on lines of its own
+/// Holds copies of the device's fields, so that it shares nothing.
+#[repr(align(128))] // written with each request, so on its own cache lines
 struct NullQueue {
     limits: Limits,
     len_bytes: u64,

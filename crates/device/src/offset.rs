@@ -1,4 +1,4 @@
-//! A window of another device: an image inside a disk, a partition.
+//! A window of another device: an image inside a disk, or a partition.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,12 @@ pub struct OffsetDevice {
 }
 
 impl OffsetDevice {
-    /// A window that begins at `offset_bytes`, and is `len_bytes` long or reaches to the end.
+    /// A window that begins at `offset_bytes` and is `len_bytes` long; `None` means up to the end of the
+    /// device.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if it begins or ends off a logical block (but for the device's own end), or
-    /// is not inside the device.
+    /// [`io::ErrorKind::InvalidInput`] if it does not begin and end at multiples of the logical block (except
+    /// at the device's end), or is not inside the device.
     pub fn new(
         inner: Arc<dyn BlockDevice>,
         offset_bytes: u64,
@@ -44,7 +45,7 @@ impl OffsetDevice {
             ));
         }
         if len_bytes != room && !len_bytes.is_multiple_of(u64::from(block)) {
-            // Its last block would be another's too.
+            // Otherwise its last block would extend past the window.
             return refuse(format!(
                 "length {len_bytes} is not a multiple of the block of {block} bytes"
             ));
@@ -82,7 +83,7 @@ struct OffsetQueue {
     limits: crate::Limits,
     offset_bytes: u64,
     len_bytes: u64,
-    /// What did not fit the window, and not reaped.
+    /// Refused requests that are not reaped yet.
     refused: Vec<Completion>,
 }
 
@@ -95,7 +96,7 @@ impl Queue for OffsetQueue {
             });
             return;
         }
-        // Cannot overflow but for a flush, whose range means nothing: the window is inside the device.
+        // Only a flush can overflow, and its range is ignored: the window is inside the device.
         request.set_offset_bytes(request.offset_bytes().wrapping_add(self.offset_bytes));
         self.inner.submit(request);
     }

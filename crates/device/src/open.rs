@@ -1,4 +1,4 @@
-//! How a file or block device is opened.
+//! Opening a file or block device.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -11,19 +11,20 @@ use rustix::fs::{self, Mode, OFlags};
 use crate::BlockDevice;
 use crate::host::{self, HostDevice, LockMode, Locking};
 
-/// Which engine carries requests to a file or block device.
+/// The I/O engine for a file or block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// io_uring where the system lets us have it, else threads.
+    /// io_uring if the system allows it, else threads.
     #[default]
     Auto,
-    /// io_uring; opening fails where it is forbidden or too old.
+    /// io_uring. Opening fails if it is forbidden or too old.
     Uring,
-    /// `preadv2`/`pwritev2` on the caller's thread, and on more threads when several are in flight.
+    /// `preadv2` and `pwritev2` on the caller's thread, and on more threads when several requests are in
+    /// flight.
     Threads,
 }
 
-/// As the command line takes it: `auto`, `uring`, `threads`.
+/// As the command line accepts it: `auto`, `uring`, `threads`.
 impl fmt::Display for EngineChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -49,11 +50,11 @@ pub struct OpenOptions {
     begin_bytes: u64,
 }
 
-/// A file that was opened, and how.
+/// An opened file.
 struct Opened {
     file: File,
     direct: bool,
-    /// The descriptor that its path is a name of.
+    /// The descriptor that its path names, if it does.
     given: Option<File>,
 }
 
@@ -80,81 +81,82 @@ impl OpenOptions {
         }
     }
 
-    /// Which engine; [`EngineChoice::Auto`] if not said.
+    /// The engine. Default: [`EngineChoice::Auto`].
     pub fn engine(mut self, engine: EngineChoice) -> OpenOptions {
         self.engine = engine;
         self
     }
 
-    /// Whether to write too.
+    /// Whether to open for writing too.
     pub fn write(mut self, write: bool) -> OpenOptions {
         self.write = write;
         self
     }
 
-    /// Whether to bypass the kernel's page cache where the file allows it; true if not said.
-    /// [`DeviceInfo::direct`](crate::DeviceInfo::direct) says what came of it.
+    /// Whether to bypass the kernel's page cache if the file allows it. Default: true.
+    /// [`DeviceInfo::direct`](crate::DeviceInfo::direct) has the result.
     pub fn direct(mut self, direct: bool) -> OpenOptions {
         self.direct = direct;
         self
     }
 
-    /// Whether to make a regular file where there is nothing. Needs `write`.
+    /// Whether to create a regular file if `path` does not exist. Needs `write`.
     pub fn create(mut self, create: bool) -> OpenOptions {
         self.create = create;
         self
     }
 
-    /// As [`create`](OpenOptions::create), and fail where there is something already.
+    /// As [`create`](OpenOptions::create), but fails if `path` exists.
     pub fn create_new(mut self, create_new: bool) -> OpenOptions {
         self.create_new = create_new;
         self
     }
 
-    /// Whether to empty a regular file. Needs `write`. Happens after the lock is had.
+    /// Whether to truncate a regular file to 0 bytes, after it has been locked. Needs `write`.
     pub fn truncate(mut self, truncate: bool) -> OpenOptions {
         self.truncate = truncate;
         self
     }
 
-    /// The length to give a regular file once it is open. Needs `write`.
+    /// The length in bytes to set on a regular file after it has been locked. Needs `write`.
     pub fn len_bytes(mut self, len_bytes: u64) -> OpenOptions {
         self.len_bytes = Some(len_bytes);
         self
     }
 
-    /// Which lock to take on it; it is held until the device is dropped.
+    /// The lock to take. It is held until the device is dropped.
     pub fn lock(mut self, lock: LockMode) -> OpenOptions {
         self.lock = lock;
         self
     }
 
-    /// The first byte of the file that is used; 0 by default. Where we were given a descriptor, a lock on it that covers this byte
-    /// is enough.
+    /// The first byte of the file that is used. Default: 0. If `path` names a descriptor of this process, an
+    /// existing lock on it needs to cover only this byte.
     pub fn begin_bytes(mut self, begin_bytes: u64) -> OpenOptions {
         self.begin_bytes = begin_bytes;
         self
     }
 
-    /// Whether an exclusive lock on a block device also claims it from the kernel, so that nobody mounts it meanwhile (the
-    /// default). Without, whoever asks has seen to that.
+    /// Whether an exclusive lock on a block device also claims it from the kernel (`O_EXCL`), so that it
+    /// cannot be mounted meanwhile. Default: true. With false, the caller must ensure that.
     pub fn claim(mut self, claim: bool) -> OpenOptions {
         self.claim = claim;
         self
     }
 
-    /// Opens `path`. Where it is a name of a descriptor of this process (`/proc/self/fd/3`), a lock on that descriptor is taken
-    /// for ours, and the descriptor itself is used where its file cannot be opened anew.
+    /// Opens `path`. If it names a descriptor of this process (`/proc/self/fd/3`), a lock already held by
+    /// that descriptor counts as ours, and the descriptor itself is used if its file cannot be reopened.
     ///
     /// # Errors
-    /// What the system says, and
-    /// - [`io::ErrorKind::ResourceBusy`] if another holds a lock that excludes ours, naming it where the
-    ///   system tells; with [`HeldByKernel`](crate::HeldByKernel) inside if an exclusive lock was asked for and the
-    ///   kernel has the file or device: it is mounted, behind a loop device, a part of another device, or swap;
+    /// System errors, and
+    /// - [`io::ErrorKind::ResourceBusy`] if a conflicting lock is held, naming the holder if the system
+    ///   reports it; with [`HeldByKernel`](crate::HeldByKernel) inside if an exclusive lock was requested and
+    ///   the kernel uses the file or device: it is mounted, attached to a loop device, part of another
+    ///   device, or swap;
     /// - [`io::ErrorKind::InvalidInput`] if it is neither a regular file nor a block device, or if an option
     ///   needs `write`;
-    /// - [`io::ErrorKind::ReadOnlyFilesystem`] if it is a block device that takes no writes, and `write` was asked for;
-    /// - [`io::ErrorKind::Unsupported`] if [`EngineChoice::Uring`] was asked for and cannot be had.
+    /// - [`io::ErrorKind::ReadOnlyFilesystem`] if `write` was requested for a write-protected block device;
+    /// - [`io::ErrorKind::Unsupported`] if [`EngineChoice::Uring`] was requested and is not available.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
         let path = path.as_ref();
         let changes_length =
@@ -169,7 +171,8 @@ impl OpenOptions {
             direct,
             given,
         } = self.open_file(path)?;
-        // Before it is locked: a refusal leaves no lock behind, also not with a child that is being started just now.
+        // Before locking, so that a refusal leaves no lock behind, not even in a child process that is just
+        // being forked.
         host::refuse_held(&file, path, self.lock)?;
         let locking = Locking {
             file: &file,
@@ -197,7 +200,7 @@ impl OpenOptions {
     }
 
     fn open_file(&self, path: &Path) -> io::Result<Opened> {
-        // A fifo or a terminal must not hold us up: NONBLOCK, until we know that it is neither.
+        // NONBLOCK, so that opening a FIFO or a terminal does not block. Cleared once the kind is known.
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         flags |= if self.write {
             OFlags::RDWR
@@ -210,10 +213,10 @@ impl OpenOptions {
             flags |= OFlags::CREATE;
         }
         let exclusive = self.lock == LockMode::Exclusive && self.claim;
-        // Not while the device is mounted, part of a RAID, and so on.
-        let alone = exclusive && std::fs::metadata(path).is_ok_and(|m| host::is_block_device(&m));
-        let opened = if alone {
-            host::open_alone(path, flags)
+        // An exclusive open fails while the device is mounted, part of a RAID, and so on.
+        let claims = exclusive && std::fs::metadata(path).is_ok_and(|m| host::is_block_device(&m));
+        let opened = if claims {
+            host::open_exclusive(path, flags)
         } else {
             let file = fs::open(path, flags, Mode::from_raw_mode(0o666));
             file.map(File::from).map_err(io::Error::from)
@@ -234,7 +237,7 @@ impl OpenOptions {
             let why = "the device is write-protected";
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
         }
-        // Set on the open file rather than at open: where it is refused, the file is there all the same.
+        // Set after opening: if O_DIRECT is refused, the file is still open.
         let status = fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
         let direct = self.direct
             && host::may_be_direct(&file, &metadata)
@@ -250,7 +253,8 @@ impl OpenOptions {
     }
 }
 
-/// A descriptor that was given, with the flags that it has: whoever gave it has the same ones.
+/// Uses a given descriptor itself. Its flags are not changed, because they are shared with the process that
+/// passed it.
 fn as_given(given: File) -> io::Result<Opened> {
     kind_checked(&given)?;
     Ok(Opened {

@@ -1,15 +1,17 @@
 //! A request to a device, and its completion.
 //!
-//! A [`Request`] is made by [`crate::scope`] and [`crate::Lane`] alone. It carries raw pointers, and **while a `Request`
-//! value exists, the memory behind its segments is valid, and no one but the holder of the request uses it** (for
-//! reads) **or writes it** (for writes). Everything below rests on that. It holds, segment by segment, for one of two reasons:
-//! - The memory was lent to a scope, which does not end before each of its requests has come back to it (or the process
-//!   aborts).
-//! - The memory is [`Pages`] of which the request holds a share, in `kept`, until it is dropped. Their bytes lie outside of
-//!   the [`Arc`], at an address that does not change, and to write them takes a `&mut Pages`, which an `Arc` gives to a sole
-//!   owner only. That needs nothing of the holder: a request that is forgotten keeps its memory for ever.
+//! Only [`crate::scope`] and [`crate::Lane`] create a [`Request`]. It carries raw pointers, and **while a
+//! `Request` value exists, the memory behind its segments is valid; during a read only the holder of the
+//! request accesses it, and during a write no one changes it.** All safety arguments below depend on that.
+//! For each segment it holds for one of two reasons:
+//! - The memory was lent to a scope, which does not end before all its requests have been returned to it (or
+//!   the process aborts).
+//! - The memory is [`Pages`] of which the request holds an [`Arc`], in `kept`, until it is dropped. Their
+//!   bytes lie outside the `Arc` allocation, at a fixed address. Writing them takes a `&mut Pages`, which an
+//!   `Arc` gives only to a sole owner. This does not depend on the holder: a request that is leaked keeps its
+//!   memory for ever.
 //!
-//! An engine in turn does not let go of a `Request` before the system is done with its memory.
+//! An engine in turn does not drop or return a `Request` before the system is done with its memory.
 
 use std::fmt;
 use std::io;
@@ -21,16 +23,16 @@ use smallvec::SmallVec;
 
 use crate::Pages;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Device to memory.
     Read,
     /// Memory to device.
     Write,
-    /// All writes that completed before this was submitted survive a power loss once it completes.
+    /// Makes all writes durable that completed before it was submitted.
     Flush,
-    /// The range's content is no longer needed; what it reads as afterwards is undefined.
+    /// The range's content is no longer needed, and undefined afterwards.
     Discard,
     /// The range reads as zeros afterwards.
     WriteZeroes,
@@ -38,28 +40,28 @@ pub enum Op {
 
 pub(crate) type Segments = SmallVec<[iovec; 4]>;
 
-/// Shares of memory that is not borrowed.
+/// References that keep memory alive which is not borrowed.
 pub(crate) type Kept = SmallVec<[Arc<Pages>; 1]>;
 
-/// The owner of requests that need none. No scope has this number: theirs are addresses.
+/// The owner number of requests that no scope made. Scopes' numbers are addresses, so none is 0.
 pub(crate) const LANE: usize = 0;
 
-/// One request, with the memory it may touch until it is dropped or given back.
+/// A request with its memory. The queue may access the memory until the request is dropped or returned.
 pub struct Request {
     tag: u64,
     offset_bytes: u64,
     len_bytes: u64,
-    /// Which scope lent the memory, and must get the request back; [`LANE`] where none did.
+    /// The scope that lent the memory and must get the request back; [`LANE`] if none did.
     owner: usize,
     segments: Segments,
-    /// Never read: what it holds stays.
+    /// Never read: keeps the memory alive.
     _kept: Kept,
     op: Op,
     fua: bool,
 }
 
-// SAFETY: the segments came from `&mut [u8]`, `&[u8]` or `Arc<Pages>`, all of which are `Send`, and the request is
-// their only holder (module head).
+// SAFETY: the segments came from `&mut [u8]`, `&[u8]` or `Arc<Pages>`, all of which are `Send`, and the
+// request is their only holder (module head).
 unsafe impl Send for Request {}
 
 impl Request {
@@ -109,67 +111,67 @@ impl Request {
         }
     }
 
-    /// The submitter's own number for it.
+    /// The submitter's number for it.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// What it asks for.
+    /// The operation.
     pub fn op(&self) -> Op {
         self.op
     }
 
-    /// Where on the device it begins.
+    /// The first byte on the device.
     pub fn offset_bytes(&self) -> u64 {
         self.offset_bytes
     }
 
-    /// How many bytes of the device it covers.
+    /// The length of its range on the device, in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Whether a write is to survive a power loss once it completes.
+    /// Whether a write must be durable on completion.
     pub fn fua(&self) -> bool {
         self.fua
     }
 
-    /// Moves it to another place, for a device that is a window of another.
+    /// Changes its offset, for a device that is a window of another one.
     pub fn set_offset_bytes(&mut self, offset_bytes: u64) {
         self.offset_bytes = offset_bytes;
     }
 
-    /// How many pieces of memory it has.
+    /// The number of memory segments.
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
 
-    /// The pieces of memory in order: of a write, what is to be written.
+    /// The memory segments in order. For a write they hold the data.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.segments.iter().map(|s| {
             // SAFETY: valid, initialised and not written by others while `self` exists (module head);
-            // `slices_mut` needs `&mut self`, so no `&mut [u8]` to it lives beside this borrow.
+            // `slices_mut` needs `&mut self`, so no `&mut [u8]` to it coexists with this borrow.
             unsafe { slice::from_raw_parts(s.iov_base.cast::<u8>(), s.iov_len) }
         })
     }
 
-    /// The pieces of memory of a read, in order, to be filled.
+    /// The memory segments of a read, in order, to be filled.
     ///
     /// # Panics
-    /// If the request is not a read: the memory of a write is not ours to change.
+    /// If the request is not a read: the memory of a write must not be changed.
     pub fn slices_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         assert!(
             self.op == Op::Read,
             "only the memory of a read may be filled"
         );
         self.segments.iter_mut().map(|s| {
-            // SAFETY: a read's segments came from disjoint `&mut [u8]`, none from shares (`gather`), are valid while `self` exists
-            // (module head), and are borrowed from here through `&mut self` only.
+            // SAFETY: a read's segments came from disjoint `&mut [u8]`, none from shares (`gather`), are
+            // valid while `self` exists (module head), and are borrowed from here through `&mut self` only.
             unsafe { slice::from_raw_parts_mut(s.iov_base.cast::<u8>(), s.iov_len) }
         })
     }
 
-    /// Copies the request's memory from byte `skip` on into `to`; returns how many bytes there were.
+    /// Copies the request's memory from byte `skip` on into `to`. Returns the number of bytes copied.
     pub fn copy_out(&self, mut skip: usize, to: &mut [u8]) -> usize {
         let mut copied = 0;
         for piece in self.slices() {
@@ -185,7 +187,7 @@ impl Request {
         copied
     }
 
-    /// Copies `from` into a read's memory from byte `skip` on; returns how many bytes there was room for.
+    /// Copies `from` into a read's memory from byte `skip` on. Returns the number of bytes copied.
     ///
     /// # Panics
     /// If the request is not a read.
@@ -216,14 +218,14 @@ impl Request {
         }
     }
 
-    /// Whether every piece begins and ends on an address without the bits of `mask`.
+    /// Whether every segment's address and length have none of the bits of `mask`.
     pub(crate) fn memory_is_aligned(&self, mask: usize) -> bool {
         self.segments
             .iter()
             .all(|s| (s.iov_base.addr() | s.iov_len) & mask == 0)
     }
 
-    /// Whether an inner boundary between pieces is off the multiples of `mask + 1`.
+    /// Whether an inner boundary between segments is not at a multiple of `mask + 1`.
     pub(crate) fn has_gap(&self, mask: u64) -> bool {
         self.segments.windows(2).any(|pair| {
             let end = pair[0].iov_base.addr() as u64 + pair[0].iov_len as u64;
@@ -235,8 +237,8 @@ impl Request {
         self.owner
     }
 
-    /// The memory as the kernel wants it; the array lies inside the request when it has few pieces.
-    #[cfg_attr(miri, allow(dead_code))] // the host engines'
+    /// The memory as the kernel takes it. With few segments the array lies inside the request.
+    #[cfg_attr(miri, allow(dead_code))] // used by the host engines
     pub(crate) fn iovecs(&self) -> &[iovec] {
         &self.segments
     }
@@ -255,11 +257,11 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A request that is done, all of it or with an error.
+/// A completed request.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request, and with it the memory.
+    /// The request, with its memory.
     pub request: Request,
-    /// All done, or why not.
+    /// `Ok` if all of it is done.
     pub result: io::Result<()>,
 }

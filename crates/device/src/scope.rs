@@ -1,13 +1,14 @@
-//! Lending borrowed memory to a queue, safely.
+//! Lends borrowed memory to a queue safely.
 //!
-//! As with `std::thread::scope`, memory borrowed for `'env` may be handed to the device inside [`scope`],
-//! and `scope` returns (or unwinds) only when the device is done with it. It counts the requests it made
-//! and takes each back by its owner number. A queue that lost one, or that panics while it is drained,
-//! leaves no way to know that the memory is free: then the process aborts.
+//! As with `std::thread::scope`, memory borrowed for `'env` may be passed to the device inside [`scope`], and
+//! `scope` returns (or unwinds) only when the device is done with it. It counts its requests and checks each
+//! one's owner number when it is returned. If a queue loses a request or panics while it is drained, the
+//! memory may still be in use, and the process aborts.
 //!
-//! Memory that is owned ([`Segment::Shared`]) needs none of that: its request holds it, and holds everyone off changing
-//! it, for as long as the request exists ([`crate::Request`]). A queue that loses such a request loses memory, no more. In
-//! a [`scope`] it is waited for like the rest; a [`crate::Lane`] takes nothing else, and so can be left and come back to.
+//! Owned memory ([`Segment::Shared`]) needs none of that: its request keeps it alive and prevents changes for
+//! as long as the request exists ([`crate::Request`]). A queue that loses such a request only leaks memory. A
+//! [`scope`] waits for it like for other requests. A [`crate::Lane`] takes only memory that is owned or
+//! `'static`, so its requests may outlive a call.
 
 use std::cell::Cell;
 use std::io;
@@ -19,26 +20,26 @@ use libc::iovec;
 use crate::request::{Kept, Segments};
 use crate::{Completion, Op, Pages, Queue, Request};
 
-/// A piece of memory to be lent.
+/// A piece of memory for a request.
 #[derive(Debug)]
 pub enum Segment<'env> {
-    /// To be filled by a read.
+    /// Filled by a read.
     Read(&'env mut [u8]),
-    /// To be written.
+    /// Written to the device.
     Write(&'env [u8]),
-    /// To be written, and not borrowed: the request owns a share of it until it is done.
+    /// Written to the device, and not borrowed: the request owns a reference to it until it is done.
     Shared {
         /// The memory.
         pages: Arc<Pages>,
-        /// The first byte of the piece in it.
+        /// The offset of the piece's first byte.
         from: usize,
-        /// The bytes of the piece.
+        /// The length of the piece, in bytes.
         len: usize,
     },
 }
 
 impl Segment<'_> {
-    /// Its length.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Segment::Read(memory) => memory.len(),
@@ -47,7 +48,7 @@ impl Segment<'_> {
         }
     }
 
-    /// Whether it is nothing.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -57,12 +58,12 @@ impl Segment<'_> {
         match self {
             Segment::Read(memory) => memory.as_ptr().addr(),
             Segment::Write(memory) => memory.as_ptr().addr(),
-            // An address is no access: one that is out of bounds is found out when the piece is used.
+            // Computing an address is no access: an out-of-bounds piece panics when it is used.
             Segment::Shared { pages, from, .. } => pages.as_ptr().addr().wrapping_add(*from),
         }
     }
 
-    /// The memory, and what keeps it if that is not `'env`.
+    /// The memory, and its owner if it is not borrowed for `'env`.
     fn into_iovec(self, op: Op) -> (iovec, Option<Arc<Pages>>) {
         match (self, op) {
             (Segment::Read(memory), Op::Read) => {
@@ -87,10 +88,10 @@ fn to_be_written(memory: &[u8]) -> iovec {
     }
 }
 
-/// The memory of `segments`, without the empty ones, and the shares that keep what is not borrowed of it.
+/// Collects the memory of `segments`, without empty ones, and the owners of what is not borrowed.
 ///
 /// # Panics
-/// If a segment is of the other kind than `op`, or outside of its pages: our own bug.
+/// If a segment's kind does not match `op`, or a segment lies outside its pages: a bug in the caller.
 pub(crate) fn gather<'env>(
     op: Op,
     segments: impl IntoIterator<Item = Segment<'env>>,
@@ -104,23 +105,23 @@ pub(crate) fn gather<'env>(
     (pieces, kept)
 }
 
-/// What became of a request that was submitted through a [`Scope`].
+/// The result of a request submitted through a [`Scope`] or a [`crate::Lane`].
 #[derive(Debug)]
 pub struct Done {
-    /// The submitter's own number for it.
+    /// The submitter's number for it.
     pub tag: u64,
-    /// What it asked for.
+    /// The operation.
     pub op: Op,
-    /// Where on the device it began.
+    /// The first byte on the device.
     pub offset_bytes: u64,
-    /// How many bytes of the device it covered.
+    /// The length of its range on the device, in bytes.
     pub len_bytes: u64,
-    /// All done, or why not.
+    /// `Ok` if all of it is done.
     pub result: io::Result<()>,
 }
 
 impl From<Completion> for Done {
-    /// Lets go of the request and its memory.
+    /// Drops the request, which releases its memory.
     fn from(completion: Completion) -> Done {
         Done {
             tag: completion.request.tag(),
@@ -132,29 +133,29 @@ impl From<Completion> for Done {
     }
 }
 
-/// The lender: submits requests with memory of `'env` to one queue. See [`scope`].
-// That 'env outlives 'queue is said, not left to be inferred: compilers from 1.88 to 1.93 would ask for 'static.
+/// Submits requests with memory borrowed for `'env` to one queue. See [`scope`].
+// `'env: 'queue` is explicit because compilers from 1.88 to 1.93 would otherwise require 'static.
 pub struct Scope<'queue, 'env: 'queue> {
     queue: &'queue mut dyn Queue,
-    /// Unique among the scopes that have requests out.
+    /// Unique among the scopes with requests in flight.
     owner: usize,
-    /// Requests submitted and not come back.
+    /// Requests submitted and not returned.
     out: usize,
     completions: Vec<Completion>,
-    /// Invariant: `'env` must not shrink to a borrow that ends inside the closure.
+    /// Makes `'env` invariant: it must not shrink to a borrow that ends inside the closure.
     env: PhantomData<&'env mut &'env ()>,
 }
 
 thread_local! {
-    /// A vector for completions, so that a scope allocates none.
+    /// A vector for completions, kept so that a scope does not allocate one.
     static SPARE: Cell<Vec<Completion>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `f` with a [`Scope`] on `queue`, and returns when everything submitted in it has completed.
+/// Calls `f` with a [`Scope`] on `queue`, and returns when all requests submitted in it have completed.
 ///
-/// Completions that `f` has not reaped are discarded, errors too: reap what matters.
+/// Completions that `f` has not reaped are discarded, including their errors.
 pub fn scope<'env, R>(queue: &mut dyn Queue, f: impl FnOnce(&mut Scope<'_, 'env>) -> R) -> R {
-    let brand = 0_u8; // its address is ours alone until the scope below is drained and dropped
+    let brand = 0_u8; // its address is unique until the scope below is drained and dropped
     let mut scope = Scope {
         queue,
         owner: (&raw const brand).addr(),
@@ -166,12 +167,12 @@ pub fn scope<'env, R>(queue: &mut dyn Queue, f: impl FnOnce(&mut Scope<'_, 'env>
 }
 
 impl<'env> Scope<'_, 'env> {
-    /// Submits a read or write of `segments`, one after the other on the device, at `offset_bytes`.
+    /// Submits a read or write of `segments`, consecutive on the device, at `offset_bytes`.
     ///
-    /// Empty segments are dropped. `fua`: a write survives a power loss once it completes.
+    /// Empty segments are ignored. With `fua`, a write is durable on completion.
     ///
     /// # Panics
-    /// If `op` is neither read nor write, or a segment is of the other kind: our own bug.
+    /// If `op` is neither read nor write, or a segment's kind does not match it: a bug in the caller.
     pub fn submit(
         &mut self,
         tag: u64,
@@ -182,8 +183,9 @@ impl<'env> Scope<'_, 'env> {
     ) {
         assert!(matches!(op, Op::Read | Op::Write), "{op:?} has no memory");
         let (pieces, kept) = gather(op, segments);
-        // SAFETY: the segments are kept, or borrowed for 'env, reads exclusively (`gather` checked the kind),
-        // and 'env outlives this scope, whose drop returns only when the request has come back.
+        // SAFETY: the segments are kept alive by the request or borrowed for 'env, exclusively for reads
+        // (`gather` checked the kind), and 'env outlives this scope, whose drop returns only when the request
+        // has been returned.
         let request = unsafe { Request::new(self.owner, tag, op, offset_bytes, pieces, kept, fua) };
         self.out += 1;
         self.queue.submit(request);
@@ -192,7 +194,7 @@ impl<'env> Scope<'_, 'env> {
     /// Submits a flush (range ignored), discard or write-zeroes of `len_bytes` at `offset_bytes`.
     ///
     /// # Panics
-    /// If `op` is a read or write: our own bug.
+    /// If `op` is a read or write: a bug in the caller.
     pub fn submit_range(&mut self, tag: u64, op: Op, offset_bytes: u64, len_bytes: u64) {
         assert!(!matches!(op, Op::Read | Op::Write), "{op:?} needs memory");
         self.out += 1;
@@ -200,12 +202,13 @@ impl<'env> Scope<'_, 'env> {
             .submit(Request::range(self.owner, tag, op, offset_bytes, len_bytes));
     }
 
-    /// Pushes what was submitted to the device without waiting. Not needed before [`reap`](Scope::reap).
+    /// Pushes submitted requests to the device without waiting. Not needed before [`reap`](Scope::reap).
     pub fn kick(&mut self) {
         self.queue.kick();
     }
 
-    /// Appends to `done` what has completed, waiting for at least `wait_for` or all that is in flight.
+    /// Appends completed requests to `done`. Waits for at least `wait_for` of them, or for all in flight if
+    /// those are fewer.
     pub fn reap(&mut self, wait_for: usize, done: &mut Vec<Done>) {
         let wait_for = wait_for.min(self.out);
         let mut got = 0;
@@ -220,7 +223,7 @@ impl<'env> Scope<'_, 'env> {
             if got >= wait_for {
                 return;
             }
-            assert!(got > before, "a queue must wait for what is in flight");
+            assert!(got > before, "a queue must wait for requests in flight");
         }
     }
 
@@ -229,14 +232,14 @@ impl<'env> Scope<'_, 'env> {
         self.out
     }
 
-    /// How many requests the queue keeps on the device at once.
+    /// The most requests that the queue keeps in flight.
     pub fn depth(&self) -> usize {
         self.queue.depth()
     }
 }
 
 impl Drop for Scope<'_, '_> {
-    /// Waits for every request, on return and on panic alike.
+    /// Waits for every request, both on return and on panic.
     fn drop(&mut self) {
         if self.out > 0 {
             let bomb = AbortOnUnwind("a queue panicked while it was drained");
@@ -255,21 +258,21 @@ impl Drop for Scope<'_, '_> {
     }
 }
 
-/// Counts one request back in; the request itself is dropped by the caller, in this scope.
+/// Counts one request as returned. The caller drops the request itself, within the scope.
 pub(crate) fn take_back(owner: usize, out: &mut usize, completion: &Completion) {
     if completion.request.owner() != owner || *out == 0 {
-        abort("a queue gave a request back to another than its owner");
+        abort("a queue returned a request to the wrong owner");
     }
     *out -= 1;
 }
 
-/// The memory lent may be in use for ever: there is no state to return to.
+/// Aborts the process: the device may use the lent memory for ever, so there is no safe way to continue.
 pub(crate) fn abort(why: &str) -> ! {
     eprintln!("throughline: {why}; memory lent to the device cannot be taken back");
     std::process::abort()
 }
 
-/// Aborts, and says why, if it is dropped: forget it where all went well.
+/// Aborts with a message if it is dropped. To be forgotten on success.
 pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
 impl Drop for AbortOnUnwind {

@@ -1,4 +1,4 @@
-//! A real block device, a loop over a file: needs root, and says so where it is skipped.
+//! A real block device: a loop device over a file. Needs root; prints a message if skipped.
 #![cfg(not(miri))]
 
 mod common;
@@ -12,7 +12,7 @@ use throughline_device::{
     AlignedBuf, BlockDevice, DeviceKind, EngineChoice, LockMode, Op, OpenOptions, Segment, scope,
 };
 
-/// Opens it for writing, alone.
+/// Opens it for writing, with an exclusive lock.
 fn open(disk: &Loop, engine: EngineChoice) -> std::io::Result<std::sync::Arc<dyn BlockDevice>> {
     OpenOptions::new()
         .engine(engine)
@@ -103,7 +103,7 @@ fn a_mounted_device_is_in_use() {
     disk.wait_unmounted();
     drop(open(&disk, EngineChoice::Auto).unwrap());
     for _ in 0..20 {
-        // Let go at once, rings or not.
+        // Closing releases the device at once, with rings too.
         drop(open(&disk, EngineChoice::Auto).unwrap());
     }
     assert!(!Path::new(at).join("lost+found").exists());

@@ -1,4 +1,4 @@
-//! One suite for every device and engine.
+//! Tests that run on every device and engine.
 #![cfg(not(miri))]
 
 mod common;
@@ -42,7 +42,7 @@ fn many_segments_are_one_range() {
         for pieces in [2, 3, 5, 100] {
             let mut out = buffer(&*device, pieces * unit);
             pattern(pieces as u64, 0, &mut out);
-            // Backwards in memory, forwards on the device.
+            // Descending in memory, ascending on the device.
             let segments = out.chunks(unit).rev().map(Segment::Write).collect();
             one(&mut *queue, Op::Write, 0, segments, false).unwrap();
             let mut back = buffer(&*device, pieces * unit);
@@ -60,7 +60,7 @@ fn a_deep_queue_completes_each_once() {
     for Bench { name, device, .. } in benches() {
         let mut queue = device.open_queue().unwrap();
         let unit = 4096;
-        let count = 3 * queue.depth().min(150) + 1; // more than fit at once
+        let count = 3 * queue.depth().min(150) + 1; // more than the depth
         let count = count.min(device.len_bytes() as usize / unit);
         let mut out = buffer(&*device, count * unit);
         pattern(3, 0, &mut out);
@@ -136,13 +136,13 @@ fn bad_requests_are_refused_and_change_nothing() {
             refused(write(&mut *queue, 0, &odd[1..unit + 1]));
             refused(read(&mut *queue, 0, &mut odd[1..unit + 1]));
         }
-        // The queue is as good as before.
+        // The queue can still be used.
         write(&mut *queue, end - 2 * unit as u64, &memory).unwrap();
     }
 }
 
 #[test]
-fn nothing_to_do_is_done() {
+fn empty_requests_succeed() {
     for Bench { device, .. } in benches() {
         let mut queue = device.open_queue().unwrap();
         one(&mut *queue, Op::Write, 0, vec![Segment::Write(&[])], false).unwrap();
@@ -172,7 +172,7 @@ fn cleared_ranges_read_as_zeros() {
                     let mut back = buffer(&*device, 1 << 20);
                     read(&mut *queue, 0, &mut back).unwrap();
                     let mut expected = out.to_vec();
-                    // All of these devices give zeros for a discarded range, though they need not.
+                    // All of these devices return zeros for a discarded range, although they need not.
                     expected[65536..65536 + 300 * 1024].fill(0);
                     assert!(expected == back[..], "{name}, {op:?}");
                 }
@@ -237,7 +237,7 @@ fn threads_with_queues_of_their_own() {
     }
 }
 
-/// A queue may be used by one thread, then by another.
+/// A queue may be used by one thread and then by another.
 #[test]
 fn a_queue_can_be_handed_on() {
     for Bench { device, .. } in benches() {
@@ -291,7 +291,7 @@ fn steps(blocks: u64) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Random operations, one after the other, against a vector; the offsets in units of 4096 bytes.
+/// Runs random operations one by one on the device and on a vector. Offsets are in units of 4096 bytes.
 fn against_a_vector(device: &dyn BlockDevice, steps: &[Step]) {
     const UNIT: u64 = 4096;
     let mut queue = device.open_queue().unwrap();

@@ -1,4 +1,4 @@
-//! What only files have: a length, a tail, locks, and a system that says no.
+//! Properties of files: length, tail, locks, and errors of the system.
 #![cfg(not(miri))]
 
 mod common;
@@ -41,7 +41,7 @@ fn the_tail_of_a_file_reads_as_zeros_and_is_cut_to_the_byte() {
             assert!(
                 back[..5000].iter().all(|&b| b == 0xaa) && back[5000..].iter().all(|&b| b == 0)
             );
-            // Only the last block, which the file holds a part of.
+            // Only the last block, of which the file holds a part.
             back.fill(1);
             let (tail, in_file) = (unit as usize, (5000 - (end - unit)) as usize);
             read(&mut *queue, end - unit, &mut back[..tail]).unwrap();
@@ -71,7 +71,7 @@ fn the_tail_of_a_file_reads_as_zeros_and_is_cut_to_the_byte() {
 }
 
 #[test]
-fn a_file_cut_behind_our_back_is_an_error() {
+fn a_file_truncated_by_another_process_is_an_error() {
     for engine in engines() {
         for direct in [true, false] {
             let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn read_only_means_it() {
 }
 
 #[test]
-fn the_second_to_lock_is_told_by_whom() {
+fn a_lock_conflict_names_the_holder() {
     let folder = tempfile::tempdir().unwrap();
     let path = file_of(&folder, 65536);
     let open = |write, lock| OpenOptions::new().write(write).lock(lock).open(&path);
@@ -140,7 +140,7 @@ fn the_second_to_lock_is_told_by_whom() {
         );
     }
     open(true, LockMode::None).unwrap();
-    // It is held by the queues too: they can still write.
+    // An open queue keeps the lock too, because it can still write.
     let queue = first.open_queue().unwrap();
     drop(first);
     open(true, LockMode::Exclusive).err().expect("still locked");

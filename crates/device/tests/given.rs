@@ -1,4 +1,4 @@
-//! A descriptor that somebody opened, locked and handed to us is used with its lock.
+//! A descriptor that another process opened, locked and passed to us is used with its lock.
 #![cfg(not(miri))]
 
 mod common;
@@ -14,7 +14,7 @@ use throughline_device::{BlockDevice, LockMode, OpenOptions};
 
 const LEN: u64 = 1 << 20;
 
-/// A file, and one who has it open.
+/// A file, and an open descriptor of it as it would be passed to us.
 struct Given {
     file: File,
     path: PathBuf,
@@ -35,23 +35,23 @@ impl Given {
 
     fn locked(kind: i32, range: std::ops::Range<u64>) -> Given {
         let given = Given::new(File::options().read(true).write(true));
-        assert!(lock(&given.file, kind, range), "nobody else has it");
+        assert!(lock(&given.file, kind, range), "no conflicting lock");
         given
     }
 
-    /// As the one who was given the descriptor names it.
+    /// The path that names the descriptor.
     fn name(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
-    /// Whether somebody who opens the file by its name could lock it for writing.
+    /// Whether another open of the file by its own path could lock it for writing.
     fn is_free(&self) -> bool {
         let other = File::options().read(true).write(true).open(&self.path);
         lock(&other.unwrap(), libc::F_WRLCK, 0..0)
     }
 }
 
-/// Takes an open file's lock on bytes, all of them where the range is empty; `false` where another has it.
+/// Takes an open-file-description lock on a range of bytes; an empty range means all. `false` on a conflict.
 fn lock(file: &File, kind: i32, range: std::ops::Range<u64>) -> bool {
     // SAFETY: plain numbers, for which zeros are valid.
     let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
@@ -72,7 +72,7 @@ fn open(path: impl AsRef<Path>, begin_bytes: u64) -> io::Result<Arc<dyn BlockDev
 
 #[track_caller]
 fn is_busy(opened: io::Result<Arc<dyn BlockDevice>>) {
-    let refused = opened.err().expect("somebody has it");
+    let refused = opened.err().expect("it is locked");
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
     let us = format!("in use by this process ({})", std::process::id());
     assert!(refused.to_string().contains(&us), "{refused}");
@@ -91,15 +91,18 @@ fn its_lock_is_ours_and_stays() {
             .iter()
             .all(|byte| *byte == 7)
     );
-    // One of us has it, also among those who were given the same descriptor.
+    // A second user is refused, also one that got the same descriptor.
     is_busy(open(given.name(), 0));
     is_busy(open(&given.path, 0));
     drop(device);
-    assert!(!given.is_free(), "the lock is the giver's");
+    assert!(
+        !given.is_free(),
+        "the lock stays with the original descriptor"
+    );
     for _ in 0..20 {
         drop(open(given.name(), 0).unwrap());
     }
-    // It outlives the giver's own descriptor for as long as we use it.
+    // The lock outlives the original descriptor as long as the device is open.
     let name = given.name();
     let device = open(&name, 0).unwrap();
     let Given {
@@ -117,7 +120,7 @@ fn its_lock_is_ours_and_stays() {
 fn a_lock_on_a_part_of_the_file_is_for_that_part() {
     let half = LEN / 2;
     let given = Given::locked(libc::F_WRLCK, half..LEN);
-    // Somebody has the first half, as a reader.
+    // Another open file has a shared lock on the first half.
     let other = File::open(&given.path).unwrap();
     assert!(lock(&other, libc::F_RDLCK, 0..half));
     drop(open(given.name(), half).unwrap());
@@ -134,7 +137,7 @@ fn a_lock_for_reading_is_enough_to_read() {
     is_busy(open(given.name(), 0));
     drop(readers);
     drop(open(given.name(), 0).unwrap());
-    // What it had to become for that stays: the lock is the giver's.
+    // The exclusive lock stays on the descriptor: it belongs to the process that passed it.
     let other = File::open(&given.path).unwrap();
     assert!(!lock(&other, libc::F_RDLCK, 0..0));
 }

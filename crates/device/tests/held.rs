@@ -1,5 +1,5 @@
-//! What the kernel has is not written by us: files behind loop devices, devices that are mounted or part of others, swap. Needs
-//! root, and says so where it is skipped.
+//! Files and devices that the kernel uses are not opened for writing: files attached to loop devices, devices
+//! that are mounted or part of others, swap. Needs root; prints a message if skipped.
 #![cfg(not(miri))]
 
 mod common;
@@ -15,7 +15,7 @@ use throughline_device::{
     BlockDevice, HeldByKernel, KernelHolder, LockMode, OpenOptions, kernel_holder,
 };
 
-/// Opens for writing, alone.
+/// Opens for writing, with an exclusive lock.
 fn open(path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
     OpenOptions::new()
         .write(true)
@@ -23,22 +23,23 @@ fn open(path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
         .open(path)
 }
 
-/// It is refused because of the kernel, with this in the message; for reading it opens, and the same is told.
+/// Checks that opening for writing is refused with [`HeldByKernel`] and these texts, that [`kernel_holder`]
+/// has the same texts, and that opening for reading succeeds.
 #[track_caller]
 fn is_held(path: impl AsRef<Path>, texts: &[&str]) {
     let path = path.as_ref();
-    let refused = open(path).err().expect("the kernel has it");
+    let refused = open(path).err().expect("the kernel uses it");
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
     let who = refused
         .get_ref()
         .and_then(|why| why.downcast_ref::<HeldByKernel>());
     let who = who.unwrap_or_else(|| panic!("{refused}"));
-    let told = kernel_holder(path)
+    let reported = kernel_holder(path)
         .expect("the same, for a reader")
         .to_string();
     for text in texts {
         assert!(who.to_string().contains(text), "no {text:?}: {who}");
-        assert!(told.contains(text), "no {text:?}: {told}");
+        assert!(reported.contains(text), "no {text:?}: {reported}");
     }
     drop(
         OpenOptions::new()
@@ -58,7 +59,7 @@ fn done(program: &str, arguments: &[&str]) -> bool {
     run(program, arguments).is_ok_and(|output| output.status.success())
 }
 
-/// A mount that goes on every way out.
+/// A mount, unmounted when dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -83,8 +84,8 @@ impl Drop for Mounted {
 fn a_file_behind_a_loop_device_is_held() {
     let Some(disk) = Loop::new(512) else { return };
     let (node, image) = (disk.node.clone(), disk.image());
-    is_held(&image, &[&format!("{node} shows it")]);
-    // By other names of it, and where the name that the loop device knows has gone.
+    is_held(&image, &[&format!("attached to {node}")]);
+    // Under other names too, also after the name that the loop device reports was removed.
     let [link, hard] = ["link", "hard"].map(|name| disk.folder.path().join(name));
     std::os::unix::fs::symlink("image", &link).unwrap();
     fs::hard_link(&image, &hard).unwrap();
@@ -94,7 +95,7 @@ fn a_file_behind_a_loop_device_is_held() {
     let kept = fs::File::open(&hard).unwrap();
     fs::remove_file(&image).unwrap();
     is_held(&hard, &[&node]);
-    // Another file of that name and length is another file.
+    // A different file with that name and length is free.
     fs::copy(&hard, &image).unwrap();
     is_free(&image);
     is_held(&hard, &[&node]);
@@ -103,7 +104,7 @@ fn a_file_behind_a_loop_device_is_held() {
 }
 
 #[test]
-fn the_place_of_a_mount_is_told() {
+fn the_mount_point_is_reported() {
     let Some(disk) = Loop::new(512) else { return };
     let Some(mounted) = Mounted::new(&disk, &disk.node) else {
         return;
@@ -113,8 +114,8 @@ fn the_place_of_a_mount_is_told() {
     is_held(&disk.node, &[&format!("mounted at {point}")]);
     drop(mounted);
     disk.wait_unmounted();
-    is_held(disk.image(), &[&format!("{} shows it", disk.node)]);
-    // The loop device itself is free; its file is not to be had beside it.
+    is_held(disk.image(), &[&format!("attached to {}", disk.node)]);
+    // The loop device itself is free, although its file is not.
     drop(open(&disk.node).unwrap());
     assert_eq!(kernel_holder(Path::new(&disk.node)), None);
 }
@@ -138,7 +139,7 @@ fn a_partition_in_use_holds_the_disk() {
 }
 
 #[test]
-fn a_device_made_of_it_is_told() {
+fn a_stacked_device_is_reported() {
     let Some(disk) = Loop::new(512) else { return };
     let name = format!("throughline-{}", std::process::id());
     let table = format!("0 2048 linear {} 0", disk.node);
@@ -156,7 +157,7 @@ fn a_device_made_of_it_is_told() {
 }
 
 #[test]
-fn swap_is_told() {
+fn swap_is_reported() {
     let folder = tempfile::tempdir_in(".").unwrap();
     let file = folder.path().join("a swap");
     fs::write(&file, vec![0; 1 << 20]).unwrap();
@@ -165,17 +166,17 @@ fn swap_is_told() {
     if !done("mkswap", &[path]) || !done("swapon", &[path]) {
         return eprintln!("skipped: cannot swap to a file");
     }
-    let checked = std::panic::catch_unwind(|| is_held(&file, &["swaps to it"]));
+    let checked = std::panic::catch_unwind(|| is_held(&file, &["in use as swap"]));
     assert!(done("swapoff", &[path]));
     checked.unwrap();
     is_free(&file);
 }
 
-/// A loop device, and its file: one of them.
+/// A loop device and its backing file are not opened for writing at the same time.
 #[test]
 fn a_loop_device_whose_file_we_have_is_refused() {
     let Some(disk) = Loop::new(512) else { return };
-    // Before the loop device is made, nothing speaks against the file.
+    // The file is free before it is attached.
     let node = disk.node.clone();
     let image = disk.image();
     let folder = disk.detach();
@@ -183,7 +184,7 @@ fn a_loop_device_whose_file_we_have_is_refused() {
     let Some(disk) = Loop::over(folder, 512) else {
         return;
     };
-    let refused = open(&disk.node).err().expect("we have its file");
+    let refused = open(&disk.node).err().expect("its file is locked");
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
     let us = format!("in use by this process ({})", std::process::id());
     assert!(refused.to_string().contains(&us), "{refused} ({node})");
@@ -193,7 +194,7 @@ fn a_loop_device_whose_file_we_have_is_refused() {
     drop(open(&disk.node).unwrap());
 }
 
-/// A mount that only others see; ended by its child's end.
+/// A child process with a mount in its own namespace. Dropping it ends the child and the mount.
 struct Apart(Child);
 
 impl Drop for Apart {
@@ -229,17 +230,20 @@ fn a_mount_in_another_namespace_is_seen() {
     if line != "there\n" {
         return eprintln!("skipped: cannot mount in a namespace");
     }
-    let place = format!("mounted at {}, as process", point.join("seen").display());
+    let place = format!(
+        "mounted at {}, in the mount namespace of process",
+        point.join("seen").display()
+    );
     is_held(&image, &["/dev/loop", &place]);
     drop(apart);
-    // The kernel takes such a mount down when it comes to it, and its loop device with it.
+    // The kernel removes such a mount, and its loop device, asynchronously.
     while kernel_holder(&image).is_some() {
         std::thread::yield_now();
     }
     is_free(&image);
 }
 
-/// A loop device that goes with its mount is waited for.
+/// A loop device that is detached with its mount is waited for.
 #[test]
 fn an_image_that_was_just_unmounted_is_free() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,8 +256,9 @@ fn an_image_that_was_just_unmounted_is_free() {
     }
     for _ in 0..5 {
         assert!(done("umount", &[point]));
-        // A test beside may have started a mount namespace, with a copy of every mount.
-        let is_elsewhere = |holder: KernelHolder| holder.to_string().contains(", as process");
+        // A concurrent test may have created a mount namespace, with a copy of every mount.
+        let is_elsewhere =
+            |holder: KernelHolder| holder.to_string().contains(", in the mount namespace");
         while kernel_holder(image.as_ref()).is_some_and(is_elsewhere) {
             std::thread::yield_now();
         }

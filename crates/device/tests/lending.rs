@@ -1,4 +1,4 @@
-//! The parts that hold borrowed and owned memory, small enough for Miri: `cargo +nightly miri test`.
+//! Lending of borrowed and owned memory, small enough for Miri: `cargo +nightly miri test`.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ fn memory_is_lent_and_comes_back() {
         );
         s.reap(1, &mut done);
         let (first, second) = back.split_at_mut(1024);
-        // More pieces than a request keeps in itself, some of them empty.
+        // More segments than a request stores inline, some of them empty.
         let pieces = first
             .chunks_mut(128)
             .map(Segment::Read)
@@ -68,7 +68,7 @@ fn a_panic_returns_what_was_lent() {
 }
 
 #[test]
-fn memory_of_the_wrong_direction_is_our_own_bug() {
+fn memory_of_the_wrong_direction_panics() {
     let device = MemoryDevice::new(65536);
     let mut queue = device.open_queue().unwrap();
     for op in [Op::Read, Op::Flush] {
@@ -161,7 +161,7 @@ fn a_lane_keeps_what_it_was_given() {
 }
 
 #[test]
-fn a_dropped_lane_lets_go_of_its_memory() {
+fn a_dropped_lane_releases_its_memory() {
     let pool = PagePool::new(1 << 20);
     let mut lane = Lane::open(&MemoryDevice::new(1 << 20)).unwrap();
     lane.submit(
@@ -176,7 +176,7 @@ fn a_dropped_lane_lets_go_of_its_memory() {
 }
 
 #[test]
-fn a_share_outside_of_its_pages_is_our_own_bug() {
+fn a_range_outside_its_pages_panics() {
     let pages = shared_pages(&PagePool::new(1 << 20), 4096, 0);
     for (from, len) in [(4096, 512), (0, 8192), (usize::MAX, 1), (512, usize::MAX)] {
         let mut lane = Lane::open(&MemoryDevice::new(1 << 20)).unwrap();
@@ -209,7 +209,7 @@ fn threads_share_a_memory_device() {
 
 #[test]
 fn requests_gather_and_scatter() {
-    /// Copies through the accessors, in odd steps, and echoes what it was sent.
+    /// Copies through the accessors, in odd steps, and returns for reads what was written.
     struct Echo(Vec<u8>, Vec<Completion>);
     impl Queue for Echo {
         fn submit(&mut self, mut request: Request) {
@@ -372,7 +372,7 @@ fn buffers_are_aligned_zeroed_and_recycled() {
     let addresses = [first.as_ptr().addr(), second.as_ptr().addr()];
     assert_ne!(addresses[0], addresses[1]);
     drop(first);
-    drop(second); // one too many to keep
+    drop(second); // one more than the pool keeps
     let again = pool.take();
     assert_eq!(
         (again.as_ptr().addr(), again[0], pool.buffer_bytes()),
@@ -381,7 +381,7 @@ fn buffers_are_aligned_zeroed_and_recycled() {
     assert_eq!(pool.take().len(), 4096);
 }
 
-/// Runs itself again as a process of its own, as the process must abort.
+/// Runs itself again in a child process, which must abort.
 #[test]
 #[cfg(not(miri))]
 fn a_lost_request_aborts() {

@@ -1,4 +1,5 @@
-//! The page pool: budget, alignment, no overlaps, recycling, and memory that goes back. Small enough for Miri.
+//! The page pool: budget, alignment, no overlaps, recycling, and memory returned to the system. Small enough
+//! for Miri.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use throughline_device::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 
 const CHUNK: u64 = MAX_PAGES_BYTES as u64;
 
-/// What the pool may hold beyond its budget.
+/// The memory that the pool may hold beyond its budget.
 const SPARE_BYTES: u64 = 2 * CHUNK;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Of `MIN_PAGES_BYTES << .0`.
+    /// Allocates `MIN_PAGES_BYTES << .0`.
     Take(u32),
     Drop(prop::sample::Index),
-    /// To so many smallest pieces.
+    /// Sets the budget to this many smallest pieces.
     SetBudget(u64),
 }
 
@@ -30,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(one, 1..if cfg!(miri) { 12 } else { 120 })
 }
 
-/// Where the pieces lie: no two may meet.
+/// The addresses of the pieces, which must not overlap.
 #[derive(Default)]
 struct Places(BTreeMap<usize, usize>);
 
@@ -48,7 +49,7 @@ impl Places {
     }
 }
 
-/// First, middle and last byte carry its number.
+/// Writes `number` to the first, middle and last byte.
 fn mark(pages: &mut Pages, number: u8) {
     let len = pages.len();
     (pages[0], pages[len / 2], pages[len - 1]) = (number, number, number);
@@ -108,7 +109,7 @@ proptest! {
         prop_assert!(out.iter().all(|(pages, number)| is_marked(pages, *number)));
         out.clear();
         prop_assert!(pool.held_bytes() < budget + CHUNK + SPARE_BYTES, "what is free beyond the budget is held");
-        // Everything is whole again.
+        // All free memory is merged into whole chunks.
         let whole: Vec<Pages> = std::iter::from_fn(|| pool.take(MAX_PAGES_BYTES)).collect();
         prop_assert_eq!(whole.len() as u64, budget / CHUNK);
     }
@@ -194,14 +195,14 @@ fn threads_take_and_give_at_once() {
     assert!(got.into_inner() > 0);
     assert_eq!(pool.used_bytes(), 0);
     let whole: Vec<Pages> = std::iter::from_fn(|| pool.take(MAX_PAGES_BYTES)).collect();
-    assert_eq!(whole.len(), 2, "all that was given back is whole again");
+    assert_eq!(whole.len(), 2, "freed memory is merged into whole chunks");
 }
 
-/// In steady state no page is new to the system.
+/// Recycled memory causes no page faults.
 #[test]
 #[cfg(not(miri))]
 fn recycled_memory_faults_no_pages() {
-    /// Of this thread.
+    /// The minor faults of this thread.
     fn faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let after_name = stat.rsplit_once(')').unwrap().1;

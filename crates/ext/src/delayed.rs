@@ -16,6 +16,9 @@
 //! many nodes as that many single blocks could take. Unwritten blocks have their room; their conversion may split two
 //! extents more for each.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
@@ -48,6 +51,8 @@ struct State {
     short: u64,
     /// Unwritten blocks that are to be converted.
     converts: u64,
+    /// Blocks that are being written were put by again: `units` may count what the mapping has by now.
+    twice: bool,
     /// Tables that an indirect map will need.
     missing: BTreeSet<TableName>,
     /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
@@ -65,6 +70,22 @@ pub(crate) struct Lent {
     pub(crate) short: u32,
 }
 
+/// What write-back will add to the blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToCome {
+    /// Blocks of data.
+    pub(crate) units: u64,
+    /// It will be just that: no block of the mapping besides, nor fewer.
+    pub(crate) is_sure: bool,
+}
+
+impl ToCome {
+    pub(crate) const NOTHING: Self = Self {
+        units: 0,
+        is_sure: true,
+    };
+}
+
 /// What a range will need.
 #[derive(Default)]
 struct Needs {
@@ -76,7 +97,7 @@ struct Needs {
 
 impl Delayed {
     /// Puts room by for the holes of a range of file blocks; answers them, in bytes. `dirty_blocks` is how many blocks of
-    /// the file are in memory only, before.
+    /// the file are in memory only, before; `again` says that some of the range are being written.
     ///
     /// # Errors
     /// `NoSpace`, and nothing is put by then; `TooLarge`; those of reading the mapping.
@@ -85,7 +106,7 @@ impl Delayed {
         fs: &Fs,
         inode: &Inode,
         range: (u64, u64),
-        dirty_blocks: u64,
+        (dirty_blocks, again): (u64, bool),
     ) -> Result<Holes> {
         let needs = Needs::of(fs, inode, range)?;
         if needs.units == 0 && needs.converts == 0 {
@@ -107,7 +128,10 @@ impl Delayed {
             blocks => fs.put_by(blocks, needs.units == 0),
         };
         match done {
-            Ok(()) => state.nodes += nodes,
+            Ok(()) => {
+                state.nodes += nodes;
+                state.twice |= again && needs.units > 0;
+            }
             Err(error) => {
                 (state.converts, state.units) = before;
                 added.iter().for_each(|table| {
@@ -233,10 +257,13 @@ impl Delayed {
         }
     }
 
-    /// Blocks of data that the file will have and has not.
-    pub(crate) fn units(&self) -> u64 {
+    /// What write-back will add to the blocks of the file.
+    pub(crate) fn to_come(&self) -> ToCome {
         let state = self.state.lock();
-        state.units + state.claimed
+        ToCome {
+            units: state.units + state.claimed,
+            is_sure: !state.twice && state.nodes + state.lent == 0,
+        }
     }
 
     /// Whether write-back will change the mapping.
@@ -278,6 +305,7 @@ impl State {
     fn surplus(&mut self, fs: &Fs, inode: &Inode) -> u64 {
         if self.units + self.claimed == 0 {
             self.missing.clear();
+            self.twice = false;
         }
         let over = (self.nodes + self.lent).saturating_sub(self.needed(fs, inode));
         let over = over.min(self.nodes);

@@ -139,6 +139,7 @@ impl Fs {
     }
 
     /// Gives an inode back (3 credits, as [`Fs::new_inode`]): one without names whose blocks are freed. Sets the deletion time.
+    /// Where its group's bitmap is damaged, that stays as it is: [`Fs::free`].
     ///
     /// # Errors
     /// Those of the journal; `Corrupt`, with nothing changed, for one that is free already.
@@ -213,7 +214,8 @@ impl Fs {
         };
         for step in 0..self.geo.groups {
             let group = self.next_group(first, step);
-            if self.group_desc(group)?.free_inodes() == 0 {
+            let desc = self.change_around_damage(self.group_desc(group))?;
+            if desc.is_none_or(|desc| desc.free_inodes() == 0) {
                 continue;
             }
             if let Some(ino) = self.take_inode_in(h, group, is_dir)? {
@@ -235,8 +237,8 @@ impl Fs {
         else {
             return Err(Error::corrupt("a reserved inode is to be freed").in_inode(inode.ino));
         };
-        self.check_inode_used(group, index)
-            .map_err(|e| e.in_inode(inode.ino))?;
+        let is_used = self.check_inode_used(group, index);
+        let is_used = is_used.map_err(|e| e.in_inode(inode.ino))?;
         {
             let mut raw = inode.raw.write();
             raw.set_links_count(0);
@@ -244,6 +246,9 @@ impl Fs {
             raw.set_dtime(self.now().seconds as u32);
         }
         self.retire_inode(h, inode)?;
+        if !is_used {
+            return Ok(());
+        }
         self.put_inode_in(h, group, index, inode.kind == Some(FileType::Directory))?;
         self.ialloc.free.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -366,7 +371,9 @@ impl Fs {
             .saturating_add(1 << log)
             .min(self.geo.groups.into()) as u32;
         for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
-            let desc = self.group_desc(group)?;
+            let Some(desc) = self.change_around_damage(self.group_desc(group))? else {
+                continue;
+            };
             room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
             room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
             room.dirs = room.dirs.saturating_add(desc.used_dirs().into());

@@ -1,42 +1,42 @@
-//! Lists of access rights (POSIX ACLs): as the volume has them, and as programs see them.
+//! POSIX access control lists (ACLs): the on-disk form, and the form that programs use.
 //!
 //! ```text
-//! disk    | version 1 (4) | tag 2, perm 2            | tag 2, perm 2, id 4 | ...   an id only for named users and groups
+//! disk    | version 1 (4) | tag 2, perm 2            | tag 2, perm 2, id 4 | ...  id: named only
 //! program | version 2 (4) | tag 2, perm 2, id 4 (-1) | tag 2, perm 2, id 4 | ...
 //! ```
-//! An [`Acl`] is well formed: the owner, named users, the group, named groups, the mask (there if anybody is named), the
-//! others, in this order.
+//! An [`Acl`] is well formed: owner, named users, group, named groups, mask (present if a user or group is
+//! named), others, in this order.
 
 use crate::{Corrupt, Result};
 
-/// Version in the volume's form.
+/// Version of the on-disk form.
 const DISK_VERSION: u32 = 1;
-/// Version in the programs' form.
+/// Version of the programs' form.
 const USER_VERSION: u32 = 2;
-/// The id of an entry that has none.
+/// The id of an entry without an id.
 const NO_ID: u32 = u32::MAX;
-/// Bytes of a version; of an entry without an id; of one with an id.
+/// Sizes in bytes: of the version; of an entry without an id; of an entry with an id.
 const VERSION_BYTES: usize = 4;
 const SHORT_BYTES: usize = 4;
 const LONG_BYTES: usize = 8;
-/// The three rights.
+/// The three permission bits.
 const RIGHTS: u16 = 7;
 
-/// Whose rights an entry says.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u16)]
 pub enum Tag {
-    /// The owner's.
+    /// The owner.
     Owner = 0x01,
-    /// A named user's.
+    /// A named user.
     User = 0x02,
-    /// The group's.
+    /// The file's group.
     Group = 0x04,
-    /// A named group's.
+    /// A named group.
     NamedGroup = 0x08,
-    /// The most that all but the owner and the others have.
+    /// The mask: the upper bound for all entries except owner and others.
     Mask = 0x10,
-    /// Everybody else's.
+    /// All others.
     Others = 0x20,
 }
 
@@ -62,24 +62,24 @@ impl Tag {
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Whose rights.
+    /// The kind.
     pub tag: Tag,
     /// Read 4, write 2, execute 1.
     pub rights: u16,
-    /// The user or group, where one is named; anything else where not.
+    /// The user or group of a named entry; arbitrary for others.
     pub id: u32,
 }
 
-/// A list, well formed.
+/// A well-formed ACL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acl {
     entries: Vec<Entry>,
 }
 
-/// Why bytes of a program are no list.
+/// Why bytes from a program are not a valid ACL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Another version.
+    /// Unknown version.
     Version,
     /// Not well formed.
     Malformed,
@@ -96,7 +96,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl Acl {
-    /// A list of the entries; `None` unless they are well formed.
+    /// An ACL of these entries; `None` unless they are well formed.
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         let once = |tag| entries.iter().filter(|entry| entry.tag == tag).count();
         let named = entries.iter().any(|entry| entry.tag.has_id());
@@ -116,11 +116,11 @@ impl Acl {
         &self.entries
     }
 
-    /// Reads the volume's form.
+    /// Reads the on-disk form.
     pub fn from_disk(bytes: &[u8]) -> Result<Self> {
-        let corrupt = || Corrupt::new("list of access rights is not well formed");
+        let corrupt = || Corrupt::new("ACL is not well formed");
         if u32_at(bytes, 0) != Some(DISK_VERSION) {
-            return Err(Corrupt::new("list of access rights of another version"));
+            return Err(Corrupt::new("ACL has an unknown version"));
         }
         let mut entries = Vec::new();
         let mut at = VERSION_BYTES;
@@ -132,7 +132,7 @@ impl Acl {
         Self::new(entries).ok_or_else(corrupt)
     }
 
-    /// Reads the programs' form; `None` for an empty list, which stands for none.
+    /// Reads the programs' form; `None` for an empty list, which means no ACL.
     pub fn from_user(bytes: &[u8]) -> core::result::Result<Option<Self>, Refused> {
         if bytes.is_empty() {
             return Ok(None);
@@ -154,7 +154,7 @@ impl Acl {
         Self::new(entries).map(Some).ok_or(Refused::Malformed)
     }
 
-    /// The volume's form.
+    /// The on-disk form.
     pub fn to_disk(&self) -> Vec<u8> {
         self.write(DISK_VERSION, |tag| tag.has_id())
     }
@@ -177,8 +177,8 @@ impl Acl {
         bytes
     }
 
-    /// The nine permission bits that say the same, or as much of it as they can: the group's are the mask's, where there is
-    /// one. And whether they say all of it.
+    /// The nine permission bits that correspond to the ACL, with the mask, if present, in the group bits; and
+    /// whether they are equivalent to the ACL.
     pub fn permissions(&self) -> (u16, bool) {
         let group = if self.has_mask() {
             Tag::Mask
@@ -194,13 +194,14 @@ impl Acl {
         (bits, self.is_minimal())
     }
 
-    /// The permission bits are set: the owner's, the others' and the mask's rights (without one, the group's) become them.
+    /// Applies a change of the permission bits: sets the entries of the owner, of others, and of the mask
+    /// (without one, of the group).
     pub fn set_permissions(&mut self, mode: u16) {
         self.each_of_mode(|rights, shift| *rights = mode >> shift & RIGHTS);
     }
 
-    /// What a new inode has of this default list, whose maker asked for `mode`: its list, if the bits do not say all of it,
-    /// and its nine permission bits.
+    /// Applies this default ACL to a new inode created with `mode`: the inode's ACL, unless its permission
+    /// bits are equivalent, and its nine permission bits.
     pub fn inherited(&self, mode: u16) -> (Option<Self>, u16) {
         let mut list = self.clone();
         list.each_of_mode(|rights, shift| *rights &= mode >> shift & RIGHTS);
@@ -208,7 +209,7 @@ impl Acl {
         ((!all).then_some(list), bits)
     }
 
-    /// The entries that the permission bits stand for, each with the place of its bits.
+    /// The entries that correspond to the permission bits, each with the shift of its bits.
     fn each_of_mode(&mut self, mut change: impl FnMut(&mut u16, u16)) {
         let group = if self.has_mask() {
             Tag::Mask

@@ -1,13 +1,13 @@
 //! Bitmaps of blocks and inodes: bit 0 is the lowest bit of byte 0, a set bit is in use.
 //!
-//! All functions take bit numbers within the bitmap and treat bits past its end as absent;
-//! searching goes a 64-bit word at a time.
+//! All functions take bit numbers within the bitmap and treat bits past its end as absent.
+//! Searches read one 64-bit word at a time.
 
 use std::ops::Range;
 
 use crate::checksum::crc32c;
 
-/// Bits of a bitmap (65536 bytes at most are used by the format).
+/// The number of bits in a bitmap (the format uses at most 65536 bytes).
 pub fn len_bits(bits: &[u8]) -> u32 {
     u32::try_from(bits.len().saturating_mul(8)).unwrap_or(u32::MAX)
 }
@@ -18,7 +18,7 @@ pub fn is_set(bits: &[u8], bit: u32) -> bool {
         .is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
 }
 
-/// Sets one bit; whether it was clear. A bit past the end is left out and counts as set.
+/// Sets one bit; returns whether it was clear. A bit past the end is ignored and counts as set.
 pub fn set(bits: &mut [u8], bit: u32) -> bool {
     let mask = 1u8 << (bit % 8);
     bits.get_mut((bit / 8) as usize).is_some_and(|byte| {
@@ -28,7 +28,7 @@ pub fn set(bits: &mut [u8], bit: u32) -> bool {
     })
 }
 
-/// Clears one bit; whether it was set.
+/// Clears one bit; returns whether it was set.
 pub fn clear(bits: &mut [u8], bit: u32) -> bool {
     let mask = 1u8 << (bit % 8);
     bits.get_mut((bit / 8) as usize).is_some_and(|byte| {
@@ -85,7 +85,7 @@ pub fn find_set(bits: &[u8], range: Range<u32>) -> Option<u32> {
     find(bits, range, 0)
 }
 
-/// First bit of a range that is set once the words are xored with `flip`.
+/// First bit of a range that is set after an XOR of each word with `flip`.
 fn find(bits: &[u8], range: Range<u32>, flip: u64) -> Option<u32> {
     let end = range.end.min(len_bits(bits));
     let mut base = range.start & !63;
@@ -130,12 +130,12 @@ pub fn clear_runs(bits: &[u8], range: Range<u32>) -> impl Iterator<Item = Range<
     })
 }
 
-/// First run of at least `len` clear bits in a range, whole.
+/// The first run of at least `len` clear bits in a range, in its full length.
 pub fn find_clear_run(bits: &[u8], range: Range<u32>, len: u32) -> Option<Range<u32>> {
     clear_runs(bits, range).find(|run| run.end.saturating_sub(run.start) >= len)
 }
 
-/// The longest run of clear bits in a range; the first of equals.
+/// The longest run of clear bits in a range; of several, the first.
 pub fn longest_clear_run(bits: &[u8], range: Range<u32>) -> Option<Range<u32>> {
     clear_runs(bits, range).reduce(|best, run| {
         let longer = run.end.saturating_sub(run.start) > best.end.saturating_sub(best.start);
@@ -143,7 +143,7 @@ pub fn longest_clear_run(bits: &[u8], range: Range<u32>) -> Option<Range<u32>> {
     })
 }
 
-/// Set bits of a range.
+/// The number of set bits in a range.
 pub fn count_set(bits: &[u8], range: Range<u32>) -> u32 {
     let end = range.end.min(len_bits(bits));
     let mut base = range.start & !63;
@@ -161,7 +161,7 @@ pub fn count_set(bits: &[u8], range: Range<u32>) -> u32 {
     count
 }
 
-/// Clear bits of a range (of those the bitmap has).
+/// The number of clear bits in a range, within the bitmap.
 pub fn count_clear(bits: &[u8], range: Range<u32>) -> u32 {
     let end = range.end.min(len_bits(bits));
     let set = count_set(bits, range.start..end);
@@ -169,7 +169,7 @@ pub fn count_clear(bits: &[u8], range: Range<u32>) -> u32 {
 }
 
 /// The checksum of a bitmap of `count` bits (clusters or inodes of a group) with
-/// `metadata_csum`: over whole bytes. A 32-byte descriptor keeps its lower 16 bits.
+/// `metadata_csum`, over whole bytes. A 32-byte descriptor stores its lower 16 bits.
 pub fn checksum(bits: &[u8], count: u32, fs_seed: u32) -> u32 {
     let len = ((count / 8) as usize).min(bits.len());
     crc32c(fs_seed, bits.get(..len).unwrap_or_default())

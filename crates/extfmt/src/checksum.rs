@@ -1,4 +1,4 @@
-//! The check sums of the format: crc32c as ext4 chains it, crc16 of `uninit_bg`, and the
+//! The checksums of the format: crc32c as ext4 chains it, crc16 of `uninit_bg`, and the
 //! big-endian crc32 of jbd2's first commit checksums.
 //!
 //! ext4 and jbd2 use crc32c without the customary inversions: a checksum is the register
@@ -6,7 +6,7 @@
 
 use crate::InodeNumber;
 
-/// The register that every chain starts with.
+/// The initial register of every chain.
 pub const CRC32C_INIT: u32 = !0;
 
 /// Continues the register `seed` over `bytes`.
@@ -14,7 +14,7 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !::crc32c::crc32c_append(!seed, bytes)
 }
 
-/// Seed of everything that belongs to an inode: its blocks of extents, directory entries and
+/// Seed of all checksums of an inode: its blocks of extents, directory entries and
 /// hash trees, and the inode itself. `fs_seed` is [`crate::Geometry::csum_seed`].
 pub fn inode_seed(fs_seed: u32, inode: InodeNumber, generation: u32) -> u32 {
     let seed = crc32c(fs_seed, &inode.0.to_le_bytes());

@@ -3,10 +3,10 @@
 //! ```text
 //! | inode 4 | rec_len 2 | name_len 1 | file_type 1 | name ... pad to 4 | next entry ... | tail 12 |
 //! ```
-//! An entry with inode 0 is free space. All functions take the region the chain fills: a whole
-//! block, or the part of inline data that is one (then [`DirFormat::tail`] is off).
-//! Invariant kept by all changes here: the records fill the region exactly, each a multiple of
-//! 4 long, with room for its name.
+//! An entry with inode 0 is free space. All functions take the region that a chain fills: a whole
+//! block, or a part of inline data (then [`DirFormat::tail`] is off).
+//! Invariant of all changes here: the records fill the region exactly, each has a length that is a
+//! multiple of 4 and room for its name.
 
 mod salvage;
 mod tail;
@@ -26,10 +26,10 @@ pub use tail::{DirTail, TAIL_BYTES, TAIL_FILE_TYPE, tail, update_checksum, verif
 
 /// Longest name, in bytes.
 pub const NAME_MAX: usize = 255;
-/// Bytes of an entry before its name.
+/// Size of an entry before its name, in bytes.
 pub const ENTRY_HEAD_BYTES: usize = 8;
 
-/// Head of an entry; `name_len` is the low byte of a 16-bit length without `filetype`.
+/// Header of an entry; without `filetype`, `name_len` is the low byte of a 16-bit length.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -42,10 +42,10 @@ pub struct DirEntryHead {
 
 const _: () = assert!(size_of::<DirEntryHead>() == ENTRY_HEAD_BYTES);
 
-/// How directory entries of a volume are to be read.
+/// The parameters of a volume's directory entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirFormat {
-    /// Block size; it decides how `rec_len` is written.
+    /// Block size in bytes; it determines the encoding of `rec_len`.
     pub block_bytes: u32,
     /// Highest inode number.
     pub inodes: u32,
@@ -74,7 +74,7 @@ impl DirFormat {
         }
     }
 
-    /// Bytes of a region of `len` bytes that entries may use.
+    /// The bytes that entries may use in a region of `len` bytes.
     pub fn usable(&self, len: usize) -> usize {
         if self.tail {
             len.saturating_sub(TAIL_BYTES)
@@ -84,18 +84,18 @@ impl DirFormat {
     }
 }
 
-/// One entry, checked against its region.
+/// One entry; its bounds are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirEntry<'a> {
     /// Byte offset of the record in the region.
     pub offset: usize,
-    /// Bytes of the record, to the next one.
+    /// Length of the record in bytes, up to the next one.
     pub rec_len: usize,
     /// The inode; [`InodeNumber::NONE`] for free space.
     pub inode: InodeNumber,
-    /// The name: 1 to 255 bytes if the entry is in use; no other check is made of its bytes.
+    /// The name: 1 to 255 bytes if the entry is in use. Its bytes are not checked further.
     pub name: &'a [u8],
-    /// The type's code, 0 if not told. See [`crate::inode::FileType::from_dir_code`].
+    /// The type's code, 0 if not stored. See [`crate::inode::FileType::from_dir_code`].
     pub file_type: u8,
 }
 
@@ -105,7 +105,7 @@ impl DirEntry<'_> {
         self.inode != InodeNumber::NONE
     }
 
-    /// Bytes the entry needs; the rest of its record is free.
+    /// The bytes that the entry needs; the rest of its record is free.
     pub fn needs(&self) -> usize {
         if self.is_used() {
             record_bytes(self.name.len())
@@ -115,12 +115,12 @@ impl DirEntry<'_> {
     }
 }
 
-/// Bytes that an entry with a name of `name_len` bytes needs: a multiple of 4.
+/// The bytes that an entry with a name of `name_len` bytes needs: a multiple of 4.
 pub fn record_bytes(name_len: usize) -> usize {
     name_len.saturating_add(ENTRY_HEAD_BYTES).saturating_add(3) & !3
 }
 
-/// `rec_len` as written to the length it means. With blocks of 64 KiB, 65535 and 0 mean 65536,
+/// Decodes `rec_len`. With blocks of 64 KiB, 65535 and 0 mean 65536,
 /// and the two low bits carry bits 16 and 17.
 pub fn rec_len_from_disk(rec_len: u16, block_bytes: u32) -> usize {
     let len = usize::from(rec_len);
@@ -144,13 +144,13 @@ pub fn rec_len_to_disk(len: usize, block_bytes: u32) -> u16 {
     }
 }
 
-/// The records of a region, in order, free ones included. After an error it ends.
+/// The records of a region, in order, including free ones. Ends after an error.
 #[derive(Clone)]
 pub struct Entries<'a> {
     region: &'a [u8],
     format: DirFormat,
     offset: usize,
-    /// Where the records end: the region's length less the tail.
+    /// The end of the records: the region's length less the tail.
     end: usize,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Entries<'a> {
         if !self.format.filetype {
             name_len |= usize::from(head.file_type) << 8;
         }
-        // Free records, too, have room for a name.
+        // Free records have room for a name too.
         let least = record_bytes(if inode == InodeNumber::NONE {
             1
         } else {
@@ -210,7 +210,7 @@ impl<'a> Entries<'a> {
         } else {
             0
         };
-        // Enough is there: the record, within `rest`, has room for the name.
+        // In bounds: the record is within `rest` and has room for the name.
         let name = after.get(..name_len).unwrap_or_default();
         Ok(DirEntry {
             offset,
@@ -255,8 +255,8 @@ pub fn find<'a>(region: &'a [u8], format: &DirFormat, name: &[u8]) -> Result<Opt
     Ok(None)
 }
 
-/// Makes a region one free record, and the tail behind it if the format has one (its checksum
-/// is for [`update_checksum`]).
+/// Makes a region one free record, followed by the tail if the format has one (set its checksum
+/// with [`update_checksum`]).
 pub fn init(region: &mut [u8], format: &DirFormat) {
     region.fill(0);
     let usable = format.usable(region.len());
@@ -292,7 +292,7 @@ fn write_head(
     }
 }
 
-/// Writes the whole of an entry at a record whose place is known to be free and big enough.
+/// Writes a whole entry where the space is known to be free and large enough.
 fn write_entry(region: &mut [u8], format: &DirFormat, entry: &DirEntry<'_>) {
     let DirEntry {
         offset,
@@ -319,8 +319,8 @@ fn write_entry(region: &mut [u8], format: &DirFormat, entry: &DirEntry<'_>) {
     }
 }
 
-/// Puts an entry into the first free space that holds it, and says at which offset; `None` if
-/// there is no room. `name` has 1 to 255 bytes; whether it is there already is not checked.
+/// Puts an entry into the first free space that fits, and returns its offset; `None` if
+/// there is no room. `name` has 1 to 255 bytes; does not check whether it already exists.
 pub fn insert(
     region: &mut [u8],
     format: &DirFormat,
@@ -372,7 +372,7 @@ fn set_rec_len(region: &mut [u8], format: &DirFormat, offset: usize, rec_len: us
     }
 }
 
-/// Removes the entry at `offset` (as the walk gave it): its space goes to the record before,
+/// Removes the entry at `offset` (from the walk): its space is added to the record before it,
 /// or it becomes free space if it is the first.
 pub fn remove(region: &mut [u8], format: &DirFormat, offset: usize) -> Result<()> {
     let mut before: Option<(usize, usize)> = None;
@@ -394,7 +394,7 @@ pub fn remove(region: &mut [u8], format: &DirFormat, offset: usize) -> Result<()
     Ok(())
 }
 
-/// Points the entry at `offset` (as the walk gave it) to another inode.
+/// Points the entry at `offset` (from the walk) to another inode.
 pub fn set_inode(
     region: &mut [u8],
     format: &DirFormat,
@@ -419,9 +419,9 @@ pub fn set_inode(
     Ok(())
 }
 
-/// Writes `list` into `region` without gaps, in order; the last record takes what is left. The
-/// tail is made, its checksum left to [`update_checksum`]. `false`, and nothing written, if the
-/// list does not fit. (`offset` and `rec_len` of the list mean nothing.)
+/// Writes `list` into `region` in order and without gaps; the last record takes the remaining space.
+/// Writes the tail too; set its checksum with [`update_checksum`]. `false`, with nothing written, if
+/// the list does not fit. (`offset` and `rec_len` of the list are ignored.)
 #[must_use]
 pub fn fill(region: &mut [u8], format: &DirFormat, list: &[DirEntry<'_>]) -> bool {
     let usable = format.usable(region.len());

@@ -1,13 +1,13 @@
-//! The one error of this crate: what was read is not what the format allows.
+//! The only error of this crate: bytes that the format does not allow.
 
 use std::fmt;
 
 /// Result of a parser.
 pub type Result<T> = core::result::Result<T, Corrupt>;
 
-/// Bytes that break a rule of the format. Opaque; its text says which rule, and what was found.
+/// Bytes that violate the format. Opaque; the text names the rule and the value found.
 ///
-/// It does not know the inode or the block it was found in: the caller, who read the bytes, does.
+/// It does not contain the inode or block: the caller, who read the bytes, adds them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Corrupt(Box<str>);
 
@@ -18,7 +18,7 @@ impl Corrupt {
         Self(what.into().into_boxed_str())
     }
 
-    /// What is wrong.
+    /// The description of the error.
     pub fn what(&self) -> &str {
         &self.0
     }

@@ -33,7 +33,7 @@ pub const MAX_UNWRITTEN_LEN: u32 = 32767;
 /// Bytes of a header and of an entry of either kind.
 pub const ENTRY_BYTES: usize = 12;
 
-/// Head of a node.
+/// Header of a node.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -67,7 +67,7 @@ pub struct ExtentLeaf {
     pub ee_start_lo: U32,
 }
 
-/// Checksum behind the last possible entry of a block.
+/// Checksum after the last possible entry of a block.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -87,7 +87,7 @@ const _: () = {
 pub struct Extent {
     /// First logical block.
     pub block: FileBlock,
-    /// Blocks: 1 to 32768, or to 32767 if unwritten. (0 only in a node that was not checked.)
+    /// Blocks: 1 to 32768, or to 32767 if unwritten. (0 only in an unchecked node.)
     pub len: u32,
     /// First physical block.
     pub start: FsBlock,
@@ -96,7 +96,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The logical block behind the last one; up to 2^32, hence 64 bits.
+    /// The end: the logical block after the last one; up to 2^32, hence 64 bits.
     pub fn end(&self) -> u64 {
         u64::from(self.block.0).saturating_add(u64::from(self.len))
     }
@@ -174,19 +174,19 @@ impl From<ExtentIndex> for Index {
     }
 }
 
-/// What the place of a node in its tree says it may hold.
+/// The constraints on a node from its position in the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect {
     /// `eh_depth` it must have; `None` for a root.
     pub depth: Option<u16>,
     /// First logical block it may map.
     pub first: FileBlock,
-    /// The logical block behind the last one it may map (2^32 at most).
+    /// The end of the logical blocks it may map, exclusive (at most 2^32).
     pub end: u64,
 }
 
 impl Expect {
-    /// What a root may hold.
+    /// The constraints on a root.
     pub const ROOT: Self = Self {
         depth: None,
         first: FileBlock(0),
@@ -194,18 +194,18 @@ impl Expect {
     };
 }
 
-/// Entries a node of `bytes` bytes can hold: 4 in the inode, (block - 12) / 12 in a block (the
-/// tail fits into what is left over, whatever the block size).
+/// The entries that fit a node of `bytes` bytes: 4 in the inode, (block - 12) / 12 in a block (the
+/// tail fits into the remainder for every block size).
 pub fn capacity(bytes: usize) -> u16 {
     let room = bytes.saturating_sub(size_of::<ExtentHeader>()) / ENTRY_BYTES;
     u16::try_from(room).unwrap_or(u16::MAX)
 }
 
-/// A node's bytes, its header checked.
+/// A node's bytes, with a checked header.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
     header: &'a ExtentHeader,
-    /// The bytes behind the header.
+    /// The bytes after the header.
     body: &'a [u8],
 }
 
@@ -241,7 +241,7 @@ impl<'a> Node<'a> {
         self.len() == 0
     }
 
-    /// `eh_max`: entries there is room for.
+    /// `eh_max`: the capacity in entries.
     pub fn max(&self) -> usize {
         usize::from(self.header.eh_max.get())
     }
@@ -297,7 +297,7 @@ impl<'a> Node<'a> {
     }
 
     /// The last entry that starts at or before `block`: the one that may map it. `None` if
-    /// all start behind it (or there are none).
+    /// all start after it (or there are none).
     pub fn search(&self, block: FileBlock) -> Option<usize> {
         let entries = self.body.as_chunks::<ENTRY_BYTES>().0.get(..self.len())?;
         let behind = entries.partition_point(|entry| {
@@ -306,8 +306,8 @@ impl<'a> Node<'a> {
         behind.checked_sub(1)
     }
 
-    /// What the child of index `at` may hold: from its first block to the next index's, or to
-    /// `end` (this node's own).
+    /// The constraints on the child of index `at`: from its first block to that of the next index, or
+    /// to `end` (this node's own).
     pub fn expect_child(&self, at: usize, end: u64) -> Option<Expect> {
         let next = at.checked_add(1).and_then(|next| self.first_block(next));
         Some(Expect {
@@ -317,8 +317,8 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Checks everything in the node: depth as expected, entries ascending, not overlapping,
-    /// inside `expect`'s range, and pointing into the volume. An empty node is a root.
+    /// Checks the whole node: depth as expected; entries ascending, not overlapping,
+    /// inside `expect`'s range, and pointing into the volume. Only a root may be empty.
     pub fn check(&self, geometry: &Geometry, expect: &Expect) -> Result<()> {
         let depth = self.depth();
         ensure!(
@@ -374,7 +374,7 @@ fn check_extent(geometry: &Geometry, extent: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// The checksum the node in `block` should carry, and its place: behind `eh_max` entries.
+/// The correct checksum of the node in `block`, and its offset: after `eh_max` entries.
 fn block_checksum(block: &[u8], inode_seed: u32) -> Result<(std::ops::Range<usize>, u32)> {
     let start = Node::new(block)?
         .max()
@@ -388,8 +388,8 @@ fn block_checksum(block: &[u8], inode_seed: u32) -> Result<(std::ops::Range<usiz
     Ok((place, crc32c(inode_seed, &block[..start])))
 }
 
-/// Checks the checksum of a node in a block (the inode's is part of the inode's own).
-/// `inode_seed` is [`Geometry::inode_seed`]; `None`: the volume has none.
+/// Checks the checksum of a node in a block (the inode's checksum covers the root).
+/// `inode_seed` is [`Geometry::inode_seed`]; `None`: the volume has no checksums.
 pub fn verify_block_checksum(block: &[u8], inode_seed: Option<u32>) -> Result<()> {
     let Some(seed) = inode_seed else {
         return Ok(());
@@ -403,7 +403,7 @@ pub fn verify_block_checksum(block: &[u8], inode_seed: Option<u32>) -> Result<()
     Ok(())
 }
 
-/// Recomputes the checksum of a node in a block, where the volume has one.
+/// Recomputes the checksum of a node in a block, if the volume has checksums.
 pub fn update_block_checksum(block: &mut [u8], inode_seed: Option<u32>) -> Result<()> {
     let Some(seed) = inode_seed else {
         return Ok(());

@@ -1,7 +1,8 @@
 //! The area of fast commits at the end of the journal: a stream of tags, little-endian.
 //!
-//! The first fast commit after a full one starts with a head. Each ends with a tail that reaches to the end of its block
-//! and holds a crc32c, started with 0, of every tag since the last tail, padding too, and of itself up to the sum.
+//! The first fast commit after a full one starts with a head. Each ends with a tail that extends to the end
+//! of its block and holds a crc32c with seed 0 over all tags since the last tail, including padding, and over
+//! itself up to the checksum.
 
 use std::mem::size_of;
 
@@ -14,7 +15,7 @@ use crate::extent::Extent;
 use crate::units::{FileBlock, InodeNumber};
 use crate::{Corrupt, Result};
 
-/// Features of fast commits that are understood (`fc_features` of the head).
+/// The supported features of fast commits (`fc_features` of the head).
 pub const SUPPORTED_FEATURES: u32 = 0;
 
 /// `fc_tag`.
@@ -26,9 +27,9 @@ pub enum Tag {
     DelRange,
     /// A new name: [`DentryInfo`] and the name.
     Create,
-    /// A further name for an inode.
+    /// An additional name for an inode.
     Link,
-    /// A name less.
+    /// A name was removed.
     Unlink,
     /// The bytes of an inode: its number, then the inode.
     Inode,
@@ -57,7 +58,7 @@ impl Tag {
         })
     }
 
-    /// Least bytes of the value.
+    /// Minimum size of the value in bytes.
     fn min_bytes(self) -> usize {
         match self {
             Self::AddRange => size_of::<AddRange>(),
@@ -70,7 +71,7 @@ impl Tag {
     }
 }
 
-/// Before every value.
+/// The header of every value.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -88,7 +89,7 @@ pub struct Head {
     pub fc_tid: U32,
 }
 
-/// Value of [`Tag::AddRange`]: the inode and an extent as a leaf holds it.
+/// Value of [`Tag::AddRange`]: the inode and an extent in the form of a leaf entry.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -137,29 +138,28 @@ const _: () = {
 /// One tag of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Byte of the tag's head in the block.
+    /// Offset of the tag's header in the block.
     pub offset: usize,
-    /// What it is.
+    /// Its kind.
     pub tag: Tag,
     /// Its value, at least as long as the tag's structure.
     pub value: &'a [u8],
 }
 
-/// What a tag says has changed since the last full commit.
+/// A change since the last full commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The extent is mapped.
     AddRange(InodeNumber, Extent),
-    /// So many blocks from there on are not mapped.
+    /// This many blocks from there are unmapped.
     DelRange(InodeNumber, FileBlock, u32),
     /// The first name of a new inode.
     Create(Name),
-    /// One more name.
+    /// An additional name.
     Link(Name),
-    /// A name less.
+    /// A name was removed.
     Unlink(Name),
-    /// The inode is these bytes: as many of the front of it as matter, at least 128. Of an inode with a mapping, the
-    /// mapping in them means nothing.
+    /// The inode has these bytes: its first ones, at least 128. Block mappings in them are to be ignored.
     Inode(InodeNumber, Vec<u8>),
 }
 
@@ -168,14 +168,14 @@ pub enum Change {
 pub struct Name {
     /// The directory.
     pub parent: InodeNumber,
-    /// What the name means.
+    /// The inode of the name.
     pub ino: InodeNumber,
     /// 1 to 255 bytes.
     pub name: Vec<u8>,
 }
 
 impl Record<'_> {
-    /// The change that the tag says; `None` for those that only give the stream its shape.
+    /// The change of the tag; `None` for padding, head and tail.
     pub fn change(&self) -> Result<Option<Change>> {
         let short = || Corrupt::new(format!("fast commit tag {:?} is cut short", self.tag));
         let name = || {
@@ -213,7 +213,8 @@ impl Record<'_> {
         }))
     }
 
-    /// The sum of a fast commit, continued over this tag of `block`; of a tail, over what of it is summed up.
+    /// Continues the checksum `sum` of a fast commit over this tag of `block`; of a tail, over the part
+    /// before its checksum.
     pub fn sum(&self, sum: u32, block: &[u8]) -> u32 {
         let len = match self.tag {
             Tag::Tail => size_of::<U32>(),
@@ -227,7 +228,7 @@ impl Record<'_> {
     }
 }
 
-/// The tags of one block of the area. A tag never crosses blocks. After an error it ends.
+/// The tags of one block of the area. A tag never crosses blocks. Ends after an error.
 #[derive(Clone)]
 pub struct Records<'a> {
     block: &'a [u8],
@@ -267,7 +268,7 @@ impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // What is too short for a tag at the end of the block is padding.
+        // A rest that is too short for a tag is padding.
         if self.block.len().saturating_sub(self.offset) < size_of::<TagHead>() {
             return None;
         }

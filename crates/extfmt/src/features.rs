@@ -19,7 +19,7 @@ macro_rules! features {
             /// Every bit that has a name.
             pub const KNOWN: Self = Self::from_bits_retain($((1 << $bit))|+);
 
-            /// Name of one bit (0..32) as `e2fsprogs` prints it; `FEATURE_X31` where it has none.
+            /// Name of one bit (0..32) as `e2fsprogs` prints it; `FEATURE_X31` for a bit without a name.
             pub fn bit_name(bit: u32) -> String {
                 match bit {
                     $($bit => $name.to_owned(),)+
@@ -45,7 +45,7 @@ macro_rules! features {
 }
 
 features! {
-    /// `s_feature_compat`: may be ignored by a driver that does not know them.
+    /// `s_feature_compat`: a driver may ignore unknown bits.
     Compat, "C",
     /// Directory preallocation (never used by Linux).
     DIR_PREALLOC = 0, "dir_prealloc";
@@ -74,7 +74,7 @@ features! {
 }
 
 features! {
-    /// `s_feature_incompat`: a driver that does not know one must not touch the volume.
+    /// `s_feature_incompat`: a driver must refuse the volume if it does not know a bit.
     Incompat, "I",
     /// Compression (never in mainline).
     COMPRESSION = 0, "compression";
@@ -94,7 +94,7 @@ features! {
     MMP = 8, "mmp";
     /// Bitmaps and inode tables may live outside their group.
     FLEX_BG = 9, "flex_bg";
-    /// Values of extended attributes in inodes of their own.
+    /// Values of extended attributes in separate inodes.
     EA_INODE = 10, "ea_inode";
     /// Data in directory entries (Lustre).
     DIRDATA = 12, "dirdata";
@@ -111,13 +111,13 @@ features! {
 }
 
 features! {
-    /// `s_feature_ro_compat`: a driver that does not know one may only read.
+    /// `s_feature_ro_compat`: a driver that does not know a bit may only read the volume.
     RoCompat, "R",
     /// Backup superblocks in group 1 and powers of 3, 5, 7 only.
     SPARSE_SUPER = 0, "sparse_super";
     /// Files of 2 GiB and more.
     LARGE_FILE = 1, "large_file";
-    /// `i_blocks` of 48 bits, in file-system blocks where the inode says so.
+    /// `i_blocks` of 48 bits, in file-system blocks if the inode has `HUGE_FILE`.
     HUGE_FILE = 3, "huge_file";
     /// Group descriptors with crc16 checksums and lazily initialised groups (`GDT_CSUM`).
     GDT_CSUM = 4, "uninit_bg";

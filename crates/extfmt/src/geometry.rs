@@ -1,4 +1,4 @@
-//! The shape of a volume: numbers of the superblock once they are known to agree.
+//! The geometry of a volume: the numbers of the superblock, checked for consistency.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::{Corrupt, Result};
 
 /// Size of a group descriptor without `64bit`, in bytes.
 pub const DESC_BYTES_MIN: u16 = 32;
-/// Size of a group descriptor with `64bit`, in bytes; what is beyond is unknown.
+/// Size of the known part of a group descriptor with `64bit`, in bytes.
 pub const DESC_BYTES_64BIT: u16 = 64;
 /// Size of an inode in revision 0, in bytes.
 pub const GOOD_OLD_INODE_BYTES: u16 = 128;
@@ -20,12 +20,12 @@ pub const MIN_BLOCK_BYTES: u32 = 1024;
 /// Largest block, in bytes.
 pub const MAX_BLOCK_BYTES: u32 = 65536;
 
-/// What every other parser needs to know of the volume.
+/// The parameters of a volume that all other parsers need.
 ///
 /// Invariants: `blocks > first_data_block`; `groups >= 1` and every block from
 /// `first_data_block` belongs to exactly one of them; `groups * inodes_per_group == inodes`;
 /// bitmaps fit their block (`clusters_per_group`, `inodes_per_group` <= 8 * `block_bytes`);
-/// all sizes are powers of two where the format says so.
+/// all sizes are powers of two where the format requires it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Bytes of a block: a power of two, 1024 to 65536.
@@ -36,13 +36,13 @@ pub struct Geometry {
     pub cluster_ratio_log: u32,
     /// All blocks of the volume, from block 0.
     pub blocks: u64,
-    /// First block of group 0: 1 where blocks have 1 KiB (without `bigalloc`), 0 otherwise.
+    /// First block of group 0: 1 with blocks of 1 KiB (without `bigalloc`), 0 otherwise.
     pub first_data_block: FsBlock,
     /// Block groups.
     pub groups: u32,
     /// Blocks of a group; the last may be shorter.
     pub blocks_per_group: u32,
-    /// Clusters of a group: what its bitmap counts.
+    /// Clusters of a group: the units of its bitmap.
     pub clusters_per_group: u32,
     /// All inodes; the highest inode number.
     pub inodes: u32,
@@ -60,7 +60,7 @@ pub struct Geometry {
     pub desc_blocks: u32,
     /// With `meta_bg`: the first descriptor block that lives in its meta group.
     pub first_meta_bg: Option<u32>,
-    /// Blocks kept behind the descriptors for growth, in each group with a superblock.
+    /// Blocks reserved after the descriptors for growth, in each group with a superblock.
     pub reserved_gdt_blocks: u16,
     /// Base-2 logarithm of the groups in a flex group; 0 without `flex_bg`.
     pub log_groups_per_flex: u32,
@@ -79,8 +79,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Takes the numbers of `sb` and checks them against each other. Checksums are
-    /// [`Superblock::validate`]'s matter; unknown features are the caller's.
+    /// Takes the numbers of `sb` and checks their consistency. Does not check checksums
+    /// ([`Superblock::validate`] does) nor unknown features (the caller must).
     pub fn new(sb: &Superblock) -> Result<Self> {
         ensure!(
             sb.has_magic(),
@@ -148,7 +148,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The fixed metadata of a full group must leave room in it.
+    /// Checks that the fixed metadata leaves room in a full group.
     fn check_fixed_metadata(&self) -> Result<()> {
         let (desc_blocks, reserved) = (self.desc_blocks, self.reserved_gdt_blocks);
         ensure!(
@@ -196,7 +196,7 @@ impl Geometry {
         left.min(u64::from(self.blocks_per_group)) as u32
     }
 
-    /// Clusters of a group: the bits of its bitmap that mean something.
+    /// Clusters of a group: the valid bits of its bitmap.
     pub fn group_clusters(&self, group: GroupNumber) -> u32 {
         self.group_blocks(group)
             .div_ceil(1 << self.cluster_ratio_log)
@@ -235,7 +235,7 @@ impl Geometry {
         )
     }
 
-    /// Whether `[start, start + len)` lies in the part of the volume that files may use.
+    /// Whether `[start, start + len)` lies in the part of the volume that may be allocated.
     pub fn holds_blocks(&self, start: FsBlock, len: u64) -> bool {
         start > self.first_data_block_or_zero()
             && start
@@ -244,7 +244,7 @@ impl Geometry {
                 .is_some_and(|end| end <= self.blocks)
     }
 
-    /// Block of the primary superblock: no file may own it or anything before it.
+    /// Block of the primary superblock: no file may own it or a block before it.
     fn first_data_block_or_zero(&self) -> FsBlock {
         FsBlock(u64::from(self.block_bytes == MIN_BLOCK_BYTES))
     }
@@ -259,7 +259,7 @@ impl Geometry {
         self.has_metadata_csum() || self.ro_compat.contains(RoCompat::GDT_CSUM)
     }
 
-    /// Seed of the checksums of an inode and its blocks, where the volume has them.
+    /// Seed of the checksums of an inode and its blocks, if the volume has them.
     pub fn inode_seed(&self, inode: InodeNumber, generation: u32) -> Option<u32> {
         self.csum_seed
             .map(|seed| crate::checksum::inode_seed(seed, inode, generation))
@@ -269,7 +269,7 @@ impl Geometry {
 fn cluster_ratio_log(sb: &Superblock, block_log: u32) -> Result<u32> {
     let cluster_log = sb.s_log_cluster_size.get();
     if !sb.ro_compat().contains(RoCompat::BIGALLOC) {
-        // Revision 0 kept fragments here; mke2fs writes the block's.
+        // Revision 0 stored the fragment size here; mke2fs writes the block size.
         return Ok(0);
     }
     let ratio = cluster_log
@@ -283,7 +283,7 @@ fn cluster_ratio_log(sb: &Superblock, block_log: u32) -> Result<u32> {
     }
 }
 
-/// Clusters of a group: at most the `bits` of its bitmap, and as many blocks as it claims.
+/// Clusters of a group: at most `bits`, those of its bitmap, and consistent with its blocks.
 fn clusters_per_group(sb: &Superblock, bits: u32, ratio_log: u32) -> Result<u32> {
     let per_group = sb.s_blocks_per_group.get();
     let clusters = if sb.ro_compat().contains(RoCompat::BIGALLOC) {
@@ -302,7 +302,7 @@ fn clusters_per_group(sb: &Superblock, bits: u32, ratio_log: u32) -> Result<u32>
     Ok(clusters)
 }
 
-/// Inodes of a group: within `allowed`, and all groups have as many as the volume claims.
+/// Inodes of a group: within `allowed`, and consistent with the inodes of the volume.
 fn inodes_per_group(sb: &Superblock, groups: u32, allowed: RangeInclusive<u32>) -> Result<u32> {
     let (per_group, inodes) = (sb.s_inodes_per_group.get(), sb.s_inodes_count.get());
     ensure!(

@@ -1,8 +1,8 @@
-//! Group descriptors: where the bitmaps and the inode table of a group are, and what is free.
+//! Group descriptors: the location of a group's bitmaps and inode table, and its free counts.
 //!
-//! On disk a descriptor has 32 bytes, or with `64bit` 64 and more; in memory it always has 64,
-//! the high halves 0 where the disk has none. [`GroupDesc::read`] and [`GroupDesc::write`]
-//! convert, and leave bytes beyond 64 alone.
+//! On disk a descriptor has 32 bytes, or with `64bit` 64 or more. In memory it always has 64;
+//! high halves that the disk does not have are 0. [`GroupDesc::read`] and [`GroupDesc::write`]
+//! convert, and preserve bytes past 64.
 
 use std::mem::{offset_of, size_of};
 
@@ -16,7 +16,7 @@ use crate::units::{FsBlock, GroupNumber};
 use crate::{Corrupt, Geometry, Result};
 
 bitflags::bitflags! {
-    /// `bg_flags`. They mean something only where descriptors carry a checksum.
+    /// `bg_flags`. Valid only if descriptors have a checksum.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct GroupFlags: u16 {
         /// The inode bitmap and table are not initialised: no inode is in use.
@@ -67,7 +67,7 @@ const _: () = {
     assert!(offset_of!(GroupDesc, bg_inode_bitmap_csum_hi) == 0x3A);
 };
 
-/// Defines a getter and a setter for a number of two halves.
+/// Defines a getter and a setter for a number stored in two halves.
 macro_rules! halves {
     ($($(#[$doc:meta])* $get:ident, $set:ident: $ty:ty = $lo:ident, $hi:ident << $shift:literal as $half:ty;)+) => {$(
         $(#[$doc])*
@@ -154,8 +154,8 @@ impl GroupDesc {
         FsBlock(self.inode_table_raw())
     }
 
-    /// Whether the places and the counts are possible in this volume: bitmaps and table inside
-    /// it (inside the group without `flex_bg`), no count above what a group has.
+    /// Checks locations and counts: bitmaps and table are inside the volume (inside the group
+    /// without `flex_bg`), and no count exceeds the group's size.
     pub fn check(&self, geometry: &Geometry, group: GroupNumber) -> Result<()> {
         self.check_places(geometry, group)?;
         for (what, count, most) in [
@@ -177,14 +177,14 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Whether bitmaps and inode table can be where they are said to be.
+    /// Checks the locations of bitmaps and inode table.
     pub fn check_places(&self, geometry: &Geometry, group: GroupNumber) -> Result<()> {
         check_place(geometry, group, "block bitmap", self.block_bitmap(), 1)?;
         check_place(geometry, group, "inode bitmap", self.inode_bitmap(), 1)?;
         self.check_inode_table(geometry, group)
     }
 
-    /// Whether the inode table can be where it is said to be.
+    /// Checks the location of the inode table.
     pub fn check_inode_table(&self, geometry: &Geometry, group: GroupNumber) -> Result<()> {
         let blocks = geometry.inode_table_blocks.into();
         check_place(geometry, group, "inode table", self.inode_table(), blocks)
@@ -227,8 +227,8 @@ impl std::fmt::Debug for GroupDesc {
     }
 }
 
-/// The checksum that a descriptor's bytes (exactly `desc_bytes`) should carry: crc32c with
-/// `metadata_csum`, crc16 with `uninit_bg`, `None` without both.
+/// The correct checksum of a descriptor's bytes (exactly `desc_bytes`): crc32c with
+/// `metadata_csum`, crc16 with `uninit_bg`, `None` without either.
 pub fn checksum(geometry: &Geometry, group: GroupNumber, bytes: &[u8]) -> Option<u16> {
     const FIELD: usize = offset_of!(GroupDesc, bg_checksum);
     let (before, rest) = bytes.split_at_checked(FIELD)?;
@@ -239,7 +239,7 @@ pub fn checksum(geometry: &Geometry, group: GroupNumber, bytes: &[u8]) -> Option
         let crc = crc32c(crc32c(crc, &[0, 0]), after);
         Some(crc as u16)
     } else if geometry.has_group_csum() {
-        // The field itself is left out, not zeroed.
+        // The field itself is skipped, not zeroed.
         let crc = crc16(crc16(crc16(!0, &geometry.uuid), &number), before);
         Some(crc16(crc, after))
     } else {
@@ -247,7 +247,7 @@ pub fn checksum(geometry: &Geometry, group: GroupNumber, bytes: &[u8]) -> Option
     }
 }
 
-/// Checks the checksum in a descriptor's bytes, where the volume has one.
+/// Checks the checksum in a descriptor's bytes, if the volume has one.
 pub fn verify_checksum(geometry: &Geometry, group: GroupNumber, bytes: &[u8]) -> Result<()> {
     let Some(right) = checksum(geometry, group, bytes) else {
         return Ok(());
@@ -260,7 +260,7 @@ pub fn verify_checksum(geometry: &Geometry, group: GroupNumber, bytes: &[u8]) ->
     Ok(())
 }
 
-/// Writes `desc` over `bytes` (exactly `desc_bytes`) with a right checksum.
+/// Writes `desc` over `bytes` (exactly `desc_bytes`) with its checksum.
 pub fn write_with_checksum(
     geometry: &Geometry,
     group: GroupNumber,
@@ -282,7 +282,7 @@ pub fn bytes<'a>(geometry: &Geometry, block: &'a [u8], offset: usize) -> Result<
         .ok_or_else(|| Corrupt::new(format!("group descriptor at byte {offset} is cut short")))
 }
 
-/// Reads a descriptor at byte `offset` of its block, whatever it says.
+/// Reads a descriptor at byte `offset` of its block without checks.
 pub fn read(geometry: &Geometry, block: &[u8], offset: usize) -> Result<GroupDesc> {
     GroupDesc::read(bytes(geometry, block, offset)?)
 }

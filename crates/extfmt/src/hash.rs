@@ -6,37 +6,37 @@
 /// `s_def_hash_version`, `hash_version` of a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum HashVersion {
-    /// The first one, signed bytes.
+    /// Legacy, signed bytes.
     Legacy,
     /// Half MD4, signed bytes.
     HalfMd4,
     /// TEA, signed bytes.
     Tea,
-    /// The first one, unsigned bytes.
+    /// Legacy, unsigned bytes.
     LegacyUnsigned,
     /// Half MD4, unsigned bytes.
     HalfMd4Unsigned,
     /// TEA, unsigned bytes.
     TeaUnsigned,
-    /// SipHash with a key of the directory (encrypted and casefolded): known, not computed.
+    /// SipHash with the directory's key (encrypted and casefolded): recognized, not computed.
     SipHash,
 }
 
 /// Major and minor hash of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct NameHash {
-    /// What the tree is sorted by; even.
+    /// The sort key of the tree; even.
     pub major: u32,
-    /// Orders names of equal major hash.
+    /// The order of names with equal major hash.
     pub minor: u32,
 }
 
-/// The major hash that means "end of directory" to readers; no name has it.
+/// The major hash that marks the end of a listing; no name has it.
 pub const HASH_EOF: u32 = 0x7FFF_FFFF << 1;
 
 impl HashVersion {
-    /// The version of an on-disk code. Volumes write 0 to 2 and say in `s_flags` whether bytes
-    /// are `unsigned`; 3 to 5 say it themselves.
+    /// The version of an on-disk code. With 0 to 2, `s_flags` has whether bytes are `unsigned`; 3 to
+    /// 5 are always unsigned.
     pub fn from_disk(code: u8, unsigned: bool) -> Option<Self> {
         Some(match (code, unsigned) {
             (0, false) => Self::Legacy,
@@ -50,7 +50,7 @@ impl HashVersion {
         })
     }
 
-    /// The code a root has: 0 to 2 (signedness is the volume's), or 6.
+    /// The code for a root: 0 to 2 (signedness is in the superblock), or 6.
     pub fn to_disk(self) -> u8 {
         match self {
             Self::Legacy | Self::LegacyUnsigned => 0,
@@ -60,7 +60,7 @@ impl HashVersion {
         }
     }
 
-    /// Hash of a name. `seed` is the volume's; all zeroes mean the algorithm's own. `None` for
+    /// The hash of a name. `seed` is the volume's; all zeroes mean the algorithm's default. `None` for
     /// SipHash, whose key is not on disk.
     pub fn hash(self, name: &[u8], seed: [u32; 4]) -> Option<NameHash> {
         let extend: fn(u8) -> u32 = match self {
@@ -101,7 +101,7 @@ fn legacy(name: &[u8], extend: fn(u8) -> u32) -> u32 {
     last << 1
 }
 
-/// Feeds the name in pieces of `WORDS` 32-bit words to a transformation of the state.
+/// Applies a transformation of the state to the name in pieces of `WORDS` 32-bit words.
 fn digest<const WORDS: usize>(
     name: &[u8],
     seed: [u32; 4],
@@ -118,8 +118,8 @@ fn digest<const WORDS: usize>(
     state
 }
 
-/// The first bytes of `rest` as big-endian words; what is missing is filled with the length of
-/// `rest`, repeated in each byte.
+/// The first bytes of `rest` as big-endian words, padded with bytes that hold the length of
+/// `rest`.
 fn words<const WORDS: usize>(rest: &[u8], extend: fn(u8) -> u32) -> [u32; WORDS] {
     let pad = u32::from_ne_bytes([rest.len() as u8; 4]);
     let mut words = [pad; WORDS];
@@ -169,7 +169,7 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
     }
 }
 
-/// Sixteen rounds of the Tiny Encryption Algorithm, the name as key, the state as text.
+/// Sixteen rounds of the Tiny Encryption Algorithm, with the name as key and the state as text.
 fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
     let (mut v0, mut v1, mut sum) = (state[0], state[1], 0u32);
     for _ in 0..16 {
@@ -206,7 +206,7 @@ mod tests {
         "\u{65e5}\u{672c}\u{8a9e}\u{306e}\u{30d5}\u{30a1}\u{30a4}\u{30eb}\u{540d}.txt".as_bytes(),
     ];
 
-    /// Version, whether seeded, and the major and minor hash of each name.
+    /// Version, whether a seed is used, and the major and minor hash of each name.
     type Vector = (u8, bool, [(u32, u32); 7]);
 
     /// From `debugfs -R 'dx_hash -h VERSION [-s SEED] NAME'`, e2fsprogs 1.47.0.

@@ -1,12 +1,12 @@
 //! Hash trees: index blocks of hashed directories.
 //!
 //! ```text
-//! root  | "." 12 | ".." to the end of the block, over it: info 8 | limit,count | (hash, block) ... | tail 8 |
-//! node  | empty record 8, as long as the block                   | limit,count | (hash, block) ... | tail 8 |
+//! root | "." 12 | ".." to the end of the block, over it: info 8 | limit,count | (hash, block) ... | tail 8 |
+//! node | empty record 8, as long as the block                   | limit,count | (hash, block) ... | tail 8 |
 //! ```
-//! The first entry has no hash: its place holds limit and count, and its hash counts as 0.
-//! [`IndexNode`] is a view of either kind; it is made only if `limit` is what the block has room
-//! for and 1 <= `count` <= `limit`.
+//! The first entry has no hash: limit and count are in its place, and its hash counts as 0.
+//! [`IndexNode`] is a view of either kind. It exists only if `limit` is the block's capacity
+//! and 1 <= `count` <= `limit`.
 
 mod mutate;
 
@@ -29,16 +29,16 @@ use crate::{Corrupt, Geometry, Result};
 pub const INDEX_ENTRY_BYTES: usize = 8;
 /// Bytes of the tail.
 pub const INDEX_TAIL_BYTES: usize = 8;
-/// Byte of the root's info.
+/// Offset of the root's info.
 pub const ROOT_INFO_OFFSET: usize = 24;
-/// Byte of the limit and count in a root.
+/// Offset of limit and count in a root.
 pub const ROOT_ENTRIES_OFFSET: usize = 32;
-/// Byte of the limit and count in a node.
+/// Offset of limit and count in a node.
 pub const NODE_ENTRIES_OFFSET: usize = 8;
-/// Bits of an entry's block number that are the number.
+/// The bits of an entry's block field that are the block number.
 pub const BLOCK_MASK: u32 = 0x0FFF_FFFF;
 
-/// The root's info, behind "." and "..".
+/// The root's info, after "." and "..".
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -68,7 +68,7 @@ pub struct DxEntry {
     pub block: U32,
 }
 
-/// Behind the last possible entry, with `metadata_csum`.
+/// After the last possible entry, with `metadata_csum`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -84,14 +84,14 @@ const _: () = {
     assert!(offset_of!(DxRootInfo, hash_version) == 4);
 };
 
-/// How index blocks of a volume are to be read.
+/// The parameters of a volume's index blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeFormat {
     /// Block size.
     pub block_bytes: u32,
     /// Whether a checksum follows the entries.
     pub tail: bool,
-    /// Most levels of index blocks: 2, or 3 with `large_dir`.
+    /// The maximum levels of index blocks: 2, or 3 with `large_dir`.
     pub max_levels: u8,
 }
 
@@ -109,7 +109,7 @@ impl TreeFormat {
         }
     }
 
-    /// Entries there is room for behind `offset`; limit and count take the first's place.
+    /// The entries that fit after `offset`; limit and count take the place of the first.
     fn limit(&self, offset: usize) -> u16 {
         let tail = if self.tail { INDEX_TAIL_BYTES } else { 0 };
         let room = (self.block_bytes as usize)
@@ -129,7 +129,7 @@ impl TreeFormat {
     }
 }
 
-/// What a root says of its tree.
+/// The tree's parameters, from its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Root {
     /// `hash_version` as on disk; see [`HashVersion::from_disk`].
@@ -139,7 +139,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// Reads the info of a root block and checks all of it, "." and ".." included.
+    /// Reads the info of a root block and checks it, including "." and "..".
     pub fn read(block: &[u8], format: &TreeFormat) -> Result<Self> {
         let block_bytes = format.block_bytes;
         ensure!(
@@ -199,8 +199,8 @@ fn root_info(block: &[u8]) -> Result<&DxRootInfo> {
         .ok_or_else(|| Corrupt::new("hash tree root is cut short"))
 }
 
-/// Whether a block has the shape of an index node: one empty record as long as the block. A
-/// free leaf block without a checksum tail has it too.
+/// Whether a block looks like an index node: one empty record as long as the block. An
+/// empty leaf block without a checksum tail looks the same.
 pub fn is_node(block: &[u8], format: &TreeFormat) -> bool {
     DirEntryHead::ref_from_prefix(block).is_ok_and(|(head, _)| {
         head.inode.get() == 0
@@ -208,7 +208,7 @@ pub fn is_node(block: &[u8], format: &TreeFormat) -> bool {
     })
 }
 
-/// The entries of an index block, count and limit checked.
+/// The entries of an index block, with checked count and limit.
 #[derive(Clone, Copy)]
 pub struct IndexNode<'a> {
     /// `limit` slots; the first holds limit and count in place of its hash.
@@ -216,7 +216,7 @@ pub struct IndexNode<'a> {
     count: usize,
 }
 
-/// Checks the shape of an index block; the offset of its entries, their limit and count.
+/// Checks the layout of an index block; returns the offset of its entries, their limit and count.
 fn shape(block: &[u8], format: &TreeFormat, is_root: bool) -> Result<(usize, usize, usize)> {
     let offset = if is_root {
         Root::read(block, format)?;
@@ -244,7 +244,7 @@ fn shape(block: &[u8], format: &TreeFormat, is_root: bool) -> Result<(usize, usi
 }
 
 impl<'a> IndexNode<'a> {
-    /// The entries of a root block; [`Root::read`] tells of its tree.
+    /// The entries of a root block; its info is read with [`Root::read`].
     pub fn root(block: &'a [u8], format: &TreeFormat) -> Result<Self> {
         Self::new(block, format, true)
     }
@@ -262,23 +262,23 @@ impl<'a> IndexNode<'a> {
         Ok(Self { slots, count })
     }
 
-    /// Entries, the first (without a hash) included: 1 at least.
+    /// The number of entries, including the first (without a hash): at least 1.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Entries there is room for.
+    /// The capacity in entries.
     pub fn limit(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is no room for another entry.
+    /// Whether the block is full.
     pub fn is_full(&self) -> bool {
         self.count >= self.limit()
     }
 
-    /// Lowest hash of entry `at` (0..`count`); 0 for the first. Its lowest bit set means that
-    /// names of this hash are in the block before, too.
+    /// The lowest hash of entry `at` (0..`count`); 0 for the first. If its lowest bit is set, the
+    /// block before also has names with this hash.
     pub fn hash(&self, at: usize) -> u32 {
         if at == 0 {
             0
@@ -302,7 +302,7 @@ impl<'a> IndexNode<'a> {
         hashed.partition_point(|entry| entry.hash.get() <= hash)
     }
 
-    /// Checks every entry: hashes ascend, blocks are behind the root and before `dir_blocks`.
+    /// Checks every entry: hashes ascend, and blocks are after the root and before `dir_blocks`.
     pub fn check(&self, dir_blocks: u32) -> Result<()> {
         for at in 0..self.count {
             let block = self.block(at);
@@ -319,8 +319,8 @@ impl<'a> IndexNode<'a> {
     }
 }
 
-/// Byte of the tail, and the checksum it should hold: over everything to the last entry, and
-/// the tail itself with 0 for the checksum.
+/// The offset of the tail, and its correct checksum: over everything up to the last entry, and
+/// the tail with 0 for the checksum.
 fn checksum(block: &[u8], format: &TreeFormat, is_root: bool, seed: u32) -> Result<(usize, u32)> {
     let (offset, limit, count) = shape(block, format, is_root)?;
     let used = offset.saturating_add(count.saturating_mul(INDEX_ENTRY_BYTES));
@@ -332,7 +332,7 @@ fn checksum(block: &[u8], format: &TreeFormat, is_root: bool, seed: u32) -> Resu
 }
 
 /// Checks the checksum of an index block. `inode_seed`: [`Geometry::inode_seed`] of the
-/// directory; `None`: the volume has none.
+/// directory; `None`: the volume has no checksums.
 pub fn verify_checksum(
     block: &[u8],
     format: &TreeFormat,
@@ -355,7 +355,7 @@ pub fn verify_checksum(
     Ok(())
 }
 
-/// Recomputes the checksum of an index block, where the volume has one.
+/// Recomputes the checksum of an index block, if the volume has checksums.
 pub fn update_checksum(
     block: &mut [u8],
     format: &TreeFormat,

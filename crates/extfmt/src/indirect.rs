@@ -1,7 +1,7 @@
-//! Indirect block maps: which pointers lead to a logical block.
+//! Indirect block maps: the path of pointers to a logical block.
 //!
-//! `i_block` holds 12 pointers to data, then one each to a block of pointers, to a block of
-//! pointers to those, and so on to the third level. A pointer is 32 bits; 0 is a hole.
+//! `i_block` holds 12 direct pointers, then one single, one double and one triple indirect
+//! pointer. A pointer has 32 bits; 0 is a hole.
 
 use crate::units::FileBlock;
 
@@ -11,7 +11,7 @@ pub const DIRECT: u32 = 12;
 pub const POINTERS: u32 = 15;
 /// Bytes of a pointer.
 pub const POINTER_BYTES: u32 = 4;
-/// Levels of pointer blocks, at most.
+/// The maximum levels of pointer blocks.
 pub const MAX_LEVELS: usize = 3;
 
 /// Geometry of the maps of a volume.
@@ -21,7 +21,7 @@ pub struct IndirectGeometry {
     per_block_log: u32,
 }
 
-/// The way to a logical block: an index into `i_block`, then one into each pointer block.
+/// The path to a logical block: an index into `i_block`, then one into each pointer block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     indexes: [u32; MAX_LEVELS + 1],
@@ -29,7 +29,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Levels of pointer blocks on the way: 0 (direct) to 3.
+    /// Levels of pointer blocks on the path: 0 (direct) to 3.
     pub fn levels(&self) -> usize {
         self.levels
     }
@@ -74,13 +74,13 @@ impl IndirectGeometry {
             )
     }
 
-    /// Logical blocks that a map can hold: 2^32 - 1 at most, the format's limit for any file.
+    /// The number of logical blocks a map can hold: at most 2^32 - 1, the format's limit for any file.
     pub fn max_blocks(&self) -> u64 {
         self.first_of(MAX_LEVELS.saturating_add(1))
             .min(u64::from(u32::MAX))
     }
 
-    /// The way to a logical block; `None` if the map cannot hold it.
+    /// The path to a logical block; `None` if the map cannot hold it.
     pub fn path(&self, block: FileBlock) -> Option<Path> {
         let number = u64::from(block.0);
         let mut indexes = [0; MAX_LEVELS + 1];
@@ -122,9 +122,9 @@ impl IndirectGeometry {
         FileBlock(first.saturating_add(within) as u32)
     }
 
-    /// Largest size of a file in bytes: what the map reaches, and what `i_blocks` can count
-    /// (units of 512 bytes, 32 bits; with `huge_file` 48 bits of blocks, which is no limit
-    /// here), pointer blocks included.
+    /// Largest size of a file in bytes: limited by the map, and by `i_blocks`, which also counts
+    /// pointer blocks (units of 512 bytes, 32 bits; with `huge_file` 48 bits of blocks, which is
+    /// no limit here).
     pub fn max_file_bytes(&self, block_bytes: u32, huge_file: bool) -> u64 {
         let mut blocks = self.max_blocks();
         if !huge_file {
@@ -138,7 +138,7 @@ impl IndirectGeometry {
         blocks.saturating_mul(u64::from(block_bytes))
     }
 
-    /// Pointer blocks that a file of `blocks` blocks without holes needs, at most.
+    /// The maximum number of pointer blocks of a file with `blocks` blocks and no holes.
     pub fn pointer_blocks(&self, blocks: u64) -> u64 {
         let mut needed = 0u64;
         for levels in 1..=MAX_LEVELS {
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(map.pointer_blocks(12 + 256 + 1), 3);
         assert_eq!(map.pointer_blocks(12 + 256 + 65536), 1 + 257);
         assert_eq!(map.pointer_blocks(12 + 256 + 65536 + 1), 1 + 257 + 3);
-        // 1 KiB blocks reach 16 GiB and a bit; 4 KiB without huge_file stop before 2 TiB.
+        // 1 KiB blocks reach slightly over 16 GiB; 4 KiB without huge_file stay below 2 TiB.
         assert_eq!(
             map.max_file_bytes(1024, true),
             (12 + 256 + 65536 + (1 << 24)) * 1024

@@ -1,8 +1,8 @@
-//! Inline data: a small file or directory in `i_block` (60 bytes), and in the value of the
-//! extended attribute `system.data` behind it.
+//! Inline data: a small file or directory in `i_block` (60 bytes), continued in the value of the
+//! extended attribute `system.data`.
 //!
-//! A directory's first 4 bytes are the inode of "..", and "." is not stored at all; its
-//! entries lie in the rest of `i_block` and in the whole of the value, each a chain of its own
+//! The first 4 bytes of a directory are the inode of ".."; "." is not stored. The
+//! entries are in the rest of `i_block` and in the attribute's value, as two separate chains
 //! without a checksum tail (see [`crate::dir::DirFormat::inline`]).
 
 use crate::inode::I_BLOCK_BYTES;
@@ -12,7 +12,7 @@ use crate::units::InodeNumber;
 pub const INLINE_MAIN_BYTES: usize = I_BLOCK_BYTES;
 /// Name index of the attribute that holds the rest: "system.".
 pub const XATTR_NAME_INDEX: u8 = crate::xattr::INDEX_SYSTEM;
-/// Name of the attribute behind its prefix.
+/// Name of the attribute after its prefix.
 pub const XATTR_NAME: &[u8] = b"data";
 /// Bytes of an inline directory that hold the inode of "..".
 pub const DIR_PARENT_BYTES: usize = 4;
@@ -34,7 +34,7 @@ pub fn dir_region(i_block: &[u8; I_BLOCK_BYTES]) -> &[u8] {
     &i_block[DIR_PARENT_BYTES..]
 }
 
-/// As [`dir_region`], to change.
+/// As [`dir_region`], mutable.
 pub fn dir_region_mut(i_block: &mut [u8; I_BLOCK_BYTES]) -> &mut [u8] {
     &mut i_block[DIR_PARENT_BYTES..]
 }

@@ -1,9 +1,9 @@
-//! The inode: 128 bytes in revision 0, more since, with a part that grew field by field.
+//! The inode: 128 bytes in revision 0, later more, with an extra part whose size varies.
 //!
-//! [`InodeImage`] owns the bytes of one inode as they are on disk (`inode_bytes` of them) and
-//! lays two structures over them: [`InodeBase`], always there, and [`InodeExtra`], whose fields
-//! exist only as far as `i_extra_isize` reaches. What is beyond (extended attributes, fields
-//! not known yet) stays as it is.
+//! [`InodeImage`] owns the on-disk bytes of one inode (`inode_bytes` of them) and
+//! lays two structures over them: [`InodeBase`], always present, and [`InodeExtra`], whose fields
+//! exist only up to `i_extra_isize`. The bytes beyond (extended attributes, unknown fields)
+//! are preserved.
 
 mod checksum;
 mod extra;
@@ -55,7 +55,7 @@ pub struct InodeBase {
     pub l_i_reserved: U16,
 }
 
-/// The fields behind the first 128 bytes, present as far as `i_extra_isize` says.
+/// The fields after the first 128 bytes, present up to `i_extra_isize`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -108,7 +108,7 @@ bitflags::bitflags! {
         const NOATIME = 0x80;
         /// Encrypted (fscrypt).
         const ENCRYPT = 0x800;
-        /// Hashed directory; means nothing on other inodes.
+        /// Hashed directory; no meaning on other inodes.
         const INDEX = 0x1000;
         /// AFS directory.
         const IMAGIC = 0x2000;
@@ -128,7 +128,7 @@ bitflags::bitflags! {
         const VERITY = 0x10_0000;
         /// Holds the value of an extended attribute.
         const EA_INODE = 0x20_0000;
-        /// Blocks beyond the end are meant to be there (old).
+        /// Blocks past the end of the file are intentional (obsolete).
         const EOFBLOCKS = 0x40_0000;
         /// Direct access.
         const DAX = 0x200_0000;
@@ -165,7 +165,7 @@ pub enum FileType {
 pub const S_IFMT: u16 = 0xF000;
 
 impl FileType {
-    /// The type of a mode; `None` for bits that are no type (0 in a free inode).
+    /// The type of a mode; `None` for invalid type bits (0 in a free inode).
     pub fn from_mode(mode: u16) -> Option<Self> {
         Some(match mode & S_IFMT {
             0x1000 => Self::Fifo,
@@ -205,7 +205,7 @@ impl FileType {
         }
     }
 
-    /// The type of a directory entry's code; `None` for 0 (not told) and unknown codes.
+    /// The type of a directory entry's code; `None` for 0 (not stored) and unknown codes.
     pub fn from_dir_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Regular,

@@ -21,7 +21,7 @@ pub use superblock::{
     MAX_USERS,
 };
 
-/// `h_magic` of every block of the journal that is not data.
+/// `h_magic` of every journal block that is not data.
 pub const JBD2_MAGIC: u32 = 0xC03B_3998;
 /// `s_checksum_type`, `h_chksum_type` of crc32c.
 pub const CHECKSUM_CRC32C: u8 = 4;
@@ -40,11 +40,11 @@ pub enum BlockType {
     SuperblockV1 = 3,
     /// Superblock with features.
     SuperblockV2 = 4,
-    /// Lists blocks that are not to be replayed.
+    /// Lists blocks that must not be replayed.
     Revoke = 5,
 }
 
-/// Head of every block of the journal that is not data.
+/// Header of every journal block that is not data.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -54,7 +54,7 @@ pub struct BlockHeader {
     pub h_sequence: U32,
 }
 
-/// A tag of a descriptor block, up to version 2 of checksums. Without `64bit` it ends before
+/// A tag of a descriptor block, with checksums up to version 2. Without `64bit` it ends before
 /// `t_blocknr_high`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
@@ -66,7 +66,7 @@ pub struct BlockTag {
     pub t_blocknr_high: U32,
 }
 
-/// A tag of a descriptor block with version 3 of checksums.
+/// A tag of a descriptor block, with checksums version 3.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -77,7 +77,7 @@ pub struct BlockTag3 {
     pub t_checksum: U32,
 }
 
-/// Behind the tags or the records of a block, with version 2 or 3 of checksums.
+/// The tail of a descriptor or revoke block, with checksums version 2 or 3.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -85,7 +85,7 @@ pub struct BlockTail {
     pub t_checksum: U32,
 }
 
-/// Head of a revoke block; `r_count` is in bytes, this head included.
+/// Header of a revoke block; `r_count` is in bytes, including this header.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -120,9 +120,9 @@ bitflags::bitflags! {
     /// `t_flags`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct TagFlags: u32 {
-        /// The block starts with the journal's magic number, which was written as 0.
+        /// Escaped: the block starts with the journal's magic number, which is written as 0.
         const ESCAPE = 1;
-        /// The same uuid as the tag before: no uuid follows.
+        /// The uuid is that of the tag before: none follows.
         const SAME_UUID = 2;
         /// Deleted (unused).
         const DELETED = 4;
@@ -132,10 +132,10 @@ bitflags::bitflags! {
     }
 }
 
-/// How the volume of a journal is checked.
+/// The checksums of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalCsum {
-    /// Not at all.
+    /// None.
     None,
     /// A crc32 of descriptors and data in the commit block.
     V1,
@@ -145,16 +145,16 @@ pub enum JournalCsum {
     V3,
 }
 
-/// What is needed to read and write the blocks of a journal.
+/// The parameters to read and write journal blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalFormat {
-    /// Block size, that of the volume.
+    /// Block size in bytes, that of the volume.
     pub block_bytes: u32,
     /// Whether block numbers have 64 bits.
     pub bit64: bool,
-    /// Which checksums there are.
+    /// The kind of checksums.
     pub csum: JournalCsum,
-    /// Seed of crc32c: of the uuid.
+    /// Seed of crc32c, from the uuid.
     pub csum_seed: u32,
     /// `s_uuid`, which follows the first tag of a descriptor.
     pub uuid: [u8; 16],
@@ -195,8 +195,8 @@ impl BlockHeader {
         }
     }
 
-    /// The type and sequence number of a block of the log; `None` if it is not one of jbd2's
-    /// (the end of the log, usually).
+    /// The type and sequence number of a block of the log; `None` if it has no jbd2 header
+    /// (usually the end of the log).
     pub fn read(block: &[u8]) -> Option<(BlockType, u32)> {
         let (header, _) = Self::ref_from_prefix(block).ok()?;
         let kind = BlockType::from_disk(header.h_blocktype.get())?;
@@ -210,7 +210,7 @@ impl JournalFormat {
         matches!(self.csum, JournalCsum::V2 | JournalCsum::V3)
     }
 
-    /// Bytes of a block that tags or records may use.
+    /// The bytes of a block available for tags or records.
     fn usable(&self) -> usize {
         let tail = if self.has_crc32c() {
             size_of::<BlockTail>()
@@ -240,7 +240,7 @@ impl JournalFormat {
         crc32c(crc, &[0; size_of::<BlockTail>()])
     }
 
-    /// Sets the tail of a descriptor or revoke block, where there is one.
+    /// Sets the tail of a descriptor or revoke block, if it has one.
     fn update_tail(&self, block: &mut [u8]) {
         if self.has_crc32c() {
             let crc = self.tail_checksum(block);
@@ -250,8 +250,8 @@ impl JournalFormat {
         }
     }
 
-    /// The checksum of a data block in its tag: of the block as it is in the journal
-    /// (escaped). 0 where tags have none; 16 bits with version 2.
+    /// The checksum of a data block in its tag, computed over the block as stored in the journal
+    /// (escaped). 0 if tags have none; 16 bits with version 2.
     pub fn data_checksum(&self, sequence: u32, data: &[u8]) -> u32 {
         if !self.has_crc32c() {
             return 0;
@@ -265,8 +265,8 @@ impl JournalFormat {
     }
 }
 
-/// Replaces the journal's magic number at the start of a data block by 0; whether it was there.
-/// (A data block must not look like one of the journal's.)
+/// Replaces the journal's magic number at the start of a data block by 0; returns whether it was
+/// there. (A data block must not look like a journal block.)
 pub fn escape(data: &mut [u8]) -> bool {
     let escaped = data.first_chunk() == Some(&JBD2_MAGIC.to_be_bytes());
     if escaped {
@@ -275,7 +275,7 @@ pub fn escape(data: &mut [u8]) -> bool {
     escaped
 }
 
-/// Puts the magic number back.
+/// Restores the magic number.
 pub fn unescape(data: &mut [u8]) {
     if let Some(magic) = data.first_chunk_mut() {
         *magic = JBD2_MAGIC.to_be_bytes();

@@ -1,5 +1,5 @@
-//! Where fixed metadata is: superblock copies, group descriptors and the blocks reserved for
-//! more of them; and with it, the bitmap of a group that was never initialised.
+//! The location of fixed metadata: superblock copies, group descriptors and the blocks reserved for
+//! more of them. From it follow the bitmaps of an uninitialised group.
 //!
 //! Descriptor block `n` holds the descriptors of meta group `n`. Without `meta_bg` (and before
 //! `first_meta_bg`) all descriptor blocks follow each superblock copy; after it, block `n` lies
@@ -39,7 +39,7 @@ impl Geometry {
             .then(|| self.superblock_place(group))
     }
 
-    /// First block of a group behind the boot block.
+    /// First block of a group after the boot block.
     fn superblock_place(&self, group: GroupNumber) -> FsBlock {
         if group.0 == 0 {
             FsBlock(u64::from(self.block_bytes == MIN_BLOCK_BYTES))
@@ -48,14 +48,14 @@ impl Geometry {
         }
     }
 
-    /// Descriptors in a block.
+    /// The number of descriptors in a block.
     pub fn descs_per_block(&self) -> u32 {
         self.block_bytes
             .checked_div(u32::from(self.desc_bytes))
             .unwrap_or(1)
     }
 
-    /// Descriptor blocks that follow every superblock copy; those behind are in meta groups.
+    /// The number of descriptor blocks that follow every superblock copy; the others are in meta groups.
     fn old_desc_blocks(&self) -> u32 {
         self.first_meta_bg
             .unwrap_or(self.desc_blocks)
@@ -88,7 +88,7 @@ impl Geometry {
         self.meta_desc_block(GroupNumber(index.saturating_mul(self.descs_per_block())))
     }
 
-    /// Place of a descriptor block in a group of its meta group: behind a superblock copy.
+    /// Place of a descriptor block in a group of its meta group: after a superblock copy.
     fn meta_desc_block(&self, group: GroupNumber) -> FsBlock {
         let place = self.superblock_place(group).0;
         FsBlock(place.saturating_add(u64::from(self.has_superblock(group))))
@@ -149,7 +149,7 @@ impl Geometry {
     }
 
     /// Writes the block bitmap of a group flagged `BLOCK_UNINIT`: its fixed metadata, its own
-    /// bitmaps and table where they lie in it, and the bits past its end are set.
+    /// bitmaps and table if they lie in it, and the bits past its end are set.
     pub fn init_block_bitmap(&self, group: GroupNumber, desc: &GroupDesc, bits: &mut [u8]) {
         bits.fill(0);
         let first = self.group_first_block(group);
@@ -166,7 +166,7 @@ impl Geometry {
         bitmap::set_range(bits, self.group_clusters(group)..end);
     }
 
-    /// Sets the bits of those of `len` blocks from `start` that lie in the group.
+    /// Sets the bits of the blocks in `start..start + len` that lie in the group.
     fn mark_blocks(&self, group: GroupNumber, start: FsBlock, len: u64, bits: &mut [u8]) {
         let first = self.group_first_block(group).0;
         let end = first.saturating_add(u64::from(self.group_blocks(group)));
@@ -179,7 +179,7 @@ impl Geometry {
         }
     }
 
-    /// Writes the inode bitmap of a group flagged `INODE_UNINIT`: all free, the bits past the
+    /// Writes the inode bitmap of a group flagged `INODE_UNINIT`: all inodes free, the bits past the
     /// group's inodes set.
     pub fn init_inode_bitmap(&self, bits: &mut [u8]) {
         bits.fill(0);

@@ -1,17 +1,16 @@
-//! ext2, ext3, ext4 and jbd2 on disk: bytes to checked types and back, without I/O.
+//! The on-disk format of ext2, ext3, ext4 and jbd2: bytes to checked types and back, without I/O.
 //!
-//! One on-disk concept a file. Structures carry the format's own field names and are
+//! One file per on-disk concept. Structures carry the format's own field names and are
 //! little-endian (`jbd2`: big-endian) byte arrays, so they may be laid over a buffer of any
-//! alignment; what is not understood in a buffer is left as it was when it is written back.
+//! alignment. Bytes with unknown meaning are preserved when a buffer is written back.
 //!
 //! Invariants:
 //! - Nothing here panics, loops without bound or allocates without bound, whatever the bytes.
-//! - What a parser returns is safe to use as an index, a length or a range within the bounds
-//!   that its documentation names; everything else is refused as [`Corrupt`], which says what
+//! - Values that a parser returns are safe to use as an index, a length or a range within the bounds
+//!   that its documentation names. Everything else is refused as [`Corrupt`], which says what
 //!   was found and where.
-//! - Views (`extent::Node`, `htree::IndexNode`, ...) check what memory safety of the view needs
-//!   each time; the `check` functions beside them walk the whole block and are meant to run
-//!   once per block read.
+//! - Views (`extent::Node`, `htree::IndexNode`, ...) check each time that their accesses stay in bounds.
+//!   Their `check` functions walk the whole block and are meant to run once when a block is read.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

@@ -1,5 +1,5 @@
-//! Multiple-mount protection: a block that a writer keeps changing, so that a second one sees
-//! that the volume is in use.
+//! Multiple-mount protection: a block that a writer updates periodically, so that a second writer
+//! detects that the volume is in use.
 
 use std::mem::{offset_of, size_of};
 
@@ -18,9 +18,9 @@ pub const SEQ_CLEAN: u32 = 0xFF4D_4D50;
 pub const SEQ_FSCK: u32 = 0xE24D_4D50;
 /// Highest `mmp_seq` of a mounted volume.
 pub const SEQ_MAX: u32 = 0xE24D_4D4F;
-/// Seconds between updates if the superblock does not say, and the least a checker assumes.
+/// Seconds between updates if the superblock has none, and the shortest interval that a checker assumes.
 pub const MIN_CHECK_INTERVAL: u16 = 5;
-/// Most seconds between checks.
+/// The longest interval between checks, in seconds.
 pub const MAX_CHECK_INTERVAL: u16 = 300;
 
 /// The MMP block.
@@ -66,19 +66,19 @@ impl MmpBlock {
         Ok(block)
     }
 
-    /// The checksum the block should carry.
+    /// The correct checksum of the block.
     pub fn checksum(&self, fs_seed: u32) -> u32 {
         crc32c(fs_seed, &self.as_bytes()[..offset_of!(Self, mmp_checksum)])
     }
 
-    /// Recomputes the checksum where the volume has one.
+    /// Recomputes the checksum, if the volume has one.
     pub fn update_checksum(&mut self, fs_seed: Option<u32>) {
         if let Some(seed) = fs_seed {
             self.mmp_checksum.set(self.checksum(seed));
         }
     }
 
-    /// Host that updated the block last, up to its first NUL byte.
+    /// The host that last updated the block, up to the first NUL byte.
     pub fn nodename(&self) -> &[u8] {
         self.mmp_nodename
             .split(|&byte| byte == 0)
@@ -86,7 +86,7 @@ impl MmpBlock {
             .unwrap_or_default()
     }
 
-    /// Device that it used, up to its first NUL byte.
+    /// The device name on that host, up to the first NUL byte.
     pub fn bdevname(&self) -> &[u8] {
         self.mmp_bdevname
             .split(|&byte| byte == 0)

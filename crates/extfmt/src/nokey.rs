@@ -1,10 +1,10 @@
-//! Encrypted names, and targets of encrypted symbolic links, as they are shown without the key: in the kernel's form (fscrypt).
+//! Encrypted names and symbolic link targets as shown without the key: the kernel's (fscrypt) no-key form.
 //!
 //! ```text
-//! | hash 4 | minor hash 4 | stored bytes, 149 at most | SHA-256 of those behind, where there are any |   in base64url, unpadded
+//! base64url, unpadded: | hash 4 | minor hash 4 | up to 149 stored bytes | SHA-256 of the rest, if any |
 //! ```
-//! What is stored may hold any byte, `/` and NUL too; the form has none that a path may not have, and can be looked up. The hashes
-//! of the directory find a name of which not all bytes are in it.
+//! Stored bytes may have any value, including `/` and NUL. The form is valid in a path and can be looked up.
+//! A name with more bytes than the form holds is found by its hashes in the directory.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ use crate::error::ensure;
 use crate::hash::NameHash;
 use crate::{Corrupt, Result};
 
-/// Stored bytes that are in the form itself.
+/// The maximum number of stored bytes in the form itself.
 const BYTES: usize = 149;
 const HASHES: usize = 8;
 const DIGEST: usize = 32;
@@ -34,17 +34,17 @@ pub fn show(hash: NameHash, stored: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(form)
 }
 
-/// A form that was read.
+/// A decoded form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
-    /// Of the name in its directory, where that has hashes, or 0.
+    /// The hash of the name in its directory, or 0 if the directory has no hashes.
     pub hash: NameHash,
     bytes: Vec<u8>,
     rest: Option<[u8; DIGEST]>,
 }
 
 impl Shown {
-    /// Reads a form; `None` for what is none.
+    /// Decodes a form; `None` if the text is not one.
     pub fn read(form: &[u8]) -> Option<Shown> {
         let form = URL_SAFE_NO_PAD.decode(form).ok()?;
         let (hashes, bytes) = form.split_at_checked(HASHES)?;
@@ -64,12 +64,12 @@ impl Shown {
         Some(Shown { hash, bytes, rest })
     }
 
-    /// The stored bytes, where all of them are in the form.
+    /// The stored bytes, if the form has all of them.
     pub fn stored(&self) -> Option<&[u8]> {
         self.rest.is_none().then_some(&self.bytes)
     }
 
-    /// Whether it is the form of these.
+    /// Whether it is the form of these bytes.
     pub fn is_of(&self, stored: &[u8]) -> bool {
         let (bytes, rest) = stored.split_at(stored.len().min(BYTES));
         let digest = (!rest.is_empty()).then(|| <[u8; DIGEST]>::from(Sha256::digest(rest)));
@@ -77,10 +77,10 @@ impl Shown {
     }
 }
 
-/// The stored bytes of an encrypted symbolic link's target: behind their length in 16 bits.
+/// The stored bytes of an encrypted symbolic link's target, after their 16-bit length.
 ///
 /// # Errors
-/// Where that is 0, or more than there is.
+/// If the length is 0, or more than the bytes that follow.
 pub fn target(content: &[u8]) -> Result<&[u8]> {
     let cut = || Corrupt::new("the target of an encrypted symbolic link has no length");
     let (len, stored) = U16::read_from_prefix(content).map_err(|_| cut())?;

@@ -15,7 +15,7 @@ use crate::{Corrupt, Result};
 /// `ob_magic`.
 pub const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 
-/// The end of a block.
+/// The tail of a block.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -26,7 +26,7 @@ pub struct OrphanTail {
 
 const _: () = assert!(size_of::<OrphanTail>() == 8);
 
-/// Slots of a block.
+/// The number of slots in a block.
 pub fn slots(block_bytes: u32) -> u32 {
     block_bytes.saturating_sub(size_of::<OrphanTail>() as u32) / 4
 }
@@ -45,12 +45,12 @@ fn split(block: &[u8]) -> Result<(&[U32], &OrphanTail)> {
     Ok((slots, tail))
 }
 
-/// The checksum a block at `place` should carry; `inode_seed` is that of the orphan file.
+/// The correct checksum of a block at `place`; `inode_seed` is that of the orphan file.
 fn checksum(slots: &[U32], place: FsBlock, inode_seed: u32) -> u32 {
     crc32c(crc32c(inode_seed, &place.0.to_le_bytes()), slots.as_bytes())
 }
 
-/// Checks magic number and checksum of the block at `place`, and that slots name inodes of the
+/// Checks magic number and checksum of the block at `place`, and that slots refer to inodes of the
 /// volume (at most `inodes`). `inode_seed`: [`crate::Geometry::inode_seed`] of the orphan file.
 pub fn check(block: &[u8], place: FsBlock, inodes: u32, inode_seed: Option<u32>) -> Result<()> {
     let (slots, tail) = split(block)?;
@@ -70,7 +70,7 @@ pub fn check(block: &[u8], place: FsBlock, inodes: u32, inode_seed: Option<u32>)
     Ok(())
 }
 
-/// The used slots of a block: slot and inode.
+/// The used slots of a block: slot number and inode.
 pub fn orphans(block: &[u8]) -> Result<impl Iterator<Item = (usize, InodeNumber)>> {
     let (slots, _) = split(block)?;
     let numbered = slots
@@ -80,12 +80,12 @@ pub fn orphans(block: &[u8]) -> Result<impl Iterator<Item = (usize, InodeNumber)
     Ok(numbered.filter(|&(_, inode)| inode != InodeNumber::NONE))
 }
 
-/// First free slot of a block.
+/// The first free slot of a block.
 pub fn free_slot(block: &[u8]) -> Result<Option<usize>> {
     Ok(split(block)?.0.iter().position(|inode| inode.get() == 0))
 }
 
-/// Sets a slot ([`InodeNumber::NONE`] frees it), and the checksum of the block at `place`.
+/// Sets a slot ([`InodeNumber::NONE`] frees it) and updates the checksum of the block at `place`.
 pub fn set_slot(
     block: &mut [u8],
     slot: usize,

@@ -1,7 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the volume, and at the start of backup groups.
 //!
-//! [`Superblock`] is the bytes, field by field; [`Superblock::validate`] turns them into a
-//! [`Geometry`] whose numbers agree with each other.
+//! [`Superblock`] has the raw fields; [`Superblock::validate`] turns them into a
+//! [`Geometry`] of consistent numbers.
 
 use std::mem::{offset_of, size_of};
 
@@ -24,7 +24,7 @@ pub const MAGIC: u16 = 0xEF53;
 pub const REV_GOOD_OLD: u32 = 0;
 /// `s_rev_level` of all later volumes.
 pub const REV_DYNAMIC: u32 = 1;
-/// `s_checksum_type` of crc32c, the only one there is.
+/// `s_checksum_type` of crc32c, the only one defined.
 pub const CHECKSUM_CRC32C: u8 = 1;
 
 bitflags::bitflags! {
@@ -57,14 +57,14 @@ bitflags::bitflags! {
     }
 }
 
-/// `s_errors`: what follows when damage is found.
+/// `s_errors`: the behaviour on damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnError {
     /// Go on.
     Continue,
     /// No more changes.
     RemountRo,
-    /// The machine is to stop.
+    /// The system panics.
     Panic,
 }
 
@@ -74,24 +74,24 @@ pub enum OnError {
 pub enum ErrorCode {
     /// A write or a read failed.
     Io = 2,
-    /// A structure cannot be.
+    /// A structure is invalid.
     Corrupted = 5,
 }
 
-/// An error as the superblock remembers it.
+/// An error as recorded in the superblock.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorRecord<'a> {
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub seconds: u64,
-    /// The inode it belongs to; 0 for none.
+    /// The inode concerned; 0 for none.
     pub ino: u32,
-    /// The block it belongs to; 0 for none.
+    /// The block concerned; 0 for none.
     pub block: u64,
-    /// Who noticed; what is longer than 32 bytes loses its beginning.
+    /// The function that found it; of a longer name, the last 32 bytes are stored.
     pub func: &'a str,
-    /// Where in it.
+    /// The line in that function's source.
     pub line: u32,
-    /// What it was.
+    /// The kind of error.
     pub code: ErrorCode,
 }
 
@@ -242,12 +242,12 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Whether these bytes claim to be an ext superblock at all.
+    /// Whether the magic number is that of ext2, ext3 or ext4.
     pub fn has_magic(&self) -> bool {
         self.s_magic.get() == MAGIC
     }
 
-    /// Checks the checksum, where the volume has one, and every number against the others.
+    /// Checks the checksum, if the volume has one, and the consistency of all numbers.
     pub fn validate(&self) -> Result<Geometry> {
         self.verify_checksum()?;
         Geometry::new(self)
@@ -280,12 +280,12 @@ impl Superblock {
         })
     }
 
-    /// Revision 0 knows no features and has inodes of 128 bytes.
+    /// Whether this is revision 0: no features, and inodes of 128 bytes.
     pub fn is_rev0(&self) -> bool {
         self.s_rev_level.get() == REV_GOOD_OLD
     }
 
-    /// Revision 0 becomes 1, which knows features: with the sizes it has, and none of them.
+    /// Upgrades revision 0 to 1, which can have features, with the same sizes and no features.
     pub fn make_dynamic(&mut self) {
         if !self.is_rev0() {
             return;
@@ -313,7 +313,7 @@ impl Superblock {
         Flags::from_bits_retain(self.s_flags.get())
     }
 
-    /// Blocks of the volume, as claimed.
+    /// The number of blocks of the volume, not validated.
     pub fn blocks_count(&self) -> u64 {
         self.wide(self.s_blocks_count_lo, self.s_blocks_count_hi)
     }
@@ -328,7 +328,7 @@ impl Superblock {
         self.wide(self.s_free_blocks_count_lo, self.s_free_blocks_count_hi)
     }
 
-    /// Sets the free blocks, both halves where the volume has both.
+    /// Sets the number of free blocks; the high half only with `64bit`.
     pub fn set_free_blocks_count(&mut self, count: u64) {
         self.s_free_blocks_count_lo.set(count as u32);
         if self.incompat().contains(Incompat::BIT64) {
@@ -377,7 +377,7 @@ impl Superblock {
         self.s_mtime_hi = (seconds >> 32) as u8;
     }
 
-    /// `s_errors`; 0 and what nobody knows is [`OnError::Continue`], as the kernel takes it.
+    /// `s_errors`; 0 and unknown values mean [`OnError::Continue`], as in the kernel.
     pub fn on_error(&self) -> OnError {
         match self.s_errors.get() {
             2 => OnError::RemountRo,
@@ -386,8 +386,8 @@ impl Superblock {
         }
     }
 
-    /// Counts an error and remembers it as the last one, and as the first if there was none since the last check;
-    /// `s_state` says that there are errors.
+    /// Counts an error and records it as the last one, and as the first if there was none since the last
+    /// check. Sets `ERROR_FS` in `s_state`.
     pub fn record_error(&mut self, error: &ErrorRecord<'_>) {
         self.set_state(self.state() | State::ERROR);
         let func = name_field(error.func);
@@ -412,7 +412,7 @@ impl Superblock {
             .set(self.s_error_count.get().saturating_add(1));
     }
 
-    /// Takes over what another copy of this superblock knows of errors.
+    /// Copies the error fields from another copy of this superblock.
     pub fn copy_errors(&mut self, from: &Self) {
         self.set_state(self.state() | (from.state() & State::ERROR));
         self.s_error_count = from.s_error_count;
@@ -447,13 +447,13 @@ impl Superblock {
         self.s_hash_seed.map(U32::get)
     }
 
-    /// The checksum these bytes should carry.
+    /// The correct checksum of these bytes.
     pub fn checksum(&self) -> u32 {
         let covered = offset_of!(Superblock, s_checksum);
         crc32c(CRC32C_INIT, &self.as_bytes()[..covered])
     }
 
-    /// Checks `s_checksum` where the volume has `metadata_csum`.
+    /// Checks `s_checksum` if the volume has `metadata_csum`.
     pub fn verify_checksum(&self) -> Result<()> {
         if !self.ro_compat().contains(RoCompat::METADATA_CSUM) {
             return Ok(());
@@ -471,7 +471,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Recomputes `s_checksum` where the volume has `metadata_csum`; call before writing.
+    /// Recomputes `s_checksum` if the volume has `metadata_csum`; call before writing.
     pub fn update_checksum(&mut self) {
         if self.ro_compat().contains(RoCompat::METADATA_CSUM) {
             self.s_checksum.set(self.checksum());
@@ -492,7 +492,7 @@ impl std::fmt::Debug for Superblock {
     }
 }
 
-/// The end of a text, as much as a field of 32 bytes holds.
+/// The last bytes of a text that fit a field of 32 bytes.
 fn name_field(text: &str) -> [u8; 32] {
     let mut field = [0; 32];
     let end = text

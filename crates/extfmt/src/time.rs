@@ -3,7 +3,7 @@
 //! The 32-bit seconds are signed (1901 to 2038); the two low bits of the extra word add
 //! multiples of 2^32, so that times run to the year 2446.
 
-/// A moment: seconds since 1970 (negative before), and nanoseconds (0..10^9).
+/// A point in time: seconds since 1970 (negative before), and nanoseconds (0..10^9).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00 UTC.
@@ -20,7 +20,7 @@ pub const MAX_SECONDS: i64 = i32::MAX as i64 + (3 << 32);
 pub const MAX_SECONDS_SHORT: i64 = i32::MAX as i64;
 
 impl Timestamp {
-    /// A moment of whole seconds.
+    /// A time of whole seconds.
     pub fn from_seconds(seconds: i64) -> Self {
         Self {
             seconds,
@@ -28,7 +28,7 @@ impl Timestamp {
         }
     }
 
-    /// Reads the two words; `extra` is `None` where the inode has no room for it.
+    /// Reads the two words; `extra` is `None` if the inode has no room for it.
     pub fn decode(word: u32, extra: Option<u32>) -> Self {
         let seconds = i64::from(word as i32);
         match extra {
@@ -38,14 +38,13 @@ impl Timestamp {
             },
             Some(extra) => Self {
                 seconds: seconds.saturating_add(i64::from(extra & 3) << 32),
-                // Hostile bits can say more than a second holds.
+                // The field can hold more than 10^9 - 1.
                 nanoseconds: (extra >> 2).min(999_999_999),
             },
         }
     }
 
-    /// The two words, clamped to what they can hold: the first and the last second stand for all before and behind them,
-    /// and have no nanoseconds.
+    /// The two words. Times out of range become the first or the last second, without nanoseconds.
     pub fn encode(self) -> (u32, u32) {
         let seconds = self.seconds.clamp(MIN_SECONDS, MAX_SECONDS);
         let word = seconds as u32;
@@ -57,7 +56,7 @@ impl Timestamp {
         (word, nanoseconds << 2 | epoch)
     }
 
-    /// The one word of an inode that has no extra words, clamped to 1901..2038.
+    /// The word of an inode without extra words, clamped to 1901..2038.
     pub fn encode_short(self) -> u32 {
         self.seconds.clamp(MIN_SECONDS, MAX_SECONDS_SHORT) as u32
     }

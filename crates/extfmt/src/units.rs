@@ -68,7 +68,7 @@ impl InodeNumber {
     pub const EXCLUDE: Self = Self(9);
     /// Replica (never merged).
     pub const REPLICA: Self = Self(10);
-    /// First inode of users where the superblock does not say (revision 0).
+    /// First non-reserved inode in revision 0, where the superblock has no field for it.
     pub const GOOD_OLD_FIRST: Self = Self(11);
 }
 

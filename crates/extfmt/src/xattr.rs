@@ -1,12 +1,12 @@
 //! Extended attributes: a list of entries from the front and values from the back, in the
-//! inode behind its fields, and in a block that inodes may share.
+//! inode after its fields, and in a block that inodes may share.
 //!
 //! ```text
-//! inode | magic 4   | entry | entry | 0000 | free ... | value | value |   offsets count from the first entry
-//! block | header 32 | entry | entry | 0000 | free ... | value | value |   offsets count from the block's start
+//! inode | magic 4   | entry | entry | 0000 | free ... | value | value |   offsets from the first entry
+//! block | header 32 | entry | entry | 0000 | free ... | value | value |   offsets from the block's start
 //! ```
-//! A value may instead be the content of an inode of its own (`ea_inode`). Reading checks every
-//! entry and value against the area; changing rewrites the whole area from the list.
+//! A value may instead be the content of a separate inode (`ea_inode`). Reading checks that every
+//! entry and value is inside the area; a change rewrites the whole area from the list.
 
 mod sums;
 mod write;
@@ -26,9 +26,9 @@ pub use write::{block_fits, ibody_fits, ibody_room, write_block, write_ibody};
 
 /// `h_magic` of both headers.
 pub const XATTR_MAGIC: u32 = 0xEA02_0000;
-/// Most inodes that share a block.
+/// The maximum number of inodes that share a block.
 pub const REFCOUNT_MAX: u32 = 1024;
-/// Largest value in an inode of its own, in bytes.
+/// Largest value in a separate inode, in bytes.
 pub const VALUE_MAX: u32 = 1 << 24;
 /// `e_name_index` of "user.".
 pub const INDEX_USER: u8 = 1;
@@ -43,7 +43,7 @@ pub const INDEX_SECURITY: u8 = 6;
 /// `e_name_index` of "system.".
 pub const INDEX_SYSTEM: u8 = 7;
 
-/// Prefixes by `e_name_index`; a whole name if nothing follows.
+/// Prefixes by `e_name_index`; some are whole names.
 const PREFIXES: [(u8, &str); 8] = [
     (INDEX_USER, "user."),
     (INDEX_ACL_ACCESS, "system.posix_acl_access"),
@@ -55,7 +55,7 @@ const PREFIXES: [(u8, &str); 8] = [
     (10, "gnu."),
 ];
 
-/// Head of a block of attributes.
+/// Header of a block of attributes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -68,7 +68,7 @@ pub struct XattrHeader {
     pub h_reserved: [U32; 3],
 }
 
-/// Head of attributes in an inode.
+/// Header of attributes in an inode.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // the fields carry the format's names
@@ -96,12 +96,12 @@ const _: () = {
     assert!(offset_of!(XattrHeader, h_checksum) == 16);
 };
 
-/// Where a value is.
+/// A value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     /// In the area.
     Bytes(Vec<u8>),
-    /// In an inode of its own.
+    /// In a separate inode.
     Inode {
         /// The inode.
         inode: InodeNumber,
@@ -117,14 +117,14 @@ pub enum Value {
 pub struct Attribute {
     /// `e_name_index`.
     pub name_index: u8,
-    /// The name behind the prefix: 0 to 255 bytes.
+    /// The name after the prefix: 0 to 255 bytes.
     pub name: Vec<u8>,
     /// The value.
     pub value: Value,
 }
 
 impl Attribute {
-    /// The name with its prefix; `None` for an index that has none.
+    /// The name with its prefix; `None` for an unknown index.
     pub fn full_name(&self) -> Option<Vec<u8>> {
         let (_, prefix) = PREFIXES
             .iter()
@@ -132,7 +132,7 @@ impl Attribute {
         Some([prefix.as_bytes(), &self.name].concat())
     }
 
-    /// Whether that is its name.
+    /// Whether its full name is `name`.
     pub fn is_named(&self, index: u8, name: &[u8]) -> bool {
         self.name_index == index && self.name == name
     }
@@ -170,7 +170,7 @@ fn padded(len: usize) -> usize {
     len.saturating_add(3) & !3
 }
 
-/// Where entries start in an area, from where value offsets count, and whether it is a block.
+/// The start of the entries in an area, the base of value offsets, and whether it is a block.
 #[derive(Clone, Copy)]
 struct Shape {
     entries: usize,
@@ -222,18 +222,18 @@ pub fn has_ibody(area: &[u8], index: u8, name: &[u8]) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether two blocks hold the same list, written the same way; counts of users and checksums do not matter.
+/// Whether two blocks hold the same list with the same layout, regardless of reference count and checksum.
 pub fn is_same_list(one: &[u8], other: &[u8]) -> bool {
     one.len() > BLOCK.entries && one.get(BLOCK.entries..) == other.get(BLOCK.entries..)
 }
 
-/// The attributes in a block; its checksum is [`verify_checksum`]'s matter.
+/// The attributes in a block. Does not check its checksum: [`verify_checksum`] does.
 pub fn read_block(block: &[u8]) -> Result<Vec<Attribute>> {
     header(block)?;
     read(block, BLOCK)
 }
 
-/// The header of a block, its magic number and its single block checked.
+/// The header of a block, with checks of the magic number and of `h_blocks` = 1.
 pub fn header(block: &[u8]) -> Result<&XattrHeader> {
     let (header, _) = XattrHeader::ref_from_prefix(block)
         .map_err(|_| Corrupt::new("attribute block is cut short"))?;
@@ -254,12 +254,12 @@ pub fn header(block: &[u8]) -> Result<&XattrHeader> {
 struct Entry<'a> {
     entry: &'a XattrEntry,
     name: &'a [u8],
-    /// Where the next one is.
+    /// The offset of the next one.
     end: usize,
 }
 
 impl Entry<'_> {
-    /// The attribute, and where its value starts in the area.
+    /// The attribute, and the offset of its value in the area.
     fn attribute(&self, area: &[u8], shape: Shape) -> Result<(Attribute, Option<usize>)> {
         let (value, start) = read_value(area, shape, self.entry)?;
         let attribute = Attribute {
@@ -281,7 +281,7 @@ fn entry_at(area: &[u8], offset: usize) -> Result<Option<Entry<'_>>> {
         .map_err(|_| Corrupt::new("list of attributes has no end"))?;
     let name = after.get(..usize::from(entry.e_name_len));
     let name = name.ok_or_else(|| Corrupt::new("attribute name is cut short"))?;
-    // Written without a value, such an entry would read as the end of the list.
+    // Without a value, such an entry would read as the end of the list.
     ensure!(
         entry.e_name_index != 0 || !name.is_empty(),
         "attribute has no name"
@@ -294,8 +294,8 @@ fn entry_at(area: &[u8], offset: usize) -> Result<Option<Entry<'_>>> {
     }))
 }
 
-/// Reads an area whose header is known to be there. Entries are at least 16 bytes, so there are
-/// at most 4096 of them, and the values together no more than the area: overlap is refused.
+/// Reads an area with a known header. Entries have at least 16 bytes, so there are
+/// at most 4096 of them. Overlapping values are refused, so all values together fit the area.
 fn read(area: &[u8], shape: Shape) -> Result<Vec<Attribute>> {
     let mut list = Vec::new();
     let mut offset = shape.entries;
@@ -316,7 +316,7 @@ fn read(area: &[u8], shape: Shape) -> Result<Vec<Attribute>> {
     Ok(list)
 }
 
-/// The value of an entry, and where it starts in the area.
+/// The value of an entry, and its offset in the area.
 fn read_value(area: &[u8], shape: Shape, entry: &XattrEntry) -> Result<(Value, Option<usize>)> {
     let (size, inum) = (entry.e_value_size.get(), entry.e_value_inum.get());
     if inum != 0 {
@@ -350,20 +350,20 @@ fn read_value(area: &[u8], shape: Shape, entry: &XattrEntry) -> Result<(Value, O
     Ok((Value::Bytes(bytes.to_vec()), Some(start)))
 }
 
-/// Sets `h_refcount` of a block; the checksum is left to [`update_checksum`].
+/// Sets `h_refcount` of a block; update the checksum with [`update_checksum`].
 pub fn set_refcount(block: &mut [u8], refcount: u32) {
     if let Ok((header, _)) = XattrHeader::mut_from_prefix(block) {
         header.h_refcount.set(refcount);
     }
 }
 
-/// Attributes that refer to an inode that holds a value.
+/// The number of attributes that refer to a value inode.
 pub fn value_refcount(inode: &InodeImage) -> u64 {
     let base = inode.base();
     u64::from(base.i_ctime.get()) << 32 | u64::from(base.l_i_version.get())
 }
 
-/// Sets the count of attributes that refer to an inode that holds a value.
+/// Sets the number of attributes that refer to a value inode.
 pub fn set_value_refcount(inode: &mut InodeImage, count: u64) {
     inode.base_mut().i_ctime.set((count >> 32) as u32);
     inode.base_mut().l_i_version.set(count as u32);

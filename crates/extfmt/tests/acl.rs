@@ -1,4 +1,4 @@
-//! Lists of access rights: both forms, what is well formed, and how they go with permissions.
+//! ACLs: both forms, well-formedness, and conversion to and from permission bits.
 
 use proptest::prelude::*;
 use throughline_extfmt::acl::{Acl, Entry, Refused, Tag};
@@ -19,7 +19,7 @@ fn named() -> Acl {
     .expect("well formed")
 }
 
-/// As `setfacl` has the kernel store it: bytes of a volume.
+/// The on-disk bytes that the kernel stores for `setfacl`.
 #[test]
 fn both_forms_are_what_they_should_be() {
     let disk = [
@@ -76,7 +76,7 @@ fn permissions_and_lists_follow_each_other() {
     let mut list = named();
     list.set_permissions(0o4750);
     assert_eq!(list.permissions(), (0o750, false));
-    // The group's own entry stays: the mask is what the bits mean.
+    // The group's entry stays: the group bits set the mask.
     assert_eq!(list.entries()[2].rights, 5);
     let (list, bits) = named().inherited(0o1666);
     assert_eq!(bits, 0o660);

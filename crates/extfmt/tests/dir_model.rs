@@ -1,4 +1,4 @@
-//! Directory blocks against a model: a map of names, and a block that must agree with it.
+//! Directory blocks against a model: a block must have the same entries as a map of names.
 
 use std::collections::BTreeMap;
 

@@ -160,7 +160,7 @@ fn headers_refuse_what_would_not_fit() {
     let mut inode_root = [0u8; 60];
     NodeMut::init(&mut inode_root, 5).unwrap();
     assert_eq!(Node::new(&inode_root).unwrap().max(), 4);
-    // A block's checksum covers its entries and lies behind the room for them.
+    // A block's checksum covers its entries and follows the space for them.
     let mut block = good.clone();
     extent::update_block_checksum(&mut block, Some(1)).unwrap();
     assert_eq!(extent::verify_block_checksum(&block, Some(1)), Ok(()));

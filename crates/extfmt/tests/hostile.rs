@@ -1,4 +1,4 @@
-//! Hostile bytes: nothing panics on random input, nor on mutations of what real images hold.
+//! Hostile bytes: nothing panics on random input, nor on mutations of structures from real images.
 
 mod exercise;
 

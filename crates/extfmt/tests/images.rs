@@ -1,5 +1,5 @@
 //! Images that `mke2fs` makes, over the feature matrix, read block by block: every checksum,
-//! count and place that the tools wrote must be what this crate says it should be.
+//! count and location that the tools wrote must be the one that this crate computes.
 
 mod walk;
 
@@ -14,7 +14,7 @@ use throughline_extfmt::jbd2::{
 use throughline_extfmt::{Superblock, checksum};
 use walk::{Image, Summary};
 
-/// Whether a tool of e2fsprogs is there.
+/// Whether a tool of e2fsprogs is installed.
 fn has_tool(tool: &str) -> bool {
     Command::new(tool)
         .arg("-V")
@@ -24,7 +24,7 @@ fn has_tool(tool: &str) -> bool {
         .is_ok()
 }
 
-/// Returns from the test, and says so, where the tools are missing.
+/// Skips the test, with a message, if the tools are missing.
 macro_rules! need_tools {
     () => {
         if !["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]
@@ -43,7 +43,7 @@ fn run(tool: &str, args: &[&str]) -> String {
         .output()
         .expect("the tool is there");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // e2fsck says 1 when it changed something, as -D does.
+    // e2fsck exits with 1 if it changed something, as -D does.
     let code = output.status.code();
     let good = code == Some(0) || tool == "e2fsck" && code == Some(1);
     assert!(
@@ -54,7 +54,8 @@ fn run(tool: &str, args: &[&str]) -> String {
     text
 }
 
-/// A tree with what an image should show: a directory of many long names, files of all maps, links of both kinds.
+/// A tree with what an image should show: a directory of many long names, files of all maps, links of both
+/// kinds.
 fn make_tree(root: &Path, many_files: usize) {
     let many = root.join("many");
     std::fs::create_dir_all(&many).unwrap();
@@ -301,12 +302,12 @@ fn journals_of_debugfs() {
     }
 }
 
-/// Follows the log of [`journals_of_debugfs`] and checks all of it.
+/// Follows the log of [`journals_of_debugfs`] and checks it completely.
 fn check_log(image: &Image, journal: &JournalGeometry, written: &[u8]) {
     let format = &journal.format;
     let (mut at, mut sequence) = (journal.start.unwrap(), journal.sequence);
     let (mut homes, mut revoked, mut commits) = (Vec::new(), Vec::new(), 0);
-    // Version 1 sums up descriptors and data of a transaction.
+    // Version 1 covers the descriptors and data of a transaction.
     let mut crc32 = !0;
     while let Some((kind, number)) = BlockHeader::read(image.journal_block(at)) {
         if number != sequence {
@@ -336,7 +337,7 @@ fn check_log(image: &Image, journal: &JournalGeometry, written: &[u8]) {
             BlockType::Commit => {
                 let commit = format.read_commit(block).unwrap();
                 assert_eq!(commit.crc32.is_some(), format.csum == JournalCsum::V1);
-                // debugfs sums revoke blocks up, too, which jbd2 does not.
+                // debugfs includes revoke blocks in the checksum, which jbd2 does not.
                 let same = commit.crc32.is_none_or(|found| found == crc32);
                 assert!(same || commits == 1, "crc32 of commit {commits}");
                 crc32 = !0;
@@ -363,7 +364,7 @@ fn feature_names() {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[1024 + 0x5C + word * 4..][..4].fill(0xFF);
         std::fs::write(&path, &bytes).unwrap();
-        // It prints the header, then may fail on what the features promise.
+        // It prints the header, then may fail because of the features.
         let output = Command::new("dumpe2fs")
             .args(["-h", "-f", name])
             .output()

@@ -1,4 +1,4 @@
-//! Inodes of all sizes: every field is read back, and keeps off the others.
+//! Inodes of all sizes: every field is read back, and setting it leaves the others unchanged.
 
 mod common;
 
@@ -52,7 +52,7 @@ proptest! {
             let short = Timestamp::from_seconds(seconds.min(i64::from(i32::MAX)));
             prop_assert_eq!(read.time(Time::Access), Some(short));
         }
-        // Any flipped bit is seen: 32 bits of checksum, or 16 in small inodes.
+        // Any flipped bit is detected, by 32 bits of checksum, or 16 in small inodes.
         read.base_mut().i_block[5] ^= 4;
         prop_assert!(read.verify_checksum(&geometry, NUMBER).is_err());
     }
@@ -107,7 +107,7 @@ fn sizes_are_wide_where_the_format_says() {
 #[test]
 fn extra_fields_are_there_as_far_as_they_reach() {
     let mut bytes = [0u8; 256];
-    // An inode of a kernel that knew fields up to i_mtime_extra.
+    // An inode from a kernel that had only the fields up to i_mtime_extra.
     bytes[128] = 12;
     let mut inode = InodeImage::read(&bytes).unwrap();
     let time = Timestamp {

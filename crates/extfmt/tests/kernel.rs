@@ -1,5 +1,5 @@
 //! Images that the kernel's ext4 changed, and journals that it left behind, read block by block.
-//! Needs root and loop devices; says so and passes where they are missing.
+//! Needs root and loop devices; skips with a message if they are missing.
 
 mod walk;
 
@@ -26,7 +26,7 @@ fn mke2fs(path: &Path, features: &str) -> bool {
     made
 }
 
-/// Fills a mounted volume; how many names it has then.
+/// Fills a mounted volume; returns the number of names.
 fn fill(root: &Path) -> usize {
     let many = root.join("many");
     std::fs::create_dir(&many).unwrap();
@@ -34,7 +34,7 @@ fn fill(root: &Path) -> usize {
         let name = many.join(format!("{index:04}-{}", "n".repeat(60)));
         std::fs::write(name, if index % 10 == 0 { "inline" } else { "" }).unwrap();
     }
-    // Holes and gaps: half of the names go again.
+    // Holes and gaps: half of the names are removed.
     for index in (0..1200).filter(|index| index % 2 == 1) {
         std::fs::remove_file(many.join(format!("{index:04}-{}", "n".repeat(60)))).unwrap();
     }
@@ -96,8 +96,8 @@ fn what_the_kernel_wrote() {
     }
 }
 
-/// A copy of a mounted image has transactions in its journal: all of it is well-formed, and the
-/// checksum of every block of data is right.
+/// A copy of a mounted image has transactions in its journal: all of them are well-formed, and the
+/// checksum of every data block is correct.
 #[test]
 fn the_kernels_journal() {
     for (features, csum) in [
@@ -136,7 +136,7 @@ fn the_kernels_journal() {
     }
 }
 
-/// Reads the log to its end; transactions there were.
+/// Reads the log to its end; returns the number of transactions.
 fn read_log(image: &Image, csum: JournalCsum) -> usize {
     let journal = image.journal().unwrap();
     assert_eq!(journal.format.csum, csum);

@@ -1,5 +1,5 @@
-//! Superblock, geometry, descriptors and layout without an image: what is refused, and places
-//! worked out by hand.
+//! Superblock, geometry, descriptors and layout without an image: what is refused, and locations
+//! computed by hand.
 
 mod common;
 
@@ -10,7 +10,7 @@ use throughline_extfmt::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The test's superblock with a change, its checksum right again.
+/// The test's superblock with a change and a valid checksum.
 fn changed(change: impl FnOnce(&mut Superblock)) -> Superblock {
     let mut sb = common::superblock();
     change(&mut sb);
@@ -100,7 +100,7 @@ fn wide_fields() {
     assert_eq!(sb.volume_name(), b"label");
     sb.s_volume_name = [b'x'; 16];
     assert_eq!(sb.volume_name(), [b'x'; 16]);
-    // Without 64bit, the upper half is not a number.
+    // Without 64bit, the upper half is ignored.
     sb.s_feature_incompat.set(0);
     assert_eq!(sb.free_blocks_count(), 0x3456_789A);
 }
@@ -219,7 +219,7 @@ fn descriptors_come_back_with_either_checksum() {
         block[12] ^= 1;
         let again = group_desc::read_checked(&geometry, group, &block, 0);
         assert_eq!(again.is_err(), checked);
-        // Places that cannot be.
+        // Impossible locations.
         desc.set_inode_table(8193 - 255);
         assert!(
             desc.check(&geometry, group)

@@ -1,4 +1,4 @@
-//! Extended attributes: lists come back from both places, and damage is refused.
+//! Extended attributes: lists are read back from both areas, and damage is refused.
 
 use proptest::prelude::*;
 use throughline_extfmt::xattr::{self, Attribute, Value};

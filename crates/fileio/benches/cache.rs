@@ -1,5 +1,5 @@
-//! What the page cache costs: nanoseconds of CPU time for a 4 KiB read at random of what is cached, by threads and by the size of what is
-//! read, and for writes of what is dirty already. `cargo bench -p throughline-fileio --bench cache`.
+//! Cost of the page cache: CPU nanoseconds per random 4 KiB read of cached data, by number of threads and by
+//! size of the data, and per write to dirty data. `cargo bench -p throughline-fileio --bench cache`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const LEN: u64 = 1 << 30;
 const BLOCK: u64 = 4096;
 const READS: u64 = 2_000_000;
 
-/// A device as a file.
+/// A file mapped one-to-one onto a device.
 struct Whole {
     space: AddressSpace,
 }
@@ -95,7 +95,7 @@ impl Mapper for Writer {
 
 fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
-        return; // `cargo test` only wants to know that it builds
+        return; // `cargo test` only checks that it builds
     }
     let disk = Disk::new(Arc::new(MemoryDevice::new(LEN))).expect("a disk");
     let mut options = CacheOptions::default();
@@ -124,7 +124,7 @@ fn main() {
     );
 }
 
-/// Reads all up to `span` once, backwards where pieces are small: so each is a folio.
+/// Reads everything up to `span` once, backwards if pieces are small, so that each becomes a folio.
 fn fill(host: &Arc<dyn Backing>, span: u64, piece: u64) {
     let mut buf = vec![0; piece as usize];
     for at in (0..span / piece).rev() {
@@ -134,7 +134,7 @@ fn fill(host: &Arc<dyn Backing>, span: u64, piece: u64) {
     }
 }
 
-/// Nanoseconds of CPU time a read.
+/// CPU nanoseconds per read.
 fn reads(whole: &Whole, span: u64, threads: u64) -> f64 {
     let (missed, spent_ns) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn reads(whole: &Whole, span: u64, threads: u64) -> f64 {
     spent_ns.into_inner() as f64 / (READS * threads) as f64
 }
 
-/// CPU time of this thread, in nanoseconds: other work on the machine is not counted.
+/// CPU time of this thread in nanoseconds: excludes other work on the machine.
 fn thread_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

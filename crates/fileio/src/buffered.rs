@@ -1,9 +1,10 @@
-//! Buffered I/O: through the page cache. The counterpart of [`crate::direct`].
+//! Buffered I/O: reads and writes through the page cache. The counterpart of [`crate::direct`].
 //!
-//! # The caller's lock
-//! - [`read()`], [`write()`]: the file's lock against truncation, shared. A write that ends behind the file's size
-//!   ([`AddressSpace::size`](crate::AddressSpace::size)), or that appends, is alone among those that do: the caller holds the file's extend lock
-//!   too. Both may be held while the write waits for dirty memory to be written: the flusher takes neither.
+//! # Locks held by the caller
+//! - [`read()`], [`write()`]: the file's truncation lock, shared. A write that ends past the file's size
+//!   ([`AddressSpace::size`](crate::AddressSpace::size)), or that appends, also needs the file's extend lock,
+//!   which serializes such writes. The caller may hold both while the write waits for dirty memory to be
+//!   written back: the flusher takes neither.
 //! - [`pause`], [`flush`]: none.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -15,10 +16,11 @@ use crate::error::Result;
 use crate::readahead::ReadStream;
 use crate::throttle::Wait;
 
-/// Reads from file byte `offset` on. How many bytes there were, fewer than asked only at the end of the file.
+/// Reads from byte `offset` of the file. Returns the number of bytes read, less than requested only at the
+/// end of the file.
 ///
 /// # Errors
-/// Those of the mapping and the device, when nothing was read before.
+/// Those of the mapping and the device, if nothing was read before the error.
 pub fn read(
     host: &Arc<dyn Backing>,
     offset: u64,
@@ -28,12 +30,13 @@ pub fn read(
     cache::read(host, offset, bufs, stream)
 }
 
-/// Puts `bufs` into the cache from file byte `offset` on, and lengthens the file in memory where they end behind its
-/// size. Room on the volume is promised when this returns: no write-back will lack it.
+/// Copies `bufs` into the cache at byte `offset` of the file, and grows the file in memory if they end past
+/// its size. When this returns, space on the volume is reserved: write-back will not run out of it.
 ///
 /// # Errors
-/// No space; those of the mapping; those of reading a block that is changed in part; that of a write-back that fails, where
-/// there is no room for more dirty memory; [`crate::Reason::WouldBlock`] where it would have to wait and may not.
+/// No space; errors of the mapping; errors of reading a block that is changed in part; the error of a failing
+/// write-back, when there is no room for more dirty memory; [`crate::Reason::WouldBlock`] if the call would
+/// have to wait and `wait` forbids it.
 pub fn write(
     host: &Arc<dyn Backing>,
     offset: u64,
@@ -43,8 +46,8 @@ pub fn write(
     cache::write(host, offset, bufs, wait)
 }
 
-/// Makes the calling thread pay for what it dirtied: a pause, where dirty memory is past what needs none. To be called
-/// after the file's locks are released.
+/// Throttles the calling thread for what it dirtied: pauses it when dirty memory is above the free-run
+/// threshold. Call it after releasing the file's locks.
 pub fn pause(host: &dyn Backing, accepted: Accepted) {
     host.space()
         .cache()
@@ -52,19 +55,22 @@ pub fn pause(host: &dyn Backing, accepted: Accepted) {
         .balance(accepted.dirtied_bytes);
 }
 
-/// Writes back what is dirty in the range, and waits for it and for what is under write-back there: the data and its
-/// mapping are then with the device and the journal, not yet flushed. What becomes dirty meanwhile is not waited for. A file of
-/// which nothing in the range is dirty costs no more than to see that.
+/// Writes back the dirty blocks in the range, and waits for them and for what is already under write-back
+/// there. On return the data has been written to the device and its mapping is in the journal; neither is
+/// flushed. Blocks dirtied during the call are not waited for. If nothing in the range is dirty, only that
+/// check is done.
 ///
-/// It waits for a frozen file to thaw, so whoever froze it flushes first.
+/// It waits for a frozen file to thaw, so the thread that holds the freeze must flush first.
 ///
 /// # Errors
-/// What writing it met just now, so it comes again at each call until it can be done; that the cache was closed.
+/// The error that write-back met during this call: it is returned by each call until the write succeeds.
+/// Also, that the cache was closed.
 pub fn flush(host: &Arc<dyn Backing>, range: Range<u64>) -> Result<()> {
     host.space().cache().writeback.flush(host, range)
 }
 
-/// Starts writing back what is dirty in the range, and does not wait. What fails is tried again like any write-back.
+/// Starts write-back of the dirty blocks in the range and does not wait. Failed writes are retried like any
+/// other write-back.
 pub fn start_flush(host: &Arc<dyn Backing>, range: Range<u64>) {
     host.space().cache().writeback.start_flush(host, range);
 }

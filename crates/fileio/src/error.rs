@@ -1,4 +1,4 @@
-//! What can go wrong on the way between a file range and a device, and whose fault it is.
+//! Errors between a file range and a device, classified by cause.
 
 use std::sync::Arc;
 
@@ -7,56 +7,56 @@ pub type Result<T> = core::result::Result<T, Error>;
 
 /// An error of file I/O. Cheap to clone.
 ///
-/// A file system's own error travels through this layer inside [`Error::Mapper`] and comes out as it went in: wrap it
-/// with [`Error::mapper`], get it back with [`Error::mapper_ref`].
+/// A file system's own error passes through this layer unchanged in [`Error::Mapper`]: wrap it with
+/// [`Error::mapper`], get it back with [`Error::mapper_ref`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that cannot be.
+    /// The request cannot be carried out for the given reason.
     #[error(transparent)]
     Caller(#[from] Reason),
-    /// The device failed, or was asked for something that it cannot do.
+    /// The device failed, or does not support the request.
     #[error(transparent)]
     Device(#[from] throughline_block::Error),
-    /// This kind of file or device does not offer the operation.
+    /// This kind of file or device does not support the operation.
     #[error("unsupported: {0}")]
     Unsupported(String),
-    /// A mapping that cannot be true: the volume is damaged.
+    /// An impossible mapping: the volume is damaged.
     #[error("corrupt: {0}")]
     Corrupt(String),
-    /// What the mapper said, in its own type.
+    /// The mapper's error, in its own type.
     #[error("{0}")]
     Mapper(Arc<dyn std::error::Error + Send + Sync + 'static>),
 }
 
-/// What is wrong with a caller's request.
+/// Why a request cannot be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// No free blocks are left.
+    /// No free blocks.
     #[error("no space left on the device")]
     NoSpace,
-    /// The range ends behind what the file could ever hold.
+    /// The range ends past the maximum file size.
     #[error("file too large")]
     TooLarge,
     /// The file or its device is read-only.
     #[error("read-only")]
     ReadOnly,
-    /// It would have to wait, and was told not to.
+    /// The call would have to wait, and waiting was not allowed.
     #[error("the call would block")]
     WouldBlock,
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
 }
 
 impl Error {
-    /// Carries a mapper's own error through this layer.
+    /// Wraps a mapper's own error.
     pub fn mapper<E: std::error::Error + Send + Sync + 'static>(error: E) -> Self {
         Self::Mapper(Arc::new(error))
     }
 
-    /// The mapper's own error, if it is one and of this type.
+    /// The mapper's own error, if it is of type `E`.
     pub fn mapper_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         match self {
             Self::Mapper(source) => source.downcast_ref(),

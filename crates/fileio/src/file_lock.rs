@@ -1,18 +1,20 @@
-//! [`FileLock`]: what I/O on a file holds shared, and whoever takes its blocks away or moves them holds alone.
+//! [`FileLock`]: held shared by I/O on a file, and exclusively by operations that remove or move its blocks.
 //!
-//! Readers on several processors should share no line of memory (founding report 2), which takes a kilobyte a lock: much, where
-//! tens of thousands of files are open and each is used by one thread at a time. So a lock begins as one word, *narrow*, and gets
-//! the kilobyte, *wide*, once threads have taken turns on it so often that it pays, as long as few others have it.
+//! Readers on different processors should share no cache line (founding report 2). That takes a kilobyte per
+//! lock: too much when tens of thousands of files are open and each is used by one thread at a time. So a
+//! lock starts *narrow*, as one word. It becomes *wide* (the kilobyte) when enough changes of thread show
+//! that this pays, unless the process already has too many wide locks.
 //!
 //! ```text
-//! alone:   narrow alone, then wide alone where it is there
-//! shared:  wide shared where it is there, else narrow shared
-//! widened: by who holds narrow shared
+//! exclusive:  narrow exclusive, then wide exclusive if it exists
+//! shared:     wide shared if it exists, else narrow shared
+//! widen:      by a holder of narrow shared
 //! ```
 //!
-//! Why nobody is in beside who is alone: with both on narrow, narrow sees to that. Of one who holds wide, wide was made by somebody
-//! who held narrow shared. Whoever is alone after that has seen it, as narrow orders the two, and waits for all who hold it;
-//! whoever was alone before had let narrow go.
+//! Why the lock excludes: if both holders hold narrow, narrow excludes them. If the shared holder holds wide,
+//! wide was created by a thread that held narrow shared. An exclusive holder that took narrow after that
+//! thread sees wide, because narrow orders the two, and waits for every holder of wide. An exclusive holder
+//! that took narrow earlier released it before wide was created.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -22,44 +24,44 @@ use crate::sync::{
     ShardedLockWriteGuard, this_thread,
 };
 
-/// Changes from one thread to another until a lock is widened.
+/// Number of thread changes after which a lock is widened.
 const TURNS: u32 = 64;
-/// Wide locks of the process: 2 MiB of them.
+/// Maximum number of wide locks in the process: 2 MiB.
 const MOST_WIDE: usize = 2048;
 
 static WIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// See the module. Neither kind of holding is to be nested.
+/// See the module. Do not acquire the lock, shared or exclusive, while holding it.
 #[derive(Default)]
 pub struct FileLock {
     narrow: RwLock<()>,
     wide: OnceLock<ShardedLock<()>>,
-    /// Who held narrow shared last. With `turns`, a hint, and a lost change of it is no harm.
+    /// The last thread that held narrow shared. Like `turns` a hint: a lost update does no harm.
     last: AtomicUsize,
     turns: AtomicU32,
 }
 
-/// Held shared, until dropped.
-#[must_use = "it is let go when this is dropped"]
+/// Shared ownership, until dropped.
+#[must_use = "the lock is released when this is dropped"]
 pub struct FileShared<'a> {
     _narrow: Option<RwLockReadGuard<'a, ()>>,
     _wide: Option<ShardedLockReadGuard<'a, ()>>,
 }
 
-/// Held alone, until dropped.
-#[must_use = "it is let go when this is dropped"]
+/// Exclusive ownership, until dropped.
+#[must_use = "the lock is released when this is dropped"]
 pub struct FileAlone<'a> {
     _wide: Option<ShardedLockWriteGuard<'a, ()>>,
     _narrow: RwLockWriteGuard<'a, ()>,
 }
 
 impl FileLock {
-    /// Beside others who share it.
+    /// Acquires the lock shared.
     pub fn shared(&self) -> FileShared<'_> {
         self.shared_after(TURNS)
     }
 
-    /// As [`FileLock::shared`], and so many turns widen it.
+    /// As [`FileLock::shared`], with the number of thread changes after which the lock is widened.
     pub(crate) fn shared_after(&self, turns: u32) -> FileShared<'_> {
         if let Some(wide) = self.wide.get() {
             let guard = wide.read().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -82,9 +84,9 @@ impl FileLock {
         }
     }
 
-    /// Makes the wide lock, unless too many have one. The caller holds `narrow` shared.
+    /// Creates the wide lock, unless there are too many. The caller holds `narrow` shared.
     fn widen(&self) {
-        // Whoever is refused asks again only after as many turns more.
+        // If refused, try again only after as many changes.
         self.turns.store(0, Ordering::Relaxed);
         if WIDE.load(Ordering::Relaxed) < MOST_WIDE {
             self.wide.get_or_init(|| {
@@ -94,7 +96,7 @@ impl FileLock {
         }
     }
 
-    /// With nobody beside.
+    /// Acquires the lock exclusively.
     pub fn alone(&self) -> FileAlone<'_> {
         let narrow = self.narrow.write();
         let wide = self.wide.get();

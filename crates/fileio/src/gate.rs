@@ -1,11 +1,12 @@
-//! A reader-writer lock whose readers share no cache line: each thread has a lock of its own, and a writer takes all.
+//! A reader-writer lock whose readers share no cache line: each thread has its own lock, and a writer takes
+//! all of them.
 //!
-//! For a lock that is taken shared on every I/O and exclusively almost never. Readers pay two uncontended operations on
-//! a line of their own; a writer pays for every thread that ever came by. (Founding report 2 is what one shared counter
-//! costs.)
+//! For a lock that is taken shared on every I/O and exclusively almost never. A reader pays two uncontended
+//! operations on its own cache line; a writer pays for every thread that ever used the lock. (Founding report
+//! 2 shows the cost of one shared counter.)
 //!
-//! Why a writer misses nobody: a thread's lock enters `all` under its mutex before the thread can take it, and a writer
-//! holds that mutex for as long as it holds the locks.
+//! Why a writer excludes every reader: a thread's lock is added to `all` under the mutex before the thread
+//! can take it, and a writer holds that mutex as long as it holds the locks.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Goes through beside others, while no one is in exclusively. Not to be nested.
+    /// Acquires the lock shared. Do not acquire it again while holding it.
     pub(crate) fn shared(&self) -> RwLockReadGuard<'_, ()> {
         let mine = self.mine.get_or(|| {
             let turnstile = Turnstile::default();
@@ -33,16 +34,16 @@ impl Gate {
         mine.read()
     }
 
-    /// As [`Gate::shared`], unless someone is in exclusively or about to be.
+    /// As [`Gate::shared`], unless it is held exclusively or a writer is waiting.
     pub(crate) fn try_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
         match self.mine.get() {
             Some(mine) => mine.try_read(),
-            // The thread's first time: its lock is entered among the others.
+            // First use by this thread: its lock must be added first, which waits for a writer.
             None => Some(self.shared()),
         }
     }
 
-    /// Runs `f` while no one else is in.
+    /// Runs `f` with the lock held exclusively.
     pub(crate) fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let all = self.all.lock();
         let _held: Vec<_> = all.iter().map(|turnstile| turnstile.write()).collect();
@@ -56,10 +57,10 @@ mod tests {
 
     use super::*;
 
-    /// Increments by load and store, under either side, would be lost if the gate let an exclusive one in beside
-    /// another.
+    /// Increments by separate load and store: they would be lost if the gate admitted a second holder besides
+    /// an exclusive one.
     #[test]
-    fn the_exclusive_one_is_alone() {
+    fn the_exclusive_holder_is_the_only_one() {
         let gate = Gate::default();
         let (guarded, readers_in) = (AtomicU64::new(0), AtomicU64::new(0));
         let (threads, rounds) = (4_u64, 2_000_u64);

@@ -1,4 +1,5 @@
-//! File I/O over a mapping: the [`Mapper`] seam, direct I/O, the page cache with its write-back, and raw files.
+//! File I/O over a mapping: the [`Mapper`] interface, direct I/O, the page cache with write-back, and raw
+//! files.
 #![forbid(unsafe_code)]
 
 pub mod buffered;

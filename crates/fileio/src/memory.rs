@@ -1,26 +1,26 @@
-//! How much memory the process may use: the machine's, or less where a control group or a resource limit says so.
+//! How much memory the process may use: the machine's, or less if a control group or resource limit says so.
 //!
-//! Read from `/proc` and `/sys/fs/cgroup` as text. Whatever cannot be read or makes no sense says nothing: it never
-//! raises the answer over what the machine has, and fails nobody.
+//! Read as text from `/proc` and `/sys/fs/cgroup`. Unreadable or invalid values are ignored: they never raise
+//! the result above the machine's memory and never cause an error.
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-/// Where nothing says how much memory there is.
+/// Assumed if no source says how much memory there is.
 const UNKNOWN_BYTES: u64 = 1 << 30;
 
-/// No cache gets less by default.
+/// The smallest default budget.
 const MIN_BUDGET_BYTES: u64 = 16 << 20;
 
-/// Control groups nest no deeper than this for us.
+/// Maximum depth of control groups that is considered.
 const MAX_DEPTH: usize = 64;
 
-/// No text that is read is longer, in bytes.
+/// Maximum bytes read of one file.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// Bytes of memory that this process may use: the least of the machine's memory, the limits of its control groups
-/// (version 2: `memory.max`, `memory.high`; version 1: `memory.limit_in_bytes`; its own and those above it), and the resource
-/// limits on its address space and its data.
+/// Memory that this process may use, in bytes: the smallest of the machine's memory, the limits of its
+/// control groups (version 2: `memory.max`, `memory.high`; version 1: `memory.limit_in_bytes`; its own group
+/// and all ancestors), and the resource limits on address space and data.
 pub fn allowed_bytes() -> u64 {
     allowed_by(&read_file)
 }
@@ -41,7 +41,7 @@ fn read_file(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// [`allowed_bytes`], with files read by `read`.
+/// [`allowed_bytes`], reading files with `read`.
 fn allowed_by(read: &dyn Fn(&Path) -> Option<String>) -> u64 {
     let text = |path: &str| read(Path::new(path)).unwrap_or_default();
     let groups = control_groups(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
@@ -57,12 +57,12 @@ fn allowed_by(read: &dyn Fn(&Path) -> Option<String>) -> u64 {
         .unwrap_or(UNKNOWN_BYTES)
 }
 
-/// A limit file's text: a number of bytes. `max` is none, and so is zero, which nothing could run in.
+/// Parses a limit file: a number of bytes. `max` means no limit; so does zero, with which nothing could run.
 fn bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|&bytes| bytes > 0)
 }
 
-/// `MemTotal` of `/proc/meminfo`, which is in KiB.
+/// `MemTotal` of `/proc/meminfo`, given in KiB.
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -70,7 +70,7 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     bytes(line.split_whitespace().next()?)?.checked_mul(1024)
 }
 
-/// The soft limits on address space and data of `/proc/self/limits`.
+/// The soft limits on address space and data in `/proc/self/limits`.
 fn resource_limits(limits: &str) -> Vec<u64> {
     let soft = |line: &str| {
         ["Max address space", "Max data size"]
@@ -81,17 +81,17 @@ fn resource_limits(limits: &str) -> Vec<u64> {
     limits.lines().filter_map(soft).collect()
 }
 
-/// Where one hierarchy of control groups that may limit memory is mounted, and our place in it.
+/// A control group hierarchy with a memory controller: its mount point and this process's group in it.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     mounted_at: PathBuf,
-    /// Our group below that, a path of normal components.
+    /// The process's group, relative to the mount; all components are normal.
     group: PathBuf,
     files: &'static [&'static str],
 }
 
 impl Hierarchy {
-    /// The limits of our group and of all above it.
+    /// The limit files of the group and of all its ancestors.
     fn limit_files(&self) -> Vec<PathBuf> {
         let depth = self.group.components().count().min(MAX_DEPTH);
         let groups = self.group.ancestors().take(depth + 1);
@@ -104,7 +104,7 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies of `/proc/self/cgroup` that are found in `/proc/self/mountinfo`.
+/// The hierarchies in `/proc/self/cgroup` that `/proc/self/mountinfo` lists as mounted.
 fn control_groups(cgroup: &str, mountinfo: &str) -> Vec<Hierarchy> {
     cgroup
         .lines()
@@ -135,8 +135,8 @@ fn control_groups(cgroup: &str, mountinfo: &str) -> Vec<Hierarchy> {
         .collect()
 }
 
-/// The group relative to what is mounted. A group outside of that (another namespace's path) is taken as the mounted one,
-/// and so is anything that climbs up.
+/// The group relative to the mount's root. A group outside the mount (a path of another namespace), or one
+/// with `..`, is taken to be the mount's root.
 fn below(group: &str, root: &str) -> PathBuf {
     let inside = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
     let normal = |part: Component<'_>| matches!(part, Component::Normal(_));
@@ -147,7 +147,7 @@ fn below(group: &str, root: &str) -> PathBuf {
     }
 }
 
-/// What we need of a line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+/// The fields used from a line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 struct Mount<'a> {
     root: &'a str,
     mounted_at: &'a str,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_says_nothing() {
+    fn invalid_values_are_ignored() {
         let machine = 16_384_000 << 10;
         for nonsense in [
             "",

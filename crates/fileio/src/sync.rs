@@ -1,8 +1,9 @@
-//! The locks and atomics of the concurrent structures that a model checker looks at.
+//! Locks and atomics for the concurrent structures that are model-checked.
 //!
-//! A structure takes them from `crate::sync` and from nowhere else, and uses no other module of the crate. So a test target
-//! can include its source file (`#[path]`) next to a `sync` module of its own made of `shuttle`'s types, and run the very
-//! same code under every schedule: see `tests/model/main.rs`, run by `cargo test -p throughline-fileio --test model`.
+//! Such a structure imports them only from `crate::sync` and uses no other module of the crate. So a test
+//! target can include its source file (`#[path]`) next to its own `sync` module, built on `shuttle`'s types,
+//! and run the same code under every schedule: see `tests/model/main.rs`, run by `cargo test -p
+//! throughline-fileio --test model`.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -13,7 +14,7 @@ thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// A number that no other thread has while this one lives.
+/// A number unique among live threads.
 pub(crate) fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }

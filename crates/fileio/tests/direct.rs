@@ -1,4 +1,4 @@
-//! Direct I/O against a model: a vector of bytes.
+//! Direct I/O compared with a model: a byte vector.
 
 mod common;
 mod fake_mapper;
@@ -13,7 +13,7 @@ use throughline_device::{BlockDevice, Limits, MemoryDevice};
 use throughline_fileio::{Error, Map, Mapper, Reason, direct};
 use throughline_testing::{Fault, FaultDevice};
 
-/// Small limits, so that small requests meet them all; memory must be aligned, as for a disk.
+/// Small limits, so that small requests reach all of them; memory must be aligned, as for a disk.
 fn limits() -> Limits {
     Limits {
         logical_block_bytes: 512,
@@ -36,7 +36,7 @@ fn stale_memory(blocks: u64) -> Arc<dyn BlockDevice> {
     device
 }
 
-/// `len` bytes of memory as a caller may have it: at an odd or an aligned address.
+/// `len` bytes of caller memory, at an odd or an aligned address.
 struct Memory {
     all: Vec<u8>,
     from: usize,
@@ -64,7 +64,7 @@ impl Memory {
     }
 }
 
-/// Cuts of `len` bytes into pieces, some of them empty, odd, or whole blocks.
+/// Splits `len` bytes into pieces, some of them empty, odd, or whole blocks.
 fn cuts(len: usize, rng: &mut Rng) -> Vec<usize> {
     let mut pieces = Vec::new();
     let mut left = len;
@@ -120,7 +120,7 @@ fn read(
     let bytes = memory.bytes();
     assert!(
         bytes[got..].iter().all(|byte| *byte == 0x55),
-        "memory behind the end of the file was touched"
+        "memory past the end of the file was touched"
     );
     Ok(bytes[..got].to_vec())
 }
@@ -192,14 +192,15 @@ fn reads_and_writes_as_a_vector_does() {
 }
 
 #[test]
-fn a_full_device_is_told_exactly() {
+fn a_full_device_gives_an_exact_short_count() {
     for seed in 1000..1040 {
         eprintln!("seed {seed}");
         model_run(seed, 64, 8);
     }
 }
 
-/// Every n-th request fails once: no success that was none, no byte elsewhere changed, no stale byte seen.
+/// Every n-th request fails once: no call falsely succeeds, no other byte changes, no stale byte becomes
+/// visible.
 #[test]
 fn a_failed_request_is_never_a_success() {
     let mut failures = 0;
@@ -209,7 +210,7 @@ fn a_failed_request_is_never_a_success() {
             failures += fault_run(seed, fault);
         }
     }
-    assert!(failures > 20, "the faults were met: {failures}");
+    assert!(failures > 20, "number of injected faults: {failures}");
 }
 
 fn fault_run(seed: u64, fault: Fault) -> u64 {
@@ -239,7 +240,7 @@ fn fault_run(seed: u64, fault: Fault) -> u64 {
         } else {
             assert!(
                 result.is_err() || done < len,
-                "a failed request, and yet a success"
+                "a request failed, but the call succeeded"
             );
             let Ok(now) = read(&disk, &mapper, 0, size, rng) else {
                 panic!("only one request fails")
@@ -265,7 +266,7 @@ fn fault_run(seed: u64, fault: Fault) -> u64 {
         assert_eq!(
             found.is_err(),
             faulty.failed() > failed_before,
-            "a read fails when, and only when, a request does"
+            "a read must fail if and only if a request does"
         );
         let found = found
             .or_else(|_| read(&disk, &mapper, 0, size, rng))
@@ -275,8 +276,8 @@ fn fault_run(seed: u64, fault: Fault) -> u64 {
     faulty.failed()
 }
 
-/// Threads write every n-th piece of one file, pieces smaller than blocks among them, each under the lock that
-/// `needs_exclusive` asks for: nobody's bytes are lost.
+/// Threads write every n-th piece of one file, some pieces smaller than a block, each under the lock that
+/// `needs_exclusive` requires: no write may be lost.
 #[test]
 fn concurrent_neighbours_keep_their_bytes() {
     const THREADS: u64 = 4;

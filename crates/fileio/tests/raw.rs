@@ -11,7 +11,7 @@ use throughline_block::Disk;
 use throughline_device::{BlockDevice, EngineChoice, Limits, MemoryDevice, OpenOptions};
 use throughline_fileio::{Error, RawFile, Reason};
 
-/// `path` through each engine that this machine allows.
+/// Opens `path` with each engine that this machine supports.
 fn engines(path: &Path) -> Vec<RawFile> {
     let mut files = Vec::new();
     for engine in [EngineChoice::Uring, EngineChoice::Threads] {
@@ -52,10 +52,10 @@ fn grows_to_the_byte() {
         assert_eq!(on_disk(), b"hello");
         assert_eq!(file.write_at(5, b" world").unwrap(), 6);
         assert_eq!((on_disk(), file.len()), (b"hello world".to_vec(), 11));
-        // Inside the last block, which is not whole: the length must stay.
+        // Inside the incomplete last block: the length must not change.
         assert_eq!(file.write_at(0, b"J").unwrap(), 1);
         assert_eq!(on_disk(), b"Jello world");
-        // Behind the end: zeros between.
+        // Past the end: zeros between.
         assert_eq!(file.write_at(5000, b"!").unwrap(), 1);
         assert_eq!(file.len(), 5001);
         assert!(on_disk()[11..5000].iter().all(|byte| *byte == 0));
@@ -136,7 +136,7 @@ fn reserves_space() {
     });
 }
 
-/// Threads own every n-th piece of 100 bytes, so blocks are shared, and the file grows under them.
+/// Threads own every n-th piece of 100 bytes, so they share blocks, and the file grows meanwhile.
 #[test]
 fn threads_keep_each_others_bytes() {
     const THREADS: u64 = 4;
@@ -177,7 +177,7 @@ fn a_device_does_not_grow() {
     assert_eq!(
         file.write_at((1 << 20) - 1000, &data).unwrap(),
         1000,
-        "what fits"
+        "the part that fits"
     );
     for at in [1 << 20, 5 << 20] {
         assert!(matches!(

@@ -1,4 +1,5 @@
-//! `RawFile` behind the page cache: plain files of any length, and devices, buffered beside direct.
+//! `RawFile` with the page cache: plain files of any length, and devices, with mixed buffered and direct
+//! access.
 
 mod common;
 
@@ -23,7 +24,7 @@ fn plain(path: &Path) -> RawFile {
     RawFile::with_cache(Arc::new(Disk::new(device).unwrap()), small())
 }
 
-/// A cache that is too small for what the tests write.
+/// A cache that is too small for the data of the tests.
 fn small() -> CacheOptions {
     let mut options = CacheOptions::default();
     options.budget_bytes = Some(1 << 20);
@@ -56,7 +57,7 @@ fn lengths_are_to_the_byte_once_synced() {
     assert_eq!((file.len(), read(&file, 1, 100)), (5, b"ello".to_vec()));
     file.sync_all().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"hello");
-    // Behind the end, over blocks that were never written.
+    // Past the end, over blocks that were never written.
     write(&file, 20_000, b"!");
     assert_eq!(read(&file, 4, 3), b"o\0\0");
     file.sync_data().unwrap();
@@ -66,7 +67,7 @@ fn lengths_are_to_the_byte_once_synced() {
         (20_001, &b"hello"[..], b'!')
     );
     assert!(on_disk[5..20_000].iter().all(|byte| *byte == 0));
-    // An end that moves while its block is dirty.
+    // The end moves while its block is dirty.
     write(&file, 20_001, b"more");
     file.set_len(20_003).unwrap();
     assert_eq!(read(&file, 20_000, 10), b"!mo");
@@ -100,7 +101,7 @@ fn buffered_and_direct_see_each_other() {
     let mut back = [0; 10_001];
     assert_eq!(file.read_at(0, &mut back).unwrap(), 10_000);
     assert!(back[..10_000].iter().all(|byte| *byte == 1));
-    // A direct write of a part of what is cached, and one behind a dirty end.
+    // A direct write to part of the cached data, and one past a dirty end.
     assert_eq!(file.write_at(5_000, &[2; 100]).unwrap(), 100);
     assert_eq!(
         read(&file, 4_999, 102),
@@ -236,7 +237,7 @@ fn appends_of_many_threads_never_overlap() {
 
 #[test]
 fn a_device_of_odd_length_in_small_blocks() {
-    // A multiple of 512 bytes, and of nothing larger.
+    // A multiple of 512 bytes but of no larger block.
     let len = (1 << 20) + 512;
     let limits = Limits {
         logical_block_bytes: 512,
@@ -249,7 +250,7 @@ fn a_device_of_odd_length_in_small_blocks() {
     let file = RawFile::with_cache(disk, small());
     write(&file, len - 700, &[7; 700]);
     let past = file.write_buffered(Some(len - 3), &[IoSlice::new(b"abcdef")], Wait::Yes);
-    assert_eq!(past.unwrap(), (len - 3, 3), "what fits");
+    assert_eq!(past.unwrap(), (len - 3, 3), "the part that fits");
     for at in [Some(len), Some(len + 5000), None] {
         assert!(matches!(
             file.write_buffered(at, &[IoSlice::new(b"x")], Wait::Yes),
@@ -266,7 +267,7 @@ fn a_device_of_odd_length_in_small_blocks() {
     );
 }
 
-/// A plain file on a disk with room for some bytes only.
+/// A plain file on a disk with limited space.
 struct Host {
     memory: MemoryDevice,
     info: DeviceInfo,
@@ -321,7 +322,7 @@ impl BlockDevice for Host {
 }
 
 #[test]
-fn a_full_disk_is_told_when_writing_and_not_later() {
+fn a_full_disk_fails_the_write_and_not_the_sync() {
     let host = Host::with_room(1_000_000);
     let disk = Arc::new(Disk::new(Arc::clone(&host) as _).unwrap());
     let file = RawFile::with_cache(disk, small());
@@ -340,7 +341,7 @@ fn a_full_disk_is_told_when_writing_and_not_later() {
     assert!((990_000..1_000_000).contains(&accepted), "{accepted}");
     file.sync_all().unwrap();
     assert_eq!((file.len(), host.len_bytes()), (accepted, accepted));
-    // Room comes back.
+    // Space is freed.
     host.room.store(2_000_000, Ordering::Relaxed);
     write(&file, accepted, &data);
     file.close().unwrap();
@@ -348,7 +349,7 @@ fn a_full_disk_is_told_when_writing_and_not_later() {
 }
 
 #[test]
-fn what_would_wait_says_so() {
+fn a_write_that_would_wait_fails() {
     let host = Host::with_room(64 << 20);
     let disk = Arc::new(Disk::new(host as _).unwrap());
     let file = RawFile::with_cache(disk, small());

@@ -1,15 +1,17 @@
-//! [`Claim`]: a mount of a block device as the kernel knows such mounts (`fuseblk`), made before the volume is opened.
+//! [`Claim`]: a `fuseblk` mount of a block device, made before the volume is opened.
 //!
-//! What that gives over a plain FUSE mount:
-//! - The kernel holds the device for the mount: nobody else mounts it or opens it for itself, and `e2fsck` refuses it.
-//! - `sync(2)` reaches the server (Linux 6.18), so that it is durable when it returns, and so does `FIBMAP`.
-//! - Unmounting waits for the server, which closes the volume before it answers (`Opcode::Destroy`).
+//! Advantages over a plain FUSE mount:
+//! - The kernel holds the device for the mount: nobody else can mount it or open it exclusively, and `e2fsck`
+//!   refuses it.
+//! - `sync(2)` (Linux 6.18) reaches the server, so data is durable when it returns; so does `FIBMAP`.
+//! - Unmounting waits for the server, which closes the volume before it replies (`Opcode::Destroy`).
 //!
-//! What it costs: a mount that is ended by force (a signal while it is in use, `umount -f`) lets go of the device at once, while the
-//! server still closes the volume. A plain mount's server holds the device until then. So this is not the default
-//! (`-o with=fuseblk`).
+//! The disadvantage: a forced unmount (a signal while the mount is in use, `umount -f`) releases the device
+//! at once, while the server is still closing the volume. The server of a plain mount holds the device until
+//! then. So this is not the default (`-o with=fuseblk`).
 //!
-//! Only root outside of user namespaces may mount so; everybody else gets a plain mount, whose server holds the device itself.
+//! Only root outside of user namespaces may use it. All others get a plain mount, whose server holds the
+//! device itself.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,7 +27,7 @@ use crate::mounts;
 use crate::options::{Access, Atime, MountOptions};
 use crate::unmount::{Unmount, unmount};
 
-/// A block device that is mounted, and whose requests wait until it is served. Dropped, it is unmounted.
+/// A mounted block device. Requests wait until it is served. Dropping it unmounts it.
 pub struct Claim {
     connection: OwnedFd,
     at: PathBuf,
@@ -33,7 +35,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether this file would be mounted so, and this process may.
+    /// Whether this file is to be mounted so, and this process may do it.
     pub fn is_for(device: &Path, options: &MountOptions) -> bool {
         options.choices.fuseblk
             && options.fs_name.is_none()
@@ -41,11 +43,11 @@ impl Claim {
             && mounts::may_mount()
     }
 
-    /// Mounts a block device with a volume that has blocks of so many bytes.
+    /// Mounts a block device whose volume has blocks of `block_bytes` bytes.
     ///
     /// # Errors
-    /// What mount(2) says: `EBUSY` where somebody has the device, `EPERM` in a user namespace, `EINVAL` for a block size
-    /// that the kernel cannot use, `ENODEV` where it does not know such mounts.
+    /// Those of mount(2): `EBUSY` if the device is in use, `EPERM` in a user namespace, `EINVAL` for a block
+    /// size that the kernel does not support, `ENODEV` if it has no `fuseblk`.
     pub fn mount(
         device: &Path,
         at: &Path,
@@ -56,13 +58,13 @@ impl Claim {
             rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL);
         let subtype = options.subtype.as_deref().unwrap_or("throughline");
-        let told = told(&connection, block_bytes, options);
+        let data = mount_data(&connection, block_bytes, options);
         rustix::mount::mount(
             text(device.as_os_str().as_bytes())?,
             at,
             text(format!("fuseblk.{subtype}").as_bytes())?,
             flags(options),
-            text(told.as_bytes())?.as_c_str(),
+            text(data.as_bytes())?.as_c_str(),
         )?;
         Ok(Claim {
             connection,
@@ -71,12 +73,12 @@ impl Claim {
         })
     }
 
-    /// The connection, for who serves it.
+    /// A duplicate of the connection, to serve it.
     pub(crate) fn connection(&self) -> std::io::Result<OwnedFd> {
         self.connection.try_clone()
     }
 
-    /// It has gone from its place: nothing is to be unmounted any more.
+    /// The mount is gone: dropping this no longer unmounts.
     pub(crate) fn has_gone(mut self) {
         self.lasts = true;
     }
@@ -105,21 +107,21 @@ fn flags(options: &MountOptions) -> MountFlags {
     .fold(MountFlags::empty(), |all, (_, flag)| all | flag)
 }
 
-/// What the kernel's FUSE takes in text.
-fn told(connection: &OwnedFd, block_bytes: u32, options: &MountOptions) -> String {
+/// The data argument of mount(2) for the kernel's FUSE.
+fn mount_data(connection: &OwnedFd, block_bytes: u32, options: &MountOptions) -> String {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    let mut told = format!(
+    let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},blksize={block_bytes}",
         connection.as_raw_fd(),
         user.as_raw(),
         group.as_raw()
     );
     if options.kernel_checks_permissions() {
-        told.push_str(",default_permissions");
+        data.push_str(",default_permissions");
     }
-    // For root and its user our own server tells who may look in.
+    // For "the owner and root", the server itself checks who has access.
     if options.access != Access::Owner {
-        told.push_str(",allow_other");
+        data.push_str(",allow_other");
     }
-    told
+    data
 }

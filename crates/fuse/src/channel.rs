@@ -1,8 +1,9 @@
 //! [`Channel`], a descriptor of the FUSE connection, and [`Scratch`], the memory that a request is read into.
 //!
 //! Invariants:
-//! - A request is read so that the data of a write start on a page: direct I/O takes them from there to the disk.
-//! - The same page-aligned memory takes the data of a reply to READ or READDIR, whose requests end before it.
+//! - A request is read to where the data of a WRITE is page-aligned: direct I/O sends it from there to the
+//!   disk.
+//! - The same page-aligned memory takes the reply data of READ and READDIR, whose requests end before it.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -15,9 +16,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::{InHeader, NotifyInvalInode, OutHeader, WRITE_DATA_AT};
 
-/// A page; data of requests and replies are aligned to it.
+/// A page: the alignment of request and reply data.
 const PAGE_BYTES: usize = 4096;
-/// Where a request begins in the memory that it is read into.
+/// The offset of a request in its memory.
 const REQUEST_AT: usize = PAGE_BYTES - WRITE_DATA_AT;
 
 /// See the head of this file.
@@ -25,14 +26,14 @@ pub(crate) struct Channel {
     fd: OwnedFd,
 }
 
-/// What reading a request came to.
+/// The result of reading a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// There is one.
+    /// A request was read.
     Request,
-    /// There is none yet.
+    /// No request is queued.
     Nothing,
-    /// The mount has gone.
+    /// The mount is gone.
     Ended,
 }
 
@@ -41,10 +42,10 @@ impl Channel {
         Channel { fd }
     }
 
-    /// From now on [`receive`](Channel::receive) waits for requests, or does not. For all that read through the channel.
+    /// Sets whether [`receive`](Channel::receive) blocks, for all readers of the channel.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn set_waits(&self, waits: bool) -> io::Result<()> {
         let mut flags = rustix::fs::fcntl_getfl(&self.fd)?;
         flags.set(OFlags::NONBLOCK, !waits);
@@ -54,7 +55,7 @@ impl Channel {
     /// Reads the next request into `scratch`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn receive(&self, scratch: &mut Scratch) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.fd, &mut scratch.buf[REQUEST_AT..]) {
@@ -62,7 +63,7 @@ impl Channel {
                     scratch.len = len;
                     return Ok(Received::Request);
                 }
-                // A request that was withdrawn before it was read; a signal.
+                // The request was interrupted before it was read; a signal.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Ended),
@@ -71,41 +72,41 @@ impl Channel {
         }
     }
 
-    /// Answers a request. That its asker has gone is no error.
+    /// Replies to a request. It is not an error if the request was interrupted.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn reply(&self, unique: u64, data: &[&[u8]]) -> io::Result<()> {
         self.send(unique, 0, data)
     }
 
-    /// Answers a request with an error.
+    /// Replies to a request with an error.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn refuse(&self, unique: u64, errno: Errno) -> io::Result<()> {
         self.send(unique, -errno.raw_os_error(), &[])
     }
 
-    /// Tells the kernel that what it keeps of an inode's attributes is old.
+    /// Notifies the kernel that its cached attributes of an inode are stale.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn attributes_are_old(&self, nodeid: u64) -> io::Result<()> {
         let notice = NotifyInvalInode {
             nodeid,
-            // Its data are as they were.
+            // Its data is unchanged.
             offset: -1,
             len: 0,
         };
         self.send(0, NotifyInvalInode::CODE, &[notice.as_bytes()])
     }
 
-    /// Tells the kernel to write back what is dirty in a range of a file, and to drop it from its cache. Waits for pages that are
-    /// being read or written, and so for other requests.
+    /// Makes the kernel write back dirty pages of a range and drop the range from its cache. Waits for pages
+    /// that are being read or written, and so for other requests.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn pages_are_old(&self, nodeid: u64, range: &Range<u64>) -> io::Result<()> {
         let notice = NotifyInvalInode {
             nodeid,
@@ -126,7 +127,8 @@ impl Channel {
         parts.push(IoSlice::new(header.as_bytes()));
         parts.extend(data.iter().map(|part| IoSlice::new(part)));
         match rustix::io::writev(&self.fd, &parts) {
-            // The request was interrupted, the inode of a notice is not known, or the mount has gone.
+            // The request was interrupted, the kernel does not know the inode of a notification, or the mount
+            // is gone.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -146,7 +148,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// For requests and replies of up to `data_bytes` of data.
+    /// For requests and replies with up to `data_bytes` of data.
     pub(crate) fn new(data_bytes: usize) -> Scratch {
         Scratch {
             buf: AlignedBuf::zeroed(PAGE_BYTES + data_bytes, PAGE_BYTES),
@@ -154,12 +156,12 @@ impl Scratch {
         }
     }
 
-    /// As large as this one, and with nothing in it.
+    /// An empty one of the same size.
     pub(crate) fn another(&self) -> Scratch {
         Scratch::new(self.buf.len() - PAGE_BYTES)
     }
 
-    /// The header of the request; `None` for bytes that are none.
+    /// The header of the request; `None` if the bytes are not a request.
     pub(crate) fn header(&self) -> Option<InHeader> {
         let (header, _) = InHeader::read_from_prefix(self.request()).ok()?;
         (header.len as usize == self.len).then_some(header)
@@ -169,7 +171,7 @@ impl Scratch {
         &self.buf[REQUEST_AT..REQUEST_AT + self.len]
     }
 
-    /// What is behind the header, without the extensions at its end.
+    /// The bytes after the header, without the extensions at the end.
     pub(crate) fn body(&self, header: &InHeader) -> &[u8] {
         let body = self
             .request()
@@ -179,7 +181,7 @@ impl Scratch {
         &body[..body.len().saturating_sub(extensions)]
     }
 
-    /// The memory for the data of a reply. The request is gone once it is written to.
+    /// The memory for the data of a reply. Writing to it overwrites the request.
     pub(crate) fn reply_data(&mut self) -> &mut [u8] {
         &mut self.buf[PAGE_BYTES..]
     }

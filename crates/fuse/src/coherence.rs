@@ -1,22 +1,24 @@
-//! [`KernelPages`]: what the kernel's cache may hold of a file, and changes of the file that go past that cache. **The rules,
-//! in one place.**
+//! [`KernelPages`]: what the kernel's cache may hold of a file, and changes of the file that bypass that
+//! cache. **All rules of their coherence are here.**
 //!
-//! A page of the kernel's comes from a READ of ours (a *fill*), may be stored to through a mapping, and is then written back
-//! whole. So where a page is filled before a change of the file is applied, and stored to or kept after it, the file gets old
-//! bytes back, or readers see them for good. The kernel drops the pages of a direct write before it sends it, and not after
-//! it; between the two somebody may fill one anew.
+//! A page of the kernel's cache is filled by a READ request (a *fill*), may be stored to through a mapping,
+//! and is then written back whole. If a page is filled before a change of the file is applied, and is stored
+//! to or kept after it, old bytes return to the file, or readers keep seeing them. The kernel drops the pages
+//! of a direct write before it sends the write, but not after it. In between, a page may be filled again.
 //!
-//! 1. *A change past the kernel's cache is applied at a moment at which that cache holds no page of its range.* While no fill
-//!    has come since the file was opened, that is so: the kernel has dropped what there was.
-//! 2. After the first fill, each change has a *window*: it tells the kernel to drop the range, which writes back what is dirty
-//!    in it, and is applied if no fill of the range came meanwhile; else it tells again. A fill that comes in between waits
-//!    until the change is applied, and so reads what is new.
-//! 3. Such a fill holds its page locked in the kernel, for which the kernel may just wait to drop it: so it waits no longer
-//!    than [`PATIENCE`], then goes on, and the change begins again.
-//! 4. Telling the kernel waits for pages, and these for fills. No lock is held meanwhile, and [`Turns`] leaves enough threads
-//!    to serve the fills.
-//! 5. What the kernel keeps over its request (`fallocate`) always has a window, and what it drops behind it, stored to or not
-//!    (`copy_file_range`), is refused where somebody could store: the kernel does it by reads and writes then.
+//! 1. *A change that bypasses the kernel's cache is applied while that cache holds no page of its range.*
+//!    Before the first fill since the file was opened, this always holds: the kernel has dropped its pages.
+//! 2. After the first fill, each change opens a *window*: it makes the kernel drop the range, which writes
+//!    back dirty pages in it. If no fill of the range was let through meanwhile, the change is applied;
+//!    otherwise it starts again. A fill that arrives in between waits until the change is applied, and so
+//!    reads the new data.
+//! 3. Such a fill holds its page locked in the kernel, and the kernel may be waiting for that lock to drop
+//!    the page. So a fill waits no longer than [`PATIENCE`], then proceeds, and the change starts again.
+//! 4. Dropping pages waits for page locks, and these wait for fills. No lock is held during that time, and
+//!    [`Turns`] leaves enough threads to serve the fills.
+//! 5. For a request during which the kernel keeps its pages (`fallocate`), a change always opens a window. A
+//!    request after which the kernel drops pages even if they were stored to (`copy_file_range`) is refused
+//!    if a store is possible; the kernel then copies by reads and writes.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -31,10 +33,10 @@ use crate::nodes::nodeid_of;
 
 /// How long a fill waits for a change whose window is not clear yet.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// How often a change tells the kernel to drop its range. It ends sooner, as fills wait; this is a bound for the case that
-/// the kernel will not drop a page.
+/// How often a change makes the kernel drop its range, at most. As fills wait, a few rounds suffice; this
+/// bounds the case that the kernel keeps a page.
 const ROUNDS: usize = 100;
-/// Threads that may wait for the kernel to drop pages.
+/// The number of threads that may wait for the kernel to drop pages.
 const MAX_TURNS: usize = 4;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 const SHARDS: usize = 16;
@@ -44,9 +46,9 @@ pub(crate) struct KernelPages {
     nodeid: u64,
     state: RwLock<State>,
     windows: Mutex<Vec<Window>>,
-    /// A window went.
+    /// Notified when a window is closed.
     changed: Condvar,
-    /// How many windows there are, to be known without the lock.
+    /// The number of windows, readable without the lock.
     open: AtomicUsize,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct KernelPages {
 struct State {
     /// A page was filled since the file was opened.
     filled: bool,
-    /// Handles to read and write.
+    /// Read-write handles.
     read_write: usize,
     /// Those of them that the kernel's cache serves.
     through_cache: usize,
@@ -63,38 +65,38 @@ struct State {
 /// A change that is not applied yet.
 struct Window {
     pages: Range<u64>,
-    /// A page of it was filled since the kernel was told.
+    /// A page of it was filled since the kernel was last asked to drop the range.
     filled: bool,
-    /// It is being applied: nothing is filled before that is done.
+    /// The change is being applied: fills wait until it is done.
     applying: bool,
     /// Identifies the window.
     number: usize,
 }
 
-/// Whether the kernel has dropped what it held of a range before it asked for a change of it.
+/// What the kernel did with its pages of the range before it sent the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// It has: a direct write.
+    /// It dropped them: a direct write.
     Dropped,
-    /// It has written it back only.
+    /// It only wrote them back.
     WrittenBack,
 }
 
-/// A change that has to wait for a turn.
+/// The change has to wait for a turn; nothing was applied.
 #[derive(Debug)]
 pub(crate) struct Later;
 
-/// The range in whole pages.
+/// The range, widened to whole pages.
 fn pages(range: &Range<u64>) -> Range<u64> {
     let end = range.end.checked_next_multiple_of(PAGE_BYTES);
     range.start / PAGE_BYTES * PAGE_BYTES..end.unwrap_or(u64::MAX)
 }
 
-/// Runs what reads and changes these files where no page of them in the kernel's cache can be newer than the file, and holds off
-/// what would make that so; `None` where it can.
+/// Runs `run`, which reads and changes these files, if no page of them in the kernel's cache can be newer
+/// than the file; prevents that state meanwhile. `None` if a page may be newer.
 pub(crate) fn while_clean<T>(of: [&KernelPages; 2], run: impl FnOnce() -> T) -> Option<T> {
     let [mut one, mut other] = of;
-    // In one order, whatever is copied where at the same time.
+    // Lock order: by node id, so that opposite copies do not deadlock.
     if one.nodeid > other.nodeid {
         std::mem::swap(&mut one, &mut other);
     }
@@ -105,7 +107,7 @@ pub(crate) fn while_clean<T>(of: [&KernelPages; 2], run: impl FnOnce() -> T) -> 
 }
 
 impl State {
-    /// Whether the kernel may hold what was stored to a mapping.
+    /// Whether the kernel may hold pages stored to through a mapping.
     fn may_be_dirty(&self) -> bool {
         self.through_cache > 0 || (self.filled && self.read_write > 0)
     }
@@ -122,13 +124,13 @@ impl KernelPages {
         }
     }
 
-    /// The kernel reads the range into its cache. Returns when the file may be read for it.
+    /// The kernel reads the range into its cache. Returns when the file may be read for that.
     pub(crate) fn fill(&self, range: Range<u64>) {
         if !self.state.read().filled {
-            // Waits for the changes that go on as if there were no page.
+            // The lock waits for changes in progress without a window.
             self.state.write().filled = true;
         }
-        // One that opens its window later finds the page locked.
+        // A window opened after this finds the page locked.
         if self.open.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -155,10 +157,10 @@ impl KernelPages {
         }
     }
 
-    /// Applies a change of the range that goes past the kernel's cache.
+    /// Applies a change of the range that bypasses the kernel's cache.
     ///
     /// # Errors
-    /// [`Later`] where it needs a turn and there is none: nothing is applied.
+    /// [`Later`] if it needs a turn and none is free: nothing is applied.
     pub(crate) fn change<T>(
         &self,
         (channel, turns): (&Channel, &Turns),
@@ -168,7 +170,7 @@ impl KernelPages {
     ) -> Result<T, Later> {
         let state = self.state.read();
         if !state.filled && before == Before::Dropped {
-            // With the lock: the first fill waits.
+            // Under the lock: the first fill waits for it.
             return Ok(apply());
         }
         drop(state);
@@ -198,7 +200,7 @@ impl KernelPages {
     }
 }
 
-/// A window, closed when this is dropped.
+/// An open window; dropping it closes it.
 struct OpenWindow<'a> {
     of: &'a KernelPages,
     pages: Range<u64>,
@@ -206,11 +208,11 @@ struct OpenWindow<'a> {
 }
 
 impl OpenWindow<'_> {
-    /// Returns when the kernel holds no page of the range; nor does it fill one until this is dropped.
+    /// Returns when the kernel holds no page of the range. It fills none until this window is dropped.
     fn clear(&self, channel: &Channel) {
         for round in 1.. {
             if let Err(error) = channel.pages_are_old(self.of.nodeid, &self.pages) {
-                tracing::warn!(%error, "telling the kernel to drop pages");
+                tracing::warn!(%error, "asking the kernel to drop pages");
             }
             let mut windows = self.of.windows.lock();
             let window = windows.iter_mut().find(|w| w.number == self.number);
@@ -233,11 +235,11 @@ impl Drop for OpenWindow<'_> {
     }
 }
 
-/// Turns to wait for the kernel, and requests that wait for a turn: these hold no thread.
+/// The turns: permits to wait for the kernel. Requests that wait for a turn are queued and hold no thread.
 #[derive(Default)]
 pub(crate) struct Turns {
     state: Mutex<Queue>,
-    /// How many requests wait, to be known without the lock.
+    /// The number of queued requests, readable without the lock.
     parked: AtomicUsize,
 }
 
@@ -247,13 +249,13 @@ struct Queue {
     parked: VecDeque<Parked>,
 }
 
-/// A request that waits for its turn.
+/// A request that waits for a turn.
 pub(crate) struct Parked {
     pub(crate) channel: Arc<Channel>,
     pub(crate) scratch: Scratch,
 }
 
-/// A turn, given back when this is dropped.
+/// A turn; dropping it returns it.
 struct Turn<'a>(&'a Turns);
 
 impl Turns {
@@ -266,14 +268,14 @@ impl Turns {
         Some(Turn(self))
     }
 
-    /// Has a request wait. Whoever has a turn asks for it with [`Turns::next`] once that has ended.
+    /// Queues a request. The holder of a turn takes it with [`Turns::next`] after its turn.
     pub(crate) fn park(&self, parked: Parked) {
         let mut queue = self.state.lock();
         queue.parked.push_back(parked);
         self.parked.store(queue.parked.len(), Ordering::SeqCst);
     }
 
-    /// A request that waits, if there is a turn for it.
+    /// The next queued request, if a turn is free for it.
     pub(crate) fn next(&self) -> Option<Parked> {
         if self.parked.load(Ordering::SeqCst) == 0 {
             return None;
@@ -294,13 +296,13 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The pages of all files that are open.
+/// The [`KernelPages`] of all open files.
 #[derive(Default)]
 pub(crate) struct OpenInodes {
     shards: [Mutex<HashMap<u64, OpenInode>>; SHARDS],
 }
 
-/// One of them, and how many handles it has.
+/// One of them, and its number of handles.
 struct OpenInode {
     handles: usize,
     pages: Arc<KernelPages>,
@@ -309,7 +311,7 @@ struct OpenInode {
 /// How a handle was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
-    /// To read and write: it can be mapped to be stored to.
+    /// Read-write: it can be mapped for writing.
     pub(crate) read_write: bool,
     /// Its reads and writes go through the kernel's cache.
     pub(crate) through_cache: bool,
@@ -341,7 +343,7 @@ impl OpenInodes {
     }
 }
 
-/// An open handle, for the counts of its file; closed when this is dropped.
+/// An open handle in the counts of its file; dropping it removes it.
 pub(crate) struct Opened {
     inodes: Arc<OpenInodes>,
     ino: u64,
@@ -380,7 +382,7 @@ mod tests {
 
     use super::*;
 
-    /// What takes notices and does nothing about them.
+    /// A channel that discards notifications.
     fn channel() -> Channel {
         let null = File::options().write(true).open("/dev/null");
         Channel::new(null.expect("/dev/null").into())
@@ -410,7 +412,7 @@ mod tests {
         assert!(change(Before::Dropped).is_err());
         drop(taken);
         assert_eq!(change(Before::Dropped).unwrap(), 7);
-        // The next to open the file begins anew.
+        // The next open starts without fills.
         drop(file);
         assert!(!opened(&inodes, false, false).pages().state.read().filled);
     }
@@ -446,7 +448,7 @@ mod tests {
         let inodes = Arc::default();
         let file = opened(&inodes, true, true);
         let window = file.pages().open_window(0..4096);
-        // Returns, though the window is not clear.
+        // Returns although the window is not clear.
         file.pages().fill(0..4096);
         assert!(file.pages().windows.lock()[0].filled);
         window.clear(&channel());

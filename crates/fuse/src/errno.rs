@@ -1,7 +1,6 @@
-//! Errors as the kernel tells them to programs: by the number that [`Error::raw_os_error`] has, which is what a local ext4 gives
-//! for the same.
+//! Maps errors to errno: the number of [`Error::raw_os_error`], the same as the kernel's ext4 returns.
 //!
-//! What is not the caller's fault is also said in the log, by whoever answers the request ([`is_callers`] tells).
+//! Errors that are not the caller's fault ([`is_callers`]) are also logged, where the request is answered.
 
 use rustix::io::Errno;
 use throughline::Error;
@@ -20,7 +19,7 @@ fn number(error: &Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// Whether it is about what the caller asked for, so that nobody else has to hear of it.
+/// Whether the request itself is at fault, so that the error need not be logged.
 pub(crate) fn is_callers(error: &Error) -> bool {
     matches!(error, Error::Caller(_) | Error::Unsupported(_))
 }

@@ -1,8 +1,8 @@
-//! [`Files`], the open handles of a mount, and [`OpenFile`], what one of them serves.
+//! [`Files`], the open handles of a mount, and [`OpenFile`], the file behind a handle.
 //!
 //! Invariants:
-//! - A handle's number means the same open file from OPEN to RELEASE, and is given out again only then.
-//! - The table is in shards; a request takes the one of its handle, shared, for as long as it takes to copy a pointer.
+//! - A handle number means the same open file from OPEN to RELEASE, and is reused only after that.
+//! - The table is sharded. A request locks its handle's shard, shared, only while it copies a pointer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use crate::streak::Streak;
 use crate::wire::open_flags;
 
 const SHARDS: usize = 16;
-/// What of our cache is given back at once behind a reader whose bytes the kernel's cache has: a folio of the largest size.
+/// The unit in which our cache is dropped behind a reader whose data the kernel caches: the largest folio.
 const GIVE_BACK_BYTES: u64 = 2 << 20;
 
 /// `O_DIRECT` of x86 and most others.
@@ -34,20 +34,20 @@ const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 pub(crate) struct OpenFile {
     node: Node,
     buffered: File,
-    /// For requests with `O_DIRECT`: opened by the first, and boxed, as most files see none.
+    /// For requests with `O_DIRECT`: opened by the first one. Boxed, because most files have none.
     direct: OnceLock<Box<File>>,
     no_access_time: bool,
-    /// It was opened to be written.
+    /// It was opened for writing.
     writes: bool,
-    /// The kernel's cache has what is read through this handle, and ours gives it back.
+    /// The kernel caches what is read through this handle, so ours drops it.
     gives_back: bool,
-    /// Of its reads with `O_DIRECT`.
+    /// The sequence of its reads with `O_DIRECT`.
     streak: Streak,
     opened: Opened,
 }
 
 impl OpenFile {
-    /// An open file, and the flags of the answer to its OPEN.
+    /// An open file, and the flags of the reply to OPEN.
     ///
     /// # Errors
     /// As [`Node::open`].
@@ -83,7 +83,7 @@ impl OpenFile {
         &self.node
     }
 
-    /// What the kernel's cache holds of it.
+    /// What the kernel's cache may hold of it.
     pub(crate) fn kernel_pages(&self) -> &KernelPages {
         self.opened.pages()
     }
@@ -93,17 +93,17 @@ impl OpenFile {
         &self.buffered
     }
 
-    /// The file past our cache.
+    /// The file, bypassing our cache.
     fn direct(&self) -> Result<&File> {
         if self.direct.get().is_none() {
-            // Of two threads that come here at once, one opens it for nothing.
+            // If two threads race here, one of the opened files is dropped.
             let direct = open(&self.node, self.no_access_time, true)?;
             let _ = self.direct.set(Box::new(direct));
         }
         Ok(self.direct.get().map_or(&self.buffered, |direct| direct))
     }
 
-    /// The file as a request with these open flags has it.
+    /// The file to use for a request with these open flags.
     fn with_flags(&self, flags: u32) -> Result<&File> {
         if flags & O_DIRECT != 0 {
             self.direct()
@@ -112,7 +112,7 @@ impl OpenFile {
         }
     }
 
-    /// Reads, and gives back what of our cache the kernel's has then.
+    /// Reads, and drops from our cache what the kernel's cache now holds.
     ///
     /// # Errors
     /// As [`throughline::Handle::read_at`].
@@ -140,7 +140,7 @@ impl OpenFile {
         Ok(read)
     }
 
-    /// A folio at a time, once the reader has passed it.
+    /// Drops one folio at a time, once the reader has passed it.
     fn give_back(&self, start: u64, end: u64) -> Result<()> {
         let (first, last) = (start / GIVE_BACK_BYTES, end / GIVE_BACK_BYTES);
         if first == last {
@@ -150,7 +150,7 @@ impl OpenFile {
         self.buffered.advise(Advice::DontNeed, from, to - from)
     }
 
-    /// Writes, and makes it durable where the handle asks for that; how many bytes were written.
+    /// Writes, and syncs if the handle has `O_SYNC` or `O_DSYNC`. Returns the number of bytes written.
     ///
     /// # Errors
     /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync`].
@@ -168,7 +168,7 @@ impl OpenFile {
 
 fn open(node: &Node, no_access_time: bool, direct: bool) -> Result<File> {
     let mut options = FileOptions::new();
-    // What may be written was settled at the open, here and by the kernel.
+    // Write access was checked when the handle was opened, here and by the kernel.
     options.granted(true);
     options.no_access_time(no_access_time);
     node.open(options.direct(direct))
@@ -196,12 +196,12 @@ impl Files {
         }
     }
 
-    /// The inodes that are open.
+    /// The inodes with open handles.
     pub(crate) fn inodes(&self) -> &Arc<OpenInodes> {
         &self.inodes
     }
 
-    /// Takes an open file in; its handle.
+    /// Adds an open file; returns its handle.
     pub(crate) fn add(&self, file: OpenFile) -> u64 {
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let file = Some(Arc::new(file));
@@ -216,7 +216,7 @@ impl Files {
                 entries.open.len() - 1
             }
         };
-        // 0 is no handle: directories have it.
+        // 0 is not used for files: directories have it.
         (index * SHARDS + shard + 1) as u64
     }
 
@@ -231,7 +231,7 @@ impl Files {
         self.shards[shard].read().open.get(index)?.clone()
     }
 
-    /// Ends a handle; the open file of it.
+    /// Removes a handle; returns its open file.
     pub(crate) fn remove(&self, fh: u64) -> Option<Arc<OpenFile>> {
         let (shard, index) = Files::place(fh)?;
         let mut entries = self.shards[shard].write();
@@ -240,14 +240,14 @@ impl Files {
         Some(file)
     }
 
-    /// Whether anybody has that inode open to write. Looks at all that is open.
+    /// Whether any handle has that inode open for writing. Scans all handles.
     pub(crate) fn has_writer(&self, ino: u64) -> bool {
         let writes = |file: &Arc<OpenFile>| file.writes && file.node.ino() == ino;
         let mut shards = self.shards.iter();
         shards.any(|shard| shard.read().open.iter().flatten().any(writes))
     }
 
-    /// How many there are.
+    /// The number of open handles.
     pub(crate) fn len(&self) -> usize {
         let used = |shard: &RwLock<Shard>| {
             let shard = shard.read();
@@ -256,7 +256,7 @@ impl Files {
         self.shards.iter().map(used).sum()
     }
 
-    /// The mount has gone, and with it all that was open.
+    /// Drops all handles, once the mount is gone.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let open = std::mem::take(&mut *shard.write());

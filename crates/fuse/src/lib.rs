@@ -6,18 +6,20 @@
 //!                        ▼
 //!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs, pace.rs
 //!                        ▼
-//!  server: one file a family of requests                               server/
-//!      nodes.rs  what the kernel knows        files.rs  what is open        policy.rs  which cache serves it
-//!      coherence.rs  what the kernel's cache holds, and what goes past it
+//!  server: one file per family of requests                             server/
+//!      nodes.rs  inodes the kernel knows      files.rs  open handles      policy.rs  choice of cache
+//!      coherence.rs  the kernel's page cache, and I/O that bypasses it
 //!                        ▼
-//!  throughline::{Node, File}                                           the face
+//!  throughline::{Node, File}                                           the public API
 //! ```
 //!
 //! Invariants:
-//! - Nobody else changes the image while it is mounted, so the kernel may keep what it was told until it changes it itself.
-//! - Permissions are the kernel's to check (`default_permissions`); what it does not check is checked here.
-//! - An errno is made in `errno.rs` and nowhere else.
-//! - Mounting (but of block devices: block_device.rs), negotiating and unmounting are `fuser`'s; the loop of requests is ours.
+//! - Nothing else changes the image while it is mounted, so the kernel may cache names and attributes without
+//!   a time limit.
+//! - The kernel checks permissions (`default_permissions`); what it does not check is checked here.
+//! - Only `errno.rs` maps errors to errno.
+//! - `fuser` mounts (except block devices: `block_device.rs`), negotiates and unmounts; the request loop is
+//!   ours.
 #![forbid(unsafe_code)]
 
 mod block_device;

@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel's list says it. No file system is asked, so a dead mount stops nobody.
+//! The kernel's list of mounts. No file system is accessed, so a dead mount does not block.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,36 +10,36 @@ use throughline_device::unescaped;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mount {
-    /// The kernel's number of it; never given twice while it is there.
+    /// The kernel's mount ID, unique while the mount exists.
     pub id: u64,
-    /// Its device's number as the kernel has it: a FUSE connection's name.
+    /// The device number in the kernel's encoding: the name of a FUSE connection.
     pub connection: u32,
-    /// Where it is.
+    /// The mount point.
     pub point: PathBuf,
     /// `fuse.throughline`, `ext4`, …
     pub fs_type: String,
-    /// What it shows as where it comes from.
+    /// The source shown in the list.
     pub source: OsString,
-    /// The options of this place: `rw,nosuid,…`.
+    /// The options of the mount point: `rw,nosuid,…`.
     pub point_options: String,
-    /// Other mount namespaces may show it too.
+    /// It propagates to other mount namespaces.
     pub shared: bool,
-    /// The options of the file system, not of this place: `rw,user_id=0,…`.
+    /// The options of the file system, not of the mount point: `rw,user_id=0,…`.
     pub options: String,
 }
 
 impl Mount {
-    /// It is served by a process.
+    /// Whether it is a FUSE mount.
     pub fn is_fuse(&self) -> bool {
         ["fuse", "fuseblk"].contains(&self.fs_type.split('.').next().unwrap_or_default())
     }
 
-    /// The user who mounted it, where it is served by a process.
+    /// The user ID that mounted it, for a FUSE mount.
     pub fn user(&self) -> Option<u32> {
         self.number("user_id=")
     }
 
-    /// That user's group.
+    /// The group ID of that user.
     pub fn group(&self) -> Option<u32> {
         self.number("group_id=")
     }
@@ -50,10 +50,10 @@ impl Mount {
     }
 }
 
-/// All mounts that this process sees, in the order of mounting at each place.
+/// All mounts of this mount namespace. Mounts on one mount point are in the order in which they were made.
 ///
 /// # Errors
-/// Where `/proc` is not there to be read.
+/// If `/proc/self/mountinfo` cannot be read.
 pub fn all() -> io::Result<Vec<Mount>> {
     let list = std::fs::read("/proc/self/mountinfo").map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::new(error.kind(), "/proc is not mounted"),
@@ -62,8 +62,8 @@ pub fn all() -> io::Result<Vec<Mount>> {
     Ok(list.split(|byte| *byte == b'\n').filter_map(line).collect())
 }
 
-/// What is seen at a place: the last that was mounted there. The path has to be absolute and without links, as
-/// [`resolve`] makes it.
+/// The mount that is visible at a mount point: the last one mounted there. The path must be absolute and
+/// without symbolic links, as [`resolve`] returns it.
 ///
 /// # Errors
 /// As [`all`].
@@ -73,10 +73,10 @@ pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts.pop())
 }
 
-/// The absolute path of a place, without links. What is mounted there is not asked: it may be dead.
+/// The absolute path of a mount point, without symbolic links. Also works for a dead mount.
 ///
 /// # Errors
-/// As for any path that does not lead anywhere.
+/// Those of path resolution.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let whole = std::fs::canonicalize(path);
     let (Err(_), Some(parent), Some(name)) = (&whole, path.parent(), path.file_name()) else {
@@ -94,13 +94,14 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// This process may mount without help: root, here or in a user namespace with its own mounts.
+/// Whether this process may mount without a helper: as root, also in a user namespace with its own mounts.
 pub fn may_mount() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// `36 35 98:0 /root /point rw,noatime shared:1 - fuse.x source rw,user_id=0`: fields, any number of tags, a dash, fields.
+/// Parses `36 35 98:0 /root /point rw,noatime shared:1 - fuse.x source rw,user_id=0`: fields, any number of
+/// tags, a dash, fields.
 fn line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = text(fields.next()?).parse().ok()?;

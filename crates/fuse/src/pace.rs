@@ -1,77 +1,81 @@
-//! [`Pace`]: whether many threads wait for requests, or one alone, which spins for the next.
+//! [`Pace`]: whether many threads wait for requests, or a single thread serves them and spins for the next
+//! (*alone*).
 //!
-//! Where processors halt when idle, as those of most virtual machines, a thread takes 20 µs to wake: longer than most requests
-//! take to serve. A program that asks one thing after the other pays that twice a request, for our thread and for its own. So
-//! when requests come like that, one thread serves them all, and looks for the next for a while before it sleeps; the others
-//! are parked, as each that waits in the kernel would be woken too, for nothing.
+//! If idle processors halt, as on most virtual machines, a wake-up takes 20 µs: longer than most requests
+//! take to serve. A program that issues one request after another pays for two wake-ups per request, our
+//! thread's and its own. So when requests arrive in sequence, one thread serves them all and spins for a
+//! while before it sleeps. The other threads are parked, because each request would also wake, for nothing, a
+//! thread that waits in the kernel.
 //!
 //! Invariants:
-//! - While one thread is alone, one of those parked is the watcher. It looks each [`TICK`], and ends the other's being alone
-//!   when the same request has been worked at all the while, or none has come. So a request that blocks keeps others waiting
-//!   for two ticks at most; and when nothing comes, nobody spins or ticks.
-//! - Who spins in vain, or finds the next request there already each time, gives it up itself: there is nothing to be gained,
-//!   or there is work for more than one.
+//! - While one thread is alone, one of the parked threads is the watcher. It checks every [`TICK`] and ends
+//!   the mode if the same request was in progress for the whole tick, or none arrived. So a request that
+//!   blocks delays others by two ticks at most, and without requests no thread spins or ticks.
+//! - A thread that repeatedly spins in vain, or repeatedly finds the next request already queued, ends the
+//!   mode itself: spinning gains nothing, or there is work for several threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// The thread that is alone looks so long for the next request before it sleeps.
+/// How long the thread that is alone spins for the next request before it sleeps.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
-/// How often the watcher looks.
+/// The interval of the watcher's checks.
 const TICK: Duration = Duration::from_millis(1);
-/// Requests in a row that find the thread spinning in vain, or that were there already, until it gives up.
+/// After this many useless spins in a row, or this many requests in a row that were already queued, the mode
+/// ends.
 const PATIENCE: u32 = 8;
-/// A request comes soon after the one before, if no more than this is between them: two threads wake, and a program works.
+/// The longest gap to the previous request that counts as soon: two threads wake up and the program does some
+/// work.
 const SOON: Duration = Duration::from_micros(100);
-/// Work at a request is short, if it takes no more than this.
+/// The longest service time of a short request.
 const SHORT: Duration = Duration::from_micros(100);
-/// The score from which on one thread is alone: each request that comes soon, is short and meets no other counts one.
+/// The score at which one thread takes over: a request that comes soon, is short and meets no other scores 1.
 const ENOUGH: u32 = 32;
-/// What a request costs the score that meets another: of each file that a program makes, one does.
+/// Subtracted for a request that overlaps another. This happens once for each file that a program creates.
 const MET: u32 = 2;
-/// What a long one costs.
+/// Subtracted for a long request.
 const LONG: u32 = 8;
 
 /// See the head of this file.
 pub(crate) struct Pace {
-    /// One thread can be alone at all.
+    /// The mode is allowed.
     able: AtomicBool,
     alone: AtomicBool,
     watched: AtomicBool,
-    /// Counts each request that is taken and each that is done, while one thread is alone.
+    /// Counts requests taken and requests done, while one thread is alone.
     turns: AtomicU64,
     score: AtomicU32,
     begun: Instant,
-    /// When the last request was done, in nanoseconds since then.
+    /// When the last request was done, in nanoseconds since `begun`.
     done_ns: AtomicU64,
     ended: Mutex<bool>,
     changed: Condvar,
 }
 
-/// A request that is worked at.
+/// A request in progress.
 pub(crate) struct Turn {
     taken_ns: u64,
-    /// Nobody else works.
+    /// No other request was in progress when it was taken.
     only: bool,
 }
 
-/// Of the thread that is alone: how its last requests came.
+/// How the last requests reached the thread that is alone: lengths of the current runs.
 #[derive(Default)]
 pub(crate) struct Finds {
     at_once: u32,
     in_vain: u32,
 }
 
-/// How the thread that is alone came by a request, or did not.
+/// How a request reached the thread that is alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Find {
-    /// It was there.
+    /// It was already queued.
     AtOnce,
-    /// It came while the thread was spinning.
+    /// It arrived while the thread was spinning.
     Soon,
-    /// It has not come.
+    /// It did not arrive in time.
     NotYet,
 }
 
@@ -90,23 +94,23 @@ impl Pace {
         }
     }
 
-    /// From now on many wait.
+    /// Ends the mode and disallows it.
     pub(crate) fn disable(&self) {
         self.able.store(false, Ordering::Relaxed);
         self.end_alone();
     }
 
-    /// One thread reads alone: any other parks.
+    /// One thread reads requests alone; any other parks.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Acquire)
     }
 
-    /// Somebody looks after the thread that is alone, so that it may work while nobody waits for requests.
+    /// A watcher is active, so no thread needs to wait in the kernel while a request is served.
     pub(crate) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Acquire)
     }
 
-    /// A thread has taken a request; `working` others work at theirs.
+    /// A thread has taken a request while `working` others were in progress.
     pub(crate) fn take(&self, working: usize) -> Turn {
         if self.is_alone() {
             self.turns.fetch_add(1, Ordering::Release);
@@ -117,7 +121,7 @@ impl Pace {
         }
     }
 
-    /// It has answered it. From here on one thread may be alone.
+    /// The thread has answered it. This may start the mode.
     pub(crate) fn done(&self, turn: &Turn) {
         if self.is_alone() {
             self.turns.fetch_add(1, Ordering::Release);
@@ -148,7 +152,7 @@ impl Pace {
         }
     }
 
-    /// The thread that is alone tells how it came by a request; it is alone no more when that is of no use.
+    /// The thread that is alone reports how it got a request; ends the mode if it does not pay.
     pub(crate) fn found(&self, finds: &mut Finds, find: Find) {
         match find {
             Find::AtOnce => finds.at_once += 1,
@@ -161,20 +165,20 @@ impl Pace {
         }
     }
 
-    /// Many wait again.
+    /// Ends the mode: all threads wait for requests again.
     pub(crate) fn end_alone(&self) {
         let _ended = self.ended.lock();
         self.alone.store(false, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// The mount has gone: nobody is parked any more.
+    /// The mount is gone: no thread stays parked.
     pub(crate) fn end(&self) {
         *self.ended.lock() = true;
         self.end_alone();
     }
 
-    /// Waits until many are to wait for requests. The first who comes watches the thread that is alone.
+    /// Blocks until the mode ends. The first thread to park becomes the watcher.
     pub(crate) fn park(&self) {
         let mut ended = self.ended.lock();
         let go_on = |ended: bool| ended || !self.is_alone();
@@ -205,7 +209,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Requests that come one right after the other, until one thread is alone.
+    /// A pace with one thread alone, after requests in quick succession.
     fn alone() -> Pace {
         let pace = Pace::new(true);
         for _ in 0..1_000_000 {
@@ -233,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stuck_with_a_request_is_alone_no_more() {
+    fn a_thread_stuck_in_a_request_is_no_longer_alone() {
         let pace = alone();
         let turn = pace.take(0);
         std::thread::scope(|scope| {
-            // One of them watches, and wakes the others.
+            // One of them becomes the watcher and wakes the others.
             for _ in 0..3 {
                 scope.spawn(|| pace.park());
             }
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_parked_while_nothing_comes_or_when_the_mount_has_gone() {
+    fn no_thread_stays_parked_without_requests_or_without_the_mount() {
         let pace = alone();
         pace.park();
         assert!(!pace.is_alone(), "nothing came");
@@ -266,7 +270,7 @@ mod tests {
         std::thread::scope(|scope| {
             let watcher = scope.spawn(|| pace.park());
             let mut looked = 0;
-            // As long as some ticks of the watcher.
+            // For several ticks of the watcher.
             let begun = Instant::now();
             while begun.elapsed() < TICK * 20 && pace.is_alone() {
                 pace.done(&pace.take(0));
@@ -274,12 +278,12 @@ mod tests {
             }
             assert!(looked > 0);
             pace.end_alone();
-            watcher.join().expect("parked no more");
+            watcher.join().expect("the watcher returns");
         });
     }
 
     #[test]
-    fn it_gives_up_what_is_of_no_use() {
+    fn the_mode_ends_when_spinning_does_not_pay() {
         for find in [Find::AtOnce, Find::NotYet] {
             let (pace, mut finds) = (alone(), Finds::default());
             for _ in 1..PATIENCE {

@@ -1,22 +1,24 @@
 //! Which cache serves an open file: the kernel's, or ours behind a direct open.
 //!
-//! A stream of writes through the kernel's cache is copied twice and moves in pieces; small reads that are cached cost a
-//! request without it (`throughline lab run mount/choices` measures both). So:
+//! A stream of writes through the kernel's cache is copied twice and arrives in pieces. Without the kernel's
+//! cache, each small read of cached data costs a request (`throughline lab run mount/choices` measures both).
+//! So:
 //!
 //! | opened | cache |
 //! | --- | --- |
-//! | to write | ours: the write goes into it straight from the request |
-//! | to read and write, while it is empty | ours too: what comes is a stream, as of a new file |
-//! | to read, to read and write | the kernel's, written through |
-//! | with `O_DIRECT` | none: between the request's memory and the disk; streams are read ahead ([`crate::streak`]) |
+//! | write-only | ours: the data goes into it straight from the request |
+//! | read-write, while the file is empty | ours too: a new file is usually written as a stream |
+//! | read-only; read-write otherwise | the kernel's, with write-through |
+//! | with `O_DIRECT` | none: straight to the disk; streams are read ahead ([`crate::streak`]) |
 //!
-//! What is opened with `O_DIRECT` to be read alone is no direct open of the protocol's: for those the kernel sends the pieces
-//! of a large call one after the other, for all others at once. But only for those do writes of one file run side by side.
+//! A read-only open with `O_DIRECT` is not answered with `FOPEN_DIRECT_IO`: with that flag, the kernel sends
+//! the pieces of a large call one after another; without it, all at once. But only with that flag do writes
+//! to one file run in parallel.
 //!
-//! Anybody may have a file open in the other ways at the same time, and map it. The kernel does not keep them in step: it drops
-//! its pages of a range before it sends a write past its cache, and whoever reads or maps the range meanwhile brings old ones
-//! back. So what is written past that cache is applied by the rules of [`crate::coherence`], which cost nothing until somebody
-//! reads through it.
+//! The same file may be open in the other ways at the same time, and mapped. The kernel does not keep these
+//! coherent: it drops its pages of a range before it sends a write past its cache, and a read or a mapping of
+//! the range may bring old pages back before the write is applied. So writes past that cache are applied by
+//! the rules of [`crate::coherence`], which cost nothing until the file is read through the cache.
 
 use rustix::fs::OFlags;
 
@@ -26,14 +28,14 @@ use crate::wire::open_flags;
 /// How a file that is opened with `flags` is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// Flags of the answer to OPEN.
+    /// Flags of the reply to OPEN.
     pub(crate) answer: u32,
-    /// The kernel's cache has what is read.
+    /// Data that is read goes into the kernel's cache.
     pub(crate) kernel_caches: bool,
 }
 
 impl Policy {
-    /// For a file that holds nothing at its open, or is emptied by it, `empty` is true.
+    /// `empty`: the file is empty when it is opened, or the open truncates it.
     pub(crate) fn of(flags: u32, empty: bool, choices: &Choices) -> Policy {
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;

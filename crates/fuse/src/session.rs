@@ -1,7 +1,7 @@
-//! [`Session`]: a volume that is mounted.
+//! [`Session`]: a mounted volume.
 //!
-//! `fuser` mounts, through `fusermount3` or as root directly, and negotiates; what it asked for is in [`Negotiation`]. Then
-//! the connection is ours (`workers`).
+//! `fuser` mounts, through `fusermount3` or directly as root, and negotiates with [`Negotiation`]. Then our
+//! threads (`workers`) take over the connection.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,43 +19,43 @@ use crate::options::{Access, Atime, Choices, MountOptions, escape};
 use crate::server::Server;
 use crate::workers;
 
-/// Areas of the allocator that all threads share: each one that is not there keeps no free memory.
+/// Arenas of the allocator, shared by all threads: fewer arenas keep less free memory.
 const ARENAS: u8 = 2;
-/// Data of a request where the kernel is not set to more.
+/// The data of a request in bytes, unless the kernel is configured for more.
 const USUAL_REQUEST_BYTES: u32 = 1 << 20;
-/// Data of a request at most: each thread has that much memory.
+/// The maximum data of a request in bytes: each thread has this much memory.
 const MAX_REQUEST_BYTES: u32 = 2 << 20;
-/// Requests that the kernel sends ahead of those who wait: reads ahead, releases, the parts of large direct I/Os.
+/// Background requests of the kernel in flight: readahead, releases, parts of large direct I/Os.
 const MAX_BACKGROUND: u16 = 64;
 
-/// Why a volume could not be mounted, or not served to its end.
+/// Why a mount failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// What the system or `fusermount3` said.
+    /// The system or `fusermount3` refused the mount.
     #[error("mounting: {0}")]
     Mount(#[source] io::Error),
     /// The connection to the kernel failed.
     #[error("serving the mount: {0}")]
     Serve(#[source] io::Error),
-    /// The volume could not be closed well.
+    /// The volume could not be closed cleanly.
     #[error("closing the volume: {0}")]
     Close(#[source] throughline::Error),
 }
 
-/// A volume that is mounted. Requests wait until it [runs](Session::run); dropped without that, it is unmounted.
+/// A mounted volume. Requests wait until [`Session::run`]; a session that is dropped without it is unmounted.
 pub struct Session {
     mount: fuser::Session<Negotiation>,
     server: Server,
     volume: Volume,
     request_bytes: usize,
     choices: Choices,
-    /// Of a block device that was mounted before.
+    /// Set if a block device was mounted before its volume was opened.
     claim: Option<Claim>,
 }
 
 impl Session {
-    /// Mounts a volume at a directory. `source` is where the list of mounts says that it comes from.
+    /// Mounts a volume at a directory. `source` is shown as the source in the list of mounts.
     ///
     /// # Errors
     /// [`MountError::Mount`].
@@ -120,7 +120,8 @@ impl Session {
         })
     }
 
-    /// Serves the mount until it is unmounted, then closes the volume: all of it is on the device when this returns.
+    /// Serves the mount until it is unmounted, then closes the volume. When it returns, all data is on the
+    /// device.
     ///
     /// # Errors
     /// [`MountError::Serve`], [`MountError::Close`].
@@ -128,7 +129,7 @@ impl Session {
         self.run_and(|| {})
     }
 
-    /// The same; `ended` is called when the mount has gone, before the volume is closed, which may take its time.
+    /// The same. `ended` is called when the mount is gone, before the volume is closed, which may take long.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -148,8 +149,8 @@ impl Session {
         self.server.end();
         drop(self.server);
         if served.is_ok() {
-            // It has gone from its place, and `fuser` would unmount what may be there by now (0.18 takes a connection that
-            // ended for one that lives). Its descriptors end with the process.
+            // The mount is gone. `fuser` 0.18 takes an ended connection for a live one and would unmount
+            // whatever is mounted there by now. The descriptors are closed with the process.
             std::mem::forget(self.mount);
             if let Some(claim) = self.claim {
                 claim.has_gone();
@@ -161,11 +162,11 @@ impl Session {
     }
 }
 
-/// What is asked of the kernel when the mount begins. `fuser` calls nothing else of it.
+/// What is requested from the kernel in INIT. `fuser` calls no other method of it.
 struct Negotiation {
     capabilities: InitFlags,
     request_bytes: u32,
-    /// What came of it, as bits.
+    /// The capabilities that were agreed on, as bits.
     agreed: Arc<AtomicU64>,
 }
 
@@ -173,9 +174,9 @@ impl fuser::Filesystem for Negotiation {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = self.capabilities & config.capabilities();
         for refused in self.capabilities.difference(wanted).iter_names() {
-            tracing::debug!(capability = refused.0, "the kernel does not have it");
+            tracing::debug!(capability = refused.0, "not supported by the kernel");
         }
-        // What the kernel has cannot be refused, and the sizes are in their range.
+        // These cannot fail: the kernel has the capabilities, and the sizes are in range.
         self.agreed.store(wanted.bits(), Ordering::Release);
         let _ = config.add_capabilities(wanted);
         let _ = config.set_max_write(self.request_bytes);
@@ -189,13 +190,13 @@ fn capabilities(options: &MountOptions) -> InitFlags {
     let mut wanted =
         InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
     if !options.read_only {
-        // Its writes come in the kernel's background, of which there is a bounded amount, and would wait there for pages that
-        // are read in that background too (`coherence.rs`).
+        // Its writes would be background requests, whose number is bounded, and would queue there behind
+        // cache fills that wait for a write (`coherence.rs`).
         wanted.remove(InitFlags::FUSE_ASYNC_DIO);
     }
     if options.acl {
         wanted |= InitFlags::FUSE_DONT_MASK;
-        // Whoever asks the kernel for ACLs asks it to check permissions.
+        // The kernel's ACL support implies permission checks.
         if options.kernel_checks_permissions() {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
@@ -203,7 +204,7 @@ fn capabilities(options: &MountOptions) -> InitFlags {
     wanted
 }
 
-/// What of the choices has to be asked for.
+/// The capabilities that the choices need.
 fn chosen(choices: &Choices) -> InitFlags {
     [
         (choices.direct_mmap, InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP),
@@ -225,12 +226,12 @@ fn chosen(choices: &Choices) -> InitFlags {
     .fold(InitFlags::empty(), |all, (_, capability)| all | capability)
 }
 
-/// What the list of mounts shows, and what the kernel is told at mount(2).
+/// The options of mount(2), and what the list of mounts shows.
 fn config(source: &Path, options: &MountOptions) -> Config {
     let name = options.fs_name.clone();
     let mut name = name.unwrap_or_else(|| source.to_string_lossy().into_owned());
     if !mounts::may_mount() {
-        // fusermount3 gets it in a list with commas.
+        // fusermount3 takes a comma-separated list.
         name = escape(&name);
     }
     let subtype = options.subtype.as_deref().unwrap_or("throughline");
@@ -238,7 +239,7 @@ fn config(source: &Path, options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(name),
-        // `fuser`'s own option for it is for fusermount3 alone.
+        // `fuser`'s own subtype option works only with fusermount3.
         MountOption::CUSTOM(format!("subtype={subtype}")),
         either(options.read_only, MountOption::RO, MountOption::RW),
         either(options.suid, MountOption::Suid, MountOption::NoSuid),
@@ -259,7 +260,7 @@ fn config(source: &Path, options: &MountOptions) -> Config {
     config
 }
 
-/// As much data a request as the kernel is set to, within our bounds.
+/// The kernel's configured request size in bytes, within our bounds.
 fn request_bytes() -> u32 {
     let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
     let pages: Option<u32> = pages.ok().and_then(|text| text.trim().parse().ok());

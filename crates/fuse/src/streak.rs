@@ -1,18 +1,19 @@
-//! [`Streak`]: whether the `O_DIRECT` reads of a handle are a stream.
+//! [`Streak`]: detects a sequential stream in the `O_DIRECT` reads of a handle.
 //!
-//! The device idles while what it read is copied to a program that asks for the next piece only then. A stream is read ahead of
-//! its reader instead, into our cache, and given back behind it; the program sees what it would see either way. Reads here and
-//! there go past the cache, as they were asked for.
+//! The device idles while data is copied to a program that only then requests the next piece. So a stream is
+//! read ahead into our cache and dropped behind the reader; the program sees the same data either way. Random
+//! reads bypass the cache, as requested.
 
 use std::ops::Range;
 
 use parking_lot::Mutex;
 
-/// The kernel sends a large read in pieces, which arrive in any order: so far from the streak's end they belong to it.
+/// A read that starts within this distance of the streak's end belongs to it: the kernel sends a large read
+/// in pieces, which arrive in any order.
 const REACH_BYTES: u64 = 4 << 20;
-/// A streak of this length is a stream: longer than one call of most programs.
+/// A streak longer than this is a stream: more than one call of most programs.
 const STREAM_BYTES: u64 = 8 << 20;
-/// What is given back is whole folios of the largest size.
+/// The cache is dropped in units of the largest folio.
 const FOLIO_BYTES: u64 = 2 << 20;
 
 /// See the head of this file.
@@ -27,8 +28,8 @@ struct State {
 }
 
 impl Streak {
-    /// A read of these bytes. `None`: it is none of a stream. Else what the stream has left behind and can be given back,
-    /// each byte once; mostly nothing.
+    /// Records a read. `None`: it is not part of a stream. Otherwise the range behind the stream that can be
+    /// dropped from the cache, each byte once; usually empty.
     pub(crate) fn read(&self, range: Range<u64>) -> Option<Range<u64>> {
         let mut state = self.0.lock();
         let near = state.end.saturating_sub(REACH_BYTES)..=state.end.saturating_add(REACH_BYTES);

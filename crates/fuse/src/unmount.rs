@@ -1,4 +1,5 @@
-//! Unmounting: by the system call where it is allowed (root, and who owns the mount's namespace), else through `fusermount3`.
+//! Unmounting: by the system call if permitted (root, or the owner of the mount's namespace), else through
+//! `fusermount3`.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,19 +12,19 @@ use rustix::mount::UnmountFlags;
 
 use crate::mounts::{self, Mount};
 
-/// How a mount is ended.
+/// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmount {
-    /// Only where nobody uses it.
+    /// Fails if the mount is in use.
     Plain,
-    /// It is gone from its place at once, and ends when the last file in it is closed.
+    /// Detaches the mount at once; it ends when the last file in it is closed.
     Lazy,
-    /// It is gone at once, and those who still use it get errors. Without root, as [`Unmount::Lazy`] where the system has no
-    /// other way.
+    /// Ends the mount at once; programs that still use it get errors. Without root this is the same as
+    /// [`Unmount::Lazy`] where the connection cannot be aborted.
     Force,
 }
 
-/// Why it was not.
+/// Why unmounting failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnmountError {
@@ -33,19 +34,19 @@ pub enum UnmountError {
     /// Nothing is mounted there.
     #[error("not mounted")]
     NotMounted,
-    /// What the system said.
+    /// The system refused.
     #[error("{0}")]
     System(#[source] io::Error),
     /// `fusermount3` could not be run.
     #[error("cannot run fusermount3: {0}")]
     NoHelper(#[source] io::Error),
-    /// What `fusermount3` said.
+    /// `fusermount3` failed with this message.
     #[error("{0}")]
     Helper(String),
 }
 
-/// Unmounts what was last mounted at a place. The path should be as [`crate::mounts::resolve`] makes it: links are not
-/// followed.
+/// Unmounts the last mount at a mount point. Symbolic links are not followed: resolve the path with
+/// [`crate::mounts::resolve`] first.
 ///
 /// # Errors
 /// [`UnmountError`].
@@ -54,7 +55,7 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), UnmountError> {
         | match how {
             Unmount::Plain => UnmountFlags::empty(),
             Unmount::Lazy => UnmountFlags::DETACH,
-            // FUSE's answer to `MNT_FORCE` is to cut the connection.
+            // With `MNT_FORCE`, FUSE aborts the connection.
             Unmount::Force => UnmountFlags::FORCE | UnmountFlags::DETACH,
         };
     match rustix::mount::unmount(point, flags) {
@@ -70,24 +71,24 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), UnmountError> {
     }
 }
 
-/// One mount, to be ended by another thread of the process that serves it.
+/// One mount, to be ended by another thread or process than the one that serves it.
 #[derive(Clone, Debug)]
 pub struct Ending {
     mount: Mount,
 }
 
 impl Ending {
-    /// Of what is mounted at a place now.
+    /// The current mount at a mount point.
     ///
     /// # Errors
-    /// Where the list of mounts cannot be read, or has nothing at that place.
+    /// If the list of mounts cannot be read, or nothing is mounted there.
     pub fn of(point: &Path) -> io::Result<Ending> {
         let mount = mounts::at(&mounts::resolve(point)?)?;
         let mount = mount.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(Ending { mount })
     }
 
-    /// The same mount again, from what [`Ending::name`] gave in another process.
+    /// The mount with that [`Ending::name`], which may come from another process. `None` if it is gone.
     pub fn named(name: &OsStr) -> Option<Ending> {
         let bytes = name.as_bytes();
         let end = bytes.iter().position(|byte| *byte == b':')?;
@@ -97,14 +98,14 @@ impl Ending {
         (mount.id == id).then_some(Ending { mount })
     }
 
-    /// What the mount is known by, in the processes that see the same mounts.
+    /// A name for the mount, valid in processes of the same mount namespace.
     pub fn name(&self) -> OsString {
         let mut name = OsString::from(format!("{}:", self.mount.id));
         name.push(&self.mount.point);
         name
     }
 
-    /// Takes it from its place where its server has ended, or is about to.
+    /// Detaches the mount of a server that has ended, or is about to.
     ///
     /// # Errors
     /// [`UnmountError`].
@@ -112,8 +113,8 @@ impl Ending {
         unmount(&self.mount.point, Unmount::Lazy)
     }
 
-    /// Unmounts it, in use or not: what was written is taken in before, what is still open gets errors from then on. Nothing
-    /// where it has gone already, or lies under another mount.
+    /// Unmounts it even if it is in use: written data is synced first, and open files get errors afterwards.
+    /// Does nothing if the mount is already gone, or is covered by another mount.
     ///
     /// # Errors
     /// [`UnmountError`].
@@ -127,17 +128,17 @@ impl Ending {
             Err(UnmountError::NotMounted) => return Ok(()),
             other => return other,
         }
-        // What programs wrote through their maps is with the kernel still.
+        // The kernel still holds what programs wrote through mappings.
         if let Ok(root) = std::fs::File::open(point)
             && let Err(error) = rustix::fs::syncfs(&root)
         {
-            tracing::warn!(%error, "taking in what was written through maps of files");
+            tracing::warn!(%error, "syncing what was written through mappings of files");
         }
-        tracing::warn!(point = %point.display(), "the mount is in use, and ends all the same");
+        tracing::warn!(point = %point.display(), "ending the mount although it is in use");
         unmount(point, Unmount::Force)
     }
 
-    /// As [`Ending::end`], where the server does not answer: nothing is taken in before, and nobody is waited for.
+    /// As [`Ending::end`], for a server that does not answer: does not sync, and does not wait.
     ///
     /// # Errors
     /// [`UnmountError`].
@@ -153,10 +154,10 @@ impl Ending {
     }
 }
 
-/// Cuts the connection of a mount of our own, where the kernel's files for that are there (`fusectl`).
+/// Aborts the connection of our own mount, if the kernel's control files (`fusectl`) are available.
 fn abort(point: &Path) {
     if let Ok(Some(mount)) = mounts::at(point) {
-        // Where they are not, the mount ends with its last user.
+        // Without them, the mount ends with its last user.
         let _ = std::fs::write(
             format!("/sys/fs/fuse/connections/{}/abort", mount.connection),
             b"1",
@@ -199,7 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().canonicalize().unwrap();
         let error = unmount(&place, Unmount::Plain).unwrap_err();
-        // Without root and without fusermount3 there is another reason.
+        // Without root and without fusermount3, the error is another one.
         assert!(
             matches!(
                 error,

@@ -1,10 +1,10 @@
 //! The threads that serve a mount.
 //!
 //! Invariants:
-//! - While a request is worked at, somebody waits for the next, or watches over who works ([`Pace`]): a thread that takes one
-//!   and leaves nobody who does either starts another, up to a bound, so that requests that wait for the device, or for each
-//!   other, never stop the mount.
-//! - A thread that finds enough others waiting ends. When nothing comes, all sleep.
+//! - While a request is served, another thread waits for the next request, or watches ([`Pace`]). A thread
+//!   that takes a request when there is neither starts another thread, up to a bound. So requests that wait
+//!   for the device, or for each other, do not stop the mount.
+//! - A thread that finds enough others waiting ends. Without requests, all threads sleep.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,11 +22,11 @@ use crate::options::Choices;
 use crate::pace::{Find, Finds, Pace, SPIN};
 use crate::server::Server;
 
-/// Threads at most.
+/// The maximum number of threads.
 const MAX_THREADS: usize = 20;
-/// Memory is given back to the system this often at the most.
+/// The shortest interval at which memory is returned to the system.
 const GIVE_EVERY: Duration = Duration::from_secs(5);
-/// Threads that may wait for requests; more end.
+/// The maximum number of threads that wait for requests; any more end.
 const MAX_WAITING: usize = 8;
 
 struct Workers<'a> {
@@ -40,21 +40,21 @@ struct Workers<'a> {
     working: AtomicUsize,
     ended: AtomicBool,
     failure: Mutex<Option<io::Error>>,
-    /// When memory was last given back to the system.
+    /// When memory was last returned to the system.
     memory_given: Mutex<Option<Instant>>,
 }
 
-/// Serves requests until the mount has gone.
+/// Serves requests until the mount is gone.
 ///
 /// # Errors
-/// What the system says when a request is read.
+/// The system's, when a request is read.
 pub(crate) fn run(
     server: &Server,
     connection: Channel,
     request_bytes: usize,
     choices: &Choices,
 ) -> io::Result<()> {
-    // On a single processor nobody can make a request while somebody spins.
+    // On a single processor, no program can make a request while a thread spins.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = Workers {
         server,
@@ -77,7 +77,7 @@ pub(crate) fn run(
 struct Reader {
     channel: Arc<Channel>,
     scratch: Scratch,
-    /// Reading waits for a request.
+    /// The channel blocks.
     waits: bool,
     finds: Finds,
 }
@@ -91,13 +91,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Sleeps until a request comes.
+    /// Blocks until a request arrives.
     fn receive(&mut self) -> io::Result<Received> {
         self.set_waits(true)?;
         self.channel.receive(&mut self.scratch)
     }
 
-    /// Of the thread that reads alone: looks for a request for a while before it sleeps.
+    /// For the thread that reads alone: spins for a request before it blocks.
     fn receive_alone(&mut self, pace: &Pace) -> io::Result<Received> {
         self.set_waits(false)?;
         let begun = Instant::now();
@@ -155,7 +155,7 @@ impl Workers<'_> {
         self.give_memory_back();
     }
 
-    /// Serves the request that was read; so many others wait for the next.
+    /// Serves the request that was read; `others` threads wait for the next.
     fn serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -179,7 +179,8 @@ impl Workers<'_> {
         self.pace.end();
     }
 
-    /// The work of a thread that ends is less than it was: what the allocator keeps of it goes back, not too often.
+    /// A thread ends because there is less work: returns the allocator's free memory to the system,
+    /// rate-limited.
     fn give_memory_back(&self) {
         if let Some(mut last) = self.memory_given.try_lock()
             && last.is_none_or(|last| last.elapsed() >= GIVE_EVERY)
@@ -189,13 +190,13 @@ impl Workers<'_> {
         }
     }
 
-    /// A request that panics is a bug of ours, and ends with an error of its own and no more.
+    /// A panic is a bug of ours; it fails its own request only.
     fn answer(&self, channel: &Arc<Channel>, scratch: &mut Scratch) {
         let unique = scratch.header().map(|header| header.unique);
         let served =
             std::panic::catch_unwind(AssertUnwindSafe(|| self.server.serve(channel, scratch)));
         let result = served.unwrap_or_else(|_| {
-            tracing::error!("a request met a bug of this program");
+            tracing::error!("a request panicked: this is a bug");
             unique.map_or(Ok(()), |unique| {
                 channel.refuse(unique, rustix::io::Errno::IO)
             })
@@ -211,9 +212,9 @@ impl Workers<'_> {
         }
         match clone_fuse_connection(self.connection.as_fd()) {
             Ok(fd) => Arc::new(Channel::new(fd)),
-            // Without a right to open /dev/fuse: the first descriptor serves all.
+            // Without permission to open /dev/fuse, all threads share the first descriptor.
             Err(error) => {
-                tracing::debug!(%error, "no descriptor of its own for a thread");
+                tracing::debug!(%error, "cannot clone the connection for a thread");
                 self.pace.disable();
                 Arc::clone(&self.connection)
             }
@@ -232,7 +233,7 @@ impl Workers<'_> {
             .name("fuse".to_owned())
             .spawn_scoped(scope, || self.work(scope));
         if let Err(error) = started {
-            // Those who are there serve on.
+            // The existing threads go on serving.
             tracing::warn!(%error, "starting a thread");
             self.threads.fetch_sub(1, Ordering::Relaxed);
         }

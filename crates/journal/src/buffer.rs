@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A [`Block`] never changes: whoever changes the buffer while a snapshot is alive changes a copy.
-//! - A buffer that is dirty, loading or pinned by a transaction that is not home stays in the cache; for one block
-//!   there is one buffer.
-//! - A detached buffer has left the cache; whoever still finds it looks the block up again.
+//! - A [`Block`] never changes: a change of the buffer while a snapshot is alive goes to a copy.
+//! - A buffer stays in the cache while it is dirty, loading or pinned by a transaction that is not home. A
+//!   block has at most one buffer.
+//! - A detached buffer has left the cache; a caller that still holds it must look the block up again.
 
 use std::fmt;
 use std::ops::Deref;
@@ -24,17 +24,18 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::FsBlock;
 
-/// A stable snapshot of one block: cheap to clone, and unchanged by later modifications of the block. While it lives the block is not
-/// evicted: who has looked at it changes what was looked at, not what the device says a second time.
+/// A stable snapshot of one block: cheap to clone, and unchanged by later modifications of the block. While
+/// it is held the block is not evicted, so a later change applies to the content that was inspected, not to a
+/// second read from the device.
 #[derive(Clone)]
 pub struct Block {
     bytes: Arc<AlignedBuf>,
-    /// `None` in the buffer itself, and in a transaction.
+    /// Keeps the buffer in the cache. `None` in the buffer itself, and in a transaction.
     _buffer: Option<Arc<Buffer>>,
 }
 
 impl Block {
-    /// Wraps bytes that nobody else holds.
+    /// Wraps bytes that have no other owner.
     pub(crate) fn new(bytes: AlignedBuf) -> Self {
         Self {
             bytes: Arc::new(bytes),
@@ -42,7 +43,7 @@ impl Block {
         }
     }
 
-    /// The snapshot, which keeps `buffer` in the cache.
+    /// This snapshot, made to keep `buffer` in the cache.
     pub(crate) fn of(self, buffer: Arc<Buffer>) -> Self {
         Self {
             _buffer: Some(buffer),
@@ -50,7 +51,7 @@ impl Block {
         }
     }
 
-    /// The bytes for changing: in place where no snapshot is alive, else those of a copy that takes its place.
+    /// The bytes for changing: in place if no snapshot is alive, else in a copy that replaces them.
     pub(crate) fn make_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.bytes).is_none() {
             let mut copy = AlignedBuf::zeroed(self.bytes.len(), self.bytes.align_bytes());
@@ -63,7 +64,7 @@ impl Block {
         }
     }
 
-    /// All zeroes for changing, without copying what was there.
+    /// Zeroed bytes for changing, without copying the old content.
     pub(crate) fn make_zeroed(&mut self) -> &mut [u8] {
         let (len, align_bytes) = (self.bytes.len(), self.bytes.align_bytes());
         match Arc::get_mut(&mut self.bytes) {
@@ -95,34 +96,34 @@ impl fmt::Debug for Block {
 
 /// A cached block.
 pub(crate) struct Buffer {
-    /// Which block it is.
+    /// The block number.
     pub(crate) block: FsBlock,
-    /// Set by every use, cleared by the clock that evicts.
+    /// Set by every use, cleared by the eviction clock.
     pub(crate) referenced: AtomicBool,
     state: Mutex<State>,
-    /// Told when a load of this block ends.
-    settled: Condvar,
+    /// Notified when a load of this block ends.
+    load_ended: Condvar,
 }
 
-/// What is known about the block; changed under the buffer's lock.
+/// The state of a block, protected by the buffer's lock.
 #[derive(Default)]
 pub(crate) struct State {
     /// The content; `None` before the first load and after a failed one.
     pub(crate) content: Option<Block>,
-    /// Somebody reads it from the device right now.
+    /// A thread is reading it from the device.
     pub(crate) loading: bool,
     /// The running transaction has changed the content.
     pub(crate) dirty: bool,
-    /// It was made in the running transaction, so nothing that is home refers to it yet.
+    /// It was created in the running transaction, so no block at home refers to it yet.
     pub(crate) fresh: bool,
-    /// The content passed its check, or was made by us.
+    /// The content has passed its check, or was created in memory.
     pub(crate) verified: bool,
     /// The buffer left the cache.
     pub(crate) detached: bool,
 }
 
 impl State {
-    /// The content of a buffer that was loaded: it stays, whatever happens to the buffer.
+    /// The content of a loaded buffer. Content is never removed, even when the buffer is detached.
     pub(crate) fn loaded_content(&mut self) -> &mut Block {
         match &mut self.content {
             Some(content) => content,
@@ -138,29 +139,29 @@ impl Buffer {
             block,
             referenced: AtomicBool::new(true),
             state: Mutex::new(State::default()),
-            settled: Condvar::new(),
+            load_ended: Condvar::new(),
         }
     }
 
-    /// Remembers a use, writing the shared line only when it changes.
+    /// Marks the buffer as used. Writes the shared cache line only if the mark changes.
     pub(crate) fn touch(&self) {
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The state, now.
+    /// Locks the state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
     /// Waits for the end of a load; spurious returns are possible.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>) {
-        self.settled.wait(state);
+        self.load_ended.wait(state);
     }
 
-    /// Wakes those who [`wait`](Self::wait).
-    pub(crate) fn settle(&self) {
-        self.settled.notify_all();
+    /// Wakes all threads in [`wait`](Self::wait).
+    pub(crate) fn wake_waiters(&self) {
+        self.load_ended.notify_all();
     }
 }

@@ -1,11 +1,12 @@
-//! The metadata cache: a sharded map from [`FsBlock`] to its one [`Buffer`], with a clock that evicts clean ones.
+//! The metadata cache: a sharded map from [`FsBlock`] to [`Buffer`], with clock eviction of clean buffers.
 //!
 //! Invariants:
-//! - A block has one buffer at a time: it enters under its shard's lock, and leaves under that lock only when
-//!   nobody else holds it (eviction) or marked detached (discard), so two callers never change two copies.
-//! - Loads of one block by many threads do one read; the others wait for it, holding no lock.
-//! - Clean bytes stay below the budget, except for what is in use at the moment. Pinned bytes are bounded by
-//!   whoever begins operations ([`crate::Journal::begin`]) and by the log.
+//! - A block has at most one buffer. It is inserted under its shard's lock and removed under that lock, and
+//!   only if it has no other holder (eviction) or is marked detached (discard). So two callers never change
+//!   two copies.
+//! - When several threads load one block, one reads it; the others wait, holding no lock.
+//! - Clean bytes stay below the budget, except for blocks that are in use. Pinned bytes are bounded by
+//!   [`crate::Journal::begin`] and by the log.
 //! - Lock order: buffer → the shard's dirty set or its map. None is held across device I/O.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,18 +23,18 @@ use throughline_extfmt::{Corrupt, FsBlock};
 use crate::buffer::{Block, Buffer, State};
 use crate::error::{Error, Result};
 
-/// Shards of the map. A power of two; neighbouring blocks lie in different shards.
+/// Shards of the map, a power of two. Adjacent blocks are in different shards.
 const SHARDS: usize = 16;
-/// Eviction goes on until this part (1/n) of the budget is free again, so that not every load has to evict.
+/// Eviction continues until 1/n of the budget is free, so that not every load has to evict.
 const EVICT_SLACK: u64 = 32;
 
 /// A block of a sealed transaction.
 pub(crate) struct SealedBlock {
-    /// Held, so that the block stays in the cache until it is home.
+    /// Pins the block in the cache until it is home.
     pub(crate) buffer: Arc<Buffer>,
-    /// The block as the transaction left it.
+    /// The content at the seal.
     pub(crate) content: Block,
-    /// Nothing that is home refers to it yet.
+    /// Created in this transaction: no block at home refers to it yet.
     pub(crate) fresh: bool,
 }
 
@@ -47,9 +48,9 @@ pub(crate) struct Cache {
     resident_bytes: AtomicU64,
     /// Blocks that the running transaction changed.
     running_blocks: AtomicU64,
-    /// Bytes that are not home: of the running transaction and of those before it.
+    /// Bytes not home yet, of the running transaction and earlier ones.
     pinned_bytes: AtomicU64,
-    /// Which shard the next eviction starts with.
+    /// The shard at which the next eviction starts, modulo [`SHARDS`].
     evict_hand: AtomicUsize,
 }
 
@@ -70,7 +71,7 @@ struct Residents {
 
 struct Resident {
     buffer: Arc<Buffer>,
-    /// Its place in the ring.
+    /// Its index in the ring.
     place: usize,
 }
 
@@ -100,7 +101,7 @@ impl Residents {
         }
     }
 
-    /// Moves the hand on to the next block that may go, and drops it. `false` after two rounds without one.
+    /// Advances the hand to the next evictable block and evicts it. `false` if two rounds find none.
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.ring.len().saturating_mul(2) {
             if self.hand >= self.ring.len() {
@@ -123,21 +124,22 @@ impl Residents {
     }
 }
 
-/// Whether the clock may drop `buffer`. The shard's lock is held, so nobody new can find it; and whoever changes,
-/// loads or writes it holds it, as the dirty set does, so that a buffer with one owner is clean and at rest.
+/// Whether the clock may evict `buffer`. The caller holds the shard's lock, so no other thread can find the
+/// buffer. Changing, loading and writing threads and the dirty set hold references, so a buffer with one
+/// owner is clean and idle.
 fn may_go(buffer: &Arc<Buffer>) -> bool {
     !buffer.referenced.swap(false, Ordering::Relaxed) && Arc::strong_count(buffer) == 1
 }
 
-/// Buffers marked as loading. Whatever is not filled is marked empty again when it goes, panics included,
-/// so that nobody waits for a load that will not come.
+/// Buffers marked as loading. Dropping it, also in a panic, ends the load of those not filled, so that no
+/// thread waits for ever.
 struct Loading(Vec<Arc<Buffer>>);
 
 impl Drop for Loading {
     fn drop(&mut self) {
         for buffer in &self.0 {
             buffer.lock().loading = false;
-            buffer.settle();
+            buffer.wake_waiters();
         }
     }
 }
@@ -196,12 +198,14 @@ impl Cache {
             })
     }
 
-    /// The byte offset of a block that is in the cache: only blocks of the device enter it.
+    /// The byte offset of a block in the cache. It cannot overflow: only blocks that lie on the device are
+    /// cached.
     pub(crate) fn offset_of_resident(&self, block: FsBlock) -> u64 {
         block.0 * u64::from(self.block_bytes)
     }
 
-    /// The snapshot of `block`, read if it is not cached. `check` runs unless the block passed one since its load.
+    /// A snapshot of `block`, read if it is not cached. `check` runs unless the block has passed a check
+    /// since it was loaded.
     pub(crate) fn read(
         &self,
         block: FsBlock,
@@ -219,7 +223,7 @@ impl Cache {
         Ok(snapshot.of(buffer))
     }
 
-    /// Changes `block` through `change`, loading it first; its check, if one is given, as in [`Cache::read`].
+    /// Changes `block` through `change`, loading it first. `check` as in [`Cache::read`].
     pub(crate) fn modify<R>(
         &self,
         block: FsBlock,
@@ -227,7 +231,7 @@ impl Cache {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         loop {
-            // Held until it is changed: what was checked is not evicted before that.
+            // The reference is held until the change, so the checked content is not evicted before.
             let buffer = self.find(block)?;
             let mut state = self.loaded(&buffer)?;
             if let Some(check) = &check
@@ -238,7 +242,7 @@ impl Cache {
                 drop(state);
                 check(&content).map_err(|what| Error::corrupt_block(block, what))?;
                 state = buffer.lock();
-                // Whoever changed it meanwhile had it checked too, or made it.
+                // A thread that changed the block meanwhile has checked it too, or created it.
                 state.verified = true;
             }
             if state.detached {
@@ -272,8 +276,8 @@ impl Cache {
         }
     }
 
-    /// Drops `block` from the cache, its changes in the running transaction with it. What transactions before it
-    /// hold of the block stays theirs.
+    /// Removes `block` from the cache, with its changes in the running transaction. Snapshots in earlier
+    /// transactions remain.
     pub(crate) fn discard(&self, block: FsBlock) {
         let shard = self.shard(block);
         let found = shard
@@ -302,7 +306,8 @@ impl Cache {
             .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
     }
 
-    /// Reads those of `blocks` that are not cached, in one batch. Errors are left to whoever needs the block.
+    /// Reads those of `blocks` that are not cached, in one batch. Ignores errors: a later read of the block
+    /// is tried again.
     pub(crate) fn readahead(&self, blocks: &[FsBlock]) {
         let most = (self.clean_budget_bytes / 4 / u64::from(self.block_bytes)).max(1);
         let mut wanted = Loading(Vec::new());
@@ -324,7 +329,7 @@ impl Cache {
         self.fill(&wanted);
     }
 
-    /// Takes what the running transaction changed, ascending, as it is now. The blocks stay pinned until
+    /// Takes snapshots of the blocks that the running transaction changed, ascending. They stay pinned until
     /// [`Cache::unpin`].
     pub(crate) fn seal(&self) -> Vec<SealedBlock> {
         let mut taken = Vec::new();
@@ -351,7 +356,8 @@ impl Cache {
             .collect()
     }
 
-    /// Of what [`Cache::seal`] took, `blocks` are home, or will not have to go there.
+    /// Unpins this many of the blocks that [`Cache::seal`] returned: they are home, or need not be written
+    /// home any more.
     pub(crate) fn unpin(&self, blocks: u64) {
         self.pinned_bytes
             .fetch_sub(blocks * u64::from(self.block_bytes), Ordering::Relaxed);
@@ -370,7 +376,7 @@ impl Cache {
         }
     }
 
-    /// The buffer's state with its content loaded, by this thread or by another one.
+    /// The buffer's state, with its content loaded by this thread or another one.
     fn loaded<'b>(&self, buffer: &'b Arc<Buffer>) -> Result<MutexGuard<'b, State>> {
         let mut state = buffer.lock();
         while state.loading {
@@ -390,7 +396,7 @@ impl Cache {
         Ok(buffer.lock())
     }
 
-    /// Reads all of `wanted` (ascending) in one batch.
+    /// Reads all of `wanted`, ascending, in one batch.
     fn fill(&self, wanted: &Loading) {
         let mut bytes: Vec<AlignedBuf> = wanted.0.iter().map(|_| self.new_bytes()).collect();
         let mut pieces: Vec<(u64, &mut [u8])> = Vec::with_capacity(bytes.len());
@@ -413,7 +419,7 @@ impl Cache {
         state.verified = false;
         state.loading = false;
         drop(state);
-        buffer.settle();
+        buffer.wake_waiters();
     }
 
     fn new_bytes(&self) -> AlignedBuf {
@@ -424,7 +430,7 @@ impl Cache {
         &self.shards[block.0 as usize % SHARDS]
     }
 
-    /// The buffer of `block`, entered if it is not there.
+    /// The buffer of `block`, inserted if it is missing.
     fn find(&self, block: FsBlock) -> Result<Arc<Buffer>> {
         let buffer = {
             let mut residents = self.shard(block).residents.lock();
@@ -441,7 +447,7 @@ impl Cache {
         Ok(buffer)
     }
 
-    /// Drops clean blocks while there are more of them than the budget allows.
+    /// Evicts clean blocks while they exceed the budget.
     pub(crate) fn evict(&self) {
         let clean = || self.resident_bytes().saturating_sub(self.pinned_bytes());
         if clean() <= self.clean_budget_bytes {
@@ -451,7 +457,7 @@ impl Cache {
         let block_bytes = u64::from(self.block_bytes);
         for visit in 0..2 * SHARDS {
             let shard = &self.shards[self.evict_hand.fetch_add(1, Ordering::Relaxed) % SHARDS];
-            // In the first round each shard gives its share, in the second what is still missing.
+            // In the first round each shard evicts its share, in the second round what is still in excess.
             let parts = if visit < SHARDS { SHARDS as u64 } else { 1 };
             let share = clean().saturating_sub(goal).div_ceil(parts * block_bytes);
             if share == 0 {

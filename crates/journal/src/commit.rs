@@ -1,16 +1,19 @@
-//! Commits: one leads, the others join. [`Core`] is what the journal's face, its handles and its thread share.
+//! Group commit: one caller leads, the others join. [`Core`] is shared by [`crate::Journal`], its handles and
+//! its thread.
 //!
 //! ```text
 //!   sync ──┐
 //!   sync ──┼─► leader: seal ─► home or log ─► committed = tid
-//!   full ──┤      ▲ the others wait here, and the next of them leads for all who came meanwhile
+//!   full ──┤      ▲ the others wait here; one of them leads the next round for all
 //!   age  ──┘
 //! ```
 //!
 //! Invariants:
 //! - Transactions become durable in their order, one at a time.
-//! - A round of [`Core::sync`] that began after a call covers it: its flush comes after all that the caller wrote.
-//! - After the first failure nothing is committed any more. What could not be written stays readable in memory.
+//! - A round of [`Core::sync`] covers every call made before the round began: its flush comes after the
+//!   callers' writes.
+//! - After the first failure nothing more is committed. Blocks that could not be written stay readable in
+//!   memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,17 +31,17 @@ use crate::log::Log;
 use crate::rounds::Rounds;
 use crate::tid::Tid;
 
-/// What a [`crate::Journal`] did since it was opened.
+/// Counts of a [`crate::Journal`] since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Transactions made durable.
     pub commits: u64,
-    /// Calls that waited for a commit or a flush, or made it.
+    /// Calls that led a commit or a flush, or waited for one.
     pub waits: u64,
-    /// Blocks written to the log, of all kinds; 0 where there is none.
+    /// Blocks of all kinds written to the log; 0 without a log.
     pub log_blocks: u64,
-    /// Times that the log was written home.
+    /// Checkpoints done.
     pub checkpoints: u64,
 }
 
@@ -46,7 +49,7 @@ pub struct Counts {
 pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) gate: Gate,
-    /// Where there is a journal on disk.
+    /// The on-disk journal, if there is one.
     pub(crate) log: Option<Log>,
     pub(crate) read_only: bool,
     aborted: OnceLock<Arc<Abort>>,
@@ -55,9 +58,9 @@ pub(crate) struct Core {
     committed: AtomicU32,
     commits: AtomicU64,
     rounds: Rounds,
-    /// A transaction that could not be written: its blocks stay in memory as long as the journal.
+    /// A transaction that could not be written. Keeps its blocks in memory for the life of the journal.
     lost: Mutex<Option<Sealed>>,
-    /// To the journal's thread.
+    /// Signals for the journal's thread.
     pub(crate) signals: Arc<Signals>,
 }
 
@@ -83,7 +86,7 @@ impl Core {
         Tid(self.committed.load(Ordering::Acquire))
     }
 
-    /// Enters a handle into the running transaction, after a commit where that is full.
+    /// Enters a handle into the running transaction; commits first if that is full.
     pub(crate) fn enter(&self, credits: u32) -> Result<Tid> {
         if self.read_only {
             return Err(Error::ReadOnly);
@@ -91,7 +94,7 @@ impl Core {
         let limits = self.gate.limits();
         if !limits.soft && u64::from(credits) > limits.most {
             return Err(Error::Unsupported(format!(
-                "an operation of {credits} blocks with a journal that takes {} at once",
+                "an operation of {credits} blocks, more than the {} that one transaction holds",
                 limits.most
             )));
         }
@@ -105,7 +108,7 @@ impl Core {
         }
     }
 
-    /// All metadata changed before the call is durable, and all data written to the device before it.
+    /// Makes all metadata changed before the call durable, and all data written to the device before it.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.read_only {
             return Ok(());
@@ -119,7 +122,7 @@ impl Core {
         Ok(())
     }
 
-    /// The transaction `tid` is durable, and all data written to the device before the call.
+    /// Makes the transaction `tid` durable, and all data written to the device before the call.
     pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
         if self.read_only || tid.is_after(self.committed()) {
             return self.sync();
@@ -128,7 +131,7 @@ impl Core {
         self.latch(self.cache.disk().flush())
     }
 
-    /// The transaction `tid` is durable.
+    /// Makes the transaction `tid` durable.
     pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
         let is_committed = || !tid.is_after(self.committed());
         let round = self.rounds.until(is_committed, || self.check_alive())?;
@@ -140,8 +143,8 @@ impl Core {
         self.check_alive()
     }
 
-    /// Commits the running transaction, and makes all data durable that was written to the device before; `false` if
-    /// there was nothing in it. For who leads a round.
+    /// Commits the running transaction and makes all data durable that was written to the device before;
+    /// `false` if the transaction has no changes. Called by the leader of a round.
     fn lead(&self) -> Result<bool> {
         self.check_alive()?;
         let Some(sealed) = self.gate.seal(&self.cache) else {
@@ -149,8 +152,8 @@ impl Core {
         };
         let tid = sealed.tid;
         let began = self.cache.disk().is_heard().then(Instant::now);
-        let _on_its_way = OnItsWay(self);
-        // Of an operation that ended half-way nothing may reach the disk.
+        let _abort_on_panic = AbortOnPanic(self);
+        // The transaction may contain a half-done operation, which must not reach the disk.
         if let Err(error) = self.check_alive() {
             *self.lost.lock() = Some(sealed);
             return Err(error);
@@ -184,7 +187,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes home what the log holds, so that its room is free again.
+    /// Writes the blocks in the log home, which frees its space.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         self.check_alive()?;
@@ -201,7 +204,7 @@ impl Core {
         let Some(log) = self.log.as_ref().filter(|_| !self.read_only) else {
             return Ok(());
         };
-        // Nobody else commits, so what is checkpointed is all that the log holds.
+        // No other thread commits while this round is held, so the checkpoint covers the whole log.
         let _round = self.rounds.until(|| false, || self.check_alive())?;
         self.lead()?;
         self.checkpoint()?;
@@ -211,7 +214,7 @@ impl Core {
         self.check_alive()
     }
 
-    /// What was done since the journal was opened.
+    /// Counts since the journal was opened.
     pub(crate) fn counts(&self) -> Counts {
         let log = self.log.as_ref().map(Log::usage);
         Counts {
@@ -240,7 +243,7 @@ impl Core {
         self.check_alive()
     }
 
-    /// Stops all changes because a commit or a checkpoint failed.
+    /// Aborts because a commit or a checkpoint failed.
     fn fail(&self, error: Error) {
         self.abort(match error {
             Error::Device(error) => Abort::Write(error),
@@ -248,26 +251,25 @@ impl Core {
         });
     }
 
-    /// Stops all changes; the first reason stays.
+    /// Stops all changes. Only the first reason is kept.
     pub(crate) fn abort(&self, reason: Abort) {
         if self.aborted.set(Arc::new(reason)).is_ok()
             && let Some(reason) = self.aborted.get()
         {
-            tracing::error!(%reason, "no more changes to the volume");
+            tracing::error!(%reason, "the volume takes no more changes");
         }
         self.gate.stop();
     }
 }
 
-/// A sealed transaction on its way to the disk. Those after it must not get there without it: if it is lost to a panic, that
-/// stops all changes.
-struct OnItsWay<'c>(&'c Core);
+/// Guards a sealed transaction while it is written. If a panic loses it, the journal is aborted, because
+/// later transactions must not reach the disk without it.
+struct AbortOnPanic<'c>(&'c Core);
 
-impl Drop for OnItsWay<'_> {
+impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0
-                .abort(Abort::Refused("a commit ended in a panic".into()));
+            self.0.abort(Abort::Refused("a commit panicked".into()));
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The journal's thread: commits what is old, and checkpoints before the log is full.
+//! The journal's thread: commits old transactions, and checkpoints before the log is full.
 //!
-//! It sleeps until the running transaction reaches its age or somebody asks for it, and ends with the journal. While the
-//! running transaction has no changes there is no age to wait for: it sleeps until the first one ([`Signals::began`]).
+//! It sleeps until the running transaction reaches the commit interval or it is signalled, and ends with the
+//! journal. While the running transaction has no changes it has no age, and the thread sleeps until the first
+//! change ([`Signals::began`]).
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::commit::Core;
 
-/// Nothing is gained by looking more often.
+/// The shortest commit interval; a shorter one gains nothing.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// See the head of this file. Dropping it ends the thread.
@@ -25,7 +26,7 @@ pub(crate) struct Daemon {
 pub(crate) struct Signals {
     state: Mutex<Wanted>,
     wake: Condvar,
-    /// What the thread does after commits.
+    /// The callback that the thread runs after commits.
     after_commits: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -33,20 +34,20 @@ pub(crate) struct Signals {
 struct Wanted {
     stop: bool,
     checkpoint: bool,
-    /// The running transaction has got its first change.
+    /// The running transaction has its first change.
     began: bool,
-    /// One has become durable, and somebody wants to hear of it.
+    /// A transaction has become durable, and there is a callback to run.
     committed: bool,
 }
 
 impl Signals {
-    /// Asks for a checkpoint.
+    /// Requests a checkpoint.
     pub(crate) fn checkpoint(&self) {
         self.state.lock().checkpoint = true;
         self.wake.notify_one();
     }
 
-    /// Has the thread do this after commits; the first one given stays.
+    /// Sets the callback to run after commits. Only the first one is kept.
     pub(crate) fn set_after_commits(&self, after: Box<dyn Fn() + Send + Sync>) {
         let _ = self.after_commits.set(after);
     }
@@ -59,7 +60,7 @@ impl Signals {
         }
     }
 
-    /// The running transaction has got its first change: its age counts.
+    /// The running transaction has its first change, so its age counts.
     pub(crate) fn began(&self) {
         self.state.lock().began = true;
         self.wake.notify_one();
@@ -89,10 +90,11 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.signals.state.lock().stop = true;
         self.signals.wake.notify_one();
-        // The thread itself may let the last of the volume go, after a commit: it ends on its own.
+        // The thread itself may drop the last reference to the volume in its callback. It cannot join itself;
+        // it ends on its own.
         let is_other = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
         if let Some(thread) = self.thread.take().filter(is_other) {
-            // A panic there was reported by its thread; there is nothing to add.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -100,7 +102,7 @@ impl Drop for Daemon {
 
 fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
     loop {
-        // What begins after this look says so.
+        // A change that begins after this is signalled through `began`.
         let due = core
             .gate
             .since()
@@ -121,7 +123,7 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
             let checkpoint = std::mem::take(&mut wanted.checkpoint);
             (checkpoint, std::mem::take(&mut wanted.committed))
         };
-        // Errors stop the journal; whoever uses it next is told, and there is nothing left to do here.
+        // An error has aborted the journal: later callers get it, and this thread has nothing left to do.
         if checkpoint && core.checkpoint().is_err() {
             return;
         }

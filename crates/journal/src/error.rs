@@ -1,4 +1,4 @@
-//! What can go wrong with metadata buffers, and whose fault it is.
+//! Errors of the journal.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use throughline_extfmt::{Corrupt, FsBlock};
 /// The result of a journal call.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// An error of the journal. Cheap to clone: a latched one answers every later caller.
+/// An error of the journal. Cheap to clone, because a latched error is returned to every later caller.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that cannot be.
+    /// The caller passed an argument that is not allowed.
     #[error("{0}")]
     Caller(&'static str),
     /// The journal was opened for reading only.
     #[error("the volume is open read-only")]
     ReadOnly,
-    /// An earlier failure stopped all changes; the text says which.
+    /// An earlier failure stopped all changes.
     #[error("the volume takes no more changes: {0}")]
     Aborted(Arc<Abort>),
     /// The device failed an operation.
     #[error(transparent)]
     Device(#[from] throughline_block::Error),
-    /// The image needs something that is not there yet.
+    /// The image needs something that is not supported.
     #[error("unsupported: {0}")]
     Unsupported(String),
-    /// What was read is not what the format allows.
+    /// The content read violates the on-disk format.
     #[error("corrupt: {}{what}", block.map(|b| format!("block {b}: ")).unwrap_or_default())]
     Corrupt {
-        /// Where, if it is in one block of the file system.
+        /// The file system block, if the damage is in a single one.
         block: Option<FsBlock>,
         /// What is wrong.
         what: Corrupt,
@@ -37,7 +37,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A corruption found in `block`.
+    /// Corruption found in `block`.
     pub(crate) fn corrupt_block(block: FsBlock, what: Corrupt) -> Self {
         Self::Corrupt {
             block: Some(block),
@@ -45,7 +45,7 @@ impl Error {
         }
     }
 
-    /// A corruption of the journal as a whole.
+    /// Corruption of the journal as a whole.
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt {
             block: None,
@@ -54,20 +54,20 @@ impl Error {
     }
 }
 
-/// Why a journal takes no more changes. The first reason stays for the life of the journal.
+/// Why a journal refuses changes. The first reason is kept for the life of the journal.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Abort {
     /// Metadata could not be written home or flushed. The blocks stay dirty in memory.
     #[error("writing metadata failed: {0}")]
     Write(throughline_block::Error),
-    /// An operation ended half-way: what it had changed so far must not reach the disk.
-    #[error("an operation ended half-way, leaving {blocks} metadata blocks changed in memory")]
+    /// An operation ended half-done: its changes must not reach the disk.
+    #[error("an operation ended half-done, leaving {blocks} metadata blocks changed in memory")]
     HalfDone {
         /// Blocks that the operation had touched.
         blocks: usize,
     },
-    /// The layer above found that nothing more may be written.
+    /// The layer above forbids further writes.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! The features of a journal that are known: to recovery, and to who writes.
+//! The journal features that recovery and the log writer support.
 
 use throughline_extfmt::jbd2::{JournalIncompat, JournalSuperblock};
 
@@ -11,13 +11,14 @@ const KNOWN: JournalIncompat = JournalIncompat::REVOKE
     .union(JournalIncompat::CSUM_V3)
     .union(JournalIncompat::FAST_COMMIT);
 
-/// Refuses features that are not known.
+/// Refuses unknown features.
 pub(crate) fn check(sb: &JournalSuperblock) -> Result<()> {
     let unknown = sb.incompat().difference(KNOWN).bits();
     let unknown_ro = sb.ro_compat();
     if unknown | unknown_ro == 0 {
         return Ok(());
     }
-    let text = format!("journal features incompat {unknown:#x}, ro_compat {unknown_ro:#x}");
+    let text =
+        format!("unknown journal features: incompat {unknown:#x}, ro_compat {unknown_ro:#x}");
     Err(Error::Unsupported(text))
 }

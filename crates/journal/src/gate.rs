@@ -1,5 +1,4 @@
-//! The running transaction: which handles are in it, how much they may still add, and the moment at which it is
-//! sealed.
+//! The running transaction: its open handles, how many blocks they may still add, and its sealing.
 //!
 //! ```text
 //!  enter ─► handles of T ─► leave          seal: new handles wait, the open ones end,
@@ -8,10 +7,11 @@
 //! ```
 //!
 //! Invariants:
-//! - A handle is in one transaction from its begin to its end, and a transaction is sealed with no handle in it:
-//!   operations are whole in it or not in it.
-//! - What is in the transaction and what its handles may still add stays within `most`: it fits into the log.
-//! - Sealed transactions are numbered without a gap: one without changes is not sealed.
+//! - A handle belongs to one transaction from begin to end, and a transaction is sealed only when no handle
+//!   is open: it contains operations whole or not at all.
+//! - The blocks in the transaction plus those that its handles may still add stay within `most`, so it fits
+//!   into the log.
+//! - Sealed transactions are numbered without a gap: a transaction without changes is not sealed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,16 +23,16 @@ use throughline_extfmt::FsBlock;
 use crate::cache::{Cache, SealedBlock};
 use crate::tid::Tid;
 
-/// How many blocks one transaction may have.
+/// The size limit of one transaction, in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// From here on a transaction takes no new handles.
+    /// The most blocks, including the credits of open handles.
     pub(crate) most: u64,
-    /// Whether one handle alone may go over `most`: where there is no log, nothing has to fit.
+    /// Whether a single handle in an empty transaction may exceed `most`: without a log, nothing has to fit.
     pub(crate) soft: bool,
 }
 
-/// What a transaction consists of.
+/// A transaction that takes no more changes.
 pub(crate) struct Sealed {
     pub(crate) tid: Tid,
     /// Its blocks as they are at the seal, ascending.
@@ -43,11 +43,11 @@ pub(crate) struct Sealed {
 
 /// How an attempt to begin a handle ended.
 pub(crate) enum Entry {
-    /// In this transaction.
+    /// It is in this transaction.
     In(Tid),
-    /// This transaction takes no more: it has to be committed first.
+    /// This transaction has no room: it must be committed first.
     Full(Tid),
-    /// The journal was stopped while it waited.
+    /// The journal was aborted.
     Stopped,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Gate {
     running: Mutex<Running>,
     changed: Condvar,
     limits: Limits,
-    /// `running.revokes.len()`, to be looked at without the lock.
+    /// `running.revokes.len()`, readable without the lock.
     revokes: AtomicUsize,
 }
 
@@ -66,19 +66,19 @@ struct Running {
     handles: u32,
     /// The credits of the open handles, used or not.
     reserved: u64,
-    /// Somebody waits for the open handles to end.
+    /// A commit waits for the open handles to end.
     sealing: bool,
-    /// Handles that wait for others to end.
+    /// Threads that wait for handles to end or for a seal.
     waiting: u32,
-    /// Nothing begins any more.
+    /// No handle may begin.
     stopped: bool,
-    /// When its first change was done.
+    /// The time of its first change.
     since: Option<Instant>,
     revokes: BTreeSet<FsBlock>,
 }
 
 impl Gate {
-    /// Nothing in it, `tid` running.
+    /// A gate with `tid` running, and empty.
     pub(crate) fn new(tid: Tid, limits: Limits) -> Self {
         Self {
             running: Mutex::new(Running {
@@ -106,18 +106,19 @@ impl Gate {
         self.running.lock().tid
     }
 
-    /// Since when the running transaction has changes.
+    /// The time of the first change in the running transaction; `None` if it has no changes.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.running.lock().since
     }
 
-    /// Wakes all who wait: nothing begins any more.
+    /// Refuses new handles from now on, and wakes all waiters.
     pub(crate) fn stop(&self) {
         self.running.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    /// Enters a handle of `credits` blocks. Waits for others to end where that makes enough room.
+    /// Enters a handle of `credits` blocks. Waits for other handles to end if their unused credits would make
+    /// enough room.
     pub(crate) fn enter(&self, cache: &Cache, credits: u32) -> Entry {
         let mut running = self.running.lock();
         loop {
@@ -133,7 +134,8 @@ impl Gate {
                     running.reserved += u64::from(credits);
                     return Entry::In(running.tid);
                 }
-                // Without the others' reserves it would fit; or it will after a commit, which waits for them too.
+                // If it fits without the credits of the open handles, wait for them to end; otherwise only a
+                // commit, which also waits for them, makes room.
                 if wanted > self.limits.most || running.handles == 0 {
                     return Entry::Full(running.tid);
                 }
@@ -148,8 +150,8 @@ impl Gate {
         running.waiting -= 1;
     }
 
-    /// Ends a handle that had `credits`; `changed` says whether it changed something. Whether that was the first change of
-    /// the running transaction.
+    /// Ends a handle that had `credits`; `changed` says whether it changed something. Returns whether that
+    /// was the first change of the running transaction.
     pub(crate) fn leave(&self, credits: u32, changed: bool) -> bool {
         let mut running = self.running.lock();
         running.handles -= 1;
@@ -165,16 +167,17 @@ impl Gate {
         is_first
     }
 
-    /// Enters a freed block: what earlier transactions hold of it must not be replayed.
+    /// Records a freed block, whose copies in earlier transactions must not be replayed.
     pub(crate) fn revoke(&self, block: FsBlock) {
         let mut running = self.running.lock();
         running.revokes.insert(block);
         self.revokes.store(running.revokes.len(), Ordering::Relaxed);
     }
 
-    /// Takes a revoke of the running transaction back: the block is metadata again in the same transaction.
+    /// Cancels a revoke of the running transaction: the block is metadata again in the same transaction.
     pub(crate) fn unrevoke(&self, block: FsBlock) {
-        // Whoever makes a block metadata again knows that it was freed, so it sees its revoke.
+        // The load may be relaxed: a caller that makes a block metadata again has seen that it was freed, and
+        // so sees its revoke.
         if self.revokes.load(Ordering::Relaxed) > 0 {
             let mut running = self.running.lock();
             running.revokes.remove(&block);
@@ -182,7 +185,8 @@ impl Gate {
         }
     }
 
-    /// Waits for the open handles and takes the transaction; `None` if nothing changed in it. One at a time calls it.
+    /// Waits for the open handles to end and takes the transaction; `None` if it has no changes. Only the
+    /// leader of a round may call it.
     pub(crate) fn seal(&self, cache: &Cache) -> Option<Sealed> {
         let mut running = self.running.lock();
         running.sealing = true;

@@ -1,9 +1,9 @@
-//! The handle of an operation: what it may change, and that it either ends whole or stops all changes.
+//! The handle of an operation. An operation either completes or aborts the journal.
 //!
 //! Invariants:
-//! - Whatever a handle changed is complete when [`Handle::stop`] returns `Ok`. A handle dropped after a change
-//!   without `stop` left an operation half-done: the journal is aborted, nothing of it is written any more, and
-//!   the volume is read-only until it is opened again.
+//! - The changes of a handle are complete when [`Handle::stop`] returns `Ok`. A handle dropped after a change
+//!   without `stop` leaves its operation half-done: the journal is aborted, nothing more is committed, and
+//!   the volume is read-only until it is reopened.
 //! - A handle belongs to one thread; a thread has at most one.
 
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ use crate::tid::Tid;
 pub struct Handle<'j> {
     core: &'j Core,
     tid: Tid,
-    /// Distinct blocks it may touch.
+    /// Distinct blocks that it may touch.
     credits: u32,
-    /// The blocks it touched, ascending, each once. An operation touches few, so a sorted list is enough.
+    /// The distinct blocks that it touched, ascending. They are few, so a sorted list is enough.
     touched: Vec<FsBlock>,
     stopped: bool,
 }
@@ -42,24 +42,26 @@ impl<'j> Handle<'j> {
         self.tid
     }
 
-    /// How many blocks more this handle may touch.
+    /// The number of further blocks that this handle may touch.
     pub fn credits_left(&self) -> u32 {
         self.credits
             .saturating_sub(u32::try_from(self.touched.len()).unwrap_or(u32::MAX))
     }
 
-    /// Blocks it touched beyond its credits: more than 0 is a bug of the layer above.
+    /// The number of blocks touched beyond the credits. A value above 0 is a bug in the layer above.
     pub fn overrun(&self) -> u32 {
         let touched = u32::try_from(self.touched.len()).unwrap_or(u32::MAX);
         touched.saturating_sub(self.credits)
     }
 
-    /// Changes `block` through `change`, which sees its content, read first if it is not cached.
+    /// Changes `block` through `change`, which gets the block's content. A block that is not cached is read
+    /// first.
     ///
     /// `change` runs under the block's lock: it must not call the journal. Nothing is changed on an error.
     ///
     /// # Errors
-    /// A device error of the read; [`crate::Error::Corrupt`] for a block that lies past the end of the device.
+    /// A device error of the read; [`crate::Error::Corrupt`] for a block that lies past the end of the
+    /// device.
     pub fn modify<R>(&mut self, block: FsBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let touch = self.touch(block);
         let changed = self.core.cache.modify(
@@ -67,14 +69,13 @@ impl<'j> Handle<'j> {
             None::<fn(&[u8]) -> core::result::Result<(), Corrupt>>,
             change,
         );
-        self.settle(block, touch, changed)
+        self.finish_touch(block, touch, changed)
     }
 
-    /// [`Handle::modify`] of a block that may be unread yet: `check` runs first unless the block has passed one
-    /// since it was loaded.
+    /// As [`Handle::modify`], but `check` runs first unless the block has passed a check since it was loaded.
     ///
     /// # Errors
-    /// As [`Handle::modify`]; [`crate::Error::Corrupt`] with what `check` found.
+    /// As [`Handle::modify`]; [`crate::Error::Corrupt`] with the error of `check`.
     pub fn modify_checked<R>(
         &mut self,
         block: FsBlock,
@@ -83,10 +84,10 @@ impl<'j> Handle<'j> {
     ) -> Result<R> {
         let touch = self.touch(block);
         let changed = self.core.cache.modify(block, Some(check), change);
-        self.settle(block, touch, changed)
+        self.finish_touch(block, touch, changed)
     }
 
-    /// Makes `block` anew: `fill` sees zeroes, whatever was there before, and the device is not read.
+    /// Replaces the content of `block`: `fill` gets zeroes, and the device is not read.
     ///
     /// `fill` runs under the block's lock: it must not call the journal.
     ///
@@ -95,14 +96,15 @@ impl<'j> Handle<'j> {
     pub fn create<R>(&mut self, block: FsBlock, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let touch = self.touch(block);
         let created = self.core.cache.create(block, fill);
-        self.settle(block, touch, created)
+        self.finish_touch(block, touch, created)
     }
 
-    /// Says that `block` is metadata no more: it was freed. Its changes in this transaction are dropped, and a replay
-    /// of the log leaves it alone from this transaction on. Transactions before this one may still write it, until this
-    /// one is durable: the block must not be used again before ([`crate::Journal::committed`]).
+    /// Revokes `block`, which was freed and is no longer metadata. Its changes in this transaction are
+    /// dropped, and replay will not write it once this transaction is durable. Until then, earlier
+    /// transactions may still write it, so the block must not be reused before
+    /// ([`crate::Journal::committed`]).
     pub fn forget(&mut self, block: FsBlock) {
-        // It counts as a change: an operation that freed a block and ended half-way is half-done.
+        // Freeing a block counts as a change: an operation that did so and is dropped is half-done.
         if let Err(place) = self.touched.binary_search(&block) {
             self.touched.insert(place, block);
         }
@@ -110,10 +112,10 @@ impl<'j> Handle<'j> {
         self.core.gate.revoke(block);
     }
 
-    /// Ends the operation: all it changed is there, as a whole.
+    /// Ends the operation: its changes are complete.
     ///
     /// # Errors
-    /// [`crate::Error::Aborted`] if the journal was stopped meanwhile: the operation will not reach the disk.
+    /// [`crate::Error::Aborted`] if the journal was aborted meanwhile: the operation will not reach the disk.
     pub fn stop(mut self) -> Result<()> {
         self.stopped = true;
         let over = self.overrun();
@@ -125,15 +127,20 @@ impl<'j> Handle<'j> {
         self.core.check_alive()
     }
 
-    /// Enters `block` into the list; the place, if it was not there.
+    /// Adds `block` to the touched blocks. Returns its index if it is new.
     fn touch(&mut self, block: FsBlock) -> Option<usize> {
         let place = self.touched.binary_search(&block).err()?;
         self.touched.insert(place, block);
         Some(place)
     }
 
-    /// Takes a touch back that changed nothing.
-    fn settle<R>(&mut self, block: FsBlock, touch: Option<usize>, result: Result<R>) -> Result<R> {
+    /// Completes a touch: on success the block is no longer revoked; on an error the touch is undone.
+    fn finish_touch<R>(
+        &mut self,
+        block: FsBlock,
+        touch: Option<usize>,
+        result: Result<R>,
+    ) -> Result<R> {
         match (&result, touch) {
             (Ok(_), _) => self.core.gate.unrevoke(block),
             (Err(_), Some(place)) => drop(self.touched.remove(place)),

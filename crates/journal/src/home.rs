@@ -1,12 +1,13 @@
-//! Committing without a log: a transaction's blocks go home, where they are their only copy.
+//! Commits without a log: a transaction's blocks are written straight home.
 //!
 //! ```text
 //!   data is written ─► flush ─► blocks made in the transaction ─► flush ─► all others ─► flush
 //! ```
 //!
 //! Invariants:
-//! - Nothing that is home ever refers to a block whose content is not there: neither to data nor to metadata.
-//! - A cut in the last step leaves blocks of before and after side by side, as ext2 always did; `e2fsck` repairs that.
+//! - A block at home never refers to data or metadata whose content is not on the device.
+//! - A power cut in the last step leaves a mix of old and new blocks, as ext2 always did; `e2fsck` repairs
+//!   that.
 
 use throughline_block::{Purpose, Result};
 

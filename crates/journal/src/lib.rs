@@ -1,25 +1,28 @@
 //! Metadata buffers, transactions and recovery.
 //!
-//! [`Journal`] is the one face for all metadata of a volume: blocks are read through it, changed through the
-//! [`Handle`] of an operation, and made durable by [`Journal::sync`]. [`recovery`] finds what a journal holds that is
-//! not home yet, and [`OverlayDevice`] shows an image as it will be after the replay, without touching it.
+//! All metadata of a volume goes through [`Journal`]: blocks are read through it, changed through the
+//! [`Handle`] of an operation, and made durable by [`Journal::sync`]. [`recovery`] finds the blocks of an
+//! on-disk journal that are not home yet. [`OverlayDevice`] presents an image as it will be after replay,
+//! without modifying it.
+//!
+//! *Home* is a block's own place in the file system, as opposed to its copy in the log.
 //!
 //! ```text
-//!   read ─────────────► cache ◄───── modify, create, forget ── Handle ◄── begin          cache, buffer, handle
-//!                         │ changed in the running transaction                           gate
+//!   read ─────────────► cache ◄───── modify, create, forget ── Handle ◄── begin     cache, buffer, handle
+//!                         │ changed in the running transaction                      gate
 //!                         ▼
-//!        sync, size, age: seal ─► log ─► committed ─► checkpoint ─► home                 commit, log, daemon
-//!                             └─► home, where there is no journal on disk                home
+//!        sync, size, age: seal ─► log ─► committed ─► checkpoint ─► home            commit, log, daemon
+//!                             └─► home, without an on-disk journal                  home
 //! ```
 //!
 //! Invariants:
-//! - Readers hold snapshots ([`Block`]); a change never shows through one. So a commit takes a transaction as it is,
-//!   and work goes on.
-//! - An operation is in one transaction, whole.
-//! - The memory of the cache is bounded by its [`Budget`] and the log: clean blocks are evicted, and `begin` commits a
-//!   transaction that is big enough.
-//! - The first failed metadata write, and an operation that ended half-way, stop all changes for good: later
-//!   [`Journal::begin`] and [`Journal::sync`] return why.
+//! - Readers hold snapshots ([`Block`]), which never change. So a commit can write a transaction's snapshots
+//!   while operations continue.
+//! - All changes of an operation belong to the same transaction.
+//! - The cache's memory is bounded by its [`Budget`] and by the log: clean blocks are evicted, and `begin`
+//!   commits a transaction that has reached its limit.
+//! - The first failed metadata write, or an operation that ends half-done, aborts the journal permanently:
+//!   later calls of [`Journal::begin`] and [`Journal::sync`] return the reason.
 #![forbid(unsafe_code)]
 
 mod buffer;
@@ -68,13 +71,14 @@ use gate::{Gate, Limits};
 use log::Log;
 use recovery::JournalRun;
 
-/// What the metadata of a volume may take of the memory.
+/// Memory limits for the metadata of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Clean blocks kept, in bytes. More only while they are in use at one moment.
+    /// Clean blocks to keep, in bytes. Exceeded only by blocks that are in use.
     pub clean_bytes: u64,
-    /// Blocks changed in one transaction, in bytes: a new operation first commits one that has more. And as many that
-    /// are committed and not home: with more, a checkpoint begins.
+    /// Blocks changed in one transaction, in bytes: beyond this, a new operation first commits the running
+    /// transaction. The same limit applies to blocks that are committed but not home: beyond it, a checkpoint
+    /// begins.
     pub dirty_bytes: u64,
 }
 
@@ -88,46 +92,47 @@ impl Default for Budget {
     }
 }
 
-/// The metadata of one volume. See the crate's head.
+/// The metadata of one volume. See the crate documentation.
 pub struct Journal {
     core: Arc<Core>,
-    /// Gone after [`Journal::shut_down`], and where nothing is written.
+    /// `None` after [`Journal::shut_down`], and in a read-only journal.
     daemon: Mutex<Option<Daemon>>,
 }
 
-/// How a [`Journal`] does.
+/// The state of a [`Journal`].
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// Why no changes are taken any more, if that is so.
+    /// Why the journal refuses changes; `None` if it accepts them.
     pub aborted: Option<Arc<Abort>>,
     /// Whether it was opened for reading only.
     pub read_only: bool,
     /// Bytes of metadata in memory.
     pub resident_bytes: u64,
-    /// Bytes of metadata that are not home yet, in all versions that are kept.
+    /// Bytes of metadata that are not home yet, counting every version kept in memory.
     pub dirty_bytes: u64,
     /// The newest durable transaction.
     pub committed: Tid,
     /// The running transaction.
     pub running: Tid,
-    /// How long the running transaction has had changes; `None` where it has none.
+    /// Time since the first change in the running transaction; `None` if it has no changes.
     pub running_age: Option<Duration>,
-    /// The journal on disk, where there is one.
+    /// Usage of the on-disk journal; `None` without one.
     pub log: Option<LogUse>,
-    /// Blocks that operations touched beyond their credits. Anything but 0 is a bug of the layer above, which a
-    /// journal on disk would have to refuse.
+    /// Blocks that operations touched beyond their credits. A value other than 0 is a bug in the layer above:
+    /// with an on-disk journal, the transaction might not fit into the log.
     pub credit_overruns: u64,
 }
 
 impl Journal {
-    /// The metadata of a volume without a journal, in blocks of `block_bytes` from the start of `disk`. Changes go home
-    /// after `commit_interval` at the latest.
+    /// Opens the metadata of a volume without an on-disk journal, in blocks of `block_bytes` from the start
+    /// of `disk`. Changes are written home after `commit_interval` at the latest.
     ///
-    /// A device that is read-only gives a journal that is.
+    /// On a read-only device the journal is read-only.
     ///
     /// # Errors
-    /// [`Error::Caller`] for a block size that is no power of two from 1 to 64 KiB; [`Error::Unsupported`] for one
-    /// below the device's logical block, and where the system gives no thread.
+    /// [`Error::Caller`] for a block size that is not a power of two from 1 KiB to 64 KiB;
+    /// [`Error::Unsupported`] for a block smaller than the device's logical block, and when the journal's
+    /// thread cannot be started.
     pub fn without_journal(
         disk: Arc<Disk>,
         block_bytes: u32,
@@ -145,12 +150,14 @@ impl Journal {
         Self::start(core, commit_interval)
     }
 
-    /// The metadata of a volume of `fs_blocks` blocks with a journal in its blocks `runs`, which holds nothing that is
-    /// not home ([`recovery`] sees to that). It gets the features that a volume like this is written with.
+    /// Opens the metadata of a volume of `fs_blocks` blocks whose journal lies in the blocks `runs`. The
+    /// journal must be empty; [`recovery`] empties it. Its superblock gets the features that `options` call
+    /// for.
     ///
     /// # Errors
-    /// As [`Journal::without_journal`]; [`Error::Caller`] for a journal that is not empty, [`Error::Unsupported`] for one
-    /// with unknown features or too small, [`Error::Corrupt`] for a damaged one; the device's.
+    /// As [`Journal::without_journal`]; [`Error::Caller`] for a journal that is not empty,
+    /// [`Error::Unsupported`] for one that has unknown features or is too small, [`Error::Corrupt`] for a
+    /// damaged one; device errors.
     pub fn with_log(
         disk: Arc<Disk>,
         block_bytes: u32,
@@ -176,7 +183,7 @@ impl Journal {
         )
     }
 
-    /// Metadata for reading only: nothing is ever written.
+    /// Opens the metadata for reading only: nothing is ever written.
     ///
     /// # Errors
     /// As [`Journal::without_journal`].
@@ -200,10 +207,9 @@ impl Journal {
         } else {
             let signals = Arc::clone(&core.signals);
             let daemon = Daemon::start(Arc::clone(&core), signals, commit_interval);
-            Some(
-                daemon
-                    .map_err(|e| Error::Unsupported(format!("no thread for the journal: {e}")))?,
-            )
+            Some(daemon.map_err(|e| {
+                Error::Unsupported(format!("cannot start the journal's thread: {e}"))
+            })?)
         };
         Ok(Self {
             core,
@@ -211,7 +217,7 @@ impl Journal {
         })
     }
 
-    /// Whether there is a journal on disk, so that a crash leaves every transaction whole or not at all.
+    /// Whether there is an on-disk journal, so that transactions are atomic across a crash.
     pub fn has_log(&self) -> bool {
         self.core.log.is_some()
     }
@@ -237,11 +243,12 @@ impl Journal {
         )
     }
 
-    /// A snapshot of `block` that passed `check`, which runs once after each load of the block, not at each call.
-    /// So all callers of one block have to mean the same check. Blocks made or changed by us count as checked.
+    /// A snapshot of `block` that passed `check`. The check runs once after each load of the block, not at
+    /// each call, so all callers must pass the same check for the same block. Blocks created or changed
+    /// through a [`Handle`] count as checked.
     ///
     /// # Errors
-    /// As [`Journal::read`]; [`Error::Corrupt`] with what `check` found, again at each call.
+    /// As [`Journal::read`]; [`Error::Corrupt`] with the error of `check`, at each call.
     pub fn read_checked(
         &self,
         block: FsBlock,
@@ -251,22 +258,24 @@ impl Journal {
     }
 
     /// Reads those of `blocks` that are not cached in one batch of long bios, up to a quarter of the budget.
-    /// A hint: it returns no error, whoever reads a block that failed gets it.
+    /// A hint: it returns no error. If the read failed, a later read of the block is tried again and returns
+    /// its error.
     pub fn readahead(&self, blocks: &[FsBlock]) {
         self.core.cache.readahead(blocks);
     }
 
-    /// Begins an operation that will touch at most `credits` blocks ([`Journal::max_credits`]), after a commit if the
-    /// running transaction has no room for them. A thread must not begin a second one before it stopped the first.
+    /// Begins an operation that touches at most `credits` blocks ([`Journal::max_credits`]). If the running
+    /// transaction has no room for them, it is committed first. A thread must stop its handle before it
+    /// begins another one.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], and [`Error::Aborted`] after a failure; [`Error::Unsupported`] for more credits than the log
-    /// can ever take.
+    /// [`Error::ReadOnly`]; [`Error::Aborted`] after a failure; [`Error::Unsupported`] for more credits than
+    /// [`Journal::max_credits`].
     pub fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         Handle::begin(&self.core, credits)
     }
 
-    /// The most credits that one operation may have: about half of the log; any number where there is no log.
+    /// The most credits that one operation may have: about half of the log; unlimited without a log.
     pub fn max_credits(&self) -> u32 {
         let limits = self.core.gate.limits();
         if limits.soft {
@@ -276,18 +285,18 @@ impl Journal {
         }
     }
 
-    /// Makes everything durable that was done before the call: all metadata, and whatever data has been written
-    /// to the device. Not while this thread has a handle: a commit waits for it.
+    /// Makes everything durable that was done before the call: all metadata changes, and all data written to
+    /// the device. A thread that has a handle must not call it: the commit would wait for that handle.
     ///
     /// # Errors
-    /// [`Error::Aborted`] now and for ever after a metadata write or a flush failed, or an operation ended
-    /// half-way.
+    /// [`Error::Aborted`] permanently after a metadata write or a flush failed, or an operation ended
+    /// half-done.
     pub fn sync(&self) -> Result<()> {
         self.core.sync()
     }
 
-    /// Makes the transaction `tid` durable, and whatever data has been written to the device. As [`Journal::sync`], but
-    /// later transactions may stay where they are.
+    /// Makes the transaction `tid` durable, and all data written to the device. As [`Journal::sync`], but
+    /// does not necessarily commit later transactions.
     ///
     /// # Errors
     /// As [`Journal::sync`].
@@ -295,7 +304,7 @@ impl Journal {
         self.core.sync_through(tid)
     }
 
-    /// Commits the running transaction, if anything is in it. Not while this thread has a handle.
+    /// Commits the running transaction if it has changes. A thread that has a handle must not call it.
     ///
     /// # Errors
     /// As [`Journal::sync`].
@@ -306,50 +315,52 @@ impl Journal {
         self.core.commit(self.core.gate.tid())
     }
 
-    /// Has the journal's thread do this after commits, once for several where they come fast; the first one given stays. It
-    /// may read and wait for the device; it must not begin a handle nor wait for a commit.
+    /// Sets a callback that the journal's thread runs after commits; commits in quick succession share one
+    /// call. Only the first callback is kept. It may read and may wait for the device. It must not begin a
+    /// handle or wait for a commit.
     pub fn after_commits(&self, after: impl Fn() + Send + Sync + 'static) {
         self.core.signals.set_after_commits(Box::new(after));
     }
 
-    /// Ends that a block which a durable transaction changed is metadata: it is home, no replay writes it any more, and nothing of
-    /// it is kept. Nobody else may use it meanwhile.
+    /// Stops managing `block` as metadata, after the transaction that changed it has become durable: the
+    /// block is written home, no replay writes it again, and it leaves the cache. No other thread may use the
+    /// block during the call.
     ///
     /// # Errors
-    /// [`Error::Aborted`] after a failed write; the block's content is lost to who reads the device then.
+    /// [`Error::Aborted`] after a failed write; the device then does not hold the block's newest content.
     pub fn give_up(&self, block: FsBlock) -> Result<()> {
         self.core.checkpoint()?;
         self.core.cache.discard(block);
         Ok(())
     }
 
-    /// The running transaction: whatever is done from now on is in it or in a later one.
+    /// The running transaction: changes made from now on belong to it or to a later one.
     pub fn running(&self) -> Tid {
         self.core.gate.tid()
     }
 
-    /// The newest durable transaction. What it and those before it freed may be used again.
+    /// The newest durable transaction. Blocks freed by it or by earlier ones may be reused.
     pub fn committed(&self) -> Tid {
         self.core.committed()
     }
 
-    /// Commits, writes everything home and leaves an empty log; the journal's thread is gone then. Nothing may be changed
-    /// afterwards but for reading.
+    /// Commits, writes everything home, leaves an empty log and ends the journal's thread. Afterwards the
+    /// journal may only be read.
     ///
     /// # Errors
-    /// As [`Journal::sync`]; the log then still holds what it held.
+    /// As [`Journal::sync`]; the log then keeps its content.
     pub fn shut_down(&self) -> Result<()> {
         drop(self.daemon.lock().take());
         self.core.shut_down()
     }
 
-    /// Stops all changes for good, because the layer above found a reason.
+    /// Aborts the journal permanently for a reason found by the layer above.
     pub fn refuse_changes(&self, reason: impl Into<String>) {
         self.core.abort(Abort::Refused(reason.into()));
     }
 
-    /// Runs `change`, of something at home, while no checkpoint writes there: after the journal was stopped, the last one may
-    /// still be on its way. `change` must not use the journal.
+    /// Runs `change` while no checkpoint writes home. For changes made to home directly after the journal was
+    /// aborted, when the last checkpoint may still be in flight. `change` must not use the journal.
     pub fn while_home_rests<R>(&self, change: impl FnOnce() -> R) -> R {
         match &self.core.log {
             Some(log) => log.while_home_rests(change),
@@ -357,10 +368,11 @@ impl Journal {
         }
     }
 
-    /// Records an error, a positive errno, in the journal on disk, where there is one, for whoever opens it next.
+    /// Records an error (a positive errno) in the superblock of the on-disk journal, if there is one, to be
+    /// found when the journal is next opened.
     ///
     /// # Errors
-    /// The device's.
+    /// Device errors.
     pub fn record_error(&self, errno: u32) -> Result<()> {
         match &self.core.log {
             Some(log) => log.record_error(errno),
@@ -368,7 +380,7 @@ impl Journal {
         }
     }
 
-    /// Gives it a bug, where it has a log.
+    /// Plants a bug, if there is a log.
     #[cfg(feature = "planted")]
     #[doc(hidden)]
     pub fn plant(&self, bug: Planted) {
@@ -377,14 +389,14 @@ impl Journal {
         }
     }
 
-    /// Whether it has this bug.
+    /// Whether this bug is planted.
     #[cfg(feature = "planted")]
     #[doc(hidden)]
     pub fn has_bug(&self, bug: Planted) -> bool {
         self.core.log.as_ref().is_some_and(|log| log.bug.is(bug))
     }
 
-    /// Why no changes are taken any more, if that is so.
+    /// Why the journal refuses changes; `None` if it accepts them.
     pub fn aborted(&self) -> Option<Arc<Abort>> {
         self.core.aborted().cloned()
     }
@@ -394,12 +406,12 @@ impl Journal {
         self.core.cache.pinned_bytes()
     }
 
-    /// What it did since it was opened.
+    /// Counts since the journal was opened.
     pub fn counts(&self) -> Counts {
         self.core.counts()
     }
 
-    /// How it does.
+    /// The current state.
     pub fn status(&self) -> Status {
         Status {
             aborted: self.aborted(),
@@ -418,13 +430,13 @@ impl Journal {
 fn check_block_bytes(disk: &Disk, block_bytes: u32) -> Result<()> {
     if !block_bytes.is_power_of_two() || !(1024..=65536).contains(&block_bytes) {
         return Err(Error::Caller(
-            "the block size is no power of two from 1 to 64 KiB",
+            "the block size is not a power of two from 1 KiB to 64 KiB",
         ));
     }
     let logical_bytes = disk.limits().logical_block_bytes;
     if block_bytes < logical_bytes {
         return Err(Error::Unsupported(format!(
-            "blocks of {block_bytes} bytes on a device whose logical block has {logical_bytes}"
+            "blocks of {block_bytes} bytes on a device with logical blocks of {logical_bytes}"
         )));
     }
     Ok(())

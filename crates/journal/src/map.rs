@@ -1,6 +1,7 @@
-//! Where the blocks of the log lie in the file system, for recovery and for writing.
+//! The mapping of journal blocks to file system blocks, for recovery and for writing.
 //!
-//! Invariant: the runs map every block of the journal from 0 on without a gap, inside the file system.
+//! Invariant: the runs map every block of the journal, from 0 and without a gap, to blocks inside the file
+//! system.
 
 use throughline_extfmt::{Corrupt, FsBlock};
 
@@ -15,7 +16,7 @@ pub(crate) struct LogMap {
 }
 
 impl LogMap {
-    /// Checks the runs, of a file system of `fs_blocks` blocks.
+    /// Checks that `runs` have no gap and lie inside a file system of `fs_blocks` blocks.
     pub(crate) fn new(runs: &[JournalRun], fs_blocks: u64, block_bytes: u32) -> Result<Self> {
         let mut blocks = 0_u32;
         for run in runs {
@@ -23,14 +24,16 @@ impl LogMap {
             let is_inside = end.is_some_and(|end| end.0 <= fs_blocks);
             if !is_inside || run.journal_block != blocks || run.len == 0 {
                 return Err(Error::corrupt(format!(
-                    "the journal is badly mapped at its block {blocks}"
+                    "the journal's mapping is damaged at journal block {blocks}"
                 )));
             }
             let next = blocks
                 .checked_add(run.len)
                 .filter(|next| *next <= MAX_JOURNAL_BLOCKS);
             blocks = next.ok_or_else(|| {
-                Error::Unsupported(format!("a journal of over {MAX_JOURNAL_BLOCKS} blocks"))
+                Error::Unsupported(format!(
+                    "a journal of more than {MAX_JOURNAL_BLOCKS} blocks"
+                ))
             })?;
         }
         Ok(Self {
@@ -40,7 +43,7 @@ impl LogMap {
         })
     }
 
-    /// Blocks of the journal.
+    /// The length of the journal, in blocks.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
@@ -60,11 +63,14 @@ impl LogMap {
         ))
     }
 
-    /// Byte of the device at which a block of the journal starts.
+    /// The byte offset on the device at which a block of the journal starts.
     pub(crate) fn offset(&self, journal_block: u32) -> Result<u64> {
         let place = self.place(journal_block)?;
         place.byte_offset(self.block_bytes).ok_or_else(|| {
-            Error::corrupt_block(place, Corrupt::new("of the journal is out of range"))
+            Error::corrupt_block(
+                place,
+                Corrupt::new("the byte offset of this journal block overflows"),
+            )
         })
     }
 }

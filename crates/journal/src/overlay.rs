@@ -1,18 +1,19 @@
-//! A device as it will look after the journal's replay, without touching it.
+//! Presents a device as it will be after the journal's replay, without modifying it.
 //!
 //! ```text
-//!   read:   the device below ◄─ laid over by: copies in the journal ◄─ laid over by: blocks written here
-//!   write:  into memory, where it was allowed
+//!   read:   the device below ◄─ overlaid by: copies in the journal ◄─ overlaid by: blocks written here
+//!   write:  into memory, up to the limit
 //! ```
 //!
-//! Every read goes to the device below; where it covers blocks that the journal holds newer, their copies in the
-//! journal are read too and laid over. So every layer above, metadata and data alike, sees the replayed volume. What
-//! fast commits say is applied on top by the file system, which writes it here: it stays in memory.
+//! Every read goes to the device below. Where the range covers blocks that have newer copies in the journal,
+//! these copies are read too and replace the content. So every layer above, for metadata and data, sees the
+//! replayed volume. Fast commits are applied on top by the file system, which writes the resulting blocks to
+//! this device; they stay in memory.
 //!
 //! Invariants:
-//! - Nothing reaches the device below but reads.
-//! - A read that cannot be overlaid fails; it never shows the old content.
-//! - What is written takes no more memory than was allowed; a write that would is refused.
+//! - The device below gets only reads.
+//! - A read whose newer copies cannot be read fails; it never returns the old content.
+//! - Written blocks stay within the limit; a write beyond it is refused.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +28,7 @@ use throughline_extfmt::jbd2::unescape;
 use crate::error::Result;
 use crate::recovery::{Replay, ReplayBlock};
 
-/// Blocks that are read from the journal at once.
+/// The most blocks read from the journal at once.
 const BATCH_BLOCKS: usize = 64;
 
 /// See the head of this file.
@@ -38,29 +39,30 @@ pub struct OverlayDevice {
 }
 
 struct Overlay {
-    /// Reads the copies, past the queue of whoever waits for them.
+    /// Reads the copies, through queues other than the one whose request is being completed.
     journal: Disk,
     replay: Arc<Replay>,
     block_bytes: u32,
-    /// Whole blocks, by number.
+    /// Whole blocks written to this device, by number.
     written: RwLock<BTreeMap<u64, Box<[u8]>>>,
-    /// The most of them.
+    /// The most entries of `written`.
     most_written: usize,
 }
 
 impl OverlayDevice {
-    /// `below` with `replay`, of a file system of blocks of `block_bytes`, laid over, for reading only.
+    /// `below` with `replay` laid over it, for reading only. The file system has blocks of `block_bytes`.
     ///
     /// # Errors
-    /// What opening the device says.
+    /// Errors of opening `below` as a disk.
     pub fn new(below: Arc<dyn BlockDevice>, replay: Arc<Replay>, block_bytes: u32) -> Result<Self> {
         Self::with_room(below, replay, block_bytes, 0)
     }
 
-    /// As [`OverlayDevice::new`], to be written too: what is written stays in memory, `most_written` blocks of it at most.
+    /// As [`OverlayDevice::new`], but writable: written blocks stay in memory, at most `most_written` of
+    /// them.
     ///
     /// # Errors
-    /// As there.
+    /// As [`OverlayDevice::new`].
     pub fn with_room(
         below: Arc<dyn BlockDevice>,
         replay: Arc<Replay>,
@@ -70,7 +72,7 @@ impl OverlayDevice {
         let journal = Disk::new(Arc::clone(&below))?;
         let mut info = below.info().clone();
         info.read_only = most_written == 0;
-        // What the device below may be good at does not reach it.
+        // Only reads reach the device below, so its discard and write-zeroes are not available.
         info.limits.discard = false;
         info.limits.write_zeroes = false;
         Ok(Self {
@@ -86,7 +88,7 @@ impl OverlayDevice {
         })
     }
 
-    /// The same device, what was written included, for reading only.
+    /// The same device for reading only, including the blocks written so far.
     #[must_use]
     pub fn read_only(&self) -> Self {
         let mut info = self.info.clone();
@@ -98,7 +100,7 @@ impl OverlayDevice {
         }
     }
 
-    /// The blocks that were written, ascending, each with its content.
+    /// The blocks written so far with their contents, ascending.
     pub fn written(&self) -> Vec<(FsBlock, Box<[u8]>)> {
         let written = self.overlay.written.read();
         let blocks = written.iter();
@@ -132,7 +134,7 @@ struct OverlayQueue {
     below: Box<dyn Queue>,
     overlay: Arc<Overlay>,
     read_only: bool,
-    /// Answered without the device.
+    /// Requests completed without the device below.
     ready: Vec<Completion>,
 }
 
@@ -144,7 +146,7 @@ impl Queue for OverlayQueue {
             Op::Write if !self.read_only => self.overlay.write(&request),
             _ => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
-                "the journal is not replayed",
+                "the replayed view of the image is read-only",
             )),
         };
         self.ready.push(Completion { request, result });
@@ -176,7 +178,7 @@ impl Queue for OverlayQueue {
 }
 
 impl Overlay {
-    /// Keeps what `request` writes.
+    /// Keeps the data that `request` writes.
     fn write(&self, request: &Request) -> io::Result<()> {
         let size = u64::from(self.block_bytes);
         let (start, end) = (
@@ -191,7 +193,7 @@ impl Overlay {
             request.copy_out((from - start) as usize, place);
             let mut written = self.written.write();
             if written.len() >= self.most_written && !written.contains_key(&block) {
-                let text = "recovery changes more than there is room for in memory";
+                let text = "recovery changes more blocks than the memory limit allows";
                 return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
             }
             written.insert(block, content);
@@ -199,7 +201,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// A whole block as it is now, or zeroes if it is not `wanted`.
+    /// The current content of a whole block, or zeroes if the content is not `wanted`.
     fn content(&self, block: u64, wanted: bool) -> io::Result<Box<[u8]>> {
         let size = self.block_bytes as usize;
         let mut content = vec![0; size].into_boxed_slice();
@@ -220,7 +222,7 @@ impl Overlay {
         Ok(content)
     }
 
-    /// Replaces what `request` read of blocks that have newer contents.
+    /// Replaces those parts of the data that `request` read for which there is newer content.
     fn lay_over(&self, request: &mut Request) -> io::Result<()> {
         let bytes = u64::from(self.block_bytes);
         let first = request.offset_bytes() / bytes;
@@ -259,7 +261,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Puts the content of a block into what `request` read.
+    /// Copies the content of a block over its part of the data that `request` read.
     fn lay_block(&self, request: &mut Request, block: u64, content: &[u8]) {
         let home = block * u64::from(self.block_bytes);
         let (from, skip) = match request.offset_bytes().checked_sub(home) {

@@ -1,18 +1,18 @@
-//! Bugs that the tests plant, to see that their power cuts find them. Feature `planted`, which nothing but the tests turns on:
-//! without it there is not a byte of this in the code.
+//! Bugs that the tests plant to prove that their power cuts find them. Compiled only with the feature
+//! `planted`, which only the tests enable.
 
 use std::sync::OnceLock;
 
 /// One bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// The commit block does not wait until what it commits is flushed.
+    /// The commit block is written before the blocks that it commits are flushed.
     CommitBeforeFlush,
-    /// What was freed is not revoked.
+    /// Freed blocks are not revoked.
     NoRevokes,
     /// Mapping and size of a direct write are committed before its data is written.
     SizeBeforeData,
-    /// Freed blocks are used again before the transaction that freed them is durable.
+    /// Freed blocks are reused before the transaction that freed them is durable.
     FreedReused,
 }
 
@@ -21,7 +21,7 @@ pub enum Planted {
 pub(crate) struct Bug(OnceLock<Planted>);
 
 impl Bug {
-    /// It has one from now on.
+    /// Plants `bug`. The first one planted stays.
     pub(crate) fn plant(&self, bug: Planted) {
         self.0.get_or_init(|| bug);
     }

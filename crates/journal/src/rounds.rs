@@ -1,14 +1,17 @@
-//! Rounds of committing: one leads, the others wait for its end, or for one of them to lead the next.
+//! Rounds of group commit: one caller leads a round, the others wait for its end or for one of them to lead
+//! the next.
 //!
 //! ```text
-//!  round N    ─ led ───────────────────── ends: all who waited for N go on, one of those for N + 1 leads
-//!  round N+1      ▲ who comes here needs it   ─ led ─────────────────────
+//!  round N    ─ led ───────────────────── ends: all waiters for N return, one waiter for N + 1 leads
+//!  round N+1      ▲ a call made here needs it   ─ led ─────────────────────
 //! ```
 //!
 //! Invariants:
-//! - One round at a time. A round covers what was done before it began, and is done only if it made that durable.
-//! - Nobody waits without a round under way: whoever ends one wakes all whom it covered and one of the others, and who was
-//!   woken leads, waits for the next, or wakes all as he leaves.
+//! - One round runs at a time. A round covers what was done before it began, and counts as done only if it
+//!   made that durable.
+//! - No caller waits unless a round is running: the end of a round wakes all callers that it covered and one
+//!   that needs the next round. A woken caller leads, waits for another round, or wakes all the others when
+//!   it returns an error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,9 +23,9 @@ use crate::error::Result;
 #[derive(Default)]
 pub(crate) struct Rounds {
     state: Mutex<State>,
-    /// For the ends of the even and of the odd rounds.
+    /// Notified at the end of even and of odd rounds.
     ended: [Condvar; 2],
-    /// Calls that waited for the end of somebody else's round, or led one.
+    /// Calls that waited for another caller's round, or led one.
     waits: AtomicU64,
 }
 
@@ -30,7 +33,7 @@ pub(crate) struct Rounds {
 struct State {
     is_led: bool,
     begun: u64,
-    /// The last round that was done.
+    /// The newest round that was done.
     done: u64,
 }
 
@@ -42,14 +45,18 @@ pub(crate) struct Lead<'r> {
 }
 
 impl Rounds {
-    /// Leads a round, unless one that began after this call was done; `alive` says whether there is any use in waiting.
+    /// Leads a round, or waits until a round that began after this call is done and returns `None`.
+    ///
+    /// # Errors
+    /// The error of `alive`, which is checked before each wait: once it fails, waiting is useless.
     pub(crate) fn sync(&self, alive: impl Fn() -> Result<()>) -> Result<Option<Lead<'_>>> {
         let state = self.state.lock();
         let wanted = state.begun + 1;
         self.lead_unless(state, wanted, alive, |state| state.done >= wanted)
     }
 
-    /// Leads a round, unless `is_done`, which one or another round sees to.
+    /// Leads a round, or waits until a round makes `is_done` true and returns `None`. Errors as
+    /// [`Rounds::sync`].
     pub(crate) fn until(
         &self,
         is_done: impl Fn() -> bool,
@@ -58,7 +65,7 @@ impl Rounds {
         self.lead_unless(self.state.lock(), 0, alive, |_| is_done())
     }
 
-    /// Calls of [`Rounds::sync`] and [`Rounds::until`] that found something to do or to wait for.
+    /// The number of calls of [`Rounds::sync`] and [`Rounds::until`] that led a round or waited for one.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -77,7 +84,7 @@ impl Rounds {
             }
             if let Err(error) = alive() {
                 drop(state);
-                // It may have been woken to lead.
+                // This caller may be the one that was woken to lead: pass that on.
                 self.wake_all();
                 return Err(error);
             }
@@ -93,7 +100,7 @@ impl Rounds {
                     is_done: false,
                 }));
             }
-            // The round under way, if that will do.
+            // The running round if that suffices, else the next one.
             let awaited = state.begun + u64::from(wanted > state.begun);
             self.ended_of(awaited).wait(&mut state);
         }
@@ -137,7 +144,8 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// What each thread has done is durable after its call, however rounds fall, and nobody is left waiting.
+    /// What each thread has done is durable after its call, in whatever order rounds run, and no thread waits
+    /// for ever.
     #[test]
     fn a_round_covers_what_was_done_before_it() {
         const THREADS: usize = 8;
@@ -161,7 +169,7 @@ mod tests {
                     for step in 0..2000 {
                         let mine = made.fetch_add(1, Ordering::SeqCst) + 1;
                         if (thread + step) % 16 == 0 {
-                            // One that finds nothing to do covers nobody.
+                            // A round that finds nothing to do covers no caller.
                             if let Some(round) = rounds.until(|| false, || Ok(())).unwrap() {
                                 lead(round, false);
                             }
@@ -178,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn all_hear_of_the_end() {
+    fn all_waiters_return_an_abort() {
         let rounds = Rounds::default();
         let is_dead = AtomicBool::new(false);
         let alive = || match is_dead.load(Ordering::SeqCst) {

@@ -2,25 +2,25 @@
 
 use std::fmt;
 
-/// The number of a transaction: the sequence number of its blocks in the log. Counts up and wraps around, so two of
-/// them are compared by distance, and only those less than half of the range apart can be.
+/// The number of a transaction: the sequence number of its blocks in the log. Numbers wrap around, so two are
+/// compared by their distance, which must be less than half of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// The one that follows.
+    /// The next number.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// The one before.
+    /// The previous number.
     #[must_use]
     pub fn previous(self) -> Self {
         Self(self.0.wrapping_sub(1))
     }
 
-    /// Whether it is later than `other`.
+    /// Whether `self` is later than `other`.
     pub fn is_after(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() > 0
     }

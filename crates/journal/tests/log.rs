@@ -1,7 +1,8 @@
-//! The log, written and cut off: whatever the power leaves, recovery finds for every thread the state after one of its
-//! operations, the last one that was made durable or a later one, and nothing of freed metadata comes back.
+//! Power cuts while the log is written. Whatever a cut leaves, recovery finds for every thread the state
+//! after one of its operations, not older than the last one made durable, and freed metadata does not come
+//! back.
 //!
-//! Each thread has blocks of its own and runs a script that follows from its seed, so its state after any number of
+//! Each thread has its own blocks and runs a script derived from its seed, so its state after any number of
 //! operations is known.
 
 use std::sync::Arc;
@@ -36,7 +37,7 @@ fn runs() -> Vec<JournalRun> {
         .collect()
 }
 
-/// A format of journals.
+/// A journal format.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     version: BlockType,
@@ -97,13 +98,13 @@ fn volume(shape: Shape) -> Image {
     image
 }
 
-/// What a block of a thread is after an operation.
+/// The state of a thread's block after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Nothing,
-    /// Metadata: of which operation.
+    /// Metadata, written by this operation.
     Meta(u32),
-    /// Freed by which operation, to be used for data.
+    /// Freed by this operation and reused for data.
     Freed(u32),
 }
 
@@ -135,7 +136,7 @@ fn bytes_of(content: Content, thread: u64, at: usize) -> Vec<u8> {
         Content::Meta(op) => (1_u32, op),
         Content::Freed(op) => (2, op),
     };
-    // Some look like blocks of the journal itself.
+    // Some contents begin with the journal's magic number.
     if (op as usize + at).is_multiple_of(5) && mark == 1 {
         bytes[..4].copy_from_slice(&JBD2_MAGIC.to_be_bytes());
     }
@@ -147,12 +148,12 @@ fn bytes_of(content: Content, thread: u64, at: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a thread was promised, by position of the record.
+/// The durability that a thread was promised, by position in the device's record.
 #[derive(Default)]
 struct Promises {
-    /// From here on, this operation is durable.
+    /// From this position on, this operation is durable.
     synced: Vec<(usize, u32)>,
-    /// From here on, the data written after this operation freed a block is durable.
+    /// From this position on, the data written to a block (index) freed by this operation is durable.
     data: Vec<(usize, u32, usize)>,
 }
 
@@ -184,7 +185,7 @@ fn work(journal: &Journal, device: &PowerDevice, thread: u64, seed: u64) -> Prom
         handle.stop().unwrap();
         for &(at, content) in &changes {
             if matches!(content, Content::Freed(_)) {
-                // The block is used for data as soon as that is allowed.
+                // Reuse the block for data as soon as that is allowed.
                 journal.sync_through(tid).unwrap();
                 let data = bytes_of(content, thread, at);
                 journal
@@ -204,7 +205,7 @@ fn work(journal: &Journal, device: &PowerDevice, thread: u64, seed: u64) -> Prom
     promises
 }
 
-/// Recovers a crash state and checks it; `true` if there was something to replay.
+/// Recovers a crash state and checks it. Returns whether there was something to replay.
 fn check(image: Image, threads: u64, seed: u64, cut: Cut, promises: &[Promises]) -> bool {
     let device: Arc<dyn BlockDevice> = Arc::new(PowerDevice::new(image, 1));
     let disk = Arc::new(Disk::new(device).unwrap());
@@ -233,7 +234,7 @@ fn check(image: Image, threads: u64, seed: u64, cut: Cut, promises: &[Promises])
             let (Content::Meta(op) | Content::Freed(op)) = content else {
                 continue;
             };
-            // Before its data is durable, a freed block may hold anything.
+            // Until its data is durable, a freed block may hold anything.
             if freed
                 && !promises
                     .data
@@ -248,7 +249,7 @@ fn check(image: Image, threads: u64, seed: u64, cut: Cut, promises: &[Promises])
             );
         }
     }
-    // It can be used again.
+    // The recovered journal can be written again.
     let budget = Budget::default();
     let options = LogOptions::default();
     let again = Journal::with_log(disk, BLOCK, FS_BLOCKS, &runs(), budget, &options).unwrap();
@@ -263,7 +264,7 @@ fn cut_and_check(shape: Shape, threads: u64, seed: u64, cuts: usize) {
     let power = Arc::new(PowerDevice::new(volume(shape), seed));
     let device = Arc::clone(&power) as Arc<dyn BlockDevice>;
     let disk = Arc::new(Disk::new(device).unwrap());
-    // Small, so that transactions fill up, checkpoints run and blocks leave the cache.
+    // Small, so that transactions fill up, checkpoints run and blocks are evicted.
     let budget = Budget {
         clean_bytes: 16 << 10,
         dirty_bytes: 32 << 10,
@@ -338,7 +339,8 @@ fn threads_survive_every_cut() {
     }
 }
 
-/// More states, for a seed of one's own: `THROUGHLINE_SOAK=1 THROUGHLINE_SEED=7 cargo test -p throughline-journal --test log`.
+/// More crash states, from a given seed: `THROUGHLINE_SOAK=1 THROUGHLINE_SEED=7 cargo test -p
+/// throughline-journal --test log`.
 #[test]
 fn many_cuts() {
     if std::env::var_os("THROUGHLINE_SOAK").is_none() {

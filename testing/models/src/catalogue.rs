@@ -1,4 +1,4 @@
-//! The models by name, and where their numbers are from.
+//! The models by name, with the sources of their numbers.
 
 use throughline_device::Limits;
 
@@ -7,15 +7,15 @@ use crate::model::{Commands, Figure, Host, Law, Model};
 const KIB: u32 = 1 << 10;
 const GIB: u64 = 1 << 30;
 
-/// All models, in the order in which they are listed.
+/// All models, in listing order.
 pub const MODELS: &[Model] = &[XEON_DISK, NVME, DISK_ARRAY, UFS_PHONE, SATA_DISK];
 
-/// The model of this name.
+/// The model with this name.
 pub fn find(name: &str) -> Option<&'static Model> {
     MODELS.iter().find(|model| model.name == name)
 }
 
-/// What the models have in common.
+/// Limits common to the models.
 const PLAIN: Limits = Limits {
     logical_block_bytes: 512,
     physical_block_bytes: 4096,
@@ -68,17 +68,17 @@ const XEON_DISK: Model = Model {
         Figure {
             what: "speed",
             value: "102.4 MB/s",
-            source: "report 1: 1000 writes of 4096 KiB in 40.948 s, patched; what the head loses between them is in it",
+            source: "report 1: 1000 writes of 4096 KiB in 40.948 s, patched; including head movements between them",
         },
         Figure {
             what: "host, each request",
             value: "6.84 us",
-            source: "report 1: 74.658 % of 41.304 s less 58.325 % of 40.948 s, over 1000 times the 1024 bios less the 8 of 512 KiB, if sar's share is of one processor",
+            source: "report 1: 74.658 % of 41.304 s less 58.325 % of 40.948 s, over 1000 times the 1024 bios less the 8 of 512 KiB, assuming that sar's percentage is of one processor",
         },
         Figure {
             what: "queue depth, longest transfer, command stage, flush, FUA",
             value: "32, 512 KiB, 50 us, 8.3 ms, no",
-            source: "assumed, as sata-disk; no figure of the report hangs on them",
+            source: "assumed, as sata-disk; no figure of the report depends on them",
         },
     ],
 };
@@ -142,12 +142,12 @@ const UFS_PHONE: Model = Model {
         Figure {
             what: "command stage",
             value: "10 us",
-            source: "assumed: 100,000 commands/s, of the order that UFS 3 data sheets state; no figure of the report hangs on it",
+            source: "assumed: 100,000 commands/s, of the order that UFS 3 data sheets state; no figure of the report depends on it",
         },
         Figure {
             what: "latency, flush, logical block",
             value: "50 us, 0.5 ms, 4 KiB",
-            source: "assumed: a read of flash cells, a program of them, the block that UFS devices report",
+            source: "assumed: time to read flash cells, time to program them, block size that UFS devices report",
         },
     ],
 };
@@ -176,7 +176,7 @@ const SATA_DISK: Model = Model {
         Figure {
             what: "speed",
             value: "133 MB/s",
-            source: "between report 5's two kernels, 135.7 and 131.0 MB/s, and beside its log's 132.15; taken as 10^6 bytes",
+            source: "between report 5's two kernels, 135.7 and 131.0 MB/s, and close to its log's 132.15; MB taken as 10^6 bytes",
         },
         Figure {
             what: "queue depth",
@@ -191,12 +191,12 @@ const SATA_DISK: Model = Model {
         Figure {
             what: "seek",
             value: "12.7 ms",
-            source: "assumed: 8.5 ms average seek and half a turn at 7200/min, 4.2 ms, as data sheets of such disks state",
+            source: "assumed: 8.5 ms average seek and half a rotation at 7200 rpm, 4.2 ms, as data sheets of such disks state",
         },
         Figure {
             what: "flush",
             value: "8.3 ms",
-            source: "assumed: a turn",
+            source: "assumed: one rotation",
         },
         Figure {
             what: "command stage, FUA, length",
@@ -209,7 +209,7 @@ const SATA_DISK: Model = Model {
 /// Report 3.
 const DISK_ARRAY: Model = Model {
     name: "disk-array",
-    about: "report 3: four disks as one, 330 MB/s, and the processor of 2008 that fills pages for it",
+    about: "report 3: four disks as one, 330 MB/s, and a processor of 2008 that fills the pages",
     limits: Limits {
         queue_depth: 128,
         rotational: true,
@@ -237,7 +237,7 @@ const DISK_ARRAY: Model = Model {
         Figure {
             what: "host, each page filled",
             value: "7.568 us",
-            source: "report 3, fitted: 4 MiB at the old way's 205 MB/s less 4 MiB at the array's 330, over 1024 pages; so the old way's figure is put in, and what other ways make of the same host is found",
+            source: "report 3, fitted: 4 MiB at the old method's 205 MB/s less 4 MiB at the array's 330, over 1024 pages; so the old method's figure is an input, and those of other methods on the same host are results",
         },
         Figure {
             what: "queue depth",
@@ -252,7 +252,7 @@ const DISK_ARRAY: Model = Model {
     ],
 };
 
-/// Report 2's kind of device, as it was sold then.
+/// The kind of device in report 2, as sold at that time.
 const NVME: Model = Model {
     name: "nvme",
     about: "report 2: an NVMe disk of 2014 with a queue for each core, 2.8 GB/s, 460,000 IOPS",
@@ -284,17 +284,17 @@ const NVME: Model = Model {
         Figure {
             what: "command stage, of each queue",
             value: "2.174 us",
-            source: "the same: 460,000 random reads of 4 KiB a second, as the cost of one queue; the report's queues share nothing but the counter",
+            source: "same source: 460,000 random reads of 4 KiB per second, as the cost of one queue; the report's queues share only the counter",
         },
         Figure {
             what: "latency",
             value: "16 us",
-            source: "the same: 20 us for a read of 4 KiB, less command and transfer",
+            source: "same source: 20 us for a read of 4 KiB, less command and transfer",
         },
         Figure {
             what: "queue depth, longest transfer",
             value: "128, 128 KiB",
-            source: "the same; MDTS 5",
+            source: "same source; MDTS 5",
         },
         Figure {
             what: "flush",
@@ -304,7 +304,7 @@ const NVME: Model = Model {
         Figure {
             what: "many cores",
             value: "measured, then extrapolated",
-            source: "founding/2: an I/O's cost and a cache line's are measured here, and the law of `Scaling` gives 2 to 128 cores",
+            source: "founding/2: the costs of an I/O and of a cache line transfer are measured, and the law of `Scaling` extrapolates to 2 to 128 cores",
         },
     ],
 };

@@ -1,20 +1,20 @@
-//! [`Clock`]: the time that a model lives in.
+//! [`Clock`]: the time base of a model.
 //!
-//! Real time is kept by deadlines. A wait sleeps, and spins for no more than its last [`SPIN_NS`]: timers of an ordinary
-//! kernel wake a thread some 50 us late, and a model of a device of 20 us has to be more exact than that. What was spun is
-//! counted ([`Clock::spun_ns`]): it stands in for a better timer, and is no work of the path's.
+//! Real time: a wait sleeps, and spins for at most the last [`SPIN_NS`]. Timers of an ordinary kernel wake a
+//! thread about 50 us late, too inexact for a model of a device with 20 us. Spinning is counted
+//! ([`Clock::spun_ns`]): it replaces a better timer and is no work of the code under test.
 //!
-//! Simulated time stands still but for those who wait or work in it. With one thread everything that happens in it is
-//! determined, which is what tests want; several threads would each carry it on for all.
+//! Simulated time advances only by waiting and working in it. With one thread everything is deterministic, as
+//! tests need; with several threads each would advance the time for all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest that a wait spins.
+/// Maximum time that a wait spins.
 const SPIN_NS: u64 = 80_000;
 
-/// Where time comes from; clones are the same clock.
+/// A source of time. Clones share the same clock.
 #[derive(Clone, Debug)]
 pub struct Clock(Kind);
 
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 impl Clock {
-    /// The machine's, counted from now.
+    /// The machine's clock, counted from now.
     pub fn real() -> Clock {
         Clock(Kind::Real {
             epoch: Instant::now(),
@@ -38,14 +38,14 @@ impl Clock {
         })
     }
 
-    /// One that stands at 0.
+    /// A simulated clock at 0.
     pub fn simulated() -> Clock {
         Clock(Kind::Simulated {
             now_ns: Arc::default(),
         })
     }
 
-    /// Nanoseconds since its beginning.
+    /// Nanoseconds since the clock's start.
     pub fn now_ns(&self) -> u64 {
         match &self.0 {
             Kind::Real { epoch, .. } => {
@@ -55,7 +55,7 @@ impl Clock {
         }
     }
 
-    /// Returns when it is `at_ns`, and at once if that is past.
+    /// Waits until `at_ns`; returns at once if that has passed.
     pub fn wait_until(&self, at_ns: u64) {
         match &self.0 {
             Kind::Real { spun_ns, .. } => self.wait_in_earnest(at_ns, spun_ns),
@@ -65,7 +65,7 @@ impl Clock {
         }
     }
 
-    /// Has this thread work for so long: its processor is busy.
+    /// Keeps this thread's processor busy for `ns`.
     pub fn work(&self, ns: u64) {
         match &self.0 {
             Kind::Real { .. } if ns == 0 => {}
@@ -81,7 +81,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds of processor time that waits have spun away so far, of all threads.
+    /// Processor time spent spinning in waits so far, by all threads, in nanoseconds.
     pub fn spun_ns(&self) -> u64 {
         match &self.0 {
             Kind::Real { spun_ns, .. } => spun_ns.load(Ordering::Relaxed),

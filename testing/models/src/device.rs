@@ -1,4 +1,4 @@
-//! [`ModelDevice`]: a model as a device that requests can be sent to.
+//! [`ModelDevice`]: a model as a device that accepts requests.
 
 use std::io;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use crate::model::{Law, Model};
 use crate::queue::ModelQueue;
 use crate::timetable::{CommandStage, Timetable, Work};
 
-/// What becomes of the bytes.
+/// Where the bytes are stored.
 #[derive(Clone, Default)]
 pub enum Content {
-    /// Writes vanish, and **reads leave the memory as it is**: the path and the law alone.
+    /// Writes are discarded and **reads leave the memory unchanged**: for the cost of the path and the law
+    /// alone.
     #[default]
     Nothing,
-    /// Memory keeps what is written; what never was reads as zeros and takes no room.
+    /// Memory stores what is written. Unwritten ranges read as zeros and take no memory.
     Memory,
-    /// Another device keeps it, which should be faster than the model; the model is as long as it is.
+    /// Another device stores the bytes; it should be faster than the model, and determines the length.
     Device(Arc<dyn BlockDevice>),
 }
 
-/// How a device is made from a model.
+/// Options for a device made from a model.
 #[derive(Clone, Default)]
 pub struct Options {
     content: Content,
@@ -39,31 +40,31 @@ impl Options {
         Options::default()
     }
 
-    /// What becomes of the bytes.
+    /// Sets where the bytes are stored.
     pub fn content(mut self, content: Content) -> Options {
         self.content = content;
         self
     }
 
-    /// Another length than the model's. Whole logical blocks; what is left over is cut off.
+    /// Sets the length in bytes, rounded down to logical blocks. Default: the model's.
     pub fn len_bytes(mut self, len_bytes: u64) -> Options {
         self.len_bytes = Some(len_bytes);
         self
     }
 
-    /// Another clock than the machine's.
+    /// Sets the clock. Default: the machine's.
     pub fn clock(mut self, clock: Clock) -> Options {
         self.clock = Some(clock);
         self
     }
 
-    /// The device.
+    /// Creates the device.
     pub fn open(self, model: &Model) -> ModelDevice {
         ModelDevice::new(model, self)
     }
 }
 
-/// What the queues of a device share.
+/// State shared by the queues of a device.
 pub(crate) struct Shared {
     pub(crate) model: Model,
     pub(crate) clock: Clock,
@@ -77,25 +78,26 @@ struct Timing {
 }
 
 impl Shared {
-    /// Why the request cannot be carried out, if so.
+    /// Returns an error if the request is invalid.
     pub(crate) fn refuses(&self, request: &Request) -> io::Result<()> {
-        // As a kernel: longer than a transfer is no fault.
+        // As in a kernel, exceeding the maximum transfer size is no error.
         self.model.limits.admit(request, self.len_bytes)
     }
 
-    /// When it will be done, handed over now; `own` is the queue's command stage, where it has one.
+    /// Admits the request now and returns its completion time. `own` is the queue's own command stage, if it
+    /// has one.
     pub(crate) fn admit(&self, own: Option<&mut CommandStage>, work: Work) -> u64 {
         let mut timing = self.timing.lock();
         let Timing {
             timetable,
             commands,
         } = &mut *timing;
-        // Read with the lock held, so that works come in the order of their times.
+        // Read with the lock held, so that requests are admitted in the order of their times.
         timetable.admit(self.clock.now_ns(), own.unwrap_or(commands), work)
     }
 }
 
-/// A device that takes as long as its model says.
+/// A device with the timing of its model.
 pub struct ModelDevice {
     info: DeviceInfo,
     content: Arc<dyn BlockDevice>,
@@ -107,7 +109,7 @@ impl ModelDevice {
         let block = u64::from(model.limits.logical_block_bytes.max(1));
         let wanted = options.len_bytes.unwrap_or(model.len_bytes);
         let len_bytes = wanted - wanted % block;
-        // The model has split what is too long, or refused it.
+        // The model splits long requests, so the content has no limits of its own.
         let limits = Limits {
             max_transfer_bytes: u32::MAX,
             max_segments: u32::MAX,
@@ -143,18 +145,18 @@ impl ModelDevice {
         }
     }
 
-    /// The model it is made from.
+    /// The model.
     pub fn model(&self) -> &Model {
         &self.shared.model
     }
 
-    /// The clock it runs by.
+    /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    /// From now on moves bytes at this multiple of its model's speed, such as 0.98: no two runs of a disk are alike.
-    /// A factor that is no positive number is taken as 1.
+    /// Sets the speed as a multiple of the model's, such as 0.98, from now on: no two runs of a real disk are
+    /// alike. A factor that is not a positive number counts as 1.
     pub fn set_speed(&self, factor: f64) {
         let Law { bytes_per_s, .. } = self.shared.model.law;
         let factor = match factor.is_finite() && factor > 0.0 {

@@ -1,77 +1,81 @@
-//! [`Model`]: what is known of a device, and from where.
+//! [`Model`]: the numbers of a device and their sources.
 
 use throughline_device::Limits;
 
-/// A device by its numbers.
+/// The description of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
-    /// Its name, such as `ufs-phone`.
+    /// Name, such as `ufs-phone`.
     pub name: &'static str,
-    /// One line: what it is.
+    /// One-line description.
     pub about: &'static str,
-    /// What requests must look like. Longer ones than `max_transfer_bytes` are taken too, and split as a kernel splits them.
+    /// Limits of requests. Requests longer than `max_transfer_bytes` are accepted and split as a kernel does.
     pub limits: Limits,
-    /// What the device itself takes for a request.
+    /// Timing of the device itself.
     pub law: Law,
-    /// What the computer above it takes.
+    /// Timing of the computer that drives it.
     pub host: Host,
-    /// Length in bytes, unless another is chosen.
+    /// Default length in bytes.
     pub len_bytes: u64,
-    /// Every number above that matters, and its source.
+    /// Every relevant number above and its source.
     pub figures: &'static [Figure],
 }
 
-/// When a device is done with a request.
+/// The completion time of a request.
 ///
-/// A request takes one of the device's slots (`queue_depth` of the limits), passes the command stage, waits for its latency,
-/// and has its bytes moved by the one data stage; it ends, and its slot is free, when they are. The stages work on different
-/// requests at the same time, each on one at a time and in the order in which they came.
+/// A request takes one of the device's slots (`queue_depth` of the limits), passes the command stage, waits
+/// for its latency, and then its bytes are moved by the single data stage. When they are moved, the request
+/// completes and its slot is free. The stages work on different requests concurrently, each on one request at
+/// a time, in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
-    /// Bytes each second that the data stage moves.
+    /// Throughput of the data stage, in bytes per second.
     pub bytes_per_s: u64,
-    /// Nanoseconds of each transfer in the command stage.
+    /// Nanoseconds per transfer in the command stage.
     pub command_ns: u64,
-    /// How many command stages, and sets of slots, there are.
+    /// Number of command stages and sets of slots.
     pub commands: Commands,
-    /// Nanoseconds from the end of the command stage until the data may move; those of several requests pass at once.
+    /// Nanoseconds from the end of the command stage until the data can move. Latencies of several requests
+    /// overlap.
     pub latency_ns: u64,
-    /// Nanoseconds that the data stage loses when a transfer does not begin where the one before it ended.
+    /// Nanoseconds that the data stage loses if a transfer does not begin at the end of the previous one.
     pub seek_ns: u64,
-    /// Nanoseconds of a flush, behind everything that was there before it.
+    /// Nanoseconds of a flush, after everything that was submitted before it.
     pub flush_ns: u64,
 }
 
-/// Who has a command stage, and slots.
+/// The unit that has a command stage and slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commands {
-    /// One for the device: its queues share them.
+    /// The device: all queues share them.
     OfDevice,
-    /// Each queue has its own.
+    /// Each queue.
     OfQueue,
 }
 
-/// What the computer takes for a request, apart from the device: a phone's processor is no server's.
+/// Time that the computer needs for a request, apart from the device: a phone's processor is slower than a
+/// server's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Nanoseconds of the submitting thread's processor for each request handed over.
+    /// Processor time of the submitting thread per request, in nanoseconds.
     pub request_ns: u64,
-    /// Nanoseconds of it for each 4 KiB page of one, before the device hears of any of its pages.
+    /// Processor time of the submitting thread per 4 KiB page, before the device gets any of the request, in
+    /// nanoseconds.
     pub page_in_ns: u64,
-    /// Nanoseconds for each page of a request between the device's end and the completion.
+    /// Nanoseconds per page between the device's completion and the request's completion.
     pub page_out_ns: u64,
-    /// Nanoseconds that a program's thread takes to put a page into a cache, accounting and copy included. The device does not
-    /// charge it: it is for whoever plays the program.
+    /// Nanoseconds that a program's thread needs to put a page into a cache, including accounting and copy.
+    /// The device does not charge it; the simulated program must.
     pub page_fill_ns: u64,
 }
 
-/// One number of a model.
+/// A number of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// What it is.
+    /// What the number describes.
     pub what: &'static str,
     /// The number, with its unit.
     pub value: &'static str,
-    /// Where it is from, or that it is assumed and why.
+    /// Its source, or that it is assumed and why.
     pub source: &'static str,
 }

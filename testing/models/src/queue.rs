@@ -1,7 +1,8 @@
 //! One thread's queue to a [`ModelDevice`](crate::ModelDevice).
 //!
-//! A request's end is settled when it is submitted. Its bytes are moved, by the content's device, when its submitter next
-//! waits: that is while the model's device is at it. Then the completion is kept until its time has come.
+//! A request's completion time is determined at submission. Its bytes are moved by the content's device when
+//! the submitter next waits, which is while the model's device is busy with it. Then the completion is held
+//! back until its time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ pub(crate) struct ModelQueue {
     shared: Arc<Shared>,
     /// A queue of the content's device.
     content: Box<dyn Queue>,
-    /// Where each queue has its own.
+    /// The queue's own command stage, if each queue has one.
     commands: Option<CommandStage>,
-    /// Submitted, their bytes not moved, in the order of submission.
+    /// Submitted requests whose bytes are not yet moved, in order of submission.
     fresh: VecDeque<(u64, Request)>,
-    /// Their bytes moved, by the time at which they are done.
+    /// Requests whose bytes are moved, by completion time.
     moved: VecDeque<(u64, Completion)>,
-    /// Done, or refused.
+    /// Completed or refused requests.
     ready: Vec<Completion>,
 }
 
@@ -41,7 +42,7 @@ impl ModelQueue {
         }
     }
 
-    /// When `request`, handed over now, is done; the submitter has paid for handing it over.
+    /// Charges the submitter for `request`, admits it, and returns its completion time.
     fn end_of(&mut self, request: &Request) -> u64 {
         let host = &self.shared.model.host;
         let pages = request.len_bytes().div_ceil(PAGE_BYTES);
@@ -56,7 +57,7 @@ impl ModelQueue {
         self.shared.admit(self.commands.as_mut(), work) + pages * host.page_out_ns
     }
 
-    /// Has the content's device do what was submitted, in that order, up to what is not done by `until_ns`.
+    /// Moves the bytes of requests that complete by `until_ns`, in order of submission.
     fn move_bytes(&mut self, until_ns: u64) {
         let mut done = Vec::new();
         while self
@@ -68,14 +69,14 @@ impl ModelQueue {
             self.content.submit(request);
             self.content.reap(1, &mut done);
             for completion in done.drain(..) {
-                // A short request may be done before a long one that came first.
+                // A short request may complete before a longer, earlier one.
                 let place = self.moved.partition_point(|(other, _)| *other <= end_ns);
                 self.moved.insert(place, (end_ns, completion));
             }
         }
     }
 
-    /// What is done by now goes to `ready`.
+    /// Moves due completions to `ready`.
     fn ripen(&mut self) {
         let now_ns = self.shared.clock.now_ns();
         self.move_bytes(now_ns);
@@ -84,7 +85,7 @@ impl ModelQueue {
         self.ready.extend(done.map(|(_, completion)| completion));
     }
 
-    /// Waits until so many are ready, or all.
+    /// Waits until `wanted` completions are ready, or all.
     fn wait_for(&mut self, wanted: usize) {
         self.move_bytes(u64::MAX);
         self.ripen();

@@ -1,35 +1,37 @@
-//! [`Scaling`]: how many I/Os many cores do, with and without a counter that all of them write. Founding report 2.
+//! [`Scaling`]: I/O rates of many cores, with and without a counter that all of them write. Founding report
+//! 2.
 //!
-//! The law: a core does one I/O in `op_ns`, cores share nothing, so `n` of them do `n / op_ns`. With the counter each I/O
-//! also writes the counter's line twice. The line is in one core's cache at a time, and each write from another core fetches
-//! it in `line_ns`; the fetches of all cores queue up. So `n` cores do no more than `1 / (2 line_ns)`, whatever `n`, and no
-//! more than `n / (op_ns + 2 line_ns)`. The smaller of the two is taken, which is an upper limit of any queue: a real line
-//! under contention does less, so the gain from taking the counter away is a lower limit.
+//! The law: a core does one I/O in `op_ns`. Cores that share nothing do `n / op_ns` together. With the
+//! counter, each I/O also writes the counter's cache line twice. The line is in one core's cache at a time;
+//! each write from another core fetches it in `line_ns`, and the fetches of all cores queue up. So `n` cores
+//! do at most `1 / (2 line_ns)` whatever `n` is, and at most `n / (op_ns + 2 line_ns)`. The law takes the
+//! smaller one, an upper bound for any queue: a real line under contention is slower, so the computed gain of
+//! removing the counter is a lower bound.
 //!
-//! With one core the line stays where it is, and a write of it costs nothing in this law.
+//! With one core the line stays in its cache, and writing it costs nothing in this law.
 
-/// What one core measures, and the law of many.
+/// Measurements on one core, from which the law computes many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaling {
-    /// Nanoseconds of an I/O of one core, without the counter.
+    /// Nanoseconds per I/O on one core, without the counter.
     pub op_ns: f64,
-    /// Nanoseconds for which a cache line goes from one core to another.
+    /// Nanoseconds to transfer a cache line from one core to another.
     pub line_ns: f64,
 }
 
-/// Writes of the counter's line by each I/O: one before it, one behind it.
+/// Writes to the counter's line per I/O: one before it, one after it.
 const WRITES_PER_OP: f64 = 2.0;
 
-/// The numbers of cores for which the law is printed.
+/// Numbers of cores for which the law is printed.
 pub const MANY_CORES: &[u32] = &[2, 4, 8, 16, 32, 64, 128];
 
 impl Scaling {
-    /// I/Os each second of `cores` that share nothing.
+    /// I/Os per second of `cores` cores that share nothing.
     pub fn without_counter(&self, cores: u32) -> f64 {
         f64::from(cores) * 1e9 / self.op_ns
     }
 
-    /// I/Os each second of `cores` that share one counter.
+    /// I/Os per second of `cores` cores that share one counter.
     pub fn with_counter(&self, cores: u32) -> f64 {
         if cores <= 1 {
             return self.without_counter(cores);
@@ -39,12 +41,12 @@ impl Scaling {
         each_alone.min(1e9 / lines_ns)
     }
 
-    /// How many times faster `cores` are without the counter.
+    /// Speedup of `cores` cores without the counter.
     pub fn gain(&self, cores: u32) -> f64 {
         self.without_counter(cores) / self.with_counter(cores)
     }
 
-    /// From how many cores on the gain is at least `wanted`; `None` where it is not with 4096.
+    /// The smallest number of cores with a gain of at least `wanted`; `None` if 4096 do not reach it.
     pub fn cores_for_gain(&self, wanted: f64) -> Option<u32> {
         (1..=4096).find(|cores| self.gain(*cores) >= wanted)
     }
@@ -78,7 +80,7 @@ mod tests {
         assert_eq!(HERE.cores_for_gain(3.6), Some(15));
     }
 
-    /// The reporter's figures: 9.6 M I/Os a second without, 2.5 M with.
+    /// The reporter's figures: 9.6 M I/Os per second without the counter, 2.5 M with it.
     #[test]
     fn the_reporters_wall_is_a_line_of_200_ns() {
         let theirs = Scaling {

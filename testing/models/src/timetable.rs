@@ -1,11 +1,11 @@
-//! [`Timetable`]: the law of a model, kept up to date. It reads no clock and moves no bytes.
+//! [`Timetable`]: the state of a model's law. It reads no clock and moves no bytes.
 //!
 //! ```text
 //!  slot free ─► command stage ─► latency ─► data stage ─► end: the slot is free again
 //! ```
 //!
-//! Invariant: the data stage is never idle while a transfer is ready for it, and time that a transfer was late for is not
-//! made up by any other.
+//! Invariant: the data stage is never idle while a transfer is ready for it, and delay of one transfer is not
+//! made up by others.
 
 use std::collections::VecDeque;
 
@@ -13,28 +13,28 @@ use throughline_device::Op;
 
 use crate::model::{Law, Model};
 
-/// What is asked of a device.
+/// A request as the law sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// What for.
+    /// Operation.
     pub op: Op,
-    /// The first byte.
+    /// Offset of the first byte.
     pub offset_bytes: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len_bytes: u64,
 }
 
-/// Slots and the command stage: of a device, or of one queue of it.
+/// Slots and the command stage, of a device or of one queue.
 #[derive(Clone, Debug)]
 pub struct CommandStage {
-    /// When the requests end that are on the device, the earliest first; no more of them than there are slots.
+    /// Completion times of the requests on the device, earliest first; at most one per slot.
     ends_ns: VecDeque<u64>,
     slots: usize,
     free_at_ns: u64,
 }
 
 impl CommandStage {
-    /// Idle, as deep as the model.
+    /// An idle stage with the model's queue depth.
     pub fn new(model: &Model) -> CommandStage {
         let slots = model.limits.queue_depth.max(1) as usize;
         CommandStage {
@@ -44,7 +44,7 @@ impl CommandStage {
         }
     }
 
-    /// When a transfer that comes at `now_ns` has a slot and its command is done; a slot is taken.
+    /// Takes a slot for a transfer that arrives at `now_ns`, and returns when its command is done.
     fn pass(&mut self, now_ns: u64, command_ns: u64) -> u64 {
         let mut begin_ns = now_ns.max(self.free_at_ns);
         if self.ends_ns.len() == self.slots
@@ -57,18 +57,18 @@ impl CommandStage {
     }
 }
 
-/// The data stage of a device, and its law.
+/// The data stage of a device, with its law.
 #[derive(Clone, Debug)]
 pub struct Timetable {
     law: Law,
     max_transfer_bytes: u64,
     data_free_at_ns: u64,
-    /// Where the last transfer ended.
+    /// End of the last transfer on the device.
     head_bytes: u64,
 }
 
 impl Timetable {
-    /// An idle device of this model, its head at the first byte.
+    /// An idle device of this model, with its head at the first byte.
     pub fn new(model: &Model) -> Timetable {
         Timetable {
             law: model.law,
@@ -78,18 +78,18 @@ impl Timetable {
         }
     }
 
-    /// Another speed for what comes from now on; at least a byte each second.
+    /// Changes the throughput from now on; at least one byte per second.
     pub fn set_bytes_per_s(&mut self, bytes_per_s: u64) {
         self.law.bytes_per_s = bytes_per_s.max(1);
     }
 
-    /// When the device is done with `work` that comes at `now_ns`. Works come in the order of their times.
+    /// The completion time of `work` that arrives at `now_ns`. Calls must be in order of arrival.
     ///
-    /// Work longer than one transfer becomes several, each of which takes a slot and passes the command stage.
+    /// Work longer than one transfer is split; each part takes a slot and passes the command stage.
     pub fn admit(&mut self, now_ns: u64, commands: &mut CommandStage, work: Work) -> u64 {
         match work.op {
             Op::Read | Op::Write => self.transfers(now_ns, commands, work),
-            // Behind the data that is there already.
+            // After the data already queued.
             Op::Flush => {
                 let ready_ns = commands.pass(now_ns, self.law.command_ns);
                 let end_ns = self.data_free_at_ns.max(ready_ns) + self.law.flush_ns;

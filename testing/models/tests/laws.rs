@@ -1,4 +1,4 @@
-//! Every model's law, by a simulated clock: no machine's timers play a part.
+//! The law of every model, with a simulated clock: independent of this machine's timers.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ fn model(name: &str) -> &'static Model {
     find(name).unwrap_or_else(|| panic!("no model {name}"))
 }
 
-/// The device in a time of its own, at 0.
+/// The device with its own simulated clock, at 0.
 fn simulated(model: &Model) -> (ModelDevice, Clock) {
     let clock = Clock::simulated();
     (Options::new().clock(clock.clone()).open(model), clock)
 }
 
-/// Reads `count` times `len` bytes, `step` apart, by one queue that is kept full.
+/// Reads `count` times `len` bytes, `step` apart, through one queue that is kept full.
 fn read(queue: &mut dyn Queue, count: usize, len: usize, step: u64) -> Vec<Done> {
     let mut memory = AlignedBuf::zeroed(len * count, 4096);
     let mut done = Vec::new();
@@ -80,7 +80,7 @@ fn small_reads_at_depth_are_bound_by_the_command_stage() {
     assert!((455_000.0..=460_000.0).contains(&iops), "{iops}");
 }
 
-/// A model of round numbers.
+/// A model with round numbers.
 const ROUND: Model = Model {
     name: "round",
     about: "",
@@ -102,7 +102,7 @@ const ROUND: Model = Model {
         rotational: false,
     },
     law: Law {
-        // 1 ns a byte.
+        // 1 ns per byte.
         bytes_per_s: 1_000_000_000,
         command_ns: 10,
         commands: Commands::OfDevice,
@@ -135,7 +135,7 @@ fn no_more_requests_are_on_the_device_than_it_has_slots() {
     let ends: Vec<u64> = (0..5)
         .map(|number| table.admit(0, &mut commands, transfer(number * 512, 512)))
         .collect();
-    // Two at once; the third has its slot when the first ends.
+    // Two at once; the third gets a slot when the first completes.
     assert_eq!(ends[0], 10 + 100_000 + 512);
     assert_eq!(ends[1], ends[0] + 512);
     assert_eq!(ends[2], ends[0] + 10 + 100_000 + 512);
@@ -169,7 +169,7 @@ fn queues_share_a_devices_slots_or_have_their_own() {
         });
         clock.now_ns()
     };
-    // Two slots: two rounds of latency. Four: one.
+    // Two slots take two rounds of latency, four take one.
     assert_eq!(end_of_four(Commands::OfDevice), 2 * 100_010 + 3 * 512);
     assert_eq!(end_of_four(Commands::OfQueue), 100_010 + 4 * 512);
 }
@@ -190,10 +190,10 @@ fn a_full_queue_waits_for_one_of_its_own() {
         assert_eq!(
             scope.in_flight(),
             3,
-            "what has ended is there until it is reaped"
+            "completed requests count until they are reaped"
         );
         scope.reap(0, &mut done);
-        assert_eq!(done.len(), 1, "only what is due comes without waiting");
+        assert_eq!(done.len(), 1, "only due completions arrive without waiting");
         scope.reap(2, &mut done);
     });
     let tags: Vec<u64> = done.iter().map(|one| one.tag).collect();
@@ -281,11 +281,12 @@ fn a_disk_of_another_day_has_another_speed() {
     assert_eq!(
         takes(f64::NAN),
         100_010 + 4096,
-        "no speed at all is the model's"
+        "an invalid factor means the model's speed"
     );
 }
 
-/// The report's 19 ms, 17 ms, 2 ms and 100 us, from the model that was made of them: whole, and in bios of 1 MiB.
+/// The report's 19 ms, 17 ms, 2 ms and 100 us, from the model derived from them: as one bio, and in bios of 1
+/// MiB.
 #[test]
 fn the_phone_takes_what_report_4_says() {
     let phone = model("ufs-phone");
@@ -382,7 +383,7 @@ fn what_no_device_could_do_is_refused() {
         scope.reap(3, &mut done);
     });
     assert!(done.iter().all(|one| one.result.is_err()), "{done:?}");
-    assert_eq!(clock.now_ns(), 0, "a refusal takes no time");
+    assert_eq!(clock.now_ns(), 0, "a refused request takes no time");
 }
 
 #[test]

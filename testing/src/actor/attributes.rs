@@ -1,9 +1,10 @@
-//! Calls on what inodes say of themselves.
+//! Calls on inode attributes.
 //!
-//! `stat P`, `lstat P`, `fstat FILE` (type, mode, links, owner, size, device), `statx P` (what the file system can tell and
-//! which attributes are set), `access P rwx [FLAGS]`, `chmod P MODE`, `fchmod FILE MODE`, `chown P UID|- GID|-`,
-//! `lchown P UID GID`, `fchown FILE UID GID`, `flags P` and `setflags P FLAGS` (`FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`),
-//! `addflags P FLAGS`, `dropflags P FLAGS`, `statfs P` (what does not move).
+//! `stat P`, `lstat P`, `fstat FILE` (type, mode, links, owner, size, device), `statx P` (which fields are
+//! supported and which attributes are set), `access P rwx [FLAGS]`, `chmod P MODE`, `fchmod FILE MODE`,
+//! `chown P UID|- GID|-`, `lchown P UID GID`, `fchown FILE UID GID`, `flags P` and `setflags P FLAGS`
+//! (`FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`), `addflags P FLAGS`, `dropflags P FLAGS`, `statfs P` (constant
+//! fields).
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Gid, IFlags, Stat, StatxFlags, Uid};
 
@@ -46,7 +47,7 @@ impl State {
     }
 }
 
-/// A `stat`, without what differs between two file systems in the same state, and without times.
+/// A `stat` without times and without fields that differ between two file systems in the same state.
 pub(super) fn told(stat: &Stat) -> String {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let (mode, links) = (stat.st_mode & 0o7777, stat.st_nlink);
@@ -111,7 +112,7 @@ fn change_flags(words: &Words, change: fn(u32, u32) -> u32) -> Answer {
     let file = look_at(words, 1)?;
     let old = rustix::fs::ioctl_getflags(&file)?;
     let asked: IFlags = words.flags(2);
-    // In bits: there are flags that rustix has no names for, and they stay.
+    // As bits: flags unknown to rustix must be preserved.
     let new = IFlags::from_bits_retain(change(old.bits(), asked.bits()));
     done(rustix::fs::ioctl_setflags(&file, new))
 }

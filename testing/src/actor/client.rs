@@ -1,4 +1,4 @@
-//! The one who tells an actor what to do.
+//! The client side of an actor.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take before the test gives up.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Whose a process is.
+/// The ids of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Ids {
     /// User.
@@ -21,7 +21,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Root, and no groups but its own.
+    /// Root with no supplementary groups.
     pub const ROOT: Ids = Ids {
         uid: 0,
         gid: 0,
@@ -29,19 +29,19 @@ impl Ids {
     };
 }
 
-/// A process that makes system calls as it is told.
+/// A process that makes system calls on request.
 pub struct Actor {
     child: Child,
-    /// `None` once the process was told that there is no more.
+    /// `None` once the input was closed.
     lines: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
 impl Actor {
-    /// Starts one: `program` is `throughline-actor`, `dir` where it begins. It takes root.
+    /// Starts an actor: `program` is `throughline-actor`, `dir` its working directory. Needs root.
     ///
     /// # Panics
-    /// Where the program does not start.
+    /// If the program cannot be started.
     pub fn start(program: &Path, dir: &Path, ids: Ids) -> Actor {
         let groups: Vec<String> = ids.groups.iter().map(u32::to_string).collect();
         let mut child = Command::new(program)
@@ -69,7 +69,7 @@ impl Actor {
         }
     }
 
-    /// Has a line done and waits for the answer.
+    /// Sends a line and waits for the answer.
     ///
     /// # Panics
     /// As [`Actor::finish`].
@@ -78,19 +78,20 @@ impl Actor {
         self.finish(line)
     }
 
-    /// Has a line done and does not wait, as for a call that waits itself.
+    /// Sends a line without waiting, for a call that blocks.
     ///
     /// # Panics
-    /// When the process has ended.
+    /// If the process has ended.
     pub fn begin(&mut self, line: &str) {
-        let lines = self.lines.as_mut().expect("told to end");
-        writeln!(lines, "{line}").unwrap_or_else(|error| panic!("{line}: no more actor: {error}"));
+        let lines = self.lines.as_mut().expect("input is open");
+        writeln!(lines, "{line}")
+            .unwrap_or_else(|error| panic!("{line}: the actor has ended: {error}"));
     }
 
-    /// Waits for the answer to what was begun.
+    /// Waits for the answer to a line sent with [`Actor::begin`].
     ///
     /// # Panics
-    /// When the process ends instead, or says nothing for minutes.
+    /// If the process ends, or the time limit expires.
     pub fn finish(&mut self, line: &str) -> String {
         match self.answers.recv_timeout(PATIENCE) {
             Ok(answer) => answer,
@@ -99,10 +100,10 @@ impl Actor {
         }
     }
 
-    /// Waits until a lock of this process's is waited for: the kernel lists those that wait.
+    /// Waits until this process waits for a lock: the kernel lists lock waiters.
     ///
     /// # Panics
-    /// When that does not come for minutes.
+    /// If the time limit expires.
     pub fn until_it_waits(&self) {
         let pid = self.child.id().to_string();
         let until = Instant::now() + PATIENCE;
@@ -126,13 +127,14 @@ impl Actor {
         self.wait();
     }
 
-    /// Ends the process by telling it that there is no more, and waits for that.
+    /// Ends the process by closing its input, and waits for its exit.
     pub fn end(&mut self) {
         self.lines = None;
         self.wait();
     }
 
-    /// Waits, but not for a process that hangs in the file system for ever: what comes after has to be cleaned up, too.
+    /// Waits with a time limit, because a process may hang in the file system and later cleanup must still
+    /// run.
     fn wait(&mut self) {
         let until = Instant::now() + PATIENCE;
         while let Ok(None) = self.child.try_wait() {

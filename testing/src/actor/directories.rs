@@ -1,10 +1,11 @@
-//! Reading of directories.
+//! Reading directories.
 //!
-//! `list P` (all names in order, with types), `opendir S P`, `next S N [ROOM]` (the next names, in order among themselves,
-//! read from where the last ones ended, as by `seekdir`), `rest S [ROOM]` (all that is left, in one go), `skim S` (the
-//! same, without telling how many), `tell S NAME` and `return S NAME` (`telldir`, `seekdir`), `rewind S`, `closedir S`, `count P` (names, `.` and `..` among them).
-//! ROOM is the buffer's, in bytes. What order names come in is the file system's business: `next` tells how many, and `seen S`
-//! tells which names were read since the last rewind, in order, and how many came twice.
+//! `list P` (all names, sorted, with types), `opendir S P`, `next S N [ROOM]` (reads the next N names from
+//! the current position, as after `seekdir`), `rest S [ROOM]` (reads all remaining names at once), `skim S`
+//! (the same, without the count in the answer), `tell S NAME` and `return S NAME` (`telldir`, `seekdir`),
+//! `rewind S`, `closedir S`, `count P` (number of names, including `.` and `..`). ROOM is the buffer size in
+//! bytes. The order of names is up to the file system: `next` answers their number, and `seen S` answers the
+//! names read since the last rewind, sorted, and the number of duplicates.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -15,10 +16,10 @@ use rustix::io::Errno;
 use super::words::told;
 use super::{Answer, State, Words};
 
-/// Names told one by one, at most.
+/// Maximum number of names printed individually.
 const NAMES: usize = 64;
 
-/// A directory that is being read.
+/// An open directory.
 pub(super) struct Stream {
     file: OwnedFd,
     at: u64,
@@ -27,7 +28,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Reads at most so many names from where the last ones ended.
+    /// Reads at most `most` names from the current position.
     fn read(&mut self, most: usize, room: usize) -> Result<usize, Errno> {
         rustix::fs::seek(&self.file, SeekFrom::Start(self.at))?;
         let mut buffer = Vec::with_capacity(room);
@@ -129,7 +130,7 @@ fn all(words: &Words, at: usize) -> Result<Stream, Errno> {
     Ok(stream)
 }
 
-/// A letter for a type, as `ls -F` has them.
+/// The letter for a type, as in `ls -F`.
 fn kind(kind: FileType) -> String {
     match kind {
         FileType::RegularFile => "",

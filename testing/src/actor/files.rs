@@ -1,11 +1,11 @@
 //! Calls on open files: opening, reading, writing, seeking.
 //!
 //! `open FILE P FLAGS [MODE]`, `dup FILE FILE`, `close FILE`, `write FILE DATA [MIS]`, `read FILE LENGTH`,
-//! `pwrite FILE AT DATA [MIS]`, `pread FILE AT LENGTH [MIS]`, `pwritev2 FILE AT|- DATA FLAGS`,
-//! `preadv2 FILE AT|- LENGTH FLAGS`, `writev FILE DATA…`, `seek FILE set|cur|end|data|hole OFFSET`, `setfl FILE FLAGS`,
-//! `getfl FILE`, `content P` (all of a file), `put P DATA` (a file made or cut to nothing and written),
-//! `fill FILE` (written at its position until that fails: the errno, and how often 8 MiB it took).
-//! Memory is aligned to a page and then MIS bytes off that, for O_DIRECT.
+//! `pwrite FILE AT DATA [MIS]`, `pread FILE AT LENGTH [MIS]`, `pwritev2 FILE AT|- DATA FLAGS`, `preadv2 FILE
+//! AT|- LENGTH FLAGS`, `writev FILE DATA…`, `seek FILE set|cur|end|data|hole OFFSET`, `setfl FILE FLAGS`,
+//! `getfl FILE`, `content P` (a whole file), `put P DATA` (creates or truncates a file and writes it), `fill
+//! FILE` (writes at the current position until that fails: the errno, and how many times 8 MiB were written).
+//! Buffers are page-aligned plus MIS bytes, for O_DIRECT.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -16,10 +16,10 @@ use super::ranges::look_at;
 use super::words::told;
 use super::{Answer, State, Words, done, errno_name};
 
-/// A page, which O_DIRECT never asks more than.
+/// Page size: the largest alignment that O_DIRECT requires.
 const PAGE: usize = 4096;
 
-/// Memory at a page's start and so many bytes.
+/// A buffer at a given offset from a page boundary.
 struct Memory {
     bytes: Vec<u8>,
     start: usize,
@@ -166,7 +166,7 @@ impl State {
     }
 }
 
-/// The offset of a call that takes -1 for the file's own position.
+/// The offset of a call for which `-` (-1) means the file's own position.
 fn place(words: &Words) -> u64 {
     match words.text(2) {
         "-" => u64::MAX,

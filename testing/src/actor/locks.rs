@@ -1,8 +1,8 @@
 //! Locks.
 //!
-//! `flock FILE sh|ex|un [wait]`, `lock FILE r|w|u AT LENGTH [wait]` (of the process), `olock …` (of the open file),
-//! `getlock FILE r|w AT LENGTH` and `getolock …` (who is in the way; whose pid is not told).
-//! Without `wait`, what is held by others answers `EAGAIN`.
+//! `flock FILE sh|ex|un [wait]`, `lock FILE r|w|u AT LENGTH [wait]` (owned by the process), `olock …` (owned
+//! by the open file description), `getlock FILE r|w AT LENGTH` and `getolock …` (the conflicting lock,
+//! without its pid). Without `wait`, a conflict answers `EAGAIN`.
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;

@@ -1,16 +1,17 @@
-//! A process that makes system calls as it is told, one line a call, and says what each answered.
+//! A process that makes system calls on request, one per line, and reports each result.
 //!
-//! Two file systems are compared by telling two actors the same lines and comparing the answers. An actor is a process of its
-//! own (`throughline-actor`), because ids, umask, limits and locks belong to processes; [`Actor`] is the one who tells it.
-//! It begins in a directory and all its paths are meant to be relative to that, so that nothing of where a tree lies is in a
-//! line or an answer.
+//! Two file systems are compared by sending the same lines to two actors and comparing the answers. An actor
+//! is a separate process (`throughline-actor`), because ids, umask, limits and locks belong to processes;
+//! [`Actor`] is its client. It starts in a directory, and all paths are meant to be relative to that, so that
+//! lines and answers do not depend on where a tree is.
 //!
-//! A line is words with blanks between. In a word, `{x*255}` is `x` 255 times, `{fd:a}` the path of the open file `a` below
-//! `/proc/self/fd`, `%20` the byte 0x20, and a word `''` is empty. The answer is `ok`, `ok` and what the call gave, or the
-//! name of the errno. Times are never told as they are (`times.rs`).
+//! A line consists of words separated by blanks. In a word, `{x*255}` is `x` repeated 255 times, `{fd:a}` the
+//! path of the open file `a` in `/proc/self/fd`, and `%20` the byte 0x20; `''` is the empty word. The answer
+//! is `ok`, `ok` with the result of the call, or the name of the errno. Times are never reported as such
+//! (`times.rs`).
 //!
-//! The first word says what to do; the files of this module document theirs. `each FROM TO LINE` does the line for each
-//! number, with `{i}` for the number, and answers the runs of equal answers.
+//! The first word is the command; the files of this module document theirs. `each FROM TO LINE` runs the line
+//! for each number in the range, with `{i}` replaced by the number, and answers runs of equal answers.
 
 mod attributes;
 mod client;
@@ -38,12 +39,12 @@ use directories::Stream;
 use times::Moment;
 use words::Words;
 
-/// What a call answered: what it gave (empty for nothing), or its errno.
+/// Result of a call: its output (may be empty) or errno.
 type Answer = Result<String, Errno>;
 
-/// What the process of an actor has open and remembers.
+/// Open files and other state of an actor's process.
 struct State {
-    /// Open without any rights: stands for what is not open.
+    /// An `O_PATH` descriptor that stands for files that are not open.
     nothing: OwnedFd,
     files: BTreeMap<String, OwnedFd>,
     streams: BTreeMap<String, Stream>,
@@ -53,11 +54,11 @@ struct State {
     limits: process::Limits,
 }
 
-/// The life of an actor's process: takes on the ids of its arguments, then answers each line of standard input on standard
-/// output until there are no more.
+/// Main function of an actor's process: takes the ids from its arguments, then answers each line of standard
+/// input on standard output until the input ends.
 ///
 /// # Panics
-/// At a line that is none: that is a mistake in a test, and the process's end tells the other side.
+/// On an invalid line: a mistake in the test, which sees the process end.
 pub fn serve() {
     process::take_on_ids(&std::env::args().skip(1).collect::<Vec<_>>());
     let nothing = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -127,7 +128,8 @@ impl State {
             .unwrap_or_else(|| panic!("no such call: {}", words.text(0)))
     }
 
-    /// The file that was opened by that name; one that every call answers with `EBADF` where none was, as where the open failed.
+    /// The open file of that name. If there is none, for example because its open failed, a descriptor on
+    /// which every call fails with `EBADF`.
     fn file(&self, name: &str) -> &OwnedFd {
         self.files.get(name).unwrap_or(&self.nothing)
     }
@@ -142,12 +144,12 @@ fn errno_name(errno: Errno) -> String {
     format!("{:?}", nix::errno::Errno::from_raw(errno.raw_os_error()))
 }
 
-/// The errno of an error of the standard library's.
+/// The errno of a standard library error.
 fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The answer of a call that gives nothing but success.
+/// The answer of a call without output.
 fn done(result: Result<(), Errno>) -> Answer {
     result.map(|()| String::new())
 }

@@ -1,7 +1,7 @@
-//! Calls that make, change and remove names.
+//! Calls that create, change and remove names.
 //!
-//! `creat P MODE`, `mkdir P MODE`, `rmdir P`, `unlink P`, `link A B [FLAGS]`, `symlink TARGET P`, `readlink P`,
-//! `rename A B [FLAGS]`, `linkfd FILE P` (`AT_EMPTY_PATH`), `same A B` (one inode?).
+//! `creat P MODE`, `mkdir P MODE`, `rmdir P`, `unlink P`, `link A B [FLAGS]`, `symlink TARGET P`, `readlink
+//! P`, `rename A B [FLAGS]`, `linkfd FILE P` (`AT_EMPTY_PATH`), `same A B` (whether both are one inode).
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 

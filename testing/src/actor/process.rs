@@ -1,7 +1,7 @@
-//! What belongs to the process: ids, the directory it is in, limits, other programs.
+//! Process state: ids, working directory, limits, other programs.
 //!
-//! `umask MODE`, `cd P`, `cwd` (what is below the directory the actor began in), `limit SIZE` (`RLIMIT_FSIZE`; `SIGXFSZ` is
-//! caught), `signals` (how often that came), `run PROGRAM WORDS…` (its exit status, output and errors), `pass`.
+//! `umask MODE`, `cd P`, `limit SIZE` (`RLIMIT_FSIZE`; `SIGXFSZ` is caught), `signals` (how often it
+//! arrived), `run PROGRAM WORDS…` (exit status, output and errors), `pass`.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use rustix::process::{Resource, Rlimit};
 use super::words::told;
 use super::{Answer, State, Words, done, errno_of};
 
-/// What the process was told of its limits by signals.
+/// Count of the signals that report an exceeded limit.
 #[derive(Default)]
 pub(super) struct Limits {
     signals: Option<Arc<AtomicUsize>>,
 }
 
-/// The arguments of an actor's process: uid, gid, and supplementary groups with commas between.
+/// Arguments of an actor's process: uid, gid, and comma-separated supplementary groups.
 pub(super) fn take_on_ids(arguments: &[String]) {
     let [uid, gid, groups] = arguments else {
         panic!("throughline-actor UID GID GROUPS: a part of throughline's tests")
     };
     let id = |text: &str| -> u32 { text.parse().expect("an id") };
-    // Nothing of what the tests were started with, and a way to the directory that is open already: what lies above it
-    // may be closed to others.
+    // Do not inherit the umask of the tests. The working directory is already open: its parents may be
+    // inaccessible to other users.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (uid, gid) = (Uid::from_raw(id(uid)), Gid::from_raw(id(gid)));
     let groups: Vec<Gid> = groups

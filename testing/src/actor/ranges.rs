@@ -1,8 +1,9 @@
 //! Calls on ranges of files: sizes, allocation, copies, durability.
 //!
-//! `truncate P SIZE`, `ftruncate FILE SIZE`, `fallocate FILE FLAGS|- AT LENGTH`, `copy FROM AT|- TO AT|- LENGTH`
-//! (`copy_file_range`; `-` is the file's own position), `sendfile TO FROM LENGTH`, `fsync FILE`, `fdatasync FILE`,
-//! `holes FILE` (where data and holes are), `blocks P` (of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` of it all).
+//! `truncate P SIZE`, `ftruncate FILE SIZE`, `fallocate FILE FLAGS|- AT LENGTH`,
+//! `copy FROM AT|- TO AT|- LENGTH` (`copy_file_range`; `-` is the file's own position),
+//! `sendfile TO FROM LENGTH`, `fsync FILE`, `fdatasync FILE`, `holes FILE` (data ranges and holes), `blocks P`
+//! (in units of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` for the whole file).
 
 use std::fmt::Write;
 
@@ -66,7 +67,7 @@ impl State {
         copied.map(|n| n.to_string())
     }
 
-    /// The map of a file as `SEEK_DATA` and `SEEK_HOLE` tell it.
+    /// The map of a file according to `SEEK_DATA` and `SEEK_HOLE`.
     fn holes(&self, words: &Words) -> Answer {
         let file = self.file(words.text(1));
         let mut told = String::new();
@@ -84,14 +85,14 @@ impl State {
     }
 }
 
-/// `truncate(2)` itself, not an open and `ftruncate`: rights and errors differ.
+/// Calls `truncate(2)` itself instead of open and `ftruncate`: permissions and errors differ.
 fn truncate(words: &Words) -> Answer {
     let size = i64::try_from(words.number(2)).expect("a size");
     let cut = nix::unistd::truncate(words.path(1), size);
     done(cut.map_err(|errno| Errno::from_raw_os_error(errno as i32)))
 }
 
-/// Opens a file to ask something of it.
+/// Opens a file for a query.
 pub(super) fn look_at(words: &Words, at: usize) -> Result<std::os::fd::OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(words.path(at), flags, Mode::empty())

@@ -1,7 +1,7 @@
-//! Files that are no files: nodes and sockets.
+//! Special files: device nodes, FIFOs and sockets.
 //!
-//! `mknod P fifo|socket|char|block|file MODE [MAJOR MINOR]`, `bind NAME P`, `connect NAME P`, `accept NAME AS`,
-//! `send NAME DATA`, `receive NAME LENGTH`, `hangup NAME`.
+//! `mknod P fifo|socket|char|block|file MODE [MAJOR MINOR]`, `bind NAME P`, `connect NAME P`,
+//! `accept NAME AS`, `send NAME DATA`, `receive NAME LENGTH`, `hangup NAME`.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,22 +1,23 @@
-//! Times, which are never the same twice: told by relations.
+//! Times, which are never the same twice, reported by their relations.
 //!
-//! `times P` tells access, modification and change time: a second and nanoseconds where somebody has set that (it is long
-//! ago or far ahead), else `now`. `mark P` remembers the times of an inode under that name and waits for the clock to
-//! leave them behind; `since P` tells which have changed since then: `=` the same, `+` later, `-` earlier; and `marked
-//! P NAME` remembers those of `P` under another name, as for a file that changes its name. `born P` tells whether the birth
-//! lies between the last mark and now. `utimes P ATIME MTIME [FLAGS]` and `futimes FILE ATIME MTIME` set them: `now`,
-//! `omit` or seconds with nine digits of nanoseconds behind a point.
+//! `times P` answers access, modification and change time: seconds and nanoseconds if the time was set
+//! explicitly (long ago or far in the future), else `now`. `mark P` remembers the times of an inode under
+//! that name and waits until the clock has passed them; `marked P NAME` remembers those of `P` under another
+//! name, for a file that will be renamed. `since P` answers which have changed since the mark: `=` the same,
+//! `+` later, `-` earlier. `born P MARK` answers whether the birth time of `P` is `before` the mark, `since`
+//! then, or `ahead` of the clock. `utimes P ATIME MTIME [FLAGS]` and `futimes FILE ATIME MTIME` set times:
+//! `now`, `omit`, or seconds with nine digits of nanoseconds after a point.
 
 use rustix::fs::{AtFlags, CWD, Stat, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::time::ClockId;
 
 use super::{Answer, State, Words, done};
 
-/// Times before that and after the other have been set by somebody.
+/// Times outside these bounds were set explicitly.
 const LONG_AGO: i64 = 1_700_000_000;
 const FAR_AHEAD: i64 = 2_100_000_000;
 
-/// A moment in seconds and nanoseconds.
+/// A time in seconds and nanoseconds.
 type Instant = (i64, i64);
 
 /// The times of an inode at one moment.
@@ -62,9 +63,10 @@ impl State {
         let moment = Moment::of(&rustix::fs::lstat(words.path(1))?);
         self.moments.insert(words.bytes(name).to_vec(), moment);
         let begun = coarse();
-        // Somebody has set it.
+        // Set explicitly.
         let ahead = |time: Instant| time.0 > begun.0 + 60;
-        // The clock that file systems read stands still between two ticks of the kernel; two, for who rounds.
+        // The clock of file systems advances once per kernel tick. Wait for two ticks, for file systems that
+        // round.
         let mut ticks = 0;
         let mut last = begun;
         while ticks < 2 || !moment.0.iter().all(|time| ahead(*time) || *time < last) {
@@ -101,7 +103,7 @@ impl State {
         Ok(told.join(" "))
     }
 
-    /// Told of a file by the mark of another one's, made before it: `born P MARKED`.
+    /// Compares the birth time of a file with the mark of another one, made before it: `born P MARK`.
     fn born(&self, words: &Words) -> Answer {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let all = rustix::fs::statx(CWD, words.path(1), flags, StatxFlags::BTIME)?;
@@ -117,7 +119,7 @@ impl State {
     }
 }
 
-/// The clock that file systems read.
+/// The clock that file systems use.
 fn coarse() -> Instant {
     let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
     (now.tv_sec, now.tv_nsec)

@@ -8,11 +8,11 @@ use std::path::Path;
 use bitflags::Flags;
 use rustix::fs::Mode;
 
-/// The words of a line, expanded.
+/// The words of a line, with escapes expanded.
 pub(super) struct Words(Vec<Vec<u8>>);
 
 impl Words {
-    /// Splits a line; `fd_path` knows the path of an open file.
+    /// Splits a line; `fd_path` returns the path of an open file.
     pub(super) fn new(line: &str, fd_path: &dyn Fn(&str) -> String) -> Self {
         Self(
             line.split_whitespace()
@@ -35,7 +35,7 @@ impl Words {
         std::str::from_utf8(self.bytes(at)).expect("a word of plain text")
     }
 
-    /// The word, or nothing where the line ends before.
+    /// The word, or an empty string if the line is shorter.
     pub(super) fn text_or_empty(&self, at: usize) -> &str {
         if at < self.count() { self.text(at) } else { "" }
     }
@@ -48,19 +48,19 @@ impl Words {
         number(self.text(at))
     }
 
-    /// A mode in octal.
+    /// An octal mode.
     pub(super) fn mode(&self, at: usize) -> Mode {
         let bits = u32::from_str_radix(self.text(at), 8);
         Mode::from_raw_mode(bits.expect("a mode in octal"))
     }
 
-    /// An id; `-` leaves it as it is.
+    /// An id; `-` means unchanged.
     pub(super) fn id(&self, at: usize) -> Option<u32> {
         let text = self.text(at);
         (text != "-").then(|| text.parse().expect("an id"))
     }
 
-    /// Flags by their names in rustix with commas between, or bits as `0x10`; nothing where the line ends before.
+    /// Comma-separated flag names of rustix, or bits as `0x10`; no flags if the line is shorter.
     pub(super) fn flags<F: Flags<Bits = u32>>(&self, at: usize) -> F {
         let mut flags = F::empty();
         for name in self.text_or_empty(at).split(',').filter(|n| !n.is_empty()) {
@@ -73,7 +73,7 @@ impl Words {
         flags
     }
 
-    /// Bytes to write: `ab*10+c` is ten times `ab`, then `c`.
+    /// Bytes to write: `ab*10+c` is `ab` ten times, then `c`.
     pub(super) fn data(&self, at: usize) -> Vec<u8> {
         let mut data = Vec::new();
         for part in self.bytes(at).split(|byte| *byte == b'+') {
@@ -90,7 +90,7 @@ impl Words {
     }
 }
 
-/// A number, with `k`, `M`, `G` or `T` for powers of 1024, and `0x` for hexadecimal.
+/// A number, with suffix `k`, `M`, `G` or `T` for powers of 1024, or prefix `0x` for hexadecimal.
 pub(super) fn number(text: &str) -> u64 {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).expect("a number");
@@ -137,7 +137,7 @@ fn expand(word: &str, fd_path: &dyn Fn(&str) -> String) -> Vec<u8> {
     expanded
 }
 
-/// Where the brace that begins a text is closed.
+/// Position of the brace that closes the one at the start of the text.
 fn closing(text: &str) -> usize {
     let mut open = 0;
     let closes = text.char_indices().find(|(_, c)| {
@@ -151,10 +151,10 @@ fn closing(text: &str) -> usize {
     closes.expect("a closing brace").0
 }
 
-/// The runs of equal bytes that are told one by one, at most.
+/// Maximum number of runs of equal bytes that are printed in full.
 const RUNS: usize = 24;
 
-/// Bytes as they are told: runs as `a*4096`, what is not printable as `%00`, and a digest where that would be long.
+/// Bytes as printed in answers: runs as `a*4096`, unprintable bytes as `%00`, long data as a digest.
 pub(super) fn told(data: &[u8]) -> String {
     let runs: Vec<&[u8]> = data.chunk_by(|a, b| a == b).collect();
     if runs.len() > RUNS && data.len() > 128 {
@@ -177,7 +177,7 @@ pub(super) fn told(data: &[u8]) -> String {
     told
 }
 
-/// FNV-1a: enough to see a difference.
+/// FNV-1a: sufficient to detect differences.
 fn digest(data: &[u8]) -> u64 {
     data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,7 +1,8 @@
 //! Calls on extended attributes.
 //!
-//! `setxattr P NAME DATA [FLAGS]`, `getxattr P NAME [ROOM]`, `listxattr P [ROOM]`, `removexattr P NAME`; the same with `l`
-//! before for a symbolic link itself, and `f` with a FILE instead of a path. ROOM 0 asks for the length alone.
+//! `setxattr P NAME DATA [FLAGS]`, `getxattr P NAME [ROOM]`, `listxattr P [ROOM]`, `removexattr P NAME`; the
+//! same with prefix `l` for a symbolic link itself, and with `f` and a FILE instead of a path. ROOM is the
+//! buffer size; 0 asks for the length only.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 use super::words::told;
 use super::{Answer, State, Words, done};
 
-/// What an attribute is of.
+/// The object of a call.
 enum Of<'a> {
     Path(&'a Path),
     Link(&'a Path),
@@ -90,7 +91,7 @@ impl State {
     }
 }
 
-/// The names of a list in the order of the alphabet: theirs is the file system's own business.
+/// The names of a list, sorted: their order is up to the file system.
 fn sorted(list: &[u8]) -> String {
     let mut names: Vec<String> = list
         .split(|byte| *byte == 0)

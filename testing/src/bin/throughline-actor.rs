@@ -1,4 +1,4 @@
-//! A process that makes system calls as a test tells it: see [`throughline_testing::actor`].
+//! A process that makes system calls for tests: see [`throughline_testing::actor`].
 #![forbid(unsafe_code)]
 
 fn main() {

@@ -1,4 +1,4 @@
-//! The driver's calls for content: by path and through files that stay open, by handles of every kind.
+//! The driver's calls on file contents: by path and through files kept open, with handles of all kinds.
 
 use super::drive::{Check, Driver, same};
 use super::op::{Data, Op};
@@ -37,7 +37,7 @@ impl Driver {
                 self.copied(subject, answer, from, to, *len)
             }
             other => Err(format!(
-                "{other:?} is no call for content: a bug of the test"
+                "{other:?} is not a call on contents: a bug in the test"
             )),
         }
     }
@@ -99,7 +99,8 @@ impl Driver {
         }
     }
 
-    /// A write that may not wait ends where it would have to, or says so if that is at once: as if no more had been given.
+    /// A write that may not wait stops where it would wait, or fails if that is at once. It then counts as a
+    /// shorter write.
     fn without_waiting(
         &mut self,
         form: Form,
@@ -169,7 +170,7 @@ impl Driver {
         Ok(())
     }
 
-    /// After a copy that found no space: a first part of it may be done.
+    /// After a copy that ran out of space: its first part may be done.
     fn partly_copied(
         &mut self,
         subject: &mut dyn Subject,
@@ -184,7 +185,7 @@ impl Driver {
             .len_bytes;
         if now != size && !(now > size && now > to.1 && now <= to.1 + bytes.len() as u64) {
             return Err(format!(
-                "a part of a copy left a size of {now} instead of {size}"
+                "an incomplete copy left a size of {now} instead of {size}"
             ));
         }
         let mut found = vec![0; bytes.len()];
@@ -195,7 +196,7 @@ impl Driver {
         content.set_len(now);
         let mut old = vec![0; n];
         content.read(to.1, &mut old);
-        // Behind the part that was copied nothing may have changed.
+        // Past the copied part nothing may have changed.
         let copied = (0..n)
             .rfind(|at| found[*at] != old[*at])
             .map_or(0, |at| at + 1);

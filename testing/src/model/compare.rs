@@ -1,10 +1,10 @@
-//! Comparing what the subject shows with the tree: attributes, names, and everything.
+//! Compares the subject with the tree: attributes, names, and everything.
 
 use super::drive::{Check, Driver, same};
 use super::subject::{FileKind, Refusal, Stat, Subject};
 use super::tree::{Body, Id};
 
-/// Files below this size are compared whole.
+/// Files below this size are compared completely.
 const WHOLE_BELOW: u64 = 2 << 20;
 
 impl Driver {
@@ -24,7 +24,8 @@ impl Driver {
             Body::Special(FileKind::CharDevice | FileKind::BlockDevice, numbers) => Some(*numbers),
             _ => None,
         };
-        // The subject may have put in its own where the model knows none. The root has `lost+found` besides.
+        // Values that the model does not know are taken from the subject. The root additionally contains
+        // `lost+found`.
         let root = u32::from(self.bounds.alone && path.iter().all(|byte| *byte == b'/'));
         let expected = Stat {
             kind: node.kind(),
@@ -95,7 +96,7 @@ impl Driver {
     /// Compares the whole tree: names, attributes, targets, contents.
     ///
     /// # Errors
-    /// What differs first, where, and the operations that led to it.
+    /// The first difference with its path, and the operations before it.
     pub fn compare(&mut self, subject: &mut dyn Subject) -> Check {
         for dir in self.tree.dirs() {
             let path = [self.tree.path_of_dir(dir), b"/".to_vec()].concat();

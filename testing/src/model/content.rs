@@ -1,11 +1,11 @@
-//! The content of a model's file: a size, and the bytes that were written, sparse.
+//! The contents of a file in the model: a size, and the written bytes, stored sparsely.
 
 use std::collections::BTreeMap;
 
-/// Bytes of a chunk. No block size is smaller, so a hole of the model is never part of a block with data.
+/// Chunk size in bytes. No block size is smaller, so a hole in the model is never part of a block with data.
 const CHUNK: u64 = 1024;
 
-/// A sparse run of bytes. What was never written reads as zero.
+/// A sparse sequence of bytes. Unwritten bytes read as zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     len: u64,
@@ -13,7 +13,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -23,7 +23,7 @@ impl Content {
         self.len == 0
     }
 
-    /// Writes `data` at `offset`, which lengthens it to the end of the data.
+    /// Writes `data` at `offset`; extends the size to the end of the data if needed.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;
@@ -44,7 +44,7 @@ impl Content {
         self.len = self.len.max(at);
     }
 
-    /// Fills `to` from `offset` on, zeroes behind the end; returns how many bytes lie before the end.
+    /// Fills `to` from `offset` on, with zeros past the end. Returns the number of bytes before the end.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
         to.fill(0);
         let n = self.len.saturating_sub(offset).min(to.len() as u64) as usize;
@@ -59,7 +59,7 @@ impl Content {
         n
     }
 
-    /// Cuts it to `len` bytes, or lengthens it by zeroes.
+    /// Truncates to `len` bytes, or extends with zeros.
     pub fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.zero(len, self.len - len);
@@ -68,7 +68,7 @@ impl Content {
         self.len = len;
     }
 
-    /// Zeroes `len` bytes from `offset` on, without changing the size.
+    /// Zeroes `len` bytes at `offset` without changing the size.
     pub fn zero(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
         let touched: Vec<u64> = self
@@ -87,7 +87,7 @@ impl Content {
         }
     }
 
-    /// Takes `len` bytes at `offset` out; what lies behind moves down. Both are multiples of a block.
+    /// Removes `len` bytes at `offset`; later bytes move down. Both are multiples of a block.
     pub fn collapse(&mut self, offset: u64, len: u64) {
         self.zero(offset, len);
         let moved = self.chunks.split_off(&(offset / CHUNK));
@@ -99,7 +99,7 @@ impl Content {
         self.len -= len;
     }
 
-    /// Puts `len` zero bytes in at `offset`; what lies behind moves up. Both are multiples of a block.
+    /// Inserts `len` zero bytes at `offset`; later bytes move up. Both are multiples of a block.
     pub fn insert(&mut self, offset: u64, len: u64) {
         let moved = self.chunks.split_off(&(offset / CHUNK));
         self.chunks.extend(
@@ -110,7 +110,7 @@ impl Content {
         self.len += len;
     }
 
-    /// Offset of the first byte that is not zero in `offset..end`, if there is one.
+    /// Offset of the first nonzero byte in `offset..end`.
     pub fn first_nonzero(&self, offset: u64, end: u64) -> Option<u64> {
         self.chunks
             .range(offset / CHUNK..end.div_ceil(CHUNK))
@@ -124,7 +124,8 @@ impl Content {
             })
     }
 
-    /// Ranges worth comparing in a file too large to compare whole: around every written run, and at both ends.
+    /// Ranges to compare in a file too large to compare completely: around every written run, and at both
+    /// ends.
     pub fn interesting(&self, whole_below: u64) -> Vec<(u64, u64)> {
         if self.len <= whole_below {
             return vec![(0, self.len)];
@@ -149,7 +150,7 @@ impl Content {
 mod tests {
     use super::*;
 
-    /// The sparse content does what a plain vector does.
+    /// Compares the sparse content with a plain vector.
     #[test]
     fn as_a_vector() {
         let mut random = fastrand::Rng::with_seed(1);

@@ -1,4 +1,4 @@
-//! The driver: runs each operation on the subject and on the tree, and compares.
+//! The driver: runs each operation on the subject and on the tree, and compares the results.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,33 +7,33 @@ use super::op::{Data, Op};
 use super::subject::{Answer, FallocateMode, Handle, Refusal, SLOTS, Subject};
 use super::tree::{Body, Expected, Id, ROOT, Tree};
 
-/// Operations shown when something is wrong.
+/// Number of operations printed on a difference.
 const SHOWN: usize = 25;
-/// Blocks that an operation may need beyond its data, by the roughest guess.
+/// Rough estimate of the metadata blocks that an operation may need.
 const METADATA_BLOCKS: u64 = 24;
 
-/// Random operations on a [`Tree`] and a [`Subject`] side by side.
+/// Runs random operations on a [`Tree`] and a [`Subject`] in parallel.
 pub struct Driver {
-    /// What the subject should hold.
+    /// The expected contents of the subject.
     pub tree: Tree,
-    /// How files are read for comparing them.
+    /// The handle for reading files when comparing.
     pub reader: Handle,
     generator: Generator,
     pub(super) bounds: Bounds,
     recent: VecDeque<(u32, Op)>,
     count: u32,
-    /// How often the subject had no space.
+    /// Number of operations for which the subject had no space.
     pub no_space: u32,
-    /// How often it refused as unsupported.
+    /// Number of operations refused as unsupported.
     pub unsupported: u32,
-    /// How often a write that may not wait would have had to.
+    /// Number of writes that would have had to wait and were not allowed to.
     pub would_block: u32,
 }
 
 pub(super) type Check = Result<(), String>;
 
 impl Driver {
-    /// A driver with an empty tree. `lost+found` is not part of it.
+    /// A driver with an empty tree. `lost+found` is not part of the tree.
     pub fn new(seed: u64, profile: Profile, bounds: Bounds) -> Self {
         Self {
             tree: Tree::default(),
@@ -51,7 +51,7 @@ impl Driver {
     /// Runs `count` operations.
     ///
     /// # Errors
-    /// What differs, and the operations that led to it.
+    /// The first difference, and the operations before it.
     pub fn run(&mut self, subject: &mut dyn Subject, count: u32) -> Check {
         for _ in 0..count {
             let op = self.generator.next(&self.tree);
@@ -65,7 +65,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Adds the last operations to `what`.
+    /// `what`, followed by the last operations.
     pub fn tell(&self, what: &str) -> String {
         let steps = self
             .recent
@@ -192,11 +192,14 @@ impl Driver {
                 let answer = subject.link(&from.0, &to.0);
                 self.judge(subject, answer, blocks, |tree| tree.link(&from.0, &to.0))
             }
-            other => Err(format!("{other:?} makes nothing: a bug of the test")),
+            other => Err(format!(
+                "{other:?} does not create anything: a bug in the test"
+            )),
         }
     }
 
-    /// Compares an answer with what the tree says when it does the same; `blocks` is what the operation may need.
+    /// Compares an answer with that of the tree for the same operation. `blocks` is the space that the
+    /// operation may need.
     pub(super) fn judge(
         &mut self,
         subject: &mut dyn Subject,
@@ -210,7 +213,7 @@ impl Driver {
         same("", answer, change(&mut self.tree))
     }
 
-    /// "No space" has to be true.
+    /// Checks that an answer of "no space" was justified.
     pub(super) fn check_full(&mut self, subject: &mut dyn Subject, blocks: u64) -> Check {
         self.no_space += 1;
         let space = subject
@@ -238,7 +241,7 @@ impl Driver {
         data: Data,
     ) -> Check {
         if answer == Err(Refusal::NoSpace) {
-            // The attempt may show in the time.
+            // The failed attempt may have changed the time.
             if let Ok(id) = id {
                 self.tree.node_mut(id).modified = None;
             }
@@ -321,7 +324,7 @@ impl Driver {
         })
     }
 
-    /// After an allocation that found no space: a part may be done, nothing but zeroes may have come in.
+    /// After an allocation that ran out of space: part of it may be done, but only zeros may have been added.
     fn half_allocated(
         &mut self,
         subject: &mut dyn Subject,
@@ -342,7 +345,7 @@ impl Driver {
         let may_grow = matches!(mode, FallocateMode::Allocate | FallocateMode::ZeroRange);
         if now != size && !(may_grow && (size..=offset + len).contains(&now)) {
             return Err(format!(
-                "{mode:?} without space left a size of {now} instead of {size}"
+                "{mode:?} without space resulted in a size of {now} instead of {size}"
             ));
         }
         self.tree.content(id).set_len(now);
@@ -358,7 +361,7 @@ impl Driver {
         self.tree.content(id).read(offset, &mut old);
         if let Some(at) = (0..n).find(|at| bytes[*at] != 0 && bytes[*at] != old[*at]) {
             return Err(format!(
-                "byte {} is neither zero nor what it was",
+                "byte {} is neither zero nor unchanged",
                 offset + at as u64
             ));
         }
@@ -415,7 +418,7 @@ impl Driver {
     }
 }
 
-/// The answer must be the expected one, or one of the refusals expected.
+/// Checks that the answer is the expected one, or one of the expected refusals.
 pub(super) fn same<T: PartialEq + std::fmt::Debug>(
     call: &str,
     answer: Answer<T>,

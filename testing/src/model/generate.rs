@@ -1,4 +1,4 @@
-//! Random operations that mean something to the tree at hand: mostly right ones, some wrong.
+//! Random operations chosen from the current tree: mostly valid ones, some invalid.
 
 use fastrand::Rng;
 
@@ -7,10 +7,10 @@ use super::op::{Data, Op, Path};
 use super::subject::{FallocateMode, FileKind, Form, Handle, RenameMode};
 use super::tree::{Body, Id, ROOT, Tree};
 
-/// What a run does most.
+/// The emphasis of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Some of everything.
+    /// All operations.
     Mixed,
     /// Names: large directories, long names, renames.
     Names,
@@ -20,12 +20,12 @@ pub enum Profile {
     Extents,
     /// Many files of a few bytes.
     Small,
-    /// A few files, and in them a few places, through handles of all kinds.
+    /// Few files and few offsets, through handles of all kinds.
     Hot,
 }
 
 impl Profile {
-    /// Those that say something with direct handles alone.
+    /// The profiles that are useful with direct handles only.
     pub const ALL: [Self; 5] = [
         Self::Mixed,
         Self::Names,
@@ -35,28 +35,28 @@ impl Profile {
     ];
 }
 
-/// What the file system under test can take.
+/// Capabilities of the file system under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// The highest offset that is written to, now and then.
+    /// The highest offset that is occasionally written to.
     pub far_bytes: u64,
-    /// The most bytes of one write or allocation.
+    /// Maximum length of one write or allocation, in bytes.
     pub long_bytes: u64,
-    /// Whether files have extents; without, `fallocate` may be refused as unsupported.
+    /// Whether files have extents; otherwise `fallocate` may be refused as unsupported.
     pub extents: bool,
     /// Whether times have nanoseconds.
     pub nanoseconds: bool,
-    /// Whether nobody else uses the volume: its root is the tree's, and "no space" can be checked.
+    /// Whether the volume is used exclusively: its root is the tree's root, and "no space" can be checked.
     pub alone: bool,
-    /// Whether handles of all kinds are used, and their calls; direct ones alone without.
+    /// Whether handles of all kinds and their calls are used; otherwise only direct ones.
     pub mixed: bool,
 }
 
-/// Directories that a tree grows to.
+/// Maximum number of directories in a tree.
 const MOST_DIRS: usize = 40;
-/// Depth that it grows to.
+/// Maximum depth of a tree.
 const MOST_DEPTH: usize = 7;
 
 pub(super) struct Generator {
@@ -78,7 +78,7 @@ impl Generator {
         }
     }
 
-    /// The next operation. Handles of all kinds leave the others as they are for the same seed.
+    /// The next operation. Mixed handles do not change the other choices for the same seed.
     pub(super) fn next(&mut self, tree: &Tree) -> Op {
         let hot = self.hot.as_mut().and_then(|hot| hot.next(tree));
         let op = hot.unwrap_or_else(|| self.plain(tree));
@@ -121,13 +121,13 @@ impl Generator {
         }
     }
 
-    /// Permission bits. Without those for set-uid and set-gid, which writes and owners change.
+    /// Permission bits without set-uid and set-gid, which writes and owner changes modify.
     fn mode(&mut self) -> u32 {
         self.random.u32(..0o2000)
     }
 
     fn dir(&mut self, tree: &Tree) -> Id {
-        // One directory gets most, so that it becomes large.
+        // One directory gets most names, so that it becomes large.
         if self.profile == Profile::Names && self.random.u8(..3) > 0 {
             return ROOT;
         }
@@ -135,7 +135,7 @@ impl Generator {
         dirs[self.random.usize(..dirs.len())]
     }
 
-    /// A name: short and likely to be taken, new, long, or of any bytes.
+    /// A name: short and probably taken, new, long, or of arbitrary bytes.
     fn name(&mut self) -> Vec<u8> {
         let random = &mut self.random;
         let long = if self.profile == Profile::Names { 5 } else { 1 };
@@ -170,7 +170,8 @@ impl Generator {
         Path(path)
     }
 
-    /// The path of something that is there, if `wanted` finds it acceptable in a few tries; else of anything.
+    /// The path of an existing file for which `wanted` is true, if found within a few tries; else of any
+    /// file.
     fn some_path(&mut self, tree: &Tree, wanted: impl Fn(&Body) -> bool) -> Path {
         if self.random.u16(..200) == 0 {
             return self.new_path(tree);
@@ -232,7 +233,7 @@ impl Generator {
         }
     }
 
-    /// The target of a symbolic link: in the inode, in a block, or just at the border.
+    /// The target of a symbolic link: stored in the inode, in a block, or just at the limit.
     fn target(&mut self) -> Path {
         let most = self.bounds.block_bytes.min(4096) as usize;
         let len = match self.random.u8(..4) {
@@ -247,7 +248,7 @@ impl Generator {
     fn remove(&mut self, tree: &Tree) -> Op {
         let dir = self.random.u8(..6) == 0;
         let path = if dir {
-            // Empty directories foremost.
+            // Preferably empty directories.
             self.some_path(
                 tree,
                 |body| matches!(body, Body::Dir(entries, _) if entries.is_empty()),
@@ -256,7 +257,7 @@ impl Generator {
             self.some_path(tree, |body| !matches!(body, Body::Dir(..)))
         };
         match path.0.as_slice() {
-            // To others it is a directory like any other.
+            // For other operations it is an ordinary directory.
             b"/" if !self.bounds.alone => Op::Stat(path),
             _ if dir => Op::Rmdir(path),
             _ => Op::Unlink(path),
@@ -281,7 +282,7 @@ impl Generator {
         Op::Rename(from, to, mode)
     }
 
-    /// An offset near what the file has, or anywhere.
+    /// An offset near the file's end or data, or anywhere.
     fn offset(&mut self, len: u64) -> u64 {
         let block = self.bounds.block_bytes;
         let offset = match self.random.u8(..20) {
@@ -434,7 +435,7 @@ impl Generator {
     }
 }
 
-/// A byte that a name may have.
+/// A byte that is allowed in a name.
 fn byte_of_name(byte: u8) -> u8 {
     match byte {
         0 | b'/' => b'.' + 30,

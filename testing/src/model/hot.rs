@@ -1,6 +1,6 @@
-//! Operations that collide: a few files, a few places in them, through handles of every kind.
+//! Operations that collide: few files, few offsets in them, through handles of every kind.
 //!
-//! Draws from a generator of its own, so that the other operations of a seed stay what they are.
+//! Uses its own random generator, so that the other operations of a seed do not change.
 
 use fastrand::Rng;
 
@@ -9,9 +9,9 @@ use super::op::{Data, Op, Path};
 use super::subject::{Advice, FallocateMode, Flush, Form, Handle, RenameMode, SLOTS};
 use super::tree::{Body, Id, Tree};
 
-/// Files that are fought over.
+/// Number of contended files.
 const FILES: usize = 6;
-/// Where a long folio, a short one and readahead's windows begin and end.
+/// Boundaries of long folios, short folios and readahead windows.
 const PLACES: [u64; 8] = [
     0,
     4 << 10,
@@ -26,9 +26,9 @@ const PLACES: [u64; 8] = [
 pub(super) struct Hot {
     random: Rng,
     bounds: Bounds,
-    /// Of a hundred operations.
+    /// Percentage of operations.
     share: u8,
-    /// Where each kept file was read and written last.
+    /// End of the last access of each kept file.
     cursors: [u64; SLOTS],
 }
 
@@ -42,7 +42,7 @@ impl Hot {
         }
     }
 
-    /// An operation of this kind, in its share of the turns.
+    /// The next hot operation, in the chosen percentage of calls.
     pub(super) fn next(&mut self, tree: &Tree) -> Option<Op> {
         if self.random.u8(..100) >= self.share {
             return None;
@@ -85,7 +85,7 @@ impl Hot {
         })
     }
 
-    /// Gives an operation that was made for a direct handle any of them.
+    /// Replaces the direct handle of an operation by a random one.
     pub(super) fn through_some_handle(&mut self, op: Op) -> Op {
         match op {
             Op::Write(path, _, _, offset, data) => {
@@ -120,7 +120,7 @@ impl Hot {
         }
     }
 
-    /// A hot place, or the end, and a little off it.
+    /// A hot offset or the end, or slightly beside it.
     fn offset(&mut self, size: u64) -> u64 {
         let block = self.bounds.block_bytes;
         let place = match self.random.u8(..10) {
@@ -212,7 +212,7 @@ impl Hot {
         }
     }
 
-    /// Something with a file that stays open, often where the last call to it ended: streams are among them.
+    /// An operation on a kept file, often where the last one ended, so that streams occur.
     fn kept(&mut self, tree: &Tree, path: Path) -> Op {
         let slot = self.random.usize(..SLOTS);
         let Some(id) = tree.kept[slot] else {

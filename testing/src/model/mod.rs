@@ -1,5 +1,5 @@
-//! A reference model of a file system, and a driver that runs random operations on it and on a file system under
-//! test side by side.
+//! A reference model of a file system, and a driver that runs random operations on the model and on a file
+//! system under test.
 //!
 //! ```text
 //!  Generator ── Op ──► Driver ──► Subject (the file system under test)
@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - The same seed and [`Bounds`] give the same operations, as long as the answers are the same.
-//! - Every answer is compared; "no space" alone is the subject's to say, and has to be true.
+//! - Every answer is compared. Only "no space" is left to the subject; it is checked for plausibility.
 
 mod cached;
 mod compare;

@@ -1,6 +1,6 @@
-//! What is driven beside the model: any file system that takes these calls by path.
+//! The file system under test, as the driver calls it: by path.
 
-/// Why a call was refused, as far as the model tells refusals apart.
+/// Why a call was refused, as far as the model distinguishes reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the field's names for them
 pub enum Refusal {
@@ -19,9 +19,9 @@ pub enum Refusal {
     Busy,
     Loop,
     Unsupported,
-    /// It would have to wait, and may not.
+    /// The call would have to wait and may not.
     WouldBlock,
-    /// Anything else: always a failure of the test. The text says what.
+    /// Any other reason: always a test failure. The text describes it.
     Other(String),
 }
 
@@ -41,28 +41,28 @@ pub enum FileKind {
     BlockDevice,
 }
 
-/// What a subject says about a file.
+/// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// File type.
     pub kind: FileKind,
     /// The twelve permission bits.
     pub mode: u32,
     /// The owner.
     pub uid: u32,
-    /// The group.
+    /// The owning group.
     pub gid: u32,
-    /// How many names it has.
+    /// Number of names.
     pub links: u32,
-    /// Size in bytes; of a directory, whatever.
+    /// Size in bytes; arbitrary for a directory.
     pub len_bytes: u64,
-    /// Numbers of a device node.
+    /// Device numbers of a device node.
     pub device: Option<(u32, u32)>,
-    /// Seconds since 1970 and nanoseconds of the last change of the content.
+    /// Time of the last change of the content: seconds since 1970 and nanoseconds.
     pub modified: (i64, u32),
 }
 
-/// How a rename treats a taken name.
+/// How a rename treats an existing target name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum RenameMode {
@@ -71,7 +71,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What `fallocate` does.
+/// Operations of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum FallocateMode {
@@ -83,7 +83,7 @@ pub enum FallocateMode {
     Insert,
 }
 
-/// How a file is open.
+/// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Handle {
@@ -100,9 +100,9 @@ pub enum Form {
     /// One buffer.
     #[default]
     Plain,
-    /// Several.
+    /// Several buffers.
     Vectored,
-    /// One that may not wait.
+    /// A call that may not wait.
     Try,
 }
 
@@ -111,13 +111,13 @@ pub enum Form {
 pub enum Flush {
     /// Data, size and name.
     All,
-    /// Data, and what is needed to find it.
+    /// Data, and what is needed to read it.
     Data,
-    /// Of a range, data alone; without a promise.
+    /// Only the data of a range, best effort.
     Range(u64, u64),
 }
 
-/// What a program says about its reading to come. It changes no answer.
+/// Advice about future reads. Does not change any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Advice {
@@ -128,38 +128,38 @@ pub enum Advice {
     DontNeed,
 }
 
-/// Files that a subject keeps open.
+/// Number of files that a subject keeps open.
 pub const SLOTS: usize = 4;
 
 /// Free space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Blocks that a file may still get.
+    /// Blocks available to files.
     pub free_blocks: u64,
-    /// Inodes still free.
+    /// Free inodes.
     pub free_inodes: u64,
 }
 
-/// A file system under test. Paths are absolute; none is followed through a symbolic link at its end, except by the
-/// calls for content.
+/// A file system under test. Paths are absolute. A symbolic link at the end of a path is followed only by the
+/// calls on contents.
 pub trait Subject {
-    /// Makes an empty file.
+    /// Creates an empty file.
     fn create(&mut self, path: &[u8], mode: u32) -> Answer<()>;
-    /// Makes a directory.
+    /// Creates a directory.
     fn mkdir(&mut self, path: &[u8], mode: u32) -> Answer<()>;
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn symlink(&mut self, path: &[u8], target: &[u8]) -> Answer<()>;
-    /// Makes a special file.
+    /// Creates a special file.
     fn mknod(&mut self, path: &[u8], kind: FileKind, mode: u32, device: (u32, u32)) -> Answer<()>;
-    /// Gives a file a further name.
+    /// Adds a name to a file.
     fn link(&mut self, from: &[u8], to: &[u8]) -> Answer<()>;
-    /// Removes a name of anything but a directory.
+    /// Removes a name, except a directory's.
     fn unlink(&mut self, path: &[u8]) -> Answer<()>;
     /// Removes an empty directory.
     fn rmdir(&mut self, path: &[u8]) -> Answer<()>;
     /// Renames.
     fn rename(&mut self, from: &[u8], to: &[u8], mode: RenameMode) -> Answer<()>;
-    /// Writes; returns how much.
+    /// Writes; returns the number of bytes.
     fn write(
         &mut self,
         path: &[u8],
@@ -168,16 +168,16 @@ pub trait Subject {
         offset: u64,
         data: &[u8],
     ) -> Answer<usize>;
-    /// Writes at the end; returns where and how much.
+    /// Writes at the end; returns the offset and the number of bytes.
     fn append(&mut self, path: &[u8], handle: Handle, data: &[u8]) -> Answer<(u64, usize)>;
-    /// Reads; returns how much.
+    /// Reads; returns the number of bytes.
     fn read(&mut self, path: &[u8], handle: Handle, offset: u64, to: &mut [u8]) -> Answer<usize>;
-    /// Makes a file durable, or a part of it.
+    /// Makes a file, or part of it, durable.
     fn flush(&mut self, path: &[u8], flush: Flush) -> Answer<()>;
-    /// Advises on a kept file.
+    /// Gives advice on a kept file.
     fn advise(&mut self, slot: usize, advice: Advice, offset: u64, len: u64) -> Answer<()>;
-    /// Copies from one file into another; returns how much, less than asked only at the end of the first or where an
-    /// error came after it.
+    /// Copies from one file to another. Returns the number of bytes, less than requested only at the end of
+    /// the source or if an error occurred after them.
     fn copy_range(
         &mut self,
         from: (&[u8], u64),
@@ -187,19 +187,20 @@ pub trait Subject {
     ) -> Answer<u64>;
     /// Sets the size.
     fn truncate(&mut self, path: &[u8], len: u64) -> Answer<()>;
-    /// Allocates, punches and so on.
+    /// Allocates, punches, and so on.
     fn fallocate(&mut self, path: &[u8], mode: FallocateMode, offset: u64, len: u64) -> Answer<()>;
-    /// The first data at or behind `offset`, `None` for none up to the end.
+    /// The first data at or after `offset`; `None` if there is none up to the end.
     fn seek_data(&mut self, path: &[u8], offset: u64) -> Answer<Option<u64>>;
-    /// The first hole at or behind `offset`; the end counts as one.
+    /// The first hole at or after `offset`; the end counts as one.
     fn seek_hole(&mut self, path: &[u8], offset: u64) -> Answer<Option<u64>>;
-    /// Describes a file.
+    /// Attributes of a file.
     fn stat(&mut self, path: &[u8]) -> Answer<Stat>;
     /// The target of a symbolic link.
     fn read_link(&mut self, path: &[u8]) -> Answer<Vec<u8>>;
-    /// The names of a directory but `.` and `..`, in any order, with their kinds where the directory keeps them.
+    /// The names in a directory except `.` and `..`, in any order, with their types if the directory stores
+    /// them.
     fn read_dir(&mut self, path: &[u8]) -> Answer<Vec<(Vec<u8>, Option<FileKind>)>>;
-    /// Sets mode and owner, what is given.
+    /// Sets mode and owner, as far as given.
     fn set_attributes(
         &mut self,
         path: &[u8],
@@ -208,11 +209,11 @@ pub trait Subject {
     ) -> Answer<()>;
     /// Sets the time of the last change.
     fn set_modified(&mut self, path: &[u8], time: (i64, u32)) -> Answer<()>;
-    /// Opens a file to keep, in place of the one kept in the slot before.
+    /// Opens a file into a slot; closes the one that was there.
     fn keep(&mut self, slot: usize, path: &[u8], handle: Handle) -> Answer<()>;
-    /// Writes into a kept file.
+    /// Writes to a kept file; returns the number of bytes.
     fn write_kept(&mut self, slot: usize, form: Form, offset: u64, data: &[u8]) -> Answer<usize>;
-    /// Writes at the end of a kept file; returns where and how much.
+    /// Writes at the end of a kept file; returns the offset and the number of bytes.
     fn append_kept(&mut self, slot: usize, data: &[u8]) -> Answer<(u64, usize)>;
     /// Reads from a kept file.
     fn read_kept(&mut self, slot: usize, offset: u64, to: &mut [u8]) -> Answer<usize>;
@@ -224,7 +225,7 @@ pub trait Subject {
     fn close_kept(&mut self, slot: usize) -> Answer<()>;
     /// Makes everything durable.
     fn sync(&mut self) -> Answer<()>;
-    /// Closes the volume and opens it again.
+    /// Closes the volume and reopens it.
     fn reopen(&mut self) -> Answer<()>;
     /// Free space.
     fn space(&mut self) -> Answer<Space>;

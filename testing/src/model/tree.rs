@@ -1,7 +1,7 @@
-//! The tree of the model: files by number, names in directories, and what a correct file system answers.
+//! The tree of the model: files by number, names in directories, and the answers of a correct file system.
 //!
-//! Each change returns the answer expected: `Ok`, or every refusal that would be right, since which of several wrongs
-//! is named first is nobody's promise.
+//! Each change returns the expected answer: `Ok`, or every refusal that would be correct, because the order
+//! in which several errors are checked is unspecified.
 
 use std::collections::BTreeMap;
 
@@ -11,42 +11,42 @@ use super::subject::{FileKind, Refusal, RenameMode, SLOTS};
 /// Number of a file in the model.
 pub type Id = u32;
 
-/// What is expected of a call.
+/// The expected result of a call.
 pub type Expected<T> = Result<T, Vec<Refusal>>;
 
 /// The root directory.
 pub const ROOT: Id = 0;
 
-/// A file of any kind.
+/// A file of any type.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is and holds.
+    /// Type and contents.
     pub body: Body,
     /// The twelve permission bits.
     pub mode: u32,
-    /// The owner, once set.
+    /// The owner, if it was set.
     pub owner: Option<(u32, u32)>,
     /// The time of the last change, while it is known.
     pub modified: Option<(i64, u32)>,
-    /// How many names it has.
+    /// Number of names.
     pub links: u32,
 }
 
-/// What a file holds.
+/// Contents of a file by type.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Content.
     File(Content),
-    /// Names; and the directory that holds this one.
+    /// Names, and the parent directory.
     Dir(BTreeMap<Vec<u8>, Id>, Id),
     /// A target.
     Symlink(Vec<u8>),
-    /// A kind, and numbers.
+    /// Type and device numbers.
     Special(FileKind, (u32, u32)),
 }
 
 impl Node {
-    /// What it is.
+    /// The file type.
     pub fn kind(&self) -> FileKind {
         match &self.body {
             Body::File(_) => FileKind::File,
@@ -73,7 +73,7 @@ impl Node {
 pub struct Tree {
     nodes: BTreeMap<Id, Node>,
     next: Id,
-    /// Files that are open, and live on without a name.
+    /// Open files, which remain without a name.
     pub kept: [Option<Id>; SLOTS],
 }
 
@@ -104,20 +104,20 @@ impl Tree {
     /// A file by number.
     ///
     /// # Panics
-    /// If there is none: a bug of the test.
+    /// If there is none: a bug in the test.
     pub fn node(&self, id: Id) -> &Node {
         &self.nodes[&id]
     }
 
-    /// A file by number, to change.
+    /// A file by number, mutable.
     ///
     /// # Panics
-    /// If there is none: a bug of the test.
+    /// If there is none: a bug in the test.
     pub fn node_mut(&mut self, id: Id) -> &mut Node {
         self.nodes.get_mut(&id).expect("a node of the model")
     }
 
-    /// Every directory.
+    /// All directories.
     pub fn dirs(&self) -> Vec<Id> {
         self.nodes
             .iter()
@@ -126,12 +126,12 @@ impl Tree {
             .collect()
     }
 
-    /// How many files there are.
+    /// Number of files.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nothing but the root.
+    /// Whether there is only the root.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1
     }
@@ -148,7 +148,7 @@ impl Tree {
         }
     }
 
-    /// The path of a directory, without a slash at its end; empty for the root.
+    /// The path of a directory, without a trailing slash; empty for the root.
     pub fn path_of_dir(&self, dir: Id) -> Vec<u8> {
         let Body::Dir(_, parent) = &self.node(dir).body else {
             unreachable!("a directory of the model")
@@ -167,7 +167,7 @@ impl Tree {
         path
     }
 
-    /// The file a path names.
+    /// The file at a path.
     pub fn find(&self, path: &[u8]) -> Expected<Id> {
         let mut at = ROOT;
         for name in path
@@ -185,7 +185,7 @@ impl Tree {
         Ok(at)
     }
 
-    /// The file content calls work on: a regular file.
+    /// The regular file at a path, as calls on contents find it.
     pub fn find_file(&self, path: &[u8]) -> Expected<Id> {
         let id = self.find(path)?;
         match self.node(id).kind() {
@@ -198,7 +198,7 @@ impl Tree {
     /// The content of a regular file.
     ///
     /// # Panics
-    /// If it is none: a bug of the test.
+    /// If it is not one: a bug in the test.
     pub fn content(&mut self, id: Id) -> &mut Content {
         match &mut self.node_mut(id).body {
             Body::File(content) => content,
@@ -206,7 +206,7 @@ impl Tree {
         }
     }
 
-    /// Directory and free name that a path names.
+    /// The parent directory and the free name at a path.
     fn place<'p>(&self, path: &'p [u8]) -> Expected<(Id, &'p [u8])> {
         let (parent, name) = split(path);
         let dir = self.find(parent)?;
@@ -222,7 +222,7 @@ impl Tree {
         Ok((dir, name))
     }
 
-    /// Makes a file.
+    /// Creates a file.
     pub fn make(&mut self, path: &[u8], body: Body, mode: u32) -> Expected<Id> {
         let (dir, name) = self.place(path)?;
         let (body, links) = match body {
@@ -245,7 +245,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// A further name.
+    /// Adds a name.
     pub fn link(&mut self, from: &[u8], to: &[u8]) -> Expected<()> {
         let id = self.find(from)?;
         let place = self.place(to);
@@ -258,7 +258,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name, except a directory's.
     pub fn unlink(&mut self, path: &[u8]) -> Expected<()> {
         let id = self.find(path)?;
         if self.node(id).is_dir() {
@@ -321,7 +321,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Everything that is wrong with a rename.
+    /// All refusals that apply to a rename.
     fn wrongs(
         &self,
         source: Id,
@@ -364,7 +364,7 @@ impl Tree {
         wrong
     }
 
-    /// Whether `dir` is `top` or lies below it.
+    /// Whether `dir` is `top` or below it.
     fn is_below(&self, dir: Id, top: Id) -> bool {
         let mut at = dir;
         loop {
@@ -378,7 +378,7 @@ impl Tree {
         }
     }
 
-    /// Enters a name, and counts what a directory's `..` counts.
+    /// Adds a name, and the link of a directory's `..`.
     fn enter(&mut self, dir: Id, name: &[u8], id: Id) {
         self.entries_mut(dir).insert(name.to_vec(), id);
         self.node_mut(dir).modified = None;
@@ -388,7 +388,7 @@ impl Tree {
         }
     }
 
-    /// Takes a name out, and counts back.
+    /// Removes a name, and the link of a directory's `..`.
     fn leave(&mut self, dir: Id, name: &[u8]) {
         let id = self
             .entries_mut(dir)
@@ -408,7 +408,7 @@ impl Tree {
         }
     }
 
-    /// Keeps a regular file open, in place of the one kept in the slot before.
+    /// Opens a regular file into a slot; closes the one that was there.
     pub fn keep(&mut self, slot: usize, path: &[u8]) -> Expected<()> {
         let id = self.find_file(path)?;
         // In this order: it may be the same file.
@@ -417,13 +417,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Closes a kept file, which then goes if it has no name.
+    /// Closes a kept file. It is removed if it has no name.
     pub fn close_kept(&mut self, slot: usize) {
         let before = self.kept[slot].take();
         self.closed(before);
     }
 
-    /// Closes all.
+    /// Closes all kept files.
     pub fn close_all_kept(&mut self) {
         (0..SLOTS).for_each(|slot| self.close_kept(slot));
     }

@@ -1,8 +1,9 @@
-//! [`Image`]: the contents of a small device, cheap to copy, to compare and to put into a file.
+//! [`Image`]: the contents of a small device, cheap to copy, compare and write to a file.
 //!
 //! Invariants:
-//! - A copy shares every page with its origin until one of them is written: a crash state costs what it differs in.
-//! - The contents alone decide over equality and [`Image::fingerprint`], not what is shared.
+//! - A copy shares every page with its origin until one of them is written: a crash state costs only what
+//!   differs.
+//! - Equality and [`Image::fingerprint`] depend only on the contents, not on what is shared.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,14 +16,14 @@ const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// The contents of a device: whole pages of 4 KiB.
+/// The contents of a device, in pages of 4 KiB.
 #[derive(Clone)]
 pub struct Image {
     pages: Vec<Arc<Page>>,
 }
 
 impl Image {
-    /// Zeros.
+    /// An image of zeros.
     ///
     /// # Panics
     /// If `len_bytes` is not a multiple of 4096.
@@ -34,15 +35,15 @@ impl Image {
         }
     }
 
-    /// What a file holds.
+    /// Reads an image from a file.
     ///
     /// # Errors
-    /// Those of reading it; its length must be a multiple of 4096.
+    /// Those of reading; the file's length must be a multiple of 4096.
     pub fn read_file(path: &Path) -> io::Result<Image> {
         Image::read_file_like(path, &Image { pages: Vec::new() })
     }
 
-    /// The same, sharing with `like` the pages that are equal.
+    /// As [`Image::read_file`], sharing pages that are equal with `like`.
     ///
     /// # Errors
     /// As [`Image::read_file`].
@@ -65,7 +66,7 @@ impl Image {
         })
     }
 
-    /// Puts the contents into `file`, which holds those of `known` (nothing, where that is `None`).
+    /// Writes the contents to `file`, which currently holds those of `known`; `None`: it is empty.
     ///
     /// # Errors
     /// Those of writing.
@@ -80,15 +81,15 @@ impl Image {
         Ok(())
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub fn len_bytes(&self) -> u64 {
         (self.pages.len() * PAGE_BYTES) as u64
     }
 
-    /// Copies out what is at `offset`.
+    /// Copies the bytes at `offset` into `to`.
     ///
     /// # Panics
-    /// If it reaches past the end.
+    /// If the range extends past the end.
     pub fn read(&self, offset: u64, to: &mut [u8]) {
         let mut at = offset as usize;
         let mut left = to;
@@ -100,10 +101,10 @@ impl Image {
         }
     }
 
-    /// Replaces what is at `offset`.
+    /// Replaces the bytes at `offset`.
     ///
     /// # Panics
-    /// If it reaches past the end.
+    /// If the range extends past the end.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut at = offset as usize;
         let mut left = bytes;
@@ -118,7 +119,7 @@ impl Image {
         }
     }
 
-    /// A number for what differs from `base`, of which this is a descendant: equal for equal contents.
+    /// Hash of the differences from `base`, of which this must be a descendant: equal for equal contents.
     pub fn fingerprint(&self, base: &Image) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (index, (page, old)) in self.pages.iter().zip(&base.pages).enumerate() {
@@ -137,7 +138,7 @@ impl PartialEq for Image {
     }
 }
 
-/// Where byte `at` is in its page, and how many of `len` bytes are in that page.
+/// Position of byte `at` in its page, and how many of `len` bytes are in that page.
 fn within(at: usize, len: usize) -> (usize, usize) {
     let inside = at % PAGE_BYTES;
     (inside, len.min(PAGE_BYTES - inside))

@@ -1,16 +1,17 @@
-//! A device that fails as disks do: the n-th request, once or for good, not at all, in part, or after all.
+//! A device that fails as disks do ([`FaultDevice`]): chosen requests, once or from then on, before, during
+//! or after the operation.
 //!
 //! ```text
 //!  FaultQueue ── submit ──► Script: counts, logs, decides ──► the device below, or an error
 //! ```
 //!
 //! Invariants:
-//! - Requests are counted from 0 in the order of submission over all queues, those alone that
-//!   [`FaultDevice::only`] lets through; the count says which one fails. Same seed, same order: same faults.
-//! - A request that fails completes with `EIO`, once. Others reach the device below unchanged.
+//! - Requests are counted from 0 in order of submission over all queues. [`FaultDevice::only`] restricts
+//!   which ones are counted. The count determines which one fails. Same seed and order: same faults.
+//! - A failing request completes once, with `EIO`. Others reach the device below unchanged.
 //!
-//! And one that loses its power ([`PowerDevice`]): it fails nothing, remembers everything, and its [`Record`] says what
-//! may be on the medium at any moment.
+//! And a device that loses power ([`PowerDevice`]): it fails nothing and records everything; its [`Record`]
+//! determines what may be on the medium at any moment.
 
 mod image;
 mod power;
@@ -31,52 +32,52 @@ pub use record::{Change, Cut, Event, Keep, Record, States};
 use queue::FaultQueue;
 use script::Script;
 
-/// Which requests fail, and how. Numbers count from 0.
+/// Which requests fail, and how. Requests are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// None.
     Never,
-    /// Request number `n` fails without reaching the device; the next ones work.
+    /// Request `n` fails without reaching the device; later ones succeed.
     Once(u64),
-    /// Request number `n` and all later ones fail without reaching the device: it is gone.
+    /// Request `n` and all later ones fail without reaching the device, as if it were gone.
     From(u64),
-    /// Request number `n` is carried out, and then reported as failed.
+    /// Request `n` is carried out and then reported as failed.
     AfterDone(u64),
-    /// Request number `n` fails half-way: of a write, any of its logical blocks reach the device and any do
-    /// not; a read leaves junk in the memory. Other operations fail as with `Once`.
+    /// Request `n` fails part-way: any subset of a write's logical blocks reaches the device; a read leaves
+    /// arbitrary bytes in memory. Other operations fail as with `Once`.
     Torn(u64),
-    /// So many in a thousand requests fail without reaching the device, by the seed.
+    /// This many of a thousand requests, chosen by the seed, fail without reaching the device.
     Some(u32),
-    /// Every request is reported as done and never reaches the device: what is written is thrown away.
+    /// Every request is reported as done and never reaches the device: written data is lost.
     Lost,
 }
 
-/// Which requests count.
+/// Selects the requests that count.
 pub type Filter = dyn Fn(&Request) -> bool + Send + Sync;
 
-/// One request as it was submitted.
+/// A submitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// What it asked for.
+    /// Operation.
     pub op: Op,
-    /// Where on the device it began.
+    /// Offset in bytes.
     pub offset_bytes: u64,
-    /// How many bytes it covered.
+    /// Length in bytes.
     pub len_bytes: u64,
-    /// Whether it was to survive a power loss.
+    /// Whether it was requested to survive a power loss.
     pub fua: bool,
-    /// Whether it was made to fail.
+    /// Whether it was failed by the fault.
     pub failed: bool,
 }
 
-/// A device that passes requests on to another, and fails those that a [`Fault`] names.
+/// A device that forwards requests to another and fails those selected by a [`Fault`].
 pub struct FaultDevice {
     inner: Arc<dyn BlockDevice>,
     script: Arc<Mutex<Script>>,
 }
 
 impl FaultDevice {
-    /// `inner` with a `fault`.
+    /// Wraps `inner` with a `fault`.
     pub fn new(inner: Arc<dyn BlockDevice>, fault: Fault) -> FaultDevice {
         FaultDevice {
             inner,
@@ -84,18 +85,18 @@ impl FaultDevice {
         }
     }
 
-    /// `inner` that never fails, to count the requests of a script.
+    /// Wraps `inner` without faults, to count requests.
     pub fn counting(inner: Arc<dyn BlockDevice>) -> FaultDevice {
         FaultDevice::new(inner, Fault::Never)
     }
 
-    /// Counts and fails these operations alone.
+    /// Counts and fails only these operations.
     pub fn only(self, ops: &[Op]) -> FaultDevice {
         self.script.lock().only = Some(ops.to_vec());
         self
     }
 
-    /// Counts and fails those requests alone for which `filter` says so.
+    /// Counts and fails only requests for which `filter` returns true.
     pub fn only_where(
         self,
         filter: impl Fn(&Request) -> bool + Send + Sync + 'static,
@@ -104,34 +105,34 @@ impl FaultDevice {
         self
     }
 
-    /// What decides where a torn request tears; 0 if not said.
+    /// Sets the seed for torn requests; the default is 0.
     pub fn seeded(self, seed: u64) -> FaultDevice {
         self.script.lock().seed = seed;
         self
     }
 
-    /// Keeps a log of every request, of all operations.
+    /// Logs every request, of all operations.
     pub fn logged(self) -> FaultDevice {
         self.script.lock().log = Some(Vec::new());
         self
     }
 
-    /// From now on fails as `fault` says; the count goes on.
+    /// Changes the fault from now on; counting continues.
     pub fn set_fault(&self, fault: Fault) {
         self.script.lock().fault = fault;
     }
 
-    /// How many requests came so far.
+    /// Number of requests counted so far.
     pub fn requests(&self) -> u64 {
         self.script.lock().requests
     }
 
-    /// How many of them failed.
+    /// Number of failed requests.
     pub fn failed(&self) -> u64 {
         self.script.lock().failed
     }
 
-    /// Takes the log so far, in the order of submission; empty without [`logged`](FaultDevice::logged).
+    /// Takes the log so far, in order of submission; empty without [`logged`](FaultDevice::logged).
     pub fn take_log(&self) -> Vec<Logged> {
         self.script
             .lock()

@@ -1,10 +1,13 @@
-//! [`PowerDevice`]: a device in memory with a volatile write cache, that remembers all it was asked in order.
+//! [`PowerDevice`]: a device in memory with a volatile write cache that records every request in order.
 //!
 //! Invariants:
-//! - A request is *completed* when its submitter has reaped it, not before: only then may anybody rely on it.
-//! - Completions come in any order, and as late as the submitter's waiting allows, by the seed.
+//! - A request is *completed* when its submitter has reaped it, not before: only then may the submitter rely
+//!   on it.
+//! - The seed determines the order of completions and how late they come, as far as the submitter's waits
+//!   allow.
 //! - Its blocks have 512 bytes: longer writes may be torn.
-//! - While it runs it reads as written. What it would hold without power is the [`Record`]'s to say.
+//! - While it runs, reads return what was written. Its contents after a power loss are determined by the
+//!   [`Record`].
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use throughline_device::{
 use super::image::Image;
 use super::record::{Change, Event, Record};
 
-/// A device that can lose its power at any moment.
+/// A device that can lose power at any moment.
 pub struct PowerDevice {
     info: DeviceInfo,
     base: Image,
@@ -31,7 +34,7 @@ struct State {
 }
 
 impl PowerDevice {
-    /// A device with `base` on it, durably. The seed decides over the order of completions.
+    /// A device with `base` durably on it. The seed determines the order of completions.
     pub fn new(base: Image, seed: u64) -> PowerDevice {
         let info = DeviceInfo {
             name: "a device that may lose power".into(),
@@ -56,26 +59,26 @@ impl PowerDevice {
         }
     }
 
-    /// How much has happened so far: a position of [`Record`].
+    /// Number of events so far: a position in the [`Record`].
     pub fn position(&self) -> usize {
         self.state.lock().events.len()
     }
 
-    /// As [`PowerDevice::position`], later than every position told before: what returned before this call did so before
-    /// this position, and what begins behind it does nothing before.
+    /// As [`PowerDevice::position`], but later than every earlier position: calls that returned before this
+    /// one had their effects before it, and later calls have theirs after it.
     pub fn mark(&self) -> usize {
         let mut state = self.state.lock();
         state.events.push(Event::Marked);
         state.events.len()
     }
 
-    /// All that has happened so far.
+    /// The record so far.
     pub fn record(&self) -> Record {
         let events = self.state.lock().events.clone();
         Record::new(self.base.clone(), events)
     }
 
-    /// What it reads as now.
+    /// The current contents, as reads return them.
     pub fn contents(&self) -> Image {
         self.state.lock().now.clone()
     }
@@ -104,7 +107,7 @@ struct PowerQueue {
     limits: Limits,
     len_bytes: u64,
     state: Arc<Mutex<State>>,
-    /// Done, and not yet told; with the number of the event of its submission, where it has one.
+    /// Carried out but not yet reported; with the number of the submission event, if there is one.
     waiting: Vec<(Completion, Option<usize>)>,
 }
 

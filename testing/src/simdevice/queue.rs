@@ -8,7 +8,7 @@ use throughline_device::{AlignedBuf, Completion, Op, Queue, Request, Segment, sc
 
 use super::script::{Random, Script, Verdict};
 
-/// `EIO`, as a disk's.
+/// `EIO`, as from a disk.
 fn injected() -> io::Error {
     const EIO: i32 = 5;
     io::Error::from_raw_os_error(EIO)
@@ -16,14 +16,14 @@ fn injected() -> io::Error {
 
 pub(super) struct FaultQueue {
     inner: Box<dyn Queue>,
-    /// For the blocks of a torn write, so as not to meet what is in flight on `inner`.
+    /// Writes the blocks of torn writes, so that they do not interfere with what is in flight on `inner`.
     side: Box<dyn Queue>,
     block_bytes: usize,
     align_bytes: usize,
     script: Arc<Mutex<Script>>,
-    /// Never given to `inner`, and not reaped.
+    /// Never submitted to `inner`, and not yet reaped.
     refused: Vec<Completion>,
-    /// On `inner`, to be reported as failed: operation, offset, length.
+    /// Submitted to `inner`, to be reported as failed: operation, offset, length.
     to_fail: Vec<(Op, u64, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl FaultQueue {
         });
     }
 
-    /// Does a part of the request.
+    /// Carries out part of the request.
     fn tear(&mut self, request: &mut Request, mut random: Random) {
         match request.op() {
             Op::Read => request
@@ -69,7 +69,7 @@ impl FaultQueue {
         }
     }
 
-    /// Writes some of a request's blocks and not others.
+    /// Writes a subset of the request's blocks.
     fn write_some(&mut self, request: &Request, mut random: Random) {
         let mut block = AlignedBuf::zeroed(self.block_bytes, self.align_bytes);
         for (i, begin) in (0..request.len_bytes())
@@ -79,7 +79,7 @@ impl FaultQueue {
             let whole = request.copy_out(i * self.block_bytes, &mut block) == block.len();
             if whole && random.next().is_multiple_of(2) {
                 let at = request.offset_bytes().wrapping_add(begin);
-                // What becomes of it does not matter: the request has failed.
+                // Its result does not matter: the request fails anyway.
                 scope(&mut *self.side, |s| {
                     s.submit(0, Op::Write, at, [Segment::Write(&block)], false)
                 });

@@ -1,4 +1,4 @@
-//! [`Record`]: what a device was asked, and from it what it may hold when the power goes.
+//! [`Record`]: the requests of a device, and what the device may hold if power fails.
 //!
 //! ```text
 //!  position   0   1   2   3   4   5   6 ...        a cut at 5 lets 0 to 4 have happened
@@ -7,34 +7,35 @@
 //! ```
 //!
 //! Invariants:
-//! - A write is durable once it completed with FUA, or a flush submitted after its completion has completed. Of all
-//!   others any sectors may be on the medium and any not, where they overlap in any order that their submissions and
-//!   completions allow. A discard is never durable: its range holds zeros or what it held.
-//! - A state is a function of the record and the [`Cut`], of nothing else.
+//! - A write is durable once it has completed with FUA, or once a flush submitted after its completion has
+//!   completed. Of all other writes any subset of sectors may be on the medium; where they overlap, in any
+//!   order that their submissions and completions allow. A discard is never durable: its range holds zeros or
+//!   the old data.
+//! - A state is a function of the record and the [`Cut`] only.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::image::Image;
 
-/// Bytes that a device writes as a whole, or not at all, if nothing else was said.
+/// Bytes that a device writes atomically, by default.
 const SECTOR_BYTES: usize = 512;
 
-/// What a request that is no read does.
+/// Effect of a request other than a read.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Writes.
+    /// A write.
     Write {
-        /// Where.
+        /// Offset.
         offset: u64,
-        /// What.
+        /// Data.
         bytes: Arc<[u8]>,
         /// Whether it is durable once completed.
         fua: bool,
     },
-    /// Throws away.
+    /// A discard.
     Discard {
-        /// Where.
+        /// Offset.
         offset: u64,
         /// Zeros.
         bytes: Arc<[u8]>,
@@ -44,7 +45,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What it puts where.
+    /// The written bytes and their offset.
     pub(super) fn content(&self) -> Option<(u64, &[u8])> {
         match self {
             Change::Write { offset, bytes, .. } | Change::Discard { offset, bytes } => {
@@ -55,49 +56,49 @@ impl Change {
     }
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A request was submitted.
     Submitted(Change),
-    /// The request that was submitted by the event of this number was seen to be done.
+    /// The completion of the request submitted by this event was reaped.
     Completed(usize),
-    /// Nothing: a moment that somebody wanted to tell from those before and behind it.
+    /// Nothing: a moment that differs from those before and after it.
     Marked,
 }
 
-/// When the power goes, and what of the volatile cache is on the medium then.
+/// When power fails, and what of the volatile cache is on the medium then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cut {
-    /// Events that have happened.
+    /// Number of events that have happened.
     pub at: usize,
-    /// What becomes of the writes that are not durable.
+    /// What happens to writes that are not durable.
     pub keep: Keep,
 }
 
-/// What is kept of writes that are not durable.
+/// Which writes that are not durable are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
     /// None.
     Nothing,
-    /// All, in the order of submission.
+    /// All, in order of submission.
     Everything,
-    /// Some, some torn, by the seed.
+    /// Some, and some torn, by the seed.
     Some(u64),
 }
 
-/// What a device had on it, and all that it was asked since.
+/// The initial contents of a device and all requests since.
 #[derive(Clone)]
 pub struct Record {
     base: Image,
     events: Vec<Event>,
-    /// For each event that submitted a write: from which position on it is durable.
+    /// For each event that submitted a write: the position from which it is durable.
     durable_from: Vec<usize>,
-    /// For each event that submitted one: the event that completed it, or the end.
+    /// For each event that submitted a request: the event that completed it, or the end.
     completed: Vec<usize>,
-    /// What never tears.
+    /// Range that never tears.
     whole: Range<u64>,
-    /// Bytes that are written as a whole, or not at all.
+    /// Bytes that are written atomically.
     sector_bytes: usize,
 }
 
@@ -128,7 +129,7 @@ impl Record {
                 flushes.push((at, self.completed[at]));
             }
         }
-        // The earliest completion of the flushes submitted from each one on.
+        // The earliest completion of any flush from each one on.
         let mut earliest = usize::MAX;
         for flush in flushes.iter_mut().rev() {
             earliest = earliest.min(flush.1);
@@ -148,37 +149,38 @@ impl Record {
         }
     }
 
-    /// This range is written as a whole or not at all, as disks do with more than a sector: for a superblock whose checksum
-    /// is in its second sector, and which small volumes have no copy of.
+    /// Makes a range atomic, as disks do for more than a sector: for a superblock whose checksum is in its
+    /// second sector, and of which small volumes have no copy.
     #[must_use]
     pub fn with_whole(mut self, range: Range<u64>) -> Record {
         self.whole = range;
         self
     }
 
-    /// Writes tear only where `bytes` end, a multiple of 512 from their beginnings on: on a device of larger blocks.
+    /// Lets writes tear only at multiples of `bytes` from their start, a multiple of 512: for devices with
+    /// larger blocks.
     #[must_use]
     pub fn with_sectors_of(mut self, bytes: usize) -> Record {
         self.sector_bytes = bytes;
         self
     }
 
-    /// What was on the device at the beginning.
+    /// The initial contents.
     pub fn base(&self) -> &Image {
         &self.base
     }
 
-    /// The last position: nothing happened behind it.
+    /// The last position, after all events.
     pub fn end(&self) -> usize {
         self.events.len()
     }
 
-    /// All that happened.
+    /// All events.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// What happened before `at`, a line for each event: for people.
+    /// The events before `at`, one line each, for people.
     pub fn tell(&self, at: usize) -> String {
         let line = |(number, event): (usize, &Event)| match event {
             Event::Submitted(Change::Write { offset, bytes, fua }) => {
@@ -199,7 +201,7 @@ impl Record {
         self.events[..at].iter().enumerate().map(line).collect()
     }
 
-    /// The positions right behind the completion of a flush or of a write with FUA.
+    /// The positions right after the completion of a flush or of a write with FUA.
     pub fn barriers(&self) -> Vec<usize> {
         let barrier = |number: &usize| match &self.events[*number] {
             Event::Submitted(Change::Flush) => true,
@@ -217,28 +219,28 @@ impl Record {
         behind.collect()
     }
 
-    /// What makes the states of this record, fastest if they are asked for in ascending order.
+    /// Builds this record's states; fastest if used in ascending order.
     pub fn states(&self) -> States<'_> {
         States {
             record: self,
-            settled: 0,
+            applied: 0,
             image: self.base.clone(),
             last: 0,
         }
     }
 }
 
-/// Makes crash states.
+/// Builds crash states.
 pub struct States<'a> {
     record: &'a Record,
     /// All events before this are in `image`.
-    settled: usize,
+    applied: usize,
     image: Image,
-    /// The position of the last cut.
+    /// Position of the last cut.
     last: usize,
 }
 
-/// One write, on its way to the medium.
+/// A write that may reach the medium.
 struct Landing<'a> {
     at: usize,
     offset: u64,
@@ -247,13 +249,13 @@ struct Landing<'a> {
 }
 
 impl States<'_> {
-    /// What is on the medium.
+    /// The contents of the medium at a cut.
     ///
     /// # Panics
-    /// If the cut is behind the end.
+    /// If the cut is past the end.
     pub fn state(&mut self, cut: Cut) -> Image {
         assert!(cut.at <= self.record.end());
-        self.settle(cut.at);
+        self.apply_durable(cut.at);
         let mut landings = self.pending(cut.at);
         let mut image = self.image.clone();
         let mut random = match cut.keep {
@@ -261,7 +263,7 @@ impl States<'_> {
             _ => fastrand::Rng::with_seed(0),
         };
         if matches!(cut.keep, Keep::Some(_)) {
-            // Overlapping writes land in any order that can have been.
+            // Overlapping writes reach the medium in any possible order.
             for landing in &mut landings {
                 let done = self.record.completed[landing.at].min(cut.at);
                 landing.at = random.usize(landing.at..=done);
@@ -284,7 +286,7 @@ impl States<'_> {
         image
     }
 
-    /// Writes that are not in the image, before `at`.
+    /// The writes before `at` that are not in the image.
     fn pending(&self, at: usize) -> Vec<Landing<'_>> {
         let submitted = |number: usize| match &self.record.events[number] {
             Event::Submitted(change) => {
@@ -298,17 +300,17 @@ impl States<'_> {
             }
             Event::Completed(_) | Event::Marked => None,
         };
-        (self.settled..at).filter_map(submitted).collect()
+        (self.applied..at).filter_map(submitted).collect()
     }
 
-    /// Puts into the image the longest prefix of writes that are all durable at `at`, in the order of submission.
-    fn settle(&mut self, at: usize) {
+    /// Applies the longest prefix, in order of submission, of writes that are all durable at `at`.
+    fn apply_durable(&mut self, at: usize) {
         let record = self.record;
         if at < self.last {
-            (self.settled, self.image) = (0, record.base.clone());
+            (self.applied, self.image) = (0, record.base.clone());
         }
         self.last = at;
-        for number in self.settled..at {
+        for number in self.applied..at {
             if let Event::Submitted(change) = &record.events[number]
                 && let Some((offset, bytes)) = change.content()
             {
@@ -317,7 +319,7 @@ impl States<'_> {
                 }
                 self.image.write(offset, bytes);
             }
-            self.settled = number + 1;
+            self.applied = number + 1;
         }
     }
 }
@@ -328,15 +330,15 @@ enum Fate {
     Lost,
 }
 
-/// Who is kept: the patterns that bugs hide from at random, and random ones.
+/// Which writes are kept: patterns that random choice rarely hits, and random ones.
 enum Kept {
     All,
     None,
     /// All but this one.
     AllBut(usize, usize),
-    /// This one alone.
+    /// Only this one.
     Only(usize, usize),
-    /// So many of a hundred are kept whole; of the others half torn.
+    /// This percentage is kept whole; half of the others are torn.
     Some(u8),
 }
 

@@ -1,4 +1,4 @@
-//! What has come, and what is to become of the next request.
+//! Counts requests and decides what happens to the next one.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub(super) struct Script {
     pub(super) failed: u64,
 }
 
-/// What is to become of a request.
+/// What happens to a request.
 pub(super) enum Verdict {
     Pass,
     Refuse,
     FailAfterDone,
-    /// Told to be done, and never done.
+    /// Reported as done, but never carried out.
     Lose,
-    /// The bits of a random number say what happens to each block.
+    /// The bits of a random number determine what happens to each block.
     Tear(Random),
 }
 
@@ -40,7 +40,7 @@ impl Script {
         }
     }
 
-    /// Counts and logs a request, and decides.
+    /// Counts and logs a request, and returns its verdict.
     pub(super) fn next(&mut self, request: &Request) -> Verdict {
         let verdict = self.decide(request);
         let failed = !matches!(verdict, Verdict::Pass | Verdict::Lose);
@@ -83,7 +83,7 @@ impl Script {
     }
 }
 
-/// SplitMix64: good enough to tear by, and the same everywhere.
+/// SplitMix64: random enough for tearing, and the same on every machine.
 pub(super) struct Random(u64);
 
 impl Random {

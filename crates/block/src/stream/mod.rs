@@ -1,18 +1,20 @@
-//! A stream of writes that own their memory: given to the device and left to it, on a queue of the stream's own.
+//! A stream of asynchronous writes that own their memory, on a queue of its own.
 //!
-//! For write-back: whoever adds goes on to find what comes next while the device works, with no end of a call to wait
-//! for. The memory is shared ([`Arc`]) with whoever reads it meanwhile, and let go when its bio is done.
+//! For write-back: the caller adds a range and looks for the next one while the device works; there is no end
+//! of a call to wait for. The memory is shared ([`Arc`]) with concurrent readers and released when its bio
+//! completes.
 //!
 //! ```text
 //!  add ─► Builder ─► Plug ─► Lane ─► device
-//!   └───► Pieces ◄─────────────┘ which bytes are whose, and done
+//!   └───► Pieces ◄─────────────┘ maps bytes to pieces; which are done
 //! ```
 //!
 //! Invariants:
-//! - A full bio goes to the device at once, or by the plugful where it is small; what is open or plugged goes at
-//!   [`Stream::submit_open`] and before every wait of [`Stream::reap`].
-//! - Nothing waits but [`Stream::add`] with the queue at depth, [`Stream::reap`] that is told to, and dropping it.
-//! - Each piece comes back once. A failed bio fails the pieces that have bytes in it and no others.
+//! - A full bio is submitted at once if it is large, else with its plug. Open and plugged bios are submitted
+//!   by [`Stream::submit_open`] and before every wait of [`Stream::reap`].
+//! - Only these wait: [`Stream::add`] with the queue at depth, [`Stream::reap`] with `wait`, and dropping the
+//!   stream.
+//! - Each piece is returned once. A failed bio fails exactly the pieces that have bytes in it.
 
 mod pieces;
 
@@ -35,25 +37,26 @@ use crate::queues::Queues;
 use crate::trace::Trace;
 use pieces::Pieces;
 
-/// So many bios of the target's size on the device are as many as are of use: it is never idle, and what comes next may
-/// still grow or be overwritten where it is.
+/// More bytes in flight than this many bios of the target size are of no use: the device is busy, and data
+/// that is held back may still grow or be overwritten in memory.
 const USEFUL_BIOS: u64 = 32;
 
-/// Bios of a sample that shows the device's bandwidth. While it is taken the queue is never empty.
+/// Bios in a sample that measures the device's bandwidth. The queue is never empty during a sample.
 const SAMPLE_BIOS: u64 = 64;
 
-/// What became of one piece of memory that was added to a [`Stream`].
+/// The result of one piece of memory added to a [`Stream`].
 #[derive(Debug)]
 pub struct Written {
-    /// The adder's own number for it.
+    /// The caller's number for the piece.
     pub cookie: u64,
-    /// On the device, or why not. A piece that went out as several bios comes back once, with the first error of them.
+    /// `Ok` if the piece is on the device. A piece split over several bios is returned once, with the first
+    /// of their errors.
     pub result: Result<()>,
 }
 
-/// Writes on their way to one device. One thread uses it at a time.
+/// Asynchronous writes to one device. Used by one thread at a time.
 ///
-/// Dropping it gives the device what was added and waits until that is done.
+/// Dropping it submits everything added and waits until that is done.
 pub struct Stream {
     builder: Builder<'static>,
     out: Output,
@@ -65,7 +68,7 @@ struct Output {
     lane: Lane,
     plug: Plug<'static>,
     pieces: Pieces,
-    /// Of each bio on the device, by its tag, the number of its first byte in the stream.
+    /// For each bio in flight, by tag, the stream number of its first byte.
     on_device: HashMap<u64, u64>,
     bytes_on_device: u64,
     counters: Arc<QueueCounters>,
@@ -74,17 +77,17 @@ struct Output {
     sample: Sample,
     next_tag: u64,
     unkicked: bool,
-    /// Memory for completions, kept so that a reap allocates none.
+    /// Buffer for completions, kept so that a reap does not allocate.
     completions: Vec<Done>,
-    /// What is done and was not asked for.
+    /// Results not yet returned to the caller.
     done: Vec<Written>,
 }
 
 impl Stream {
-    /// A stream to `disk`, with a queue of its own.
+    /// Opens a stream to `disk` with its own queue.
     ///
     /// # Errors
-    /// When the device gives no queue.
+    /// If the device cannot open a queue.
     pub fn new(disk: Arc<Disk>) -> Result<Stream> {
         let (lane, counters) = disk.queues().open_lane()?;
         let target_bytes = u64::from(disk.bio_target_bytes());
@@ -109,16 +112,16 @@ impl Stream {
         })
     }
 
-    /// Adds the bytes `range` of `pages`, not none, for the device bytes from `offset` on: to the open bio where they continue it,
-    /// else to a new one. Offset and length are in whole logical blocks. Goes on at once unless the queue is full. A
-    /// range that the device refuses comes back as an error like any other.
+    /// Adds the bytes `range` of `pages`, to be written from device byte `offset` on: to the open bio if they
+    /// continue it, else to a new one. Offset and length must be multiples of the logical block. Waits only
+    /// if the queue is full. An invalid range or memory is reported through [`Stream::reap`], as any error.
     ///
     /// # Panics
-    /// If `range` is not one of `pages`: our own bug.
+    /// If `range` lies outside `pages`, which is a bug in the caller.
     pub fn add(&mut self, offset: u64, pages: &Arc<Pages>, range: Range<usize>, cookie: u64) {
         let memory = &pages[range.clone()];
         let len = memory.len();
-        if let Some(result) = self.out.answer_at_once(offset, memory) {
+        if let Some(result) = self.out.immediate_result(offset, memory) {
             return self.out.done.push(Written { cookie, result });
         }
         self.out.pieces.add(cookie, len as u64);
@@ -135,21 +138,22 @@ impl Stream {
         self.builder.add(offset, segment, &mut self.out);
     }
 
-    /// Gives everything to the device, without waiting. To be called before anything that can block.
+    /// Submits everything added so far, without waiting. Call it before anything that can block.
     pub fn submit_open(&mut self) {
         self.builder.finish(&mut self.out);
         self.out.flush_plug();
         self.out.kick();
     }
 
-    /// Appends what is done to `done`; with `wait`, and something in flight or open, at least one piece.
+    /// Appends the pieces that are done to `done`. With `wait`, waits for at least one if any piece is in
+    /// flight or open.
     pub fn reap(&mut self, wait: bool, done: &mut Vec<Written>) {
         if wait {
             self.submit_open();
         }
         self.out.reap(0);
         while wait && self.out.done.is_empty() && self.out.lane.in_flight() > 0 {
-            self.out.reap(self.out.worth_waking_for());
+            self.out.reap(self.out.reap_batch());
         }
         done.append(&mut self.out.done);
     }
@@ -159,7 +163,7 @@ impl Stream {
         self.out.pieces.waiting() + self.out.done.len()
     }
 
-    /// Whether the device's queue is as full as is of use: what is added now waits in line.
+    /// Whether the queue holds as much as is useful, so that further writes would only wait in it.
     pub fn is_full(&self) -> bool {
         let useful = USEFUL_BIOS * u64::from(self.out.disk.bio_target_bytes());
         self.out.is_at_depth() || self.out.bytes_on_device >= useful
@@ -176,8 +180,8 @@ impl Drop for Stream {
 }
 
 impl Output {
-    /// What becomes of a piece that never gets to the device: nothing, or what no device could do.
-    fn answer_at_once(&self, offset: u64, memory: &[u8]) -> Option<Result<()>> {
+    /// The result of a piece that is not submitted because it is empty or invalid, or the device is cut off.
+    fn immediate_result(&self, offset: u64, memory: &[u8]) -> Option<Result<()>> {
         let len = memory.len() as u64;
         if self.disk.is_cut() {
             return Some(Err(Queues::cut_off(Op::Write, offset, len)));
@@ -205,7 +209,7 @@ impl Output {
         self.lane.in_flight() >= self.lane.depth()
     }
 
-    /// Tells the device of what was submitted since it was told last.
+    /// Kicks the queue if anything was submitted since the last kick.
     fn kick(&mut self) {
         if std::mem::take(&mut self.unkicked) {
             self.lane.kick();
@@ -214,7 +218,7 @@ impl Output {
 
     fn submit(&mut self, bio: Bio<'static>) {
         if self.is_at_depth() {
-            self.reap(self.worth_waking_for());
+            self.reap(self.reap_batch());
         }
         let tag = self.next_tag;
         self.next_tag += 1;
@@ -229,10 +233,10 @@ impl Output {
             .submit(tag, bio.op, bio.offset_bytes, bio.segments, false);
     }
 
-    /// How many completions to wait for. With the queue full a quarter: to wake for each costs a switch of threads, or a
-    /// system call, for each, and the device has enough to do meanwhile. Else, or when a listener is to be told when
-    /// each comes, one.
-    fn worth_waking_for(&self) -> usize {
+    /// The number of completions to wait for. With the queue full it is a quarter of the depth: one wake per
+    /// completion would cost a context switch or a system call each, and three quarters keep the device busy.
+    /// It is one otherwise, and with listeners, which get each completion when it arrives.
+    fn reap_batch(&self) -> usize {
         match self.is_at_depth() && !self.trace.is_on() {
             true => (self.lane.depth() / 4).max(1),
             false => 1,
@@ -240,7 +244,7 @@ impl Output {
     }
 
     fn reap(&mut self, wait_for: usize) {
-        self.unkicked = false; // to reap is to kick
+        self.unkicked = false; // reaping kicks the queue
         let mut completions = std::mem::take(&mut self.completions);
         self.lane.reap(wait_for, &mut completions);
         self.counters.done(completions.len());
@@ -248,7 +252,7 @@ impl Output {
             self.trace.complete(&one);
             self.bytes_on_device -= one.len_bytes;
             let first = self.on_device.remove(&one.tag);
-            let first = first.expect("a lane gives back what it was given");
+            let first = first.expect("a lane completes only what was submitted to it");
             let (op, offset, len) = (one.op, one.offset_bytes, one.len_bytes);
             let failed = |source| Error::device(op, offset, len, source);
             let error = one.result.err().map(failed);
@@ -261,7 +265,7 @@ impl Output {
         self.learn();
     }
 
-    /// Ends the sample when it is long enough, and forgets it when the device has nothing to do.
+    /// Evaluates the sample when it is long enough, and discards it when the device is idle.
     fn learn(&mut self) {
         if self.lane.in_flight() == 0 {
             self.sample = Sample::default();

@@ -1,10 +1,10 @@
-//! Which bytes of a stream are whose, and which of them are done.
+//! Maps the bytes of a stream to the pieces they belong to, and tracks which are done.
 //!
-//! The stream numbers the bytes that go through it. Its builder and plug keep their order, so a bio is a range of those
-//! numbers, and so is each piece that was added; how bios were cut plays no part.
+//! The stream numbers the bytes that pass through it. Its builder and plug keep their order, so every bio and
+//! every piece is a range of these numbers, however the bios were split.
 //!
-//! Invariants: pieces lie one behind the other without gaps, in the order in which they were added. A piece leaves when all
-//! its bytes are done, whatever became of those before it.
+//! Invariants: pieces follow one another without gaps, in the order in which they were added. A piece is
+//! returned when all its bytes are done, independently of the pieces before it.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 /// The pieces of a stream that are not done.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// Ascending by `begin`; those in the middle that are done stay until they are first.
+    /// Ascending by `begin`. Pieces that are done stay until they are at the front.
     list: VecDeque<Piece>,
-    /// How many of the list are not done.
+    /// The number of pieces in the list that are not done.
     waiting: usize,
     /// The number of the next byte to be added.
     end: u64,
@@ -35,7 +35,7 @@ struct Piece {
 }
 
 impl Pieces {
-    /// A piece of `len` bytes, not none.
+    /// Adds a piece of `len` bytes, which must not be 0.
     pub(super) fn add(&mut self, cookie: u64, len: u64) {
         let begin = self.end;
         self.end += len;
@@ -49,7 +49,7 @@ impl Pieces {
         });
     }
 
-    /// The next `len` bytes go to the device; answers the number of the first.
+    /// Takes the next `len` bytes for submission. Returns the number of the first one.
     pub(super) fn submit(&mut self, len: u64) -> u64 {
         let first = self.submitted;
         self.submitted += len;
@@ -57,7 +57,8 @@ impl Pieces {
         first
     }
 
-    /// The `len` bytes from number `first` on are done, or failed. Pieces that are done with them go to `done`.
+    /// Marks the `len` bytes from number `first` on as done, or failed. Pieces that this completes are
+    /// appended to `done`.
     pub(super) fn complete(
         &mut self,
         first: u64,
@@ -109,7 +110,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Pieces and bios cut the same bytes at places of their own; bios end in any order.
+        /// Pieces and bios split the same bytes at different places; bios complete in any order.
         #[test]
         fn each_piece_comes_back_once_with_what_became_of_its_bytes(
             lens in prop::collection::vec(1_u64..20, 1..30),
@@ -144,10 +145,10 @@ mod tests {
                 failed[first as usize..(first + len) as usize].fill(fails);
                 for written in done {
                     let cookie = written.cookie as usize;
-                    prop_assert!(!std::mem::replace(&mut seen[cookie], true), "came back twice");
+                    prop_assert!(!std::mem::replace(&mut seen[cookie], true), "returned twice");
                     let begin = lens[..cookie].iter().sum::<u64>() as usize;
                     let of_piece = begin..begin + lens[cookie] as usize;
-                    prop_assert!(bytes_done[of_piece.clone()].iter().all(|byte| *byte), "came back early");
+                    prop_assert!(bytes_done[of_piece.clone()].iter().all(|byte| *byte), "returned early");
                     prop_assert_eq!(written.result.is_err(), failed[of_piece].iter().any(|byte| *byte));
                 }
                 prop_assert_eq!(pieces.waiting(), seen.iter().filter(|one| !**one).count());

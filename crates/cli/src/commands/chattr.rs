@@ -12,17 +12,17 @@ use crate::problem::{Doing, Failure};
 /// Arguments of `chattr`.
 #[derive(Args, Debug)]
 pub(crate) struct ChattrArgs {
-    /// +FLAGS sets, -FLAGS takes away, =FLAGS sets these and no others: i immutable, a append-only, d not to be dumped,
-    /// A without access times, S and D synchronous, and others of chattr(1)
+    /// +FLAGS sets, -FLAGS clears, =FLAGS sets exactly these: i immutable, a append-only, d no dump,
+    /// A no access times, S and D synchronous, and others of chattr(1)
     #[arg(value_name = "FLAGS", allow_hyphen_values = true, value_parser = Change::parse)]
     change: Change,
     /// Files in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Directories with all that is in them; symbolic links are passed over
+    /// Include the contents of directories; symbolic links are skipped
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Put them into this project
+    /// Set the project ID
     #[arg(short, long, value_name = "NUMBER")]
     project: Option<u32>,
 }

@@ -13,16 +13,16 @@ use crate::walk::Guard;
 /// Arguments of `chmod`.
 #[derive(Args, Debug)]
 pub(crate) struct ChmodArgs {
-    /// Octal as 0644, or clauses as u+x,g-w
+    /// Octal like 0644, or clauses like u+x,g-w
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = ModeChange::parse)]
     mode: ModeChange,
     /// Files in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Directories with all that is in them; symbolic links are passed over
+    /// Include the contents of directories; symbolic links are skipped
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Say what was changed
+    /// Print what was changed
     #[arg(short, long)]
     verbose: bool,
 }

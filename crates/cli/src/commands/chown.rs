@@ -14,19 +14,19 @@ use crate::walk::Guard;
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct ChownArgs {
-    /// USER, USER:GROUP, USER: (the user's login group) or :GROUP, by number or by the host's names
+    /// USER, USER:GROUP, USER: (the user's login group) or :GROUP, by number or host name
     #[arg(value_name = "OWNER")]
     owner: String,
     /// Files in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Symbolic links themselves, not what they point to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Directories with all that is in them; links in them are changed themselves
+    /// Include the contents of directories; links in them are changed themselves
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Say what was changed
+    /// Print what was changed
     #[arg(short, long)]
     verbose: bool,
     /// Print help

@@ -15,7 +15,7 @@ use crate::problem::Failure;
 /// Arguments of `complete-place`.
 #[derive(Args, Debug)]
 pub(crate) struct CompleteArgs {
-    /// The beginning of a place: IMAGE:/dir/na
+    /// The beginning of a path: IMAGE:/dir/na
     word: OsString,
 }
 

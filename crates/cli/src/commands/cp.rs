@@ -16,17 +16,18 @@ use crate::problem::Failure;
 /// Arguments of `cp`.
 #[derive(Args, Debug)]
 pub(crate) struct CpArgs {
-    /// What to copy, then where to: a new name, or a directory. - is standard input or output
+    /// Sources, then the target: a new name or a directory. - is standard input or output
     #[arg(required = true, value_name = "PLACE", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Copy directories with all that is in them
+    /// Copy directories with their contents
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// As --preserve=mode,ownership,timestamps
+    /// The same as --preserve=mode,ownership,timestamps
     #[arg(short = 'p')]
     preserve_usual: bool,
-    /// Keep of the source: mode (with ACLs), ownership, timestamps, links (always kept), xattr (extended attributes; one
-    /// that cannot be set is a failure), or all (one that cannot be set is said) [without WHAT: mode,ownership,timestamps]
+    /// Preserve mode (with ACLs), ownership, timestamps, links (always preserved), xattr (extended
+    /// attributes; fails if one cannot be set), or all (reports attributes that cannot be set) [without WHAT:
+    /// mode,ownership,timestamps]
     #[arg(
         long,
         value_name = "WHAT",
@@ -36,17 +37,18 @@ pub(crate) struct CpArgs {
         value_parser = Preserve::parse
     )]
     preserve: Vec<Preserve>,
-    /// Keep this not, whatever -p, -a and --preserve say: the same words; of mode, what is new has the permissions that any
-    /// new file has
+    /// Do not preserve this, overriding -p, -a and --preserve; the same words. Without mode, new files get
+    /// default permissions
     #[arg(long, value_name = "WHAT", require_equals = true, value_parser = Preserve::parse)]
     no_preserve: Vec<Preserve>,
-    /// Give every copy this owner: USER, USER:GROUP, USER: (the user's login group) or :GROUP, by number or by the host's names
+    /// Set the owner of every copy: USER, USER:GROUP, USER: (the user's login group) or :GROUP, by number or
+    /// host name
     #[arg(long, value_name = "OWNER", value_parser = Owner::parse)]
     chown: Option<Owner>,
-    /// Change the permissions of every copy: octal as 0644, or clauses as u+x,g-w
+    /// Change the permissions of every copy: octal like 0644, or clauses like u+x,g-w
     #[arg(long, value_name = "MODE", allow_hyphen_values = true, value_parser = ModeChange::parse)]
     chmod: Option<ModeChange>,
-    /// As -r -P --preserve=all: everything as it is; an extended attribute that cannot be set is said
+    /// The same as -r -P --preserve=all; reports extended attributes that cannot be set
     #[arg(short, long)]
     archive: bool,
     /// Follow all symbolic links in sources
@@ -58,50 +60,50 @@ pub(crate) struct CpArgs {
     /// Follow symbolic links named on the command line only (the default without -r)
     #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
     arguments_only: bool,
-    /// Leave what exists at the target as it is
+    /// Do not overwrite existing files
     #[arg(short, long, overrides_with_all = ["force", "update", "update_older"])]
     no_clobber: bool,
-    /// What becomes of files that exist at the target: all are replaced, none, or those that are older than their source
-    /// [without WHICH: older]
+    /// Existing files to replace: all, none, or those older than their source [without WHICH: older]
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "older", overrides_with = "update_older")]
     update: Option<Update>,
-    /// As --update=older
+    /// The same as --update=older
     #[arg(short = 'u', overrides_with = "update")]
     update_older: bool,
-    /// Replace what cannot be opened at the target
+    /// Replace target files that cannot be opened
     #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
-    /// What becomes of holes: auto keeps them, always makes blocks of zeroes holes too, never fills them
+    /// Holes: auto preserves them, always also makes holes of zero blocks, never fills them with zeroes
     #[arg(long, value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
     sparse: Sparse,
-    /// The directory to copy into; then all places are sources
+    /// The directory to copy into; all other arguments are then sources
     #[arg(short, long, value_name = "DIR", value_parser = place_parser())]
     target_directory: Option<Place>,
-    /// The last place is a name even where it is a directory
+    /// Treat the target as a file name, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
-    /// Overwrite files of the host that hold an ext volume, or that are in use as images: the image itself is replaced
+    /// Allow overwriting host files that contain an ext volume or are in use as images; this replaces the
+    /// image itself
     #[arg(long)]
     overwrite_image: bool,
-    /// Say every name
+    /// Print every name
     #[arg(short, long)]
     verbose: bool,
-    /// Say at the end how much was copied, how fast, and with how many I/Os
+    /// Print at the end how much was copied, how fast, and with how many I/Os
     #[arg(long, action = ArgAction::SetTrue)]
     stats: bool,
-    /// What --stats says as JSON
+    /// Print the output of --stats as JSON
     #[arg(long, requires = "stats")]
     pub(crate) json: bool,
 }
 
-/// What becomes of files that exist at the target.
+/// Which existing files are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Update {
-    /// They are replaced.
+    /// All.
     All,
-    /// They stay.
+    /// None.
     None,
-    /// They are replaced where they are older than their source.
+    /// Those older than their source.
     Older,
 }
 

@@ -16,13 +16,13 @@ use crate::text::{human, quote};
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct DfArgs {
-    /// Images, or places in them
+    /// Images, or paths in them
     #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
     images: Vec<Place>,
-    /// Sizes as 1.5K, 12M
+    /// Show sizes as 1.5K, 12M
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Inodes instead of space
+    /// Show inodes instead of space
     #[arg(short, long)]
     inodes: bool,
     /// Show the format too: ext2, ext3 or ext4

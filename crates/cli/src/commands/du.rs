@@ -23,25 +23,25 @@ pub(crate) struct DuArgs {
     /// Directories and files in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Files too, not directories alone
+    /// Show files too, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
-    /// Only the total of each place
+    /// Show only a total for each argument
     #[arg(short, long)]
     summarize: bool,
-    /// The total of all places too
+    /// Show a grand total too
     #[arg(short = 'c', long)]
     total: bool,
-    /// Only down to this many levels; the totals count everything
+    /// Show only this many levels; totals include everything
     #[arg(short = 'd', long, value_name = "LEVELS", conflicts_with = "summarize")]
     max_depth: Option<usize>,
-    /// Sizes as 1.5K, 12M
+    /// Show sizes as 1.5K, 12M
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Sizes that files claim to have, not the space they take
+    /// Show file sizes instead of the space used
     #[arg(long)]
     apparent_size: bool,
-    /// Sizes in bytes, as files claim them
+    /// Show file sizes in bytes
     #[arg(short, long)]
     bytes: bool,
     #[command(flatten)]

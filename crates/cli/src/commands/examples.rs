@@ -1,6 +1,6 @@
-//! Examples for the manual pages: what somebody wants, and the command that does it.
+//! Examples for the manual pages: a purpose and the command for it.
 
-/// Of a command, by its name behind `throughline`; of the program itself by ''.
+/// The examples of a command, by its name after `throughline`; those of the program itself by ''.
 pub(super) fn of(command: &str) -> &'static [(&'static str, &'static str)] {
     let known = EXAMPLES.iter().find(|(name, _)| *name == command);
     known.map_or(&[], |(_, examples)| examples)
@@ -13,7 +13,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "",
         &[
             (
-                "Make an image, put a directory into it, look, and take it out again:",
+                "Make an image, copy a directory into it, list it, and copy it out again:",
                 "truncate -s 1G disk.img && mke2fs -q -t ext4 disk.img\nthroughline cp -a photos disk.img:/\nthroughline ls -l disk.img:/photos\nthroughline cp -a disk.img:/photos back",
             ),
             (
@@ -21,7 +21,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "throughline mount disk.img dir\nthroughline umount dir",
             ),
             (
-                "Change an image inside a disk, whose partition starts at sector 2048:",
+                "Change a file system in a disk image, in a partition that starts at sector 2048:",
                 "throughline --offset 2048s rm disk.raw:/etc/hostname",
             ),
         ],
@@ -29,7 +29,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "info",
         &[(
-            "What an image is, also of one that is mounted:",
+            "Show an image, even one that is mounted:",
             "throughline info disk.img",
         )],
     ),
@@ -37,11 +37,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "ls",
         &[
             (
-                "The largest files of a directory first:",
+                "List a directory, largest files first:",
                 "throughline ls -lhS disk.img:/var/log",
             ),
             (
-                "All files that end in .conf:",
+                "List all files that end in .conf:",
                 "throughline ls 'disk.img:/etc/*.conf'",
             ),
         ],
@@ -49,21 +49,21 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "tree",
         &[(
-            "Two levels of an image:",
+            "Show two levels of an image:",
             "throughline tree -L 2 disk.img:/",
         )],
     ),
     (
         "stat",
         &[(
-            "Mode, owner and name, as a script reads them:",
+            "Print mode, owner and name for a script:",
             "throughline stat -c '%a %U:%G %n' 'disk.img:/bin/*'",
         )],
     ),
     (
         "cat",
         &[(
-            "A file of an image:",
+            "Print a file of an image:",
             "throughline cat disk.img:/etc/os-release",
         )],
     ),
@@ -71,23 +71,23 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "cp",
         &[
             (
-                "A directory into an image, as it is:",
+                "Copy a directory into an image, with all attributes:",
                 "throughline cp -a rootfs/. disk.img:/",
             ),
             (
-                "The same for somebody else's files, as root's:",
+                "The same, but owned by root:",
                 "throughline cp -r --chown 0:0 --chmod go-w rootfs/. disk.img:/",
             ),
             (
-                "Out of one image into another:",
+                "Copy from one image to another:",
                 "throughline cp -a a.img:/home b.img:/",
             ),
             (
-                "A stream:",
+                "Copy a stream:",
                 "curl -s https://example.org/data | throughline cp - disk.img:/data",
             ),
             (
-                "Only what is newer:",
+                "Copy only newer files:",
                 "throughline cp -au site/. disk.img:/var/www",
             ),
         ],
@@ -95,49 +95,49 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "rm",
         &[(
-            "All logs, whatever they are called:",
+            "Remove all logs:",
             "throughline rm -f 'disk.img:/var/log/*.log'",
         )],
     ),
     (
         "mkdir",
         &[(
-            "A directory with those on the way to it:",
+            "Make a directory and its parents:",
             "throughline mkdir -p disk.img:/srv/www/html",
         )],
     ),
     (
         "mv",
         &[(
-            "A new name:",
+            "Rename a file:",
             "throughline mv disk.img:/etc/motd disk.img:/etc/motd.old",
         )],
     ),
     (
         "ln",
         &[(
-            "A symbolic link, with the way to its target:",
+            "Make a relative symbolic link:",
             "throughline ln -sr disk.img:/usr/lib/libx.so.1 disk.img:/usr/lib/libx.so",
         )],
     ),
     (
         "readlink",
         &[(
-            "Where a path really leads:",
+            "Resolve a path:",
             "throughline readlink -f disk.img:/etc/localtime",
         )],
     ),
     (
         "chmod",
         &[(
-            "Nobody else reads it:",
+            "Remove all access for group and others:",
             "throughline chmod -R go= disk.img:/root",
         )],
     ),
     (
         "chown",
         &[(
-            "All of a directory to a user of the image, by number:",
+            "Give a directory and its contents to a user, by number:",
             "throughline chown -R 1000:1000 disk.img:/home/ann",
         )],
     ),
@@ -145,15 +145,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "find",
         &[
             (
-                "Set-user-ID programs:",
+                "Find set-user-ID programs:",
                 "throughline find disk.img:/ -type f -perm -4000 -ls",
             ),
             (
-                "Old logs, removed:",
+                "Remove old logs:",
                 "throughline find disk.img:/var/log -name '*.gz' -mtime +30 -delete",
             ),
             (
-                "A table of sizes; a command of throughline for what was found:",
+                "Print a table of sizes, and run a throughline command on large files:",
                 "throughline find disk.img:/home -type f -printf '%s\\t%p\\n' -size +1G -exec chmod go-r {} +",
             ),
         ],
@@ -161,59 +161,62 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "mknod",
         &[(
-            "The device that swallows everything:",
+            "Make the null device:",
             "throughline mknod -m 666 disk.img:/dev/null c 1 3",
         )],
     ),
     (
         "getfattr",
         &[(
-            "All attributes with their values:",
+            "Show all attributes with their values:",
             "throughline getfattr -d -m - disk.img:/bin/ping",
         )],
     ),
     (
         "setfattr",
         &[(
-            "An attribute of one's own:",
+            "Set a user attribute:",
             "throughline setfattr -n user.origin -v build-42 disk.img:/etc/os-release",
         )],
     ),
     (
         "getfacl",
-        &[("Who may what:", "throughline getfacl disk.img:/srv")],
+        &[("Show an ACL:", "throughline getfacl disk.img:/srv")],
     ),
     (
         "setfacl",
         &[(
-            "A user more, here and in what is made here later:",
+            "Add a user, also for files created here later:",
             "throughline setfacl -m u:1000:rwX,d:u:1000:rwX disk.img:/srv",
         )],
     ),
     (
         "lsattr",
         &[(
-            "What is immutable or append-only:",
+            "Find immutable and append-only files:",
             "throughline lsattr -R disk.img:/etc | grep -e '----i' -e '-----a'",
         )],
     ),
     (
         "chattr",
         &[(
-            "Not to be changed:",
+            "Make a file immutable:",
             "throughline chattr +i disk.img:/etc/resolv.conf",
         )],
     ),
-    ("label", &[("A label:", "throughline label disk.img root")]),
+    (
+        "label",
+        &[("Set a label:", "throughline label disk.img root")],
+    ),
     (
         "uuid",
         &[
             (
-                "For an fstab:",
+                "Write a line for fstab:",
                 "echo \"UUID=$(throughline uuid disk.img) / ext4 defaults 0 1\"",
             ),
             (
-                "Another one, for a copy that is to be mounted beside its original:",
+                "Set a new one, for a copy that is mounted together with its original:",
                 "throughline uuid --set random copy.img",
             ),
         ],
@@ -221,14 +224,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "touch",
         &[(
-            "The times of another file:",
+            "Set the times of another file:",
             "throughline touch -r disk.img:/etc/passwd disk.img:/etc/passwd-",
         )],
     ),
     (
         "truncate",
         &[(
-            "A file of zeros that takes no space:",
+            "Make a file of zeros that uses no space:",
             "throughline truncate -s 100M disk.img:/swapfile",
         )],
     ),
@@ -236,37 +239,37 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "shell",
         &[
             (
-                "Many changes, and the image opened once:",
+                "Make many changes, with the image opened once:",
                 "throughline shell disk.img <<'END'\nmkdir -p /etc/app\ncp host:app.conf /etc/app/\nchmod 640 /etc/app/*\nEND",
             ),
             (
-                "The same from a file, whatever fails:",
+                "The same from a file, continuing after errors:",
                 "throughline shell --keep-going disk.img -f changes",
             ),
         ],
     ),
     (
         "df",
-        &[("How full images are:", "throughline df -hT *.img")],
+        &[("Show the free space of images:", "throughline df -hT *.img")],
     ),
     (
         "du",
         &[(
-            "What takes the space:",
+            "Show what uses the space:",
             "throughline du -hc -d 1 disk.img:/",
         )],
     ),
     (
         "tune",
         &[(
-            "How fast an image can be read, and with what size of I/O:",
+            "Measure the read speed of an image, by I/O size:",
             "throughline tune --measure disk.img",
         )],
     ),
     (
         "replay",
         &[(
-            "Make an image of a crashed machine readable for others:",
+            "Replay the journal of a crashed machine's image:",
             "throughline replay disk.img",
         )],
     ),
@@ -274,10 +277,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "mount",
         &[
             (
-                "For reading, and for everybody:",
+                "Mount read-only, with access for all users:",
                 "throughline mount -o ro,allow_other disk.img dir",
             ),
-            ("What is mounted:", "throughline mount"),
+            ("List mounts:", "throughline mount"),
         ],
     ),
     (
@@ -290,21 +293,24 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "status",
         &[
-            ("All mounts:", "throughline status"),
-            ("One, every second:", "throughline status --watch 1 dir"),
+            ("List all mounts:", "throughline status"),
+            (
+                "Watch one, every second:",
+                "throughline status --watch 1 dir",
+            ),
         ],
     ),
     (
         "install-fuse2fs",
         &[(
-            "Programs that run fuse2fs run throughline, for this user:",
+            "Make programs of this user run throughline as fuse2fs:",
             "throughline install-fuse2fs ~/.local/bin",
         )],
     ),
     (
         "install-helpers",
         &[(
-            "For mount(8) and fstab, as root:",
+            "Enable mount(8) and fstab, as root:",
             "throughline install-helpers",
         )],
     ),
@@ -312,30 +318,27 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "explain",
         &[
             (
-                "What a copy did on the disk:",
+                "Show the disk I/O of a copy:",
                 "throughline explain cp big disk.img:/",
             ),
             (
-                "What any program did, by the kernel's tracepoints, as root:",
+                "Show the I/O of any program, from the kernel's tracepoints, as root:",
                 "throughline explain --kernel -- dd if=/dev/zero of=/mnt/f bs=4M count=10 oflag=direct",
             ),
         ],
     ),
-    (
-        "lab",
-        &[("What is there to be measured:", "throughline lab list")],
-    ),
+    ("lab", &[("List the experiments:", "throughline lab list")]),
     (
         "completions",
         &[(
-            "For bash, from now on:",
+            "Install completions for bash:",
             "throughline completions bash > ~/.local/share/bash-completion/completions/throughline",
         )],
     ),
     (
         "man",
         &[(
-            "All pages for this user:",
+            "Install all pages for this user:",
             "throughline man ~/.local/share/man/man1",
         )],
     ),

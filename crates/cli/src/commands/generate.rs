@@ -21,7 +21,7 @@ pub(crate) struct CompletionsArgs {
 /// Arguments of `man`.
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// A directory for all pages; without it, the main page goes to standard output
+    /// A directory for all pages; without it, the main page is written to standard output
     dir: Option<PathBuf>,
 }
 

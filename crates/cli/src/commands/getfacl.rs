@@ -19,31 +19,31 @@ pub(crate) struct GetfaclArgs {
     /// Files in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Only the list of the file itself
+    /// Show only the file's own ACL
     #[arg(short, long)]
     access: bool,
-    /// Only the list that a directory gives to what is made in it
+    /// Show only the default ACL of directories
     #[arg(short, long)]
     default: bool,
-    /// No lines for the file, its owner and its group
+    /// Omit the comment lines with file, owner and group
     #[arg(short = 'c', long)]
     omit_header: bool,
-    /// Say of every entry that the mask is for what it leaves
+    /// Show effective rights for all entries that the mask applies to
     #[arg(short = 'e', long, conflicts_with = "no_effective")]
     all_effective: bool,
-    /// Say of no entry what the mask leaves
+    /// Do not show effective rights
     #[arg(short = 'E', long)]
     no_effective: bool,
-    /// Pass over files without more than their permissions
+    /// Skip files that have no ACL beyond the permission bits
     #[arg(short, long)]
     skip_base: bool,
-    /// Directories with all that is in them
+    /// Include the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Numbers instead of names
+    /// Show numeric user and group IDs
     #[arg(short, long)]
     numeric: bool,
-    /// Names as they are (always so; for the hand that types it)
+    /// Keep names unchanged (always the case; accepted for compatibility)
     #[arg(short = 'p', long, hide = true)]
     absolute_names: bool,
     /// Print help

@@ -23,13 +23,13 @@ pub(crate) struct GetfattrArgs {
     /// Files in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// This attribute, by its full name: user.mime_type
+    /// Show this attribute, by its full name: user.mime_type
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["dump", "match"])]
     name: Option<String>,
-    /// All attributes, with their values
+    /// Show attributes with their values
     #[arg(short, long)]
     dump: bool,
-    /// Those whose names fit this regular expression, instead of '^user\.'; '-': all of them
+    /// Show attributes whose names match this regular expression, instead of '^user\.'; '-': all
     #[arg(
         short,
         long,
@@ -40,19 +40,19 @@ pub(crate) struct GetfattrArgs {
         value_parser = names
     )]
     r#match: Regex,
-    /// Show values so, instead of text where that can be read and base64 where not
+    /// Encoding of values, instead of text if printable and base64 otherwise
     #[arg(short, long, value_name = "HOW")]
     encoding: Option<Encoding>,
-    /// Values alone, as they are
+    /// Print only the raw values
     #[arg(long)]
     only_values: bool,
-    /// Directories with all that is in them
+    /// Include the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Symbolic links themselves, not what they point to
+    /// Show symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Names as they are (always so; for the hand that types it)
+    /// Keep names unchanged (always the case; accepted for compatibility)
     #[arg(long, hide = true)]
     absolute_names: bool,
     #[command(flatten)]

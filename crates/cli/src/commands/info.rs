@@ -18,7 +18,7 @@ use crate::time::{full, rfc3339};
 /// Arguments of `info`.
 #[derive(Args, Debug)]
 pub(crate) struct InfoArgs {
-    /// Images, or places in them
+    /// Images, or paths in them
     #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
     images: Vec<Place>,
     #[command(flatten)]

@@ -14,9 +14,9 @@ use crate::text::quote;
 /// Arguments of `install-fuse2fs`.
 #[derive(Args, Debug)]
 pub(crate) struct Fuse2fsArgs {
-    /// The directory; one that is before others in PATH, ~/.local/bin for example
+    /// The directory for the link: one early in PATH, for example ~/.local/bin
     dir: PathBuf,
-    /// Take the link away
+    /// Remove the link
     #[arg(long)]
     remove: bool,
 }
@@ -24,10 +24,10 @@ pub(crate) struct Fuse2fsArgs {
 /// Arguments of `install-helpers`.
 #[derive(Args, Debug)]
 pub(crate) struct HelpersArgs {
-    /// The directory where mount(8) looks
+    /// The directory where mount(8) looks for helpers
     #[arg(long, value_name = "DIR", default_value = "/sbin")]
     sbin: PathBuf,
-    /// Take the link away
+    /// Remove the link
     #[arg(long)]
     remove: bool,
 }

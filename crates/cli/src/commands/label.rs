@@ -19,7 +19,7 @@ pub(crate) struct LabelArgs {
     /// The image
     #[arg(value_name = "IMAGE", value_parser = place_parser())]
     image: Place,
-    /// The new label, of at most 16 bytes; '' takes it away. Without it, the label is shown
+    /// The new label, at most 16 bytes; '' removes it. Without it, the label is shown
     label: Option<OsString>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct UuidArgs {
     /// Images
     #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
     images: Vec<Place>,
-    /// Set it: to this UUID, a random one, or none
+    /// Set this UUID, a random one, or none
     #[arg(short = 'U', long, value_name = "UUID|random|clear", value_parser = parse_uuid)]
     set: Option<NewUuid>,
 }

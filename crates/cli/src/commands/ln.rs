@@ -16,25 +16,26 @@ use crate::resolve::{Missing, canonical, relative};
 /// Arguments of `ln`.
 #[derive(Args, Debug)]
 pub(crate) struct LnArgs {
-    /// Targets, then the link, or a directory to make the links in
+    /// Targets, then the link, or a directory for the links
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// The directory to make the links in; then all places are targets
+    /// The directory for the links; all other arguments are then targets
     #[arg(short, long, value_name = "IMAGE:/DIR", value_parser = place_parser())]
     target_directory: Option<Place>,
-    /// Symbolic links
+    /// Make symbolic links
     #[arg(short, long)]
     symbolic: bool,
-    /// With -s: the way from the link to the target; a target without an image begins at the link's directory
+    /// With -s: store a path relative to the link; a target without an image is relative to the link's
+    /// directory
     #[arg(short, long, requires = "symbolic")]
     relative: bool,
-    /// Replace what exists
+    /// Replace existing files
     #[arg(short, long)]
     force: bool,
-    /// The last place is the link's name even where it is a directory or a link to one
+    /// Treat the last argument as the link's name, even if it is a directory or a link to one
     #[arg(short = 'n', long, visible_short_alias = 'T')]
     no_dereference: bool,
-    /// Say what was linked
+    /// Print what was linked
     #[arg(short, long)]
     verbose: bool,
 }
@@ -131,7 +132,8 @@ fn make(
     }
 }
 
-/// The way from a link to what it is to point to; both directories are followed through links, as ln of coreutils does.
+/// The way from a link to what it is to point to; both directories are followed through links, as ln of
+/// coreutils does.
 fn relative_to(volume: &Volume, target: &Path, link: &Path) -> crate::problem::Result<PathBuf> {
     let dir = link.parent().unwrap_or(Path::new("/"));
     let dir = canonical(volume, dir, Missing::Anything)?;

@@ -34,10 +34,10 @@ pub(crate) struct LsArgs {
     /// Show names that begin with a dot, but not . and ..
     #[arg(short = 'A', long)]
     almost_all: bool,
-    /// One line for each file: mode, links, owner, group, size, time
+    /// Long format: mode, links, owner, group, size, time
     #[arg(short = 'l')]
     long: bool,
-    /// As -l, with numbers instead of names for owner and group
+    /// As -l, with numeric user and group IDs
     #[arg(short, long)]
     numeric_uid_gid: bool,
     /// Show inode numbers
@@ -46,13 +46,13 @@ pub(crate) struct LsArgs {
     /// Show allocated space in KiB
     #[arg(short, long)]
     size: bool,
-    /// Sizes as 1.5K, 12M
+    /// Show sizes as 1.5K, 12M
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// List directories inside directories too
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Show directories themselves, not what is in them
+    /// List directories themselves, not their contents
     #[arg(short, long)]
     directory: bool,
     /// Sort by time, newest first
@@ -61,28 +61,28 @@ pub(crate) struct LsArgs {
     /// Sort by size, largest first
     #[arg(short = 'S')]
     by_size: bool,
-    /// Turn the order around
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
-    /// Sort by nothing: as the directory has them
+    /// Do not sort: directory order
     #[arg(short = 'U')]
     unsorted: bool,
-    /// One name a line, also on a terminal
+    /// One name per line, also on a terminal
     #[arg(short = '1')]
     one: bool,
-    /// Names side by side, also where it is no terminal
+    /// Names in columns, also without a terminal
     #[arg(short = 'C', overrides_with = "one")]
     columns: bool,
-    /// Append to names what they are: / directory, * program, @ link, | fifo, = socket
+    /// Append a type indicator to names: / directory, * program, @ link, | fifo, = socket
     #[arg(short = 'F', long)]
     classify: bool,
     /// Append / to directories
     #[arg(short = 'p')]
     slash: bool,
-    /// Colour names by what they are
+    /// Colour names by type
     #[arg(long, visible_alias = "colour", value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
     color: When,
-    /// As -l, with times in full
+    /// As -l, with full times
     #[arg(long)]
     full_time: bool,
     /// As -l without the owner
@@ -98,7 +98,7 @@ pub(crate) struct LsArgs {
     help: Option<bool>,
 }
 
-/// When something is done.
+/// When to do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum When {
     /// Always.

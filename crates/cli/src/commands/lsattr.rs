@@ -15,19 +15,19 @@ use crate::walk::sorted;
 /// Arguments of `lsattr`.
 #[derive(Args, Debug)]
 pub(crate) struct LsattrArgs {
-    /// Files in images, and directories, whose files are shown
+    /// Files in images, and directories whose contents are shown
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Names that begin with a dot too
+    /// Show names that begin with a dot too
     #[arg(short, long)]
     all: bool,
-    /// Show directories themselves, not what is in them
+    /// Show directories themselves, not their contents
     #[arg(short, long)]
     directory: bool,
-    /// Directories with all that is in them
+    /// Include the contents of directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Show the project too
+    /// Show the project ID too
     #[arg(short, long)]
     project: bool,
 }

@@ -1,4 +1,5 @@
-//! The manual pages: from the command line's own description, with examples and what else to read; those of our other names.
+//! The manual pages: from the command line's own description, with examples and what else to read; those of
+//! our other names.
 
 use std::path::Path;
 
@@ -213,7 +214,7 @@ fn fuse2fs() -> String {
     roff.text([
         roman("Made by "),
         bold("throughline install-fuse2fs"),
-        roman(": a link to throughline, which takes fuse2fs's arguments and options by that name, and has its exit codes. The server goes to the background once the mount answers; "),
+        roman(": a link to throughline, which then takes fuse2fs's arguments and options and returns its exit codes. The server runs in the background once the mount is ready; "),
         bold("fusermount3 -u"),
         roman(", "),
         bold("umount"),
@@ -223,10 +224,10 @@ fn fuse2fs() -> String {
     ]);
     roff.control("SH", ["OPTIONS"]);
     for (option, what) in [
-        ("-o OPTIONS", "with commas between them; see below"),
+        ("-o OPTIONS", "comma-separated; see below"),
         ("-f", "stay in the foreground"),
-        ("-d", "say every request, in the foreground"),
-        ("-s", "taken, as libfuse does"),
+        ("-d", "stay in the foreground and log every request"),
+        ("-s", "accepted and ignored, as by libfuse"),
         ("-h, -V", "help, version"),
     ] {
         roff.control("TP", []);
@@ -238,9 +239,9 @@ fn fuse2fs() -> String {
     examples_into(
         &mut roff,
         &[
-            ("Read only:", "fuse2fs -o ro disk.img dir"),
+            ("Read-only:", "fuse2fs -o ro disk.img dir"),
             (
-                "Root's rights inside for the user who mounts:",
+                "With root's rights on the volume for the mounting user:",
                 "fuse2fs -o fakeroot disk.img dir",
             ),
         ],
@@ -270,16 +271,16 @@ fn helper() -> String {
         bold("throughline install-helpers"),
         roman(". mount(8) runs it for the type "),
         bold("fuse.throughline"),
-        roman("; nobody need call it. Exit codes are those of mount(8)."),
+        roman("; there is no need to call it directly. Exit codes are those of mount(8)."),
     ]);
     roff.control("SH", ["OPTIONS"]);
     code(&mut roff, &mount::help::options());
     examples_into(
         &mut roff,
         &[
-            ("By hand:", "mount -t fuse.throughline disk.img /mnt -o ro"),
+            ("Manually:", "mount -t fuse.throughline disk.img /mnt -o ro"),
             (
-                "In /etc/fstab (no fsck knows the type; the journal is replayed by the mount):",
+                "In /etc/fstab (there is no fsck for the type; mounting replays the journal):",
                 "/srv/disk.img  /mnt  fuse.throughline  defaults,nofail  0 0",
             ),
         ],

@@ -17,13 +17,13 @@ pub(crate) struct MkdirArgs {
     /// Directories to make in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Make missing directories on the way; no error where one exists
+    /// Make missing parent directories; no error if a directory exists
     #[arg(short, long)]
     parents: bool,
     /// Permission bits as for chmod, instead of rwxrwxrwx less the umask
     #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]
     mode: Option<ModeChange>,
-    /// Say what was made
+    /// Print what was made
     #[arg(short, long)]
     verbose: bool,
 }

@@ -12,15 +12,15 @@ use crate::problem::{Doing, Failure};
 /// Arguments of `mknod`.
 #[derive(Args, Debug)]
 pub(crate) struct MknodArgs {
-    /// The name to make in an image
+    /// The file to make in an image
     #[arg(value_name = "IMAGE:/PATH", value_parser = place_parser())]
     place: Place,
-    /// b a block device, c or u a character device, p a fifo, s a socket
+    /// b: block device, c or u: character device, p: fifo, s: socket
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: FileType,
-    /// A device's major number
+    /// Major number of a device
     major: Option<u32>,
-    /// A device's minor number
+    /// Minor number of a device
     minor: Option<u32>,
     /// Permission bits as for chmod, instead of rw-rw-rw- less the umask
     #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]

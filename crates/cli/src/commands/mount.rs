@@ -21,21 +21,21 @@ use crate::text::quote;
 #[derive(Args, Debug)]
 #[command(after_long_help = mount::help::options())]
 pub(crate) struct MountArgs {
-    /// The image: a file, a block device, or /dev/fd/N. Without image and directory, the mounts are listed
+    /// The image: a file, a block device, or /dev/fd/N. Without image and directory, lists the mounts
     #[arg(requires = "dir")]
     image: Option<PathBuf>,
-    /// The directory to mount it at
+    /// The mount point
     dir: Option<PathBuf>,
-    /// Options, with commas between them; --help lists them
+    /// Comma-separated options; --help lists them
     #[arg(short, value_name = "OPTIONS", requires = "image")]
     options: Vec<String>,
     /// Stay in the foreground until it is unmounted
     #[arg(short, long, requires = "image")]
     foreground: bool,
-    /// Read only, as -o ro
+    /// Read-only, the same as -o ro
     #[arg(short, long, requires = "image")]
     read_only: bool,
-    /// Say what was mounted
+    /// Print what was mounted
     #[arg(short, long)]
     verbose: bool,
 }

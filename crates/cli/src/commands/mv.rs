@@ -13,25 +13,25 @@ use crate::problem::{Doing, Failure, Kind, Problem};
 /// Arguments of `mv`.
 #[derive(Args, Debug)]
 pub(crate) struct MvArgs {
-    /// What to move, then where to: a new name, or a directory
+    /// Sources, then the target: a new name or a directory
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// The directory to move into; then all places are sources
+    /// The directory to move into; all other arguments are then sources
     #[arg(short, long, value_name = "IMAGE:/DIR", value_parser = place_parser())]
     target_directory: Option<Place>,
-    /// The last place is a new name even where it is a directory
+    /// Treat the target as a new name, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
-    /// Leave what exists at the target as it is
+    /// Do not overwrite existing files
     #[arg(short, long)]
     no_clobber: bool,
-    /// Replace what exists at the target (as without it: nothing is ever asked)
+    /// Replace existing files (the default: there is never a prompt)
     #[arg(short, long)]
     force: bool,
     /// Swap source and target
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
-    /// Say what was moved
+    /// Print what was moved
     #[arg(short, long)]
     verbose: bool,
 }

@@ -15,16 +15,16 @@ pub(crate) struct ReadlinkArgs {
     /// Symbolic links in images
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// The path without links, . and ..; all but the last name has to be there
+    /// Print the path without links, . and ..; all but the last component must exist
     #[arg(short = 'f', long)]
     canonicalize: bool,
-    /// The same; all of it has to be there
+    /// The same; all components must exist
     #[arg(short = 'e', long)]
     canonicalize_existing: bool,
-    /// The same; nothing has to be there
+    /// The same; no component need exist
     #[arg(short = 'm', long)]
     canonicalize_missing: bool,
-    /// No line end behind the target
+    /// Print no newline after the target
     #[arg(short, long)]
     no_newline: bool,
 }

@@ -14,24 +14,25 @@ use crate::walk::{Guard, open_parent};
 /// Arguments of `rm`.
 #[derive(Args, Debug)]
 pub(crate) struct RmArgs {
-    /// Files, and with -r or -d directories, in images
+    /// Files in images; with -r or -d, also directories
     #[arg(required_unless_present = "force", value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Remove directories and all that is in them
+    /// Remove directories and their contents
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// No error for what is not there
+    /// Ignore files that do not exist
     #[arg(short, long)]
     force: bool,
     /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
-    /// Say what was removed
+    /// Print what was removed
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Names read from a directory before they are removed: bounds memory, and no listing is open while names vanish.
+/// Names read from a directory before they are removed: bounds memory, and no listing is open while names
+/// vanish.
 const BATCH: usize = 4096;
 
 /// Removes each place.
@@ -73,7 +74,8 @@ fn remove_place(
     remove(args, context, &dir, name, place, &mut Guard::default()).map(|_gone| ())
 }
 
-/// Whether the name is gone; where something further down had to stay, it is not, and that was complained about.
+/// Whether the name is gone; where something further down had to stay, it is not, and that was complained
+/// about.
 fn remove(
     args: &RmArgs,
     context: &mut Context,

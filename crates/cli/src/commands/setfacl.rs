@@ -37,46 +37,47 @@ fn entries_of_file(path: &str) -> Result<Entries, String> {
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SetfaclArgs {
-    /// Files in images; with --restore, the directory that names without an image are in
+    /// Files in images; with --restore, the directory for names without an image
     #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Add these entries, or change them: u:NAME:rwx, g:NAME:rx, m::r, o::-; d: before one is for the default list
+    /// Add or change these entries: u:NAME:rwx, g:NAME:rx, m::r, o::-; the prefix d: is for the default ACL
     #[arg(short, long, value_name = "ENTRIES", value_parser = entries)]
     modify: Vec<Entries>,
-    /// The same, with the entries in this file; -: standard input
+    /// The same, with the entries from this file; -: standard input
     #[arg(short = 'M', long, value_name = "FILE", value_parser = entries_of_file)]
     modify_file: Vec<Entries>,
-    /// Take these entries away: u:NAME, g:NAME
+    /// Remove these entries: u:NAME, g:NAME
     #[arg(short = 'x', long, value_name = "ENTRIES", value_parser = entries)]
     remove: Vec<Entries>,
-    /// The same, with the entries in this file
+    /// The same, with the entries from this file
     #[arg(short = 'X', long, value_name = "FILE", value_parser = entries_of_file)]
     remove_file: Vec<Entries>,
-    /// These entries instead of those that are there
+    /// Replace all entries by these
     #[arg(long, value_name = "ENTRIES", value_parser = entries)]
     set: Vec<Entries>,
-    /// The same, with the entries in this file
+    /// The same, with the entries from this file
     #[arg(long, value_name = "FILE", value_parser = entries_of_file)]
     set_file: Vec<Entries>,
-    /// Set what 'getfacl' wrote to this file: lists, owners, groups, and the set-id and sticky bits; -: standard input
+    /// Restore from the output of 'getfacl' in this file: ACLs, owners, groups, set-id and sticky bits; -:
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "modify", "modify_file", "remove", "remove_file", "set", "set_file", "remove_all", "remove_default", "default",
         "no_mask", "recursive",
     ])]
     restore: Option<PathBuf>,
-    /// Take away all entries but those of owner, group and others
+    /// Remove all entries except those of owner, group and others
     #[arg(short = 'b', long)]
     remove_all: bool,
-    /// Take the default list away
+    /// Remove the default ACL
     #[arg(short = 'k', long)]
     remove_default: bool,
-    /// All entries are for the default list
+    /// Apply all entries to the default ACL
     #[arg(short, long)]
     default: bool,
-    /// Leave the mask as it is, instead of what all entries that it is for need
+    /// Do not recompute the mask from the entries that it applies to
     #[arg(short, long)]
     no_mask: bool,
-    /// Directories with all that is in them; symbolic links are passed over
+    /// Include the contents of directories; symbolic links are skipped
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Print help

@@ -20,13 +20,14 @@ use crate::value::parse;
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SetfattrArgs {
-    /// Files in images; with --restore, the directory that names without an image are in
+    /// Files in images; with --restore, the directory for names without an image
     #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
     /// Set this attribute, by its full name: user.mime_type
     #[arg(short, long, value_name = "NAME", required_unless_present_any = ["remove", "restore"])]
     name: Option<String>,
-    /// Its value: text, in quotes or not, with \\ooo for bytes; hexadecimal behind 0x; base64 behind 0s; empty if not given
+    /// Its value: text, quoted or not, with \\ooo for bytes; 0x and hexadecimal; 0s and base64; empty if not
+    /// given
     #[arg(
         short,
         long,
@@ -35,13 +36,13 @@ pub(crate) struct SetfattrArgs {
         allow_hyphen_values = true
     )]
     value: Option<OsString>,
-    /// Take this attribute away
+    /// Remove this attribute
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<String>,
-    /// Set what 'getfattr --dump' wrote to this file; -: standard input
+    /// Restore from the output of 'getfattr --dump' in this file; -: standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "remove"])]
     restore: Option<PathBuf>,
-    /// Symbolic links themselves, not what they point to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help

@@ -1,7 +1,8 @@
 //! `shell`: many commands on one open image, from a file, a pipe or a terminal.
 //!
-//! Each line is a command as on the command line. A path without an image is in this one, and starts at the directory that
-//! `cd` chose; `host:PATH` is a path of the host. The image is opened once, and closed behind the last command.
+//! Each line is a command as on the command line. A path without an image is in this one, and starts at the
+//! directory that `cd` chose; `host:PATH` is a path of the host. The image is opened once, and closed behind
+//! the last command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,13 +23,13 @@ use crate::text::quote;
 
 /// What a line may be beside a command.
 const LINES: &str = "\
-In a shell, /path and path are in the image (path from the directory that 'cd' chose), host:PATH is a path of the host, - is
-standard input or output, and IMAGE:/path is another image. Words in quotes are one word; # begins a comment.
+In a shell, /path and path are in the image (path is relative to the directory set by 'cd'), host:PATH is a path on the host,
+- is standard input or output, and IMAGE:/path is in another image. Quoted words are one word; # starts a comment.
 
-  cd [DIR], pwd      where paths begin
-  sync               what was done so far is on the disk
-  help [COMMAND]     the commands, or the help of one
-  exit, quit         the end; so is the end of the input
+  cd [DIR], pwd      change or print the current directory
+  sync               write everything done so far to the disk
+  help [COMMAND]     list the commands, or show the help of one
+  exit, quit         end the shell, as the end of input does
 
   throughline shell disk.img -c 'mkdir /etc' -c 'cp host:motd /etc/' -c 'chmod 644 /etc/*'
   throughline shell disk.img -f script
@@ -50,10 +51,10 @@ pub(crate) struct ShellArgs {
     /// Run the commands in this file instead of those on standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Go on when a command has failed, instead of stopping there
+    /// Continue after a command that failed
     #[arg(short, long)]
     keep_going: bool,
-    /// Open the image for reading only
+    /// Open the image read-only
     #[arg(short, long)]
     read_only: bool,
 }

@@ -27,12 +27,13 @@ pub(crate) struct StatArgs {
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// This instead, with a line end: %n name, %s size, %a mode in octal, %A in letters, %U and %G owner, %u and %g their numbers,
-    /// %F kind, %i inode, %h links, %b blocks of %B bytes, %N name with a link's target, %x %y %z %w times, %X %Y %Z %W in seconds,
-    /// %t %T a device's numbers, %f mode in hexadecimal, %o size of a block
+    /// Print this format and a newline: %n name, %s size, %a mode in octal, %A in letters, %U and %G owner
+    /// and group, %u and %g their IDs, %F type, %i inode, %h links, %b blocks of %B bytes, %N name with a
+    /// link's target, %x %y %z %w times, %X %Y %Z %W in seconds, %t %T device numbers, %f mode in
+    /// hexadecimal, %o block size
     #[arg(short = 'c', long, value_name = "FORMAT", conflicts_with = "printf")]
     format: Option<OsString>,
-    /// The same without a line end, and with \n and \t for what they are in C
+    /// The same without a newline, and with the escapes of C (\n, \t)
     #[arg(long, value_name = "FORMAT")]
     printf: Option<OsString>,
     #[command(flatten)]

@@ -19,32 +19,32 @@ use crate::text::{human, quote};
 
 /// What `--json` prints. Counts are since the mount began.
 const JSON: &str = "\
-With --json, one object a look. Counts are since the mount; sizes in bytes (…_bytes), times in milliseconds (…_ms) or seconds (…_s);
-null is what is not known or not so.
+With --json, each sample is one object. Counts are since the mount; sizes are in bytes (…_bytes), times in milliseconds (…_ms) or
+seconds (…_s); null means unknown or not applicable.
 
-  version, pid, pid_namespace     the server, and where its number counts
-  image, offset_bytes, log        what is mounted; the log's file
+  version, pid, pid_namespace     the server, and the PID namespace of its pid
+  image, offset_bytes, log        the image, the volume's start in it, the log file
   mounted_s, label, read_only
-  damaged_places                  places where damage was met, 4096 at the most; the log has inodes and blocks
-  stopped, down, failing          why it takes no more changes; whether it was taken down; why dirty data cannot be written now
-  requests                        the kernel's: served, of them refused, at work now; reads and writes of data, and their bytes
-  choices                         which of the choices of `throughline mount -o with=…` are made
-  settings                        other options, as far as they cannot be changed while it is mounted
+  damaged_places                  number of damaged places found, at most 4096; the log has inodes and blocks
+  stopped, down, failing          why changes are refused; whether the volume is shut down; why write-back is failing
+  requests                        requests of the kernel: served, refused among them, in progress; data reads and writes, bytes
+  choices                         the FUSE features in use (`throughline mount -o with=…`)
+  settings                        other options that cannot change while it is mounted
   device                          engine, queue_depth
-  io                              the image's own: reads, writes, flushes, their bytes; discarded; in flight; read ahead now
-  cache                           memory for file data: budget_bytes, cached_bytes; reads that found all (hits) or not (misses)
-  dirty                           bytes now, from where on and up to what; bandwidth; pauses of writers; waits at the limit
-  writeback                       runs written, their bytes, errors, retries
-  journal                         state, running and committed transaction, commits, waits for them, checkpoints, the log's room
-  metadata                        blocks in memory, of them dirty; inodes";
+  io                              I/O on the image: reads, writes, flushes, bytes; discarded; in flight; readahead in progress
+  cache                           the page cache: budget_bytes, cached_bytes; reads fully served from it (hits) or not (misses)
+  dirty                           dirty bytes, background threshold, limit; bandwidth; pauses of writers; waits at the limit
+  writeback                       runs written, bytes, errors, retries
+  journal                         state, running and committed transaction, commits, waits for them, checkpoints, log space
+  metadata                        blocks in memory, dirty ones among them; inodes";
 
 /// Arguments of `status`.
 #[derive(Args, Debug)]
 #[command(after_long_help = JSON)]
 pub(crate) struct StatusArgs {
-    /// A directory where an image is mounted; without it, all of them are listed
+    /// The mount point of an image; without it, all mounts are listed
     dir: Option<PathBuf>,
-    /// Look again and again, with a line for what was done in between, until it is unmounted
+    /// Repeat at this interval, with a line for the work in between, until it is unmounted
     #[arg(long, value_name = "SECONDS", requires = "dir", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
     #[command(flatten)]

@@ -15,29 +15,29 @@ use crate::time::{parse, parse_posix};
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct TouchArgs {
-    /// Files in images; one that does not exist is made, empty
+    /// Files in images; missing ones are created empty
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Only the time of access
+    /// Change only the access time
     #[arg(short = 'a')]
     access: bool,
-    /// Only the time of modification
+    /// Change only the modification time
     #[arg(short = 'm')]
     modification: bool,
-    /// Make no files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time instead of now: YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS,
-    /// 'yesterday', '2 days ago', '+3 hours', or a date as in mails
+    /// Set this time instead of now: YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS,
+    /// 'yesterday', '2 days ago', '+3 hours', or an e-mail date
     #[arg(short, long, value_name = "TIME", value_parser = parse, group = "time")]
     date: Option<SystemTime>,
-    /// This time instead of now: [[CC]YY]MMDDhhmm[.ss]
+    /// Set this time instead of now: [[CC]YY]MMDDhhmm[.ss]
     #[arg(short = 't', value_name = "STAMP", value_parser = parse_posix, group = "time")]
     stamp: Option<SystemTime>,
-    /// The times of this file instead of now, of the host or in an image
+    /// Set the times of this file instead of now; it is on the host or in an image
     #[arg(short, long, value_name = "FILE", group = "time", value_parser = place_parser())]
     reference: Option<Place>,
-    /// Symbolic links themselves, not what they point to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help

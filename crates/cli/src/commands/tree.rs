@@ -25,7 +25,7 @@ pub(crate) struct TreeArgs {
     /// Show directories only
     #[arg(short, long)]
     directories: bool,
-    /// Go down this many levels
+    /// Show this many levels
     #[arg(short = 'L', long, value_name = "LEVELS")]
     level: Option<usize>,
     #[command(flatten)]

@@ -12,14 +12,14 @@ use crate::text::{parse_size, quote};
 /// Arguments of `truncate`.
 #[derive(Args, Debug)]
 pub(crate) struct TruncateArgs {
-    /// Files in images; one that does not exist is made
+    /// Files in images; missing ones are created
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
     places: Vec<Place>,
-    /// Size in bytes or with a unit; +SIZE grows by it, -SIZE shrinks by it, <SIZE at most, >SIZE at least,
-    /// /SIZE down to a multiple, %SIZE up to a multiple
+    /// Size in bytes or with a unit; +SIZE extends by it, -SIZE shrinks by it, <SIZE at most, >SIZE at least,
+    /// /SIZE rounds down to a multiple, %SIZE rounds up to a multiple
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true, value_parser = Change::parse)]
     size: Change,
-    /// Make no files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
 }

@@ -23,7 +23,7 @@ pub(crate) struct TuneArgs {
     /// An image, a plain file or a block device
     #[arg(required = true, value_name = "FILE", value_parser = place_parser())]
     place: Place,
-    /// Read it with I/Os of several sizes, and show how fast that is
+    /// Read it with I/Os of several sizes, and show the speed
     #[arg(long)]
     measure: bool,
     #[command(flatten)]

@@ -22,10 +22,10 @@ use crate::text::quote;
 /// Arguments of `umount`.
 #[derive(Args, Debug)]
 pub(crate) struct UmountArgs {
-    /// Directories where images are mounted
+    /// Mount points of images
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Take it from its place at once, even where it is in use; it ends when its last user does
+    /// Detach it at once, even if it is in use; it ends with its last user
     #[arg(short, long)]
     lazy: bool,
 }
@@ -72,7 +72,8 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// Somebody who looks at all mounts (`throughline status`, `df`) is in each for a moment: no reason to refuse.
+/// Somebody who looks at all mounts (`throughline status`, `df`) is in each for a moment: no reason to
+/// refuse.
 const MOMENT: Duration = Duration::from_millis(20);
 const MOMENTS: usize = 10;
 
@@ -115,7 +116,8 @@ struct Server {
 }
 
 impl Server {
-    /// What the mount says of its server; none where it does not let us ask, or the server is not to be seen from here.
+    /// What the mount says of its server; none where it does not let us ask, or the server is not to be seen
+    /// from here.
     fn of(place: &Path, mount: &Mount) -> Result<Option<Server>, Problem> {
         let state = match status::ask(place, mount) {
             Ok(state) => state,
@@ -181,8 +183,8 @@ impl Server {
         .met(format!("{} is unmounted, but", quote(dir))))
     }
 
-    /// The image says that it was closed. Where it cannot be asked (another uses it already, or it is not ours to read), all
-    /// is taken to be well.
+    /// The image says that it was closed. Where it cannot be asked (another uses it already, or it is not
+    /// ours to read), all is taken to be well.
     fn is_closed(&self) -> bool {
         let volume = OpenOptions::new()
             .no_replay(true)

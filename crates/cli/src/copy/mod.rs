@@ -1,17 +1,18 @@
 //! Copying between images, the host and streams.
 //!
-//! Both sides look alike: a [`side::Folder`] holds names, a [`side::Content`] holds bytes; [`host`] and [`image`] bring
-//! them. [`arguments`] turns the command line into single copies, [`tree`] and [`descend`] walk one source and make what
-//! they find at the target, [`pump`] moves the bytes, [`workers`] move those of small files, many at a time, [`extended`] has
-//! the extended attributes and ACLs.
+//! Both sides look alike: a [`side::Folder`] holds names, a [`side::Content`] holds bytes; [`host`] and
+//! [`image`] bring them. [`arguments`] turns the command line into single copies, [`tree`] and [`descend`]
+//! walk one source and make what they find at the target, [`pump`] moves the bytes, [`workers`] move those of
+//! small files, many at a time, [`extended`] has the extended attributes and ACLs.
 //!
 //! Invariants:
-//! - Names are made by the one thread that walks, in the order of the walk; only bytes and final attributes come later.
-//!   So a hard link always finds its first name, and a directory's times are set behind its last entry.
-//! - Below the target that was named on the command line, no symbolic link is ever followed when writing: what a hostile
-//!   image holds cannot make a copy leave its target.
-//! - Memory is bounded: a few large buffers, one small one for each worker, a bounded queue between them; beyond that
-//!   only the inode numbers of directories and of files with more names to come.
+//! - Names are made by the one thread that walks, in the order of the walk; only bytes and final attributes
+//!   come later. So a hard link always finds its first name, and a directory's times are set behind its last
+//!   entry.
+//! - Below the target that was named on the command line, no symbolic link is ever followed when writing:
+//!   what a hostile image holds cannot make a copy leave its target.
+//! - Memory is bounded: a few large buffers, one small one for each worker, a bounded queue between them;
+//!   beyond that only the inode numbers of directories and of files with more names to come.
 
 mod arguments;
 mod descend;
@@ -54,7 +55,7 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// Every name is said.
     pub(crate) verbose: bool,
-    /// What becomes of holes.
+    /// The treatment of holes.
     pub(crate) sparse: Sparse,
     /// Figures are wanted at the end.
     pub(crate) stats: bool,
@@ -86,14 +87,14 @@ pub(crate) enum Follow {
     Always,
 }
 
-/// What becomes of holes.
+/// The treatment of holes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sparse {
-    /// The source's holes become the target's.
+    /// Preserve the source's holes.
     #[default]
     Auto,
-    /// Blocks of zeroes become holes too.
+    /// Make blocks of zeroes holes too.
     Always,
-    /// Holes are written as zeroes.
+    /// Write holes as zeroes.
     Never,
 }

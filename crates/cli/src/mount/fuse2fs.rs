@@ -20,14 +20,14 @@ use crate::problem::Failure;
 /// The name.
 pub(crate) const NAME: &str = "fuse2fs";
 
-/// What it is taken for.
+/// The version that it reports.
 const VERSION: &str = concat!(
     "fuse2fs 1.47.0 (throughline ",
     env!("CARGO_PKG_VERSION"),
     ")"
 );
 
-/// Behind the name.
+/// The usage after the program's name.
 const USAGE: &str = "device/image mountpoint [options]
 
 general options:
@@ -40,12 +40,12 @@ fuse2fs options:
     -o errors=panic        no more changes on error
     -o minixdf             minix-style df
     -o fakeroot            pretend to be root for permission checks
-    -o no_default_opts     accepted: there are none to leave out
-    -o offset=<bytes>      the file system begins so far inside the image
+    -o no_default_opts     accepted and ignored
+    -o offset=<bytes>      start of the file system in the image
     -o norecovery          don't replay the journal (implies ro)
-    -o kernel              as the kernel's mount: allow_other,default_permissions,suid,dev
+    -o kernel              like a kernel mount: allow_other,default_permissions,suid,dev
     -o cache_size=<bytes>  memory for the cache
-    -o fuse2fs_debug       log as much as there is to tell
+    -o fuse2fs_debug       log debug messages
 ";
 
 const FUSE_USAGE: &str = "
@@ -53,7 +53,7 @@ FUSE options:
     -d   -o debug          enable debug output (implies -f)
     -f                     foreground operation
     -r   -o ro             read-only mount
-    -s                     accepted: the server has as many threads as it needs
+    -s                     accepted and ignored: the server is multithreaded
 ";
 
 /// The exit code of fuse2fs 1.47.0 for an image that does not open.

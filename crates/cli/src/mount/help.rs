@@ -9,9 +9,8 @@ const WIDTH: usize = 98;
 
 /// All options with their explanations.
 pub(crate) fn options() -> String {
-    let mut text = String::from(
-        "Options of -o, with commas between them; of two that disagree the later one counts:\n",
-    );
+    let mut text =
+        String::from("Options of -o, separated by commas; the last of conflicting options wins:\n");
     for group in Group::ALL {
         text.push_str(&format!("\n{}:\n", group.title()));
         let members = known().filter(|known| known.group == group);
@@ -33,7 +32,7 @@ pub(crate) fn options() -> String {
         }
     }
     text.push_str(
-        "\nFor measuring, with=NAME and without=NAME switch how the kernel's FUSE is used:\n",
+        "\nFor measurements, with=NAME and without=NAME switch FUSE features on and off:\n",
     );
     let usual = Choices::default();
     for choice in CHOICES {
@@ -54,12 +53,12 @@ pub(crate) fn options() -> String {
 }
 
 const EXAMPLES: &str = "
-Exit codes, as mount(8)'s: 0: the mount answers; 1: wrong arguments; 2: the system failed; 4: a bug;
-32: it could not be mounted, and the message says why and what to do next.
+Exit codes, as of mount(8): 0: mounted; 1: wrong arguments; 2: system error; 4: a bug;
+32: the mount failed; the message says why and what to do next.
 
 Examples:
-  throughline mount disk.img ~/mnt                         to read and write
-  throughline mount -o ro,offset=2048s whole.img ~/mnt     a partition, for reading
+  throughline mount disk.img ~/mnt                         read-write
+  throughline mount -o ro,offset=2048s whole.img ~/mnt     a partition, read-only
   throughline umount ~/mnt
 ";
 

@@ -56,8 +56,8 @@ fn every_command_has_help() {
         );
         assert!(ok([command, "--help"]).contains("Usage:"), "{command}");
     }
-    assert!(ok(["cp", "--help"]).contains("Below the target no symbolic link is followed"));
-    assert!(ok(["ln", "--help"]).contains("target is text"));
+    assert!(ok(["cp", "--help"]).contains("Symbolic links below the target are not followed"));
+    assert!(ok(["ln", "--help"]).contains("symbolic link is text"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! What the system says about a file or block device: `stat`, `statx`, ioctls, and `/sys/dev/block`.
+//! Discovers the properties of a file or block device by `stat`, `statx`, ioctls, and `/sys/dev/block`.
 //!
-//! A regular file has the limits of its file system where that tells (`STATX_DIOALIGN`), and of the disk
-//! below where there is one to be found; btrfs, overlayfs and tmpfs have none.
+//! A regular file has the limits that its file system reports (`STATX_DIOALIGN`), and those of the disk below
+//! if one can be found. None can for btrfs, overlayfs and tmpfs.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -29,17 +29,17 @@ pub(super) struct Discovered {
     pub(super) limits: Limits,
 }
 
-/// `_IO(0x12, 94)` of linux/fs.h: whether a block device is write-protected, as an int.
+/// `_IO(0x12, 94)` of linux/fs.h: returns whether a block device is write-protected, as an int.
 const BLKROGET: ioctl::Opcode = ioctl::opcode::none(0x12, 94);
 
-/// Whether it is a block device that takes no writes. It may be opened for writing all the same.
+/// Whether it is a write-protected block device. Opening one for writing may still succeed.
 pub(crate) fn is_write_protected(file: &File, metadata: &Metadata) -> bool {
     if !is_block_device(metadata) {
         return false;
     }
     // SAFETY: BLKROGET fills an int.
     let get = unsafe { ioctl::Getter::<BLKROGET, libc::c_int>::new() };
-    // SAFETY: it writes into that memory alone.
+    // SAFETY: it writes only that memory.
     unsafe { ioctl::ioctl(file, get) }.is_ok_and(|protected| protected != 0)
 }
 
@@ -47,12 +47,12 @@ pub(crate) fn is_block_device(metadata: &Metadata) -> bool {
     metadata.file_type().is_block_device()
 }
 
-/// Whether direct I/O on the file is worth asking for.
+/// Whether to try direct I/O on the file.
 ///
-/// The memory file systems accept `O_DIRECT` and copy through their pages all the same; and a file system
-/// may know that it cannot do it for this file (an encrypted one, say).
+/// Memory file systems accept `O_DIRECT` but still copy through their pages. A file system may report that it
+/// is impossible for this file (an encrypted one, for example).
 pub(crate) fn may_be_direct(file: &File, metadata: &Metadata) -> bool {
-    // A block device's node lies in a memory file system too, but its content does not.
+    // Only regular files: a block device's node is in a memory file system too, but its content is not.
     let in_memory = metadata.is_file()
         && fstatfs(file).is_ok_and(|s| matches!(s.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC));
     !in_memory && direct_alignment(file) != DirectAlignment::Impossible
@@ -60,14 +60,15 @@ pub(crate) fn may_be_direct(file: &File, metadata: &Metadata) -> bool {
 
 /// Whether a write to the file with `RWF_DSYNC` is durable when it returns.
 ///
-/// That is what the file system makes of it: FUSE, and with it whatever is behind it, hears of no such flag, and of network file
-/// systems some ask their server only at `fsync`. So it is believed where it is known, and everywhere else a flush follows.
+/// That depends on the file system: FUSE servers do not get the flag, and some network file systems contact
+/// their server only at `fsync`. So the flag is trusted only on file systems known to honour it; elsewhere a
+/// flush follows.
 fn keeps_dsync(file: &File, metadata: &Metadata) -> bool {
-    // A block device's node lies on another file system than its content.
+    // For a block device, `fstatfs` would describe the file system of its node.
     is_block_device(metadata) || is_of_this_machine(file)
 }
 
-/// Whether the file is on a file system that is known to be the kernel's own, on a disk or in memory.
+/// Whether the file is on a known local file system of the kernel, on a disk or in memory.
 pub(super) fn is_of_this_machine(file: &File) -> bool {
     fstatfs(file).is_ok_and(|s| is_own(s.f_type as u64))
 }
@@ -94,8 +95,8 @@ pub(super) fn discover(file: &File, direct: bool) -> io::Result<Discovered> {
         limits.physical_block_bytes = ioctl_blkpbszget(file)?;
         (DeviceKind::BlockDevice, (&*file).seek(SeekFrom::End(0))?)
     } else {
-        // Whether the file system can is known when it has tried. A file's own metadata, at least, needs
-        // a flush, whatever the disk below does.
+        // Whether the file system supports these shows only when they are tried. A flush is needed at least
+        // for the file's own metadata, whatever the disk's cache.
         (limits.discard, limits.write_zeroes, limits.volatile_cache) = (true, true, true);
         (DeviceKind::RegularFile, metadata.len())
     };
@@ -124,12 +125,12 @@ pub(super) fn discover(file: &File, direct: bool) -> io::Result<Discovered> {
     Ok(Discovered {
         kind,
         len_bytes,
-        limits: made_sane(limits),
+        limits: normalised(limits),
     })
 }
 
-/// Holds what the system said to what `Limits` promises.
-fn made_sane(mut limits: Limits) -> Limits {
+/// Normalises the values that the system reported to what `Limits` guarantees.
+fn normalised(mut limits: Limits) -> Limits {
     let power = |bytes: u32, least: u32| bytes.clamp(least, 1 << 30).next_power_of_two();
     limits.logical_block_bytes = power(limits.logical_block_bytes, MIN_BLOCK_BYTES);
     limits.physical_block_bytes = power(limits.physical_block_bytes, limits.logical_block_bytes);
@@ -145,9 +146,9 @@ fn made_sane(mut limits: Limits) -> Limits {
 
 #[derive(PartialEq, Eq)]
 enum DirectAlignment {
-    /// The kernel does not say (before 6.1, or this file system).
+    /// Not reported (by kernels before 6.1, or this file system).
     Unknown,
-    /// The kernel says that there is no direct I/O on this file.
+    /// The kernel reports that direct I/O on this file is impossible.
     Impossible,
     /// In bytes.
     Known { memory: u32, offset: u32 },
@@ -169,7 +170,7 @@ fn direct_alignment(file: &File) -> DirectAlignment {
     }
 }
 
-/// The `queue` folder in sysfs of a disk, or of the disk a partition is on; `None` where there is none.
+/// The `queue` directory in sysfs of a disk, or of a partition's disk; `None` if there is none.
 struct Disk(Option<PathBuf>);
 
 impl Disk {
@@ -201,7 +202,7 @@ impl Disk {
         self.word(name)?.parse().ok()
     }
 
-    /// The number times `unit`, as bytes that fit; `default` where it is not told.
+    /// The number times `unit`, in bytes, saturated; `default` if it is not reported.
     fn bytes(&self, name: &str, unit: u64, default: u32) -> u32 {
         match self.number(name) {
             Some(n) => u32::try_from(n.saturating_mul(unit)).unwrap_or(u32::MAX),
@@ -215,7 +216,7 @@ impl Disk {
         Limits {
             logical_block_bytes: self.bytes("logical_block_size", 1, or.logical_block_bytes),
             physical_block_bytes: self.bytes("physical_block_size", 1, or.physical_block_bytes),
-            memory_align_bytes: or.memory_align_bytes, // the caller's, from statx
+            memory_align_bytes: or.memory_align_bytes, // set by the caller, from statx
             max_transfer_bytes: self.bytes("max_sectors_kb", 1024, or.max_transfer_bytes),
             max_segments: self
                 .bytes("max_segments", 1, or.max_segments)
@@ -223,12 +224,12 @@ impl Disk {
             io_min_bytes: self.bytes("minimum_io_size", 1, or.io_min_bytes),
             io_opt_bytes: self.bytes("optimal_io_size", 1, or.io_opt_bytes),
             chunk_bytes: self.bytes("chunk_sectors", 512, or.chunk_bytes),
-            // The kernel splits at its own boundaries in memory; nothing above needs to.
+            // The kernel splits at its own memory boundaries, so the layers above need not.
             virt_boundary_mask: 0,
             queue_depth: self.bytes("nr_requests", 1, or.queue_depth).clamp(1, 256),
             discard: can("discard_max_bytes"),
-            write_zeroes: true, // the kernel writes zeros where the device cannot
-            fua: or.fua,        // the caller's, from the file system
+            write_zeroes: true, // the kernel writes zeros if the device cannot
+            fua: or.fua,        // set by the caller, from the file system
             volatile_cache: self
                 .word("write_cache")
                 .is_none_or(|cache| cache == "write back"),

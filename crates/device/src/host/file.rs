@@ -12,18 +12,18 @@ use rustix::ioctl;
 use super::lock::Lock;
 use crate::{DeviceInfo, DeviceKind, Op, Request};
 
-/// The kernel takes no more pieces than this in one call (`IOV_MAX`).
+/// The most segments that the kernel accepts in one call (`IOV_MAX`).
 const MAX_SEGMENTS: usize = 1024;
 
 /// `_IO(0x12, 119)` of linux/fs.h: takes `{offset, length}` in bytes.
 const BLKDISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
 
-/// An open regular file or block device. Shared by its queues, written to (the length) hardly ever.
+/// An open regular file or block device. Shared by its queues; only the length changes, and rarely.
 pub(crate) struct HostFile {
     pub(crate) info: DeviceInfo,
     file: File,
     lock: Lock,
-    /// For regular files the length as far as we know: others may change it.
+    /// For regular files the last known length: other processes may change it.
     len_bytes: AtomicU64,
 }
 
@@ -49,20 +49,20 @@ impl HostFile {
         u64::from(self.info.limits.logical_block_bytes)
     }
 
-    /// Whether `request` may go to the kernel.
+    /// Checks whether `request` may be passed to the kernel.
     pub(crate) fn admit(&self, request: &Request) -> io::Result<()> {
         if self.info.read_only && !matches!(request.op(), Op::Read | Op::Flush) {
-            let why = "the device was opened for reading only";
+            let why = "the device is open for reading only";
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
         }
         if request.segment_count() > MAX_SEGMENTS {
-            let why = "a request has more segments than the kernel takes";
+            let why = "a request has more segments than the kernel accepts";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         self.info.limits.admit(request, self.len_bytes())
     }
 
-    /// The length now, from the system where it can change.
+    /// The current length, read from the system if it can change.
     pub(crate) fn current_len_bytes(&self) -> io::Result<u64> {
         match self.info.kind {
             DeviceKind::RegularFile => Ok(self.file.metadata()?.len()),
@@ -70,7 +70,7 @@ impl HostFile {
         }
     }
 
-    /// Notes that a write ended at `end`, which lengthens a file whose last block was partial.
+    /// Records that a write ended at `end`, which extends a file whose last block was partial.
     pub(crate) fn written_to(&self, end: u64) {
         if end > self.len_bytes() && self.info.kind == DeviceKind::RegularFile {
             self.len_bytes.fetch_max(end, Ordering::Relaxed);
@@ -98,7 +98,8 @@ impl HostFile {
         )?)
     }
 
-    /// Where the next data or hole is; `None` behind the last. It moves the open file's own position, which nothing uses.
+    /// Finds the next data or hole; `None` past the last one. Moves the open file's position, which is not
+    /// used.
     pub(crate) fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
         match seek(self.fd(), to) {
             Ok(found) => Ok(Some(found)),
@@ -107,7 +108,7 @@ impl HostFile {
         }
     }
 
-    /// The `fallocate` mode that does `op`; `None` where it is an ioctl ([`discard_blocks`]) instead.
+    /// The `fallocate` mode for `op`; `None` if `op` is an ioctl ([`discard_blocks`]).
     ///
     /// [`discard_blocks`]: HostFile::discard_blocks
     pub(crate) fn fallocate_mode(&self, op: Op) -> Option<FallocateFlags> {
@@ -120,7 +121,7 @@ impl HostFile {
         }
     }
 
-    /// Does a discard or write-zeroes on the caller's thread.
+    /// Executes a discard or write-zeroes on the caller's thread.
     pub(crate) fn clear(&self, op: Op, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
         match self.fallocate_mode(op) {
             Some(mode) => fallocate(self.fd(), mode, offset_bytes, len_bytes),
@@ -128,18 +129,18 @@ impl HostFile {
         }
     }
 
-    /// `BLKDISCARD`: unlike a punched hole, the blocks need not read as zeros.
+    /// Executes `BLKDISCARD`. Unlike after punching a hole, the blocks need not read as zeros.
     fn discard_blocks(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
         // SAFETY: BLKDISCARD takes a pointer to two u64.
         let discard =
             unsafe { ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset_bytes, len_bytes]) };
-        // SAFETY: it reads them and writes no memory of ours.
+        // SAFETY: it reads them and writes none of our memory.
         unsafe { ioctl::ioctl(self.fd(), discard) }
     }
 }
 
 impl Drop for HostFile {
-    /// Unlocks at once, not when the kernel lets go of its last reference to the open file.
+    /// Unlocks at once, not when the kernel drops its last reference to the open file.
     fn drop(&mut self) {
         super::lock::unlock(&self.file, &self.lock);
     }

@@ -1,9 +1,9 @@
-//! Descriptors that were handed to this process, by the names that the system has for them: `/proc/self/fd/3`, `/dev/fd/3`,
-//! `/dev/stdin`, or a symbolic link to one of these.
+//! Descriptors passed to this process, named by path: `/proc/self/fd/3`, `/dev/fd/3`, `/dev/stdin`, or a
+//! symbolic link to one of these.
 //!
-//! To open such a name is to open the file anew. A lock that came with the descriptor stands in the way of what is opened so,
-//! and the system may refuse to open at all what the descriptor was allowed (in a user namespace that does not know the file's
-//! owner). So whoever opens a path asks here for the descriptor too.
+//! Opening such a path opens the file again. A lock held by the descriptor then conflicts with one on the new
+//! open file, and the system may refuse to open the file at all (for example in a user namespace without a
+//! mapping for its owner). So code that opens a path also looks up the descriptor here.
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -13,19 +13,20 @@ use rustix::fs::OFlags;
 
 use super::LockMode;
 
-/// As many links as the kernel follows.
+/// The most symbolic links that the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// The open file that one of our descriptors is, if `path` is a name of one. It shares offset, flags and locks with it.
+/// A duplicate of the descriptor that `path` names, if it names one of this process. It shares offset, flags
+/// and locks with the original.
 pub fn given_file(path: &Path) -> Option<File> {
     let number = given_descriptor(path)?;
-    // SAFETY: any number may be asked for; the call makes a new descriptor or fails.
+    // SAFETY: any number may be passed; the call makes a new descriptor or fails.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    // SAFETY: it was made just now, and nobody else knows of it.
+    // SAFETY: the descriptor was just made and has no other owner.
     (copy >= 0).then(|| unsafe { File::from_raw_fd(copy) })
 }
 
-/// The number of the descriptor that `path` is a name of.
+/// The number of the descriptor that `path` names.
 pub fn given_descriptor(path: &Path) -> Option<RawFd> {
     let own = Path::new("/proc/self").canonicalize().ok()?;
     let mut path = std::path::absolute(path).ok()?;
@@ -35,7 +36,7 @@ pub fn given_descriptor(path: &Path) -> Option<RawFd> {
         if folder.strip_prefix(&own).is_ok_and(lists_descriptors) {
             return name.to_str()?.parse().ok();
         }
-        // What is no link is a file of its own.
+        // Anything but a link is not the name of a descriptor.
         path = folder.join(fs::read_link(folder.join(name)).ok()?);
     }
     None
@@ -51,12 +52,12 @@ fn lists_descriptors(below_process: &Path) -> bool {
     }
 }
 
-/// Whether what the descriptor may do is enough for I/O at offsets of our choice.
+/// Whether the descriptor's access mode and flags allow I/O at any offset.
 pub(crate) fn is_usable(given: &File, write: bool) -> bool {
     let Ok(flags) = rustix::fs::fcntl_getfl(given) else {
         return false;
     };
-    // Writing ignores offsets on a descriptor that appends.
+    // Writes to a descriptor in append mode ignore the offset.
     let barred = OFlags::PATH
         | if write {
             OFlags::APPEND
@@ -67,23 +68,24 @@ pub(crate) fn is_usable(given: &File, write: bool) -> bool {
     !flags.intersects(barred) && (access == OFlags::RDWR || (!write && access == OFlags::RDONLY))
 }
 
-/// The locks that are on an open file itself, and on no other open file of the same file.
+/// The locks held by one open file description, not by others of the same file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Locks {
-    /// First and last byte, and whether nobody else may read either.
+    /// First and last byte, and whether the lock is exclusive.
     ranges: Vec<(u64, u64, bool)>,
-    /// One over the file as `flock` makes it.
+    /// Whether there is a lock made by `flock`.
     pub(super) flock: bool,
 }
 
 impl Locks {
-    /// As `/proc` tells; none where it is not there.
+    /// Reads the locks from `/proc`; none if that is not available.
     pub(super) fn of(file: &File) -> Locks {
         let info = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
         Locks::read(&fs::read_to_string(info).unwrap_or_default())
     }
 
-    /// `lock: 1: OFDLCK ADVISORY WRITE -1 fe:00:1234 0 EOF`: number, kind, enforcement, mode, process, file, first and last byte.
+    /// Parses lines like `lock: 1: OFDLCK ADVISORY WRITE -1 fe:00:1234 0 EOF`: number, kind, enforcement,
+    /// mode, process, file, first and last byte.
     fn read(info: &str) -> Locks {
         let mut found = Locks::default();
         for line in info.lines() {
@@ -107,13 +109,13 @@ impl Locks {
         found
     }
 
-    /// There is a lock on bytes of the file.
+    /// Whether there is an open-file-description lock.
     pub(super) fn any(&self) -> bool {
         !self.ranges.is_empty()
     }
 
-    /// One of them is as good as `mode` for what begins at byte `at`.
-    pub(super) fn serve(&self, mode: LockMode, at: u64) -> bool {
+    /// Whether one of the locks covers byte `at` and is at least as strong as `mode`.
+    pub(super) fn cover(&self, mode: LockMode, at: u64) -> bool {
         self.ranges.iter().any(|(first, last, exclusive)| {
             (*first..=*last).contains(&at) && (*exclusive || mode == LockMode::Shared)
         })
@@ -166,10 +168,10 @@ mod tests {
              lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:10003402 9000 EOF\nlock:\t3: POSIX  ADVISORY  WRITE 12 fe:00:1 0 EOF\n",
         );
         assert!(locks.any() && !locks.flock);
-        let serve = |mode, at| locks.serve(mode, at);
-        assert!(serve(LockMode::Exclusive, 4096) && serve(LockMode::Shared, 8191));
-        assert!(!serve(LockMode::Exclusive, 4095) && !serve(LockMode::Shared, 8192));
-        assert!(!serve(LockMode::Exclusive, 9000) && serve(LockMode::Shared, 1 << 40));
+        let covers = |mode, at| locks.cover(mode, at);
+        assert!(covers(LockMode::Exclusive, 4096) && covers(LockMode::Shared, 8191));
+        assert!(!covers(LockMode::Exclusive, 4095) && !covers(LockMode::Shared, 8192));
+        assert!(!covers(LockMode::Exclusive, 9000) && covers(LockMode::Shared, 1 << 40));
         assert!(Locks::read("lock:\t1: FLOCK  ADVISORY  WRITE 12 fe:00:1 0 EOF\n").flock);
         for odd in [
             "",

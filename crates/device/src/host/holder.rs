@@ -1,8 +1,10 @@
-//! Who in the kernel has a file or a block device: a loop device, a file system, a device made of others, swap.
+//! Finds what in the kernel uses a file or a block device: a loop device, a mounted file system, a stacked
+//! device, or swap.
 //!
-//! No lock tells of them. sysfs and procfs do, to everybody, with one gap: the file behind a loop device is told as a path, and
-//! that may lead nowhere here (it was removed, or belongs to another mount namespace). Then the loop device itself is asked,
-//! which takes root. Nobody else's loop device is opened: it could not be detached for that moment.
+//! No lock shows these users. sysfs and procfs show them to every user, with one gap: the backing file of a
+//! loop device is given as a path, which may not resolve here (the file was removed, or is in another mount
+//! namespace). Then the loop device itself is queried, which needs root. Other loop devices are not opened,
+//! because an open device cannot be detached.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,19 +16,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, makedev, minor};
 use rustix::ioctl;
 
-use super::lock::GHOST_WAITS;
+use super::lock::RETRIES;
 use super::mounted;
 
 /// `LOOP_GET_STATUS64` of linux/loop.h: fills a `loop_info64`.
 const LOOP_GET_STATUS64: ioctl::Opcode = 0x4C05;
 /// A `loop_info64` in words: device and inode of the file are the first two.
 const LOOP_INFO_WORDS: usize = 29;
-/// Moments in which a loop device that nobody uses is taken down, if it is.
+/// Retries while an unused loop device may be in the process of being detached.
 const IDLE_WAITS: u32 = 5;
-/// Devices made of devices made of devices: deeper than anybody builds them.
+/// The most levels of stacked devices that are followed.
 const MAX_STACK: usize = 8;
 
-/// What in the kernel has a file or a block device, and how to have it let go.
+/// A user of a file or block device in the kernel, and how to end that use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelHolder {
     who: String,
@@ -35,33 +37,34 @@ pub struct KernelHolder {
 }
 
 impl KernelHolder {
-    /// What to do: `unmount it: umount /mnt`.
+    /// What to do, for example `unmount it: umount /mnt`.
     pub fn next(&self) -> &str {
         &self.next
     }
 
-    /// How many moments it is worth to wait for it to go.
+    /// The number of retries that are worthwhile because the use may end by itself.
     pub(super) fn waits(&self) -> u32 {
         self.waits
     }
 
     pub(super) fn unknown() -> KernelHolder {
         KernelHolder {
-            who: "the system has it (mounted, or a part of another device)".into(),
-            next: "'lsblk' and 'cat /proc/swaps' show who".into(),
+            who: "the kernel uses it (mounted, or part of another device)".into(),
+            next: "'lsblk' and 'cat /proc/swaps' show by what".into(),
             waits: 0,
         }
     }
 }
 
-/// `/dev/loop3 shows it, and it is mounted at /mnt`.
+/// `it is attached to /dev/loop3, and it is mounted at /mnt`.
 impl fmt::Display for KernelHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.who)
     }
 }
 
-/// The error inside an [`io::Error`](std::io::Error): a file or device is not opened for writing, as the kernel has it.
+/// The error inside an [`io::Error`](std::io::Error) if a file or device is not opened for writing because
+/// the kernel uses it.
 #[derive(Clone, Debug)]
 pub struct HeldByKernel {
     pub(super) path: PathBuf,
@@ -69,13 +72,13 @@ pub struct HeldByKernel {
 }
 
 impl HeldByKernel {
-    /// What has it.
+    /// The user in the kernel.
     pub fn by(&self) -> &KernelHolder {
         &self.by
     }
 }
 
-/// `disk.img is in use: /dev/loop3 shows it, and it is mounted at /mnt`.
+/// `disk.img is in use: it is attached to /dev/loop3, and it is mounted at /mnt`.
 impl fmt::Display for HeldByKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is in use: {}", self.path.display(), self.by)
@@ -84,12 +87,12 @@ impl fmt::Display for HeldByKernel {
 
 impl std::error::Error for HeldByKernel {}
 
-/// Who in the kernel has what is at `path`; `None` where nobody is seen to.
+/// What in the kernel uses the file or device at `path`; `None` if no user is visible.
 pub fn kernel_holder(path: &Path) -> Option<KernelHolder> {
     of(&fs::metadata(path).ok()?)
 }
 
-/// The same by what `stat` says.
+/// As [`kernel_holder`], for a file with this metadata.
 pub(super) fn of(wanted: &Metadata) -> Option<KernelHolder> {
     if wanted.file_type().is_block_device() {
         return Block::of(wanted.rdev())?.use_of_it();
@@ -102,7 +105,7 @@ fn id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// A block device, by its folder in sysfs.
+/// A block device, by its directory in sysfs.
 struct Block {
     folder: PathBuf,
 }
@@ -117,7 +120,7 @@ impl Block {
     /// `/dev/sda1`.
     fn node(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
-        // sysfs has `!` for the slashes of names.
+        // sysfs writes `!` for `/` in names.
         format!("/dev/{}", name.to_string_lossy().replace('!', "/"))
     }
 
@@ -136,7 +139,7 @@ impl Block {
         self.word(name)?.parse().ok()
     }
 
-    /// It, its partitions, and the disk that it is a partition of.
+    /// The device itself, its partitions, and the disk that it is a partition of.
     fn and_parts(&self) -> Vec<Block> {
         let is_part = |folder: &PathBuf| folder.join("partition").exists();
         let inside = fs::read_dir(&self.folder).into_iter().flatten().flatten();
@@ -148,7 +151,7 @@ impl Block {
         all.into_iter().map(|folder| Block { folder }).collect()
     }
 
-    /// The devices that are made of it.
+    /// The devices stacked on it.
     fn holders(&self) -> Vec<Block> {
         let links = fs::read_dir(self.folder.join("holders"));
         let links = links.into_iter().flatten().flatten();
@@ -156,7 +159,7 @@ impl Block {
         folders.map(|folder| Block { folder }).collect()
     }
 
-    /// Who uses it.
+    /// What uses it.
     fn use_of_it(&self) -> Option<KernelHolder> {
         self.used(MAX_STACK)
     }
@@ -170,7 +173,7 @@ impl Block {
             waits: 0,
         };
         if let Some(place) = mounted::place(&devices) {
-            let next = format!("unmount it there: umount {}", place.point);
+            let next = format!("unmount it: umount {}", place.point);
             return Some(held(format!("it is mounted at {place}"), next));
         }
         if let Some(swap) = swap(|found| devices.contains(&found.rdev())) {
@@ -181,48 +184,49 @@ impl Block {
             Some(name) => format!("/dev/mapper/{name}"),
             None => above.node(),
         };
-        let who = format!("it is a part of {node}");
+        let who = format!("it is part of {node}");
         Some(match above.used(depth.checked_sub(1)?) {
             Some(user) => held(format!("{who}: {}", user.who), user.next),
-            None => held(who, format!("take {node} down first")),
+            None => held(who, format!("remove {node} first")),
         })
     }
 
-    /// A loop device as the one who has a file.
+    /// This loop device as the user of a file.
     fn as_loop(&self) -> KernelHolder {
         let node = self.node();
         match self.use_of_it() {
             Some(user) => KernelHolder {
-                who: format!("{node} shows it, and {}", user.who),
+                who: format!("it is attached to {node}, and {}", user.who),
                 ..user
             },
             None => KernelHolder {
-                // One that goes with its last user is about to; one that is being taken down no longer says so.
+                // With autoclear, an unused loop device is about to be detached. A device being detached may
+                // no longer report autoclear.
                 waits: match self.number("loop/autoclear") {
-                    Some(1) => GHOST_WAITS,
+                    Some(1) => RETRIES,
                     _ => IDLE_WAITS,
                 },
-                who: format!("{node} shows it"),
+                who: format!("it is attached to {node}"),
                 next: format!("detach it: losetup -d {node}"),
             },
         }
     }
 
-    /// The path that is told for the file behind a loop device.
+    /// The path that sysfs gives for the backing file of a loop device.
     fn backing_path(&self) -> Option<PathBuf> {
         let text = fs::read(self.folder.join("loop/backing_file")).ok()?;
         let path = text.strip_suffix(b"\n").unwrap_or(&text);
         Some(OsStr::from_bytes(path).into())
     }
 
-    /// Whether this loop device could show a file of that length.
+    /// Whether a backing file of this length is long enough for this loop device.
     fn fits(&self, len_bytes: u64) -> bool {
         let offset = self.number("loop/offset").unwrap_or_default();
         let sectors = self.number("size").unwrap_or_default();
         offset.saturating_add(sectors.saturating_mul(512)) <= len_bytes
     }
 
-    /// The loop device itself says which file it has.
+    /// Whether the loop device itself reports `wanted` as its backing file.
     fn says_it_has(&self, wanted: &Metadata) -> bool {
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options()
@@ -233,7 +237,7 @@ impl Block {
     }
 }
 
-/// The loop device behind which a file is.
+/// The loop device to which a file is attached.
 fn loop_over(wanted: &Metadata) -> Option<Block> {
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
     let loops = devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop"));
@@ -246,20 +250,20 @@ fn loop_over(wanted: &Metadata) -> Option<Block> {
         };
         match fs::metadata(path) {
             Ok(found) if id(&found) == id(wanted) => true,
-            // The path means that file here, and so it does for the loop device.
+            // The path resolves here to another file that fits, so that one is the backing file.
             Ok(found) if block.fits(found.len()) => false,
             _ => block.fits(wanted.len()) && block.says_it_has(wanted),
         }
     })
 }
 
-/// Device and inode of the file behind an open loop device, as `stat` tells them.
+/// Device and inode of the backing file of an open loop device, as in `stat`.
 fn backing_id(node: &File) -> Option<(u64, u64)> {
     // SAFETY: LOOP_GET_STATUS64 fills a `loop_info64`, which has that size.
     let get = unsafe { ioctl::Getter::<LOOP_GET_STATUS64, [u64; LOOP_INFO_WORDS]>::new() };
-    // SAFETY: it writes into that memory alone; other devices answer ENOTTY.
+    // SAFETY: it writes only that memory; other devices return ENOTTY.
     let info = unsafe { ioctl::ioctl(node, get) }.ok()?;
-    // The kernel's own way to pack the numbers into 32 bits.
+    // The kernel packs the device number into 32 bits.
     let packed = info[0] as u32;
     let (major, minor) = (
         (packed >> 8) & 0xfff,
@@ -268,14 +272,14 @@ fn backing_id(node: &File) -> Option<(u64, u64)> {
     Some((makedev(major, minor), info[1]))
 }
 
-/// The file behind an open loop device, where its path leads to it from here.
+/// The backing file of an open loop device, if its path resolves to it here.
 pub(super) fn backing_file(node: &File) -> Option<(PathBuf, File)> {
     let path = Block::of(node.metadata().ok()?.rdev())?.backing_path()?;
     let file = File::open(&path).ok()?;
     (Some(id(&file.metadata().ok()?)) == backing_id(node)).then_some((path, file))
 }
 
-/// The kernel swaps to what `is_it` knows.
+/// The kernel as the user of a swap file or device for which `is_it` is true.
 fn swap(is_it: impl Fn(&Metadata) -> bool) -> Option<KernelHolder> {
     let list = fs::read("/proc/swaps").ok()?;
     let mut lines = list.split(|byte| *byte == b'\n').skip(1);
@@ -286,8 +290,8 @@ fn swap(is_it: impl Fn(&Metadata) -> bool) -> Option<KernelHolder> {
             .then_some(path)
     })?;
     Some(KernelHolder {
-        who: "the kernel swaps to it".into(),
-        next: format!("end that: swapoff {}", path.display()),
+        who: "it is in use as swap".into(),
+        next: format!("disable that: swapoff {}", path.display()),
         waits: 0,
     })
 }

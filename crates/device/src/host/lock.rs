@@ -1,10 +1,12 @@
-//! One image, one writer: locks on open files.
+//! Locks on open files, so that an image has at most one writer.
 //!
-//! Open-file-description locks over the whole file. They hold against every other open of it, in this
-//! process too, go with the last descriptor, and also exclude those who lock as `fcntl` locks do (QEMU).
+//! Open-file-description locks over the whole file. They conflict with locks of every other open file
+//! description of it, also in this process, end with the last descriptor, and also conflict with `fcntl`
+//! locks (QEMU).
 //!
-//! A descriptor that we were given may have such a lock already, taken by whoever opened it (Apptainer does). Then that lock is
-//! ours too, and is left as it is. As it does not keep two of us apart who were given the same descriptor, a `flock` does.
+//! A descriptor passed to us may already hold such a lock, taken by the process that opened it (Apptainer
+//! does). We then rely on that lock and leave it in place. It does not exclude another process that got the
+//! same descriptor, so we also take a `flock`.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,44 +22,44 @@ use super::discover::is_of_this_machine;
 use super::given::Locks;
 use super::holder::{self, HeldByKernel, KernelHolder};
 
-/// Which lock to hold on a file or block device while it is open.
+/// The lock to hold on a file or block device while it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockMode {
     /// None.
     #[default]
     None,
-    /// No one else may write it.
+    /// Other processes may not write it.
     Shared,
-    /// No one else may use it. Needs the file open for writing.
+    /// Other processes may not use it. Needs the file open for writing.
     Exclusive,
 }
 
-/// A lock that a device has while it is open.
+/// The lock that a device holds while it is open.
 pub(crate) enum Lock {
     /// None.
     None,
-    /// Of its own open file.
+    /// On its own open file.
     Own,
-    /// Of the open file that we were given, which has to stay open for it.
+    /// On the given open file, which must stay open to keep it.
     Given { _held: File },
 }
 
-/// What is to be locked.
+/// What to lock.
 pub(crate) struct Locking<'a> {
-    /// The file that I/O goes to.
+    /// The file used for I/O.
     pub(crate) file: &'a File,
-    /// By what name it was opened.
+    /// The path by which it was opened.
     pub(crate) path: &'a Path,
-    /// The descriptor that this is a name of.
+    /// The descriptor that the path names, if it does.
     pub(crate) given: Option<File>,
-    /// Where in the file that begins which we use.
+    /// The first byte of the file that is used.
     pub(crate) begin_bytes: u64,
 }
 
-/// Takes the lock, or says who has it.
+/// Takes the lock, or returns an error that names its holder.
 ///
 /// # Errors
-/// [`io::ErrorKind::ResourceBusy`] if another holds a lock that excludes it.
+/// [`io::ErrorKind::ResourceBusy`] if a conflicting lock is held.
 pub(crate) fn lock(what: Locking<'_>, mode: LockMode) -> io::Result<Lock> {
     let Locking {
         file,
@@ -72,28 +74,30 @@ pub(crate) fn lock(what: Locking<'_>, mode: LockMode) -> io::Result<Lock> {
     };
     let given = given.map(|given| (Locks::of(&given), given));
     let Some((locks, given)) = given.filter(|(locks, _)| locks.any()) else {
-        patiently(file, path, ANY, || set(file, kind))?;
+        with_retries(file, path, ANY, || set(file, kind))?;
         return Ok(Lock::Own);
     };
-    if !locks.serve(mode, begin_bytes) {
-        patiently(&given, path, ANY, || set(&given, kind))?;
+    if !locks.cover(mode, begin_bytes) {
+        with_retries(&given, path, ANY, || set(&given, kind))?;
     }
-    // Over a network it would be the same lock as the given one; on a block device udev takes it now and then.
+    // Not on network file systems, where it may be the same lock as the given one, and not on block devices,
+    // where udev takes a flock now and then.
     if !locks.flock && file.metadata()?.is_file() && is_of_this_machine(file) {
         let kind = match mode {
             LockMode::Shared => FlockOperation::NonBlockingLockShared,
             _ => FlockOperation::NonBlockingLockExclusive,
         };
-        patiently(file, path, "FLOCK", || Ok(flock(file, kind)?))?;
+        with_retries(file, path, "FLOCK", || Ok(flock(file, kind)?))?;
     }
     Ok(Lock::Given { _held: given })
 }
 
-/// A word of what `/proc` tells of every lock.
+/// A word that occurs in every lock line of `/proc`.
 const ANY: &str = "lock:";
 
-/// Tries to have a lock on `file`, or says who has it, with that word in what `/proc` tells of the lock.
-fn patiently(
+/// Tries to lock `file` with `take`. On a conflict, returns an error that names the holder: a process with a
+/// lock line in `/proc` that contains `word`.
+fn with_retries(
     file: &File,
     path: &Path,
     word: &str,
@@ -108,9 +112,9 @@ fn patiently(
             return Err(error);
         }
         let holder = holder_of_lock(file, word);
-        if holder.is_none() && waits < GHOST_WAITS {
+        if holder.is_none() && waits < RETRIES {
             waits += 1;
-            std::thread::sleep(GHOST_WAIT);
+            std::thread::sleep(RETRY_INTERVAL);
             continue;
         }
         let holder = holder.unwrap_or_else(|| "another process".into());
@@ -118,25 +122,26 @@ fn patiently(
     }
 }
 
-/// A process that was killed with I/O in flight is gone before its ring, and the ring holds the file, with its lock, until
-/// the kernel has taken it down. A lock that nobody seems to hold is such a ghost's: it goes within moments.
-const GHOST_WAIT: Duration = Duration::from_millis(20);
-pub(super) const GHOST_WAITS: u32 = 100;
+/// The ring of a process killed with I/O in flight outlives the process, and keeps the file open, with its
+/// lock, until the kernel has torn the ring down. So a lock without a visible holder is retried for a while:
+/// it is released soon.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const RETRIES: u32 = 100;
 
-/// Gives back what [`lock`] took of `file`, and leaves what it was given.
+/// Releases what [`lock`] locked on `file`, but not a lock that came with a given descriptor.
 pub(super) fn unlock(file: &File, lock: &Lock) {
     match lock {
         Lock::None => {}
-        // Neither can fail on an open file.
+        // Neither call can fail on an open file.
         Lock::Own => drop(set(file, libc::F_UNLCK)),
         Lock::Given { .. } => drop(flock(file, FlockOperation::Unlock)),
     }
 }
 
-/// A lock of that kind on the whole file.
+/// A lock of `kind` on the whole file.
 fn whole(kind: libc::c_int) -> libc::flock {
-    // SAFETY: `flock` is plain numbers, for which zeros are valid: from the file's start to its end, pid 0
-    // as these locks demand.
+    // SAFETY: `flock` has only integer fields, for which zeros are valid. They mean: from the file's start to
+    // its end, and pid 0, as these locks require.
     let mut whole: libc::flock = unsafe { std::mem::zeroed() };
     whole.l_type = kind as libc::c_short;
     whole.l_whence = libc::SEEK_SET as libc::c_short;
@@ -153,13 +158,14 @@ fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Opens a block device alone.
+/// Opens a block device exclusively (`O_EXCL`).
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::ResourceBusy`] where somebody has it.
-pub(crate) fn open_alone(path: &Path, flags: OFlags) -> io::Result<File> {
-    // Whoever sets a loop device up claims it for a moment, also in vain. A claim that nobody seems to have is such a one.
-    for _ in 0..GHOST_WAITS {
+/// System errors; [`io::ErrorKind::ResourceBusy`] if it is in use.
+pub(crate) fn open_exclusive(path: &Path, flags: OFlags) -> io::Result<File> {
+    // Setting up a loop device claims it briefly, even if the setup fails. So a claim without a visible
+    // holder is retried.
+    for _ in 0..RETRIES {
         match rustix::fs::open(path, flags | OFlags::EXCL, Mode::empty()) {
             Ok(file) => return Ok(File::from(file)),
             Err(Errno::BUSY) => {}
@@ -168,12 +174,13 @@ pub(crate) fn open_alone(path: &Path, flags: OFlags) -> io::Result<File> {
         if let Some(who) = who_is_busy(path, flags) {
             return Err(who);
         }
-        std::thread::sleep(GHOST_WAIT);
+        std::thread::sleep(RETRY_INTERVAL);
     }
     Err(in_kernel(path, KernelHolder::unknown()))
 }
 
-/// Who has a block device: one who locked it, or what in the kernel has it; `None` where nobody is seen to.
+/// The error that names the holder of a block device: a process that locked it, or a user in the kernel.
+/// `None` if no holder is visible.
 fn who_is_busy(path: &Path, flags: OFlags) -> Option<io::Error> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     if let Some(process) = holder_of_lock(&file, ANY) {
@@ -196,17 +203,18 @@ fn in_kernel(path: &Path, by: KernelHolder) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, held)
 }
 
-/// Refuses to write what the kernel has; for a loop device, also what one of us has behind it.
+/// Refuses to write a file that the kernel uses, and a loop device whose backing file is locked.
 ///
 /// # Errors
-/// [`io::ErrorKind::ResourceBusy`], with [`HeldByKernel`] inside where it is the kernel.
+/// [`io::ErrorKind::ResourceBusy`], with [`HeldByKernel`] inside if the kernel is the holder.
 pub(crate) fn refuse_held(file: &File, path: &Path, mode: LockMode) -> io::Result<()> {
     if mode == LockMode::None {
         return Ok(());
     }
     let found = file.metadata()?;
     if found.file_type().is_block_device() {
-        return refuse_lent(file, path, mode); // it is open alone: nothing else in the kernel has it
+        // The exclusive open has checked for users in the kernel.
+        return refuse_locked_backing_file(file, path, mode);
     }
     let mut waits = 0;
     while let Some(by) = holder::of(&found).filter(|_| mode == LockMode::Exclusive) {
@@ -214,13 +222,13 @@ pub(crate) fn refuse_held(file: &File, path: &Path, mode: LockMode) -> io::Resul
             return Err(in_kernel(path, by));
         }
         waits += 1;
-        std::thread::sleep(GHOST_WAIT);
+        std::thread::sleep(RETRY_INTERVAL);
     }
     Ok(())
 }
 
-/// Refuses a loop device whose file somebody has locked.
-fn refuse_lent(device: &File, path: &Path, mode: LockMode) -> io::Result<()> {
+/// Refuses a loop device whose backing file is locked.
+fn refuse_locked_backing_file(device: &File, path: &Path, mode: LockMode) -> io::Result<()> {
     let Some((name, file)) = holder::backing_file(device) else {
         return Ok(());
     };
@@ -232,21 +240,21 @@ fn refuse_lent(device: &File, path: &Path, mode: LockMode) -> io::Result<()> {
         return Ok(());
     }
     let who = holder_of_lock(&file, ANY).unwrap_or_else(|| "another process".into());
-    let what = format!("{who}, as {}", name.display());
+    let what = format!("{who}, through its backing file {}", name.display());
     Err(busy(path, &what))
 }
 
-/// Whether the lock of that kind could be had.
+/// Whether a lock of `kind` could be taken.
 fn is_free(file: &File, kind: libc::c_int) -> io::Result<bool> {
     let mut found = whole(kind);
-    // SAFETY: the descriptor is open, and the kernel writes `found` alone.
+    // SAFETY: the descriptor is open, and the kernel writes only `found`.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) } {
         0 => Ok(found.l_type == libc::F_UNLCK as libc::c_short),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Who has a lock on the file, as far as `/proc` lets us see. Only asked when one stood in our way.
+/// The process that holds a lock on the file, as far as `/proc` shows it. Called only after a conflict.
 fn holder_of_lock(file: &File, word: &str) -> Option<String> {
     let wanted = file.metadata().ok()?;
     for process in fs::read_dir("/proc").ok()?.flatten() {
@@ -268,7 +276,7 @@ fn holder_of_lock(file: &File, word: &str) -> Option<String> {
     None
 }
 
-/// Whether one of the process's descriptors is of the file and has a lock.
+/// Whether one of the process's descriptors is open on the file and has a lock.
 fn holds_lock(process: &Path, wanted: &fs::Metadata, word: &str) -> bool {
     let Ok(descriptors) = fs::read_dir(process.join("fd")) else {
         return false;

@@ -1,11 +1,11 @@
-//! Regular files and block devices of the system we run on.
+//! Regular files and block devices of the host system.
 //!
 //! ```text
 //!  HostDevice ── open_queue ──► UringQueue   one ring, one registered file
 //!      │                        ThreadsQueue the caller's thread, workers when several are in flight
 //!      ▼                             │
-//!  HostFile: the open file, its      └─ Transfer: one request's progress, shared by both: what a result
-//!  limits and length                              means, short transfers, the end of the file
+//!  HostFile: the open file, its      └─ Transfer: progress of one request, used by both engines:
+//!  limits and length                              results, short transfers, the end of the file
 //! ```
 
 mod discover;
@@ -31,7 +31,7 @@ pub(crate) use given::is_usable;
 pub use given::{given_descriptor, given_file};
 pub use holder::{HeldByKernel, KernelHolder, kernel_holder};
 pub use lock::LockMode;
-pub(crate) use lock::{Lock, Locking, lock, open_alone, refuse_held};
+pub(crate) use lock::{Lock, Locking, lock, open_exclusive, refuse_held};
 pub use mounted::unescaped;
 
 use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
@@ -39,19 +39,19 @@ use file::HostFile;
 use threads::ThreadsQueue;
 use uring::UringQueue;
 
-/// A regular file or block device, with its engine chosen.
+/// A regular file or block device with its engine.
 pub(crate) struct HostDevice {
     file: Arc<HostFile>,
     engine: EngineChoice,
-    /// The ring that showed that rings can be had, for the first to ask for one.
+    /// The ring made to probe io_uring, for the first queue.
     spare: Mutex<Option<UringQueue>>,
 }
 
 impl HostDevice {
-    /// Takes an open and locked file.
+    /// Creates the device of an open and locked file.
     ///
     /// # Errors
-    /// When its properties cannot be read, or io_uring was demanded and is not to be had.
+    /// If its properties cannot be read, or io_uring was requested and is not available.
     pub(crate) fn new(
         file: File,
         lock: Lock,
@@ -107,7 +107,7 @@ impl BlockDevice for HostDevice {
         }
         match uring::probe() {
             Ok(ring) => Ok(Box::new(UringQueue::new(ring, Arc::clone(&self.file)))),
-            // A system may allow one ring and not many (RLIMIT_MEMLOCK on old kernels).
+            // A system may allow few rings (RLIMIT_MEMLOCK on old kernels).
             Err(_) if self.engine == EngineChoice::Auto => Ok(threads()),
             Err(error) => Err(error),
         }

@@ -1,4 +1,5 @@
-//! Where block devices are mounted: in this process's mount namespace, or in another one that it may look into.
+//! Finds where block devices are mounted: in this process's mount namespace, or in another one that it may
+//! read.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -9,26 +10,26 @@ use std::path::Path;
 
 use rustix::fs::{major, minor};
 
-/// Where something is mounted.
+/// A mount point.
 pub(super) struct Place {
     /// The directory.
     pub(super) point: String,
-    /// A process that sees it, if we do not.
+    /// A process in whose mount namespace it is, if it is not in ours.
     seen_by: Option<String>,
 }
 
-/// `/mnt`, or `/mnt, as process 12 (sh) sees it`.
+/// `/mnt`, or `/mnt, in the mount namespace of process 12 (sh)`.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.point)?;
         match &self.seen_by {
-            Some(process) => write!(f, ", as {process} sees it"),
+            Some(process) => write!(f, ", in the mount namespace of {process}"),
             None => Ok(()),
         }
     }
 }
 
-/// Where one of the block devices is mounted.
+/// The mount point of one of the block devices.
 pub(super) fn place(devices: &[u64]) -> Option<Place> {
     let wanted: Vec<String> = devices
         .iter()
@@ -57,7 +58,7 @@ pub(super) fn place(devices: &[u64]) -> Option<Place> {
     })
 }
 
-/// `36 35 98:0 /root /point …`: the point of one whose device is wanted, in the list of a process.
+/// The mount point of a wanted device in a process's list, whose lines are `36 35 98:0 /root /point …`.
 fn point(process: &Path, wanted: &[String]) -> Option<String> {
     let list = fs::read(process.join("mountinfo")).ok()?;
     list.split(|byte| *byte == b'\n').find_map(|line| {
@@ -69,7 +70,8 @@ fn point(process: &Path, wanted: &[String]) -> Option<String> {
     })
 }
 
-/// A field of one of the kernel's lists: blanks, line ends and backslashes are in it as `\040`.
+/// Decodes a field of one of the kernel's lists, in which blanks, line ends and backslashes are escaped as in
+/// `\040`.
 pub fn unescaped(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

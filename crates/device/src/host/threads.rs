@@ -1,19 +1,20 @@
-//! The thread engine: `preadv2` and `pwritev2`, for where io_uring is forbidden.
+//! The thread engine: `preadv2` and `pwritev2`, for systems that forbid io_uring.
 //!
-//! A request that is alone runs on the thread that waits for it, and costs no hand-over. With several in
-//! flight the others go to workers of the queue's own, started when first needed, at most [`MAX_WORKERS`].
+//! A single request runs on the thread that waits for it, without a thread switch. With several in flight,
+//! the others go to workers of the queue, started when first needed, at most [`MAX_WORKERS`].
 //!
 //! ```text
-//!  owner:  pending ──(all at once)──► jobs ─► worker: carry_out ─► done ──(all at once)──► ready
-//!                                     └───────────── Desk ───────────┘
+//!  owner:  pending ──(all at once)──► jobs ─► worker: execute ─► done ──(all at once)──► ready
+//!                                     └──────── Shared ────────┘
 //! ```
 //!
-//! Who sleeps is woken only for something to do: workers for jobs that no one is awake for, the owner when
-//! as much is done as it waits for. The line of jobs is longer than the crew, so that a worker goes on to
-//! the next one without a switch of threads while the owner sleeps. Waiting is the standard library's, on
-//! a futex: what yields or spins for a while first loses its turn on a busy machine, each time.
+//! A sleeping thread is woken only if it has work: a worker for a job that no awake worker will take, the
+//! owner when as many requests are done as it waits for. More jobs are queued than there are workers, so that
+//! a worker continues with the next one without a thread switch while the owner sleeps. Waiting uses the
+//! standard library's futex-based primitives: yielding or spinning before the wait loses the time slice on a
+//! busy machine.
 //!
-//! A worker that panicked could not give its request back: that aborts, as [`crate::scope`] would.
+//! A worker that panics cannot return its request, so the process aborts, as in [`crate::scope`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,43 +31,43 @@ use crate::{Completion, Op, Queue, Request};
 /// The most workers of one queue.
 const MAX_WORKERS: usize = 16;
 
-/// Requests in line for each worker, the one at hand included.
-const LINE: usize = 4;
+/// Requests queued per worker, including the running one.
+const JOBS_PER_WORKER: usize = 4;
 
-#[repr(align(128))] // written with each request: on lines of its own
+#[repr(align(128))] // written with each request, so on its own cache lines
 pub(super) struct ThreadsQueue {
     file: Arc<HostFile>,
     max_workers: usize,
     depth: usize,
-    /// Submitted, and not handed to the workers.
+    /// Submitted, but not passed to the workers.
     pending: VecDeque<Request>,
-    /// Finished, and not reaped.
+    /// Finished, but not reaped.
     ready: Vec<Completion>,
-    /// Handed to the workers, and not taken back.
-    handed: usize,
-    crew: Option<Crew>,
+    /// Passed to the workers, and not collected.
+    dispatched: usize,
+    pool: Option<WorkerPool>,
 }
 
-/// The workers, and the desk between them and the owner.
-struct Crew {
-    desk: Arc<Desk>,
+/// The workers, and the state that they share with the owner.
+struct WorkerPool {
+    shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
-struct Desk {
+struct Shared {
     state: Mutex<State>,
-    /// For workers: there are jobs, or the desk closes.
-    jobs_there: Condvar,
-    /// For the owner: as much is done as it waits for.
+    /// Notifies workers: there are jobs, or the queue closes.
+    jobs_added: Condvar,
+    /// Notifies the owner: as many requests are done as it waits for.
     enough_done: Condvar,
 }
 
 struct State {
     jobs: VecDeque<Request>,
     done: Vec<Completion>,
-    /// Workers that sleep.
+    /// Sleeping workers.
     idle: usize,
-    /// With how many in `done` the owner is to be woken; none is enough while it is awake.
+    /// The length of `done` at which to wake the owner; `usize::MAX` while it is awake.
     wanted: usize,
     closed: bool,
 }
@@ -78,42 +79,43 @@ impl ThreadsQueue {
         ThreadsQueue {
             file,
             max_workers,
-            depth: device_depth.min(max_workers * LINE),
+            depth: device_depth.min(max_workers * JOBS_PER_WORKER),
             pending: VecDeque::new(),
             ready: Vec::new(),
-            handed: 0,
-            crew: None,
+            dispatched: 0,
+            pool: None,
         }
     }
 
-    /// Hands pending requests to workers until `keep` are left.
+    /// Passes pending requests to workers until `keep` are left.
     fn dispatch(&mut self, keep: usize) {
         let count = self.pending.len().saturating_sub(keep);
         if count == 0 {
             return;
         }
-        let crew = self.crew.get_or_insert_with(Crew::new);
-        crew.hire(&self.file, (self.handed + count).min(self.max_workers));
-        if crew.workers.is_empty() {
-            // No threads to be had at all.
+        let pool = self.pool.get_or_insert_with(WorkerPool::new);
+        pool.grow_to(&self.file, (self.dispatched + count).min(self.max_workers));
+        if pool.workers.is_empty() {
+            // The system refuses even one thread.
             for request in self.pending.drain(..count) {
-                self.ready.push(carry_out(&self.file, request));
+                self.ready.push(execute(&self.file, request));
             }
             return;
         }
-        crew.desk.take_jobs(self.pending.drain(..count));
-        self.handed += count;
+        pool.shared.add_jobs(self.pending.drain(..count));
+        self.dispatched += count;
     }
 
-    /// Takes what the workers have finished; waits for `wanted` of it, or all that was handed to them.
+    /// Collects finished requests from the workers. Waits for at least `wanted`, or for all passed to them if
+    /// those are fewer.
     fn collect(&mut self, wanted: usize) {
-        let Some(crew) = self.crew.as_ref().filter(|_| self.handed > 0) else {
+        let Some(pool) = self.pool.as_ref().filter(|_| self.dispatched > 0) else {
             return;
         };
         let before = self.ready.len();
-        crew.desk
-            .give_done(wanted.min(self.handed), &mut self.ready);
-        self.handed -= self.ready.len() - before;
+        pool.shared
+            .take_done(wanted.min(self.dispatched), &mut self.ready);
+        self.dispatched -= self.ready.len() - before;
     }
 }
 
@@ -126,9 +128,9 @@ impl Queue for ThreadsQueue {
             });
             return;
         }
-        if self.pending.len() + self.handed >= self.depth {
+        if self.pending.len() + self.dispatched >= self.depth {
             self.dispatch(0);
-            self.collect(usize::from(self.handed >= self.depth));
+            self.collect(usize::from(self.dispatched >= self.depth));
         }
         self.pending.push_back(request);
     }
@@ -140,11 +142,11 @@ impl Queue for ThreadsQueue {
     fn reap(&mut self, wait_for: usize, done: &mut Vec<Completion>) {
         let wait_for = wait_for.min(self.in_flight());
         self.collect(0);
-        // One is left for this thread, if it is going to wait anyway.
+        // Keep one for this thread if it would have to wait anyway.
         self.dispatch(usize::from(self.ready.len() < wait_for));
         while self.ready.len() < wait_for {
             match self.pending.pop_front() {
-                Some(request) => self.ready.push(carry_out(&self.file, request)),
+                Some(request) => self.ready.push(execute(&self.file, request)),
                 None => self.collect(wait_for - self.ready.len()),
             }
         }
@@ -153,7 +155,7 @@ impl Queue for ThreadsQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.pending.len() + self.handed + self.ready.len()
+        self.pending.len() + self.dispatched + self.ready.len()
     }
 
     fn depth(&self) -> usize {
@@ -163,19 +165,19 @@ impl Queue for ThreadsQueue {
 
 impl Drop for ThreadsQueue {
     fn drop(&mut self) {
-        self.collect(self.handed);
-        if let Some(crew) = self.crew.take() {
-            crew.desk.lock().closed = true;
-            crew.desk.jobs_there.notify_all();
-            for worker in crew.workers {
+        self.collect(self.dispatched);
+        if let Some(pool) = self.pool.take() {
+            pool.shared.lock().closed = true;
+            pool.shared.jobs_added.notify_all();
+            for worker in pool.workers {
                 let _ = worker.join(); // it aborts rather than panic
             }
         }
     }
 }
 
-impl Crew {
-    fn new() -> Crew {
+impl WorkerPool {
+    fn new() -> WorkerPool {
         let state = State {
             jobs: VecDeque::new(),
             done: Vec::new(),
@@ -183,24 +185,24 @@ impl Crew {
             wanted: usize::MAX,
             closed: false,
         };
-        let desk = Arc::new(Desk {
+        let shared = Arc::new(Shared {
             state: Mutex::new(state),
-            jobs_there: Condvar::new(),
+            jobs_added: Condvar::new(),
             enough_done: Condvar::new(),
         });
-        Crew {
-            desk,
+        WorkerPool {
+            shared,
             workers: Vec::new(),
         }
     }
 
-    /// Makes the crew `count` strong, or as strong as the system has threads for us.
-    fn hire(&mut self, file: &Arc<HostFile>, count: usize) {
+    /// Starts workers until there are `count`, or the system refuses a thread.
+    fn grow_to(&mut self, file: &Arc<HostFile>, count: usize) {
         while self.workers.len() < count {
-            let (file, desk) = (Arc::clone(file), Arc::clone(&self.desk));
+            let (file, shared) = (Arc::clone(file), Arc::clone(&self.shared));
             let worker = thread::Builder::new()
                 .name("throughline-io".into())
-                .spawn(move || desk.work(&file));
+                .spawn(move || shared.work(&file));
             match worker {
                 Ok(worker) => self.workers.push(worker),
                 Err(_) => return,
@@ -209,26 +211,27 @@ impl Crew {
     }
 }
 
-impl Desk {
-    /// Nobody panics while holding it without the process being aborted, so it is never poisoned for us.
+impl Shared {
+    /// A poisoned lock can be used: workers abort the process if they panic, and the owner does not panic
+    /// while holding it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds jobs, and wakes as many workers as there are jobs or sleepers.
-    fn take_jobs(&self, jobs: impl ExactSizeIterator<Item = Request>) {
+    /// Adds jobs, and wakes a sleeping worker for each.
+    fn add_jobs(&self, jobs: impl ExactSizeIterator<Item = Request>) {
         let count = jobs.len();
         let mut state = self.lock();
         state.jobs.extend(jobs);
         let wake = count.min(state.idle);
         drop(state);
         for _ in 0..wake {
-            self.jobs_there.notify_one();
+            self.jobs_added.notify_one();
         }
     }
 
-    /// Moves what is done to `to`, once there are `wanted`.
-    fn give_done(&self, wanted: usize, to: &mut Vec<Completion>) {
+    /// Moves finished requests to `to`, once there are at least `wanted`.
+    fn take_done(&self, wanted: usize, to: &mut Vec<Completion>) {
         let mut state = self.lock();
         while state.done.len() < wanted {
             state.wanted = wanted;
@@ -238,21 +241,21 @@ impl Desk {
         to.append(&mut state.done);
     }
 
-    /// A worker's life.
+    /// The main loop of a worker.
     fn work(&self, file: &HostFile) {
         let bomb = AbortOnUnwind("an I/O worker panicked");
         let mut state = self.lock();
         loop {
             while state.jobs.is_empty() && !state.closed {
                 state.idle += 1;
-                state = sleep(&self.jobs_there, state);
+                state = sleep(&self.jobs_added, state);
                 state.idle -= 1;
             }
             let Some(request) = state.jobs.pop_front() else {
                 break; // closed
             };
             drop(state);
-            let completion = carry_out(file, request);
+            let completion = execute(file, request);
             state = self.lock();
             state.done.push(completion);
             if state.done.len() >= state.wanted {
@@ -270,8 +273,8 @@ fn sleep<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State
     on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does a request from beginning to end on this thread.
-pub(super) fn carry_out(file: &HostFile, request: Request) -> Completion {
+/// Executes a whole request on this thread.
+pub(super) fn execute(file: &HostFile, request: Request) -> Completion {
     let mut transfer = Transfer::new(request);
     loop {
         let offset = transfer.offset_bytes();

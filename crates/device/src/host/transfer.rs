@@ -1,7 +1,7 @@
-//! One request's way through the kernel, the same for every engine: what a result means, when to go on
-//! after a short transfer, and where a file ends.
+//! The progress of one request, used by all engines: interprets results, continues short transfers, and
+//! handles the end of a file.
 //!
-//! Invariant: `done_bytes` is a multiple of the logical block, so that a direct transfer can go on there.
+//! Invariant: `done_bytes` is a multiple of the logical block, so that a direct transfer can continue there.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -14,13 +14,14 @@ use super::file::HostFile;
 use crate::request::Segments;
 use crate::{Completion, Op, Request};
 
-/// The most bytes for one system call: below the kernel's own limit, and a multiple of any block.
+/// The most bytes for one system call: below the kernel's own limit, and a multiple of any block size.
 pub(crate) const MAX_CALL_BYTES: u64 = 1 << 30;
 
-/// How often a call may get nowhere (a signal, a lack of kernel memory) before that is an error.
+/// How often in a row a call may make no progress (a signal, a lack of kernel memory) before that is an
+/// error.
 const MAX_STALLS: u32 = 1000;
 
-/// A request on its way.
+/// A request in progress.
 pub(crate) struct Transfer {
     pub(crate) request: Request,
     done_bytes: u64,
@@ -44,17 +45,17 @@ impl Transfer {
         }
     }
 
-    /// Where on the device the next call begins.
+    /// The device offset of the next call.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.request.offset_bytes() + self.done_bytes
     }
 
-    /// Whether the request's own segments are what the next call transfers.
+    /// Whether the next call transfers exactly the request's own segments.
     pub(crate) fn is_untouched(&self) -> bool {
         self.done_bytes == 0 && self.request.len_bytes() <= MAX_CALL_BYTES
     }
 
-    /// What the next call reads into.
+    /// The memory that the next call reads into.
     pub(crate) fn read_slices(&mut self) -> SmallVec<[IoSliceMut<'_>; 4]> {
         let mut window = Window::new(self.done_bytes);
         let slices = self.request.slices_mut();
@@ -67,7 +68,7 @@ impl Transfer {
             .collect()
     }
 
-    /// What the next call writes.
+    /// The memory that the next call writes.
     pub(crate) fn write_slices(&self) -> SmallVec<[IoSlice<'_>; 4]> {
         let mut window = Window::new(self.done_bytes);
         let slices = self.request.slices();
@@ -77,7 +78,7 @@ impl Transfer {
             .collect()
     }
 
-    /// As [`read_slices`](Transfer::read_slices) and `write_slices`, for a call that outlives the borrow.
+    /// The memory of the next call, for a call that outlives the borrow.
     pub(crate) fn iovecs(&self) -> Segments {
         let mut window = Window::new(self.done_bytes);
         let pieces = self.request.iovecs().iter().map(|s| {
@@ -90,7 +91,7 @@ impl Transfer {
         pieces.filter(|s| s.iov_len > 0).collect()
     }
 
-    /// Takes the result of a call: the bytes transferred, or an errno.
+    /// Processes the result of a call: the bytes transferred, or an errno.
     pub(crate) fn advance(&mut self, file: &HostFile, result: Result<u64, Errno>) -> Step {
         let moves_data = matches!(self.request.op(), Op::Read | Op::Write);
         match result {
@@ -121,7 +122,7 @@ impl Transfer {
         }
     }
 
-    /// A read got to byte `reached` of the request, within a block, and no further.
+    /// Handles a read that ended at byte `reached` of the request, within a block.
     fn end_of_file(&mut self, file: &HostFile, reached: u64) -> Step {
         let len = match file.current_len_bytes() {
             Ok(len) => len,
@@ -129,19 +130,20 @@ impl Transfer {
         };
         let (begin, block) = (self.request.offset_bytes(), file.block_bytes());
         if len > begin + reached {
-            return self.stall(io::ErrorKind::UnexpectedEof); // it grew since
+            return self.stall(io::ErrorKind::UnexpectedEof); // the file has grown since
         }
         let readable = len.checked_next_multiple_of(block).unwrap_or(len);
         if begin + self.request.len_bytes() <= readable {
             self.request.zero_from(reached as usize);
             return Step::Finished(Ok(()));
         }
-        let why =
-            format!("the file ends at {len}, before the end of the read: was it cut meanwhile?");
+        let why = format!(
+            "the file ends at {len}, before the end of the read: was it truncated meanwhile?"
+        );
         Step::Finished(Err(io::Error::new(io::ErrorKind::UnexpectedEof, why)))
     }
 
-    /// Again, but not for ever.
+    /// Retries, up to [`MAX_STALLS`] times in a row.
     fn stall(&mut self, kind: io::ErrorKind) -> Step {
         self.stalls += 1;
         if self.stalls <= MAX_STALLS {
@@ -157,13 +159,16 @@ impl Transfer {
     fn error(&self, errno: Errno) -> io::Error {
         let clears = matches!(self.request.op(), Op::Discard | Op::WriteZeroes);
         if clears && matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) {
-            let why = format!("{:?} is not supported here", self.request.op());
+            let why = format!(
+                "this file or device does not support {:?}",
+                self.request.op()
+            );
             return io::Error::new(io::ErrorKind::Unsupported, why);
         }
         errno.into()
     }
 
-    /// The end of it.
+    /// Completes the request.
     pub(crate) fn finish(self, result: io::Result<()>) -> Completion {
         Completion {
             request: self.request,
@@ -172,7 +177,7 @@ impl Transfer {
     }
 }
 
-/// Cuts the next call's bytes out of consecutive pieces.
+/// Selects the bytes of the next call from consecutive segments.
 struct Window {
     skip: u64,
     room: u64,
@@ -186,7 +191,7 @@ impl Window {
         }
     }
 
-    /// The part of the next piece, `len` bytes long, that is in the window.
+    /// The part of the next segment, `len` bytes long, that lies in the window.
     fn clip(&mut self, len: usize) -> Range<usize> {
         let begin = self.skip.min(len as u64);
         let take = (len as u64 - begin).min(self.room);
@@ -207,7 +212,7 @@ mod tests {
 
     type Results = Vec<Result<u64, Errno>>;
 
-    /// Answers every call with the next of a list of results, and notes where each began and its length.
+    /// Returns the next of a list of results for each call, and records the offset and length of each call.
     struct Scripted {
         file: HostFile,
         results: VecDeque<Result<u64, Errno>>,
@@ -248,8 +253,8 @@ mod tests {
         }
     }
 
-    /// A request over three pieces of a block each at `at`, on a file of `len`: its end, its calls, the
-    /// memory it leaves.
+    /// Runs a request of three segments of a block each at `at`, on a file of `len` bytes. Returns its
+    /// result, its calls, and its memory.
     fn three_blocks(
         op: Op,
         at: u64,
@@ -283,7 +288,7 @@ mod tests {
             }
             s.reap(1, &mut done);
         });
-        assert!(queue.results.is_empty(), "every result was asked for");
+        assert!(queue.results.is_empty(), "every result was used");
         (done.pop().unwrap().result, queue.calls, memory)
     }
 
@@ -336,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_file_is_zeros_only_within_its_last_block() {
-        // 1300 bytes: the request's last block is partly there.
+        // 1300 bytes: the request's last block is partial.
         let (result, _, memory) = three_blocks(Op::Read, 0, 1300, vec![Ok(1300), Ok(276)]);
         result.unwrap();
         assert!(memory[..1300].iter().all(|&b| b == 7));
@@ -348,7 +353,7 @@ mod tests {
             error(three_blocks(Op::Read, 0, 0, vec![Ok(0)])).kind(),
             io::ErrorKind::UnexpectedEof
         );
-        // It grew between the read and the look at its length.
+        // The file grows between the read and the check of its length.
         three_blocks(Op::Read, 0, 4096, vec![Ok(512), Ok(0), Ok(1024)])
             .0
             .unwrap();

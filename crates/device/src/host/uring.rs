@@ -1,18 +1,18 @@
-//! The io_uring engine: a ring for each queue, one entry for each request.
+//! The io_uring engine: one ring per queue, one entry per request.
 //!
 //! Invariants:
-//! - A slot is free, or holds one transfer that has exactly one entry on the ring: pushed, and its
-//!   completion not yet taken. So the ring, which has at least as many entries as there are slots, is
-//!   never full, and what an entry points to (the request's memory, the pieces listed in the slot) stays
-//!   where it is: slots are on the heap and never move, and are emptied when the completion was taken.
-//! - The queue is not dropped before every entry that the kernel took has completed.
+//! - A slot is free, or holds one transfer with exactly one entry on the ring: pushed, and its completion not
+//!   yet taken. So the ring, which has at least as many entries as there are slots, is never full. What an
+//!   entry points to (the request's memory, the iovecs in the slot) stays valid: slots are on the heap, never
+//!   move, and are emptied only after the completion was taken.
+//! - Dropping the queue waits until every entry that the kernel accepted has completed.
 //!
-//! The file is registered with the ring, so that a request does not count its references to it, which all
-//! threads would share.
+//! The file is registered with the ring, so that requests do not update the file's reference count, which all
+//! threads share.
 //!
-//! A flush, or a write that is to survive a power loss, always blocks in the kernel, which hands it from the ring to a
-//! worker of its own. Where one is all there is to wait for, the waiting thread makes the same call itself: the same
-//! promise without two switches of threads, of which a commit of a journal would pay twice. (`alone`)
+//! A flush or FUA write always blocks in the kernel, which passes it from the ring to a kernel worker. If it
+//! is the only request in flight (`alone`), the waiting thread makes the system call itself: the guarantee is
+//! the same, without two thread switches. A journal commit would pay for them twice.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,23 +24,27 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
 use super::file::HostFile;
-use super::threads::carry_out;
+use super::threads::execute;
 use super::transfer::{Step, Transfer};
 use crate::request::Segments;
 use crate::{Completion, Op, Queue, Request};
 
 const MAX_DEPTH: usize = 128;
 
-/// How often in a row the kernel may be out of memory for an entry before the ring is given up.
+/// How often in a row the kernel may refuse entries for lack of resources before the ring is abandoned.
 const MAX_REFUSALS: u32 = 1000;
 
-/// A ring that can do all we ask.
+/// Creates a ring that supports all operations that we need.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] where io_uring is forbidden, switched off or too old.
+/// [`io::ErrorKind::Unsupported`] if io_uring is forbidden, disabled or too old.
 pub(super) fn probe() -> io::Result<IoUring> {
-    let unsupported =
-        |why: String| io::Error::new(io::ErrorKind::Unsupported, format!("no io_uring: {why}"));
+    let unsupported = |why: String| {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("io_uring is not available: {why}"),
+        )
+    };
     let mut builder = IoUring::builder();
     builder
         .dontfork()
@@ -49,7 +53,7 @@ pub(super) fn probe() -> io::Result<IoUring> {
         .setup_submit_all();
     let ring = builder
         .build(MAX_DEPTH as u32)
-        // Before 5.19 these refinements are unknown.
+        // Kernels before 5.19 do not know these flags.
         .or_else(|_| IoUring::builder().dontfork().build(MAX_DEPTH as u32))
         .map_err(|error| unsupported(error.to_string()))?;
     let mut known = Probe::new();
@@ -67,12 +71,12 @@ pub(super) fn probe() -> io::Result<IoUring> {
     if !needed.into_iter().all(|code| known.is_supported(code))
         || !ring.params().is_feature_nodrop()
     {
-        return Err(unsupported("this kernel's is too old".into()));
+        return Err(unsupported("the kernel's version is too old".into()));
     }
     Ok(ring)
 }
 
-#[repr(align(128))] // written with each request: on lines of its own
+#[repr(align(128))] // written with each request, so on its own cache lines
 pub(super) struct UringQueue {
     ring: IoUring,
     file: Arc<HostFile>,
@@ -80,25 +84,26 @@ pub(super) struct UringQueue {
     registered: bool,
     slots: Box<[Slot]>,
     free: Vec<usize>,
-    /// What blocks, with nothing else in flight. It goes to the ring if it is not waited for next.
+    /// A blocking request, with nothing else in flight. It is pushed to the ring unless the owner waits for
+    /// it next.
     alone: Option<Request>,
-    /// Entries pushed whose completions were not taken.
+    /// Entries pushed whose completions have not been taken.
     on_ring: usize,
-    /// Finished, and not reaped.
+    /// Finished, but not reaped.
     ready: Vec<Completion>,
     refusals: u32,
-    /// Why the kernel takes no more entries; the ring is not entered again.
+    /// Why the kernel accepts no more entries. The ring is then not entered again.
     broken: Option<Errno>,
 }
 
 #[derive(Default)]
 struct Slot {
     transfer: Option<Transfer>,
-    /// What is left of a transfer that came back short.
+    /// The remaining iovecs of a short transfer.
     rest: Segments,
 }
 
-// SAFETY: `rest` lists parts of the memory of the transfer's request, which may be sent.
+// SAFETY: `rest` points into the memory of the transfer's request, which is `Send`.
 unsafe impl Send for Slot {}
 
 impl UringQueue {
@@ -122,18 +127,18 @@ impl UringQueue {
         }
     }
 
-    /// Lets go of what was held back: it goes to the ring as others do.
+    /// Pushes the request that was held back to the ring.
     fn release_alone(&mut self) {
         if let Some(request) = self.alone.take() {
             self.take_slot(request);
         }
     }
 
-    /// Gives a request a slot, and waits for one if there is none free.
+    /// Puts a request into a slot and on the ring. Waits if no slot is free.
     fn take_slot(&mut self, request: Request) {
         if request.op() == Op::Discard && self.file.fallocate_mode(Op::Discard).is_none() {
-            // An ioctl: the ring has none.
-            return self.ready.push(carry_out(&self.file, request));
+            // This is an ioctl, which the ring does not support.
+            return self.ready.push(execute(&self.file, request));
         }
         while self.free.is_empty() {
             self.enter(1);
@@ -144,7 +149,7 @@ impl UringQueue {
         self.push(index);
     }
 
-    /// Puts the slot's next call on the ring.
+    /// Pushes the slot's next call to the ring.
     fn push(&mut self, index: usize) {
         let (descriptor, flags) = match self.registered {
             true => (types::Fd(0), squeue::Flags::FIXED_FILE),
@@ -157,14 +162,14 @@ impl UringQueue {
             .entry(descriptor, &self.file)
             .flags(flags)
             .user_data(index as u64);
-        // SAFETY: the memory is valid until the request is given back, and the slot's lists of pieces until
-        // the slot is emptied; both happen after the completion was taken (module head).
+        // SAFETY: the memory is valid until the request is returned, and the slot's iovecs until the slot is
+        // emptied; both happen only after the completion was taken (module head).
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for every slot");
         self.on_ring += 1;
     }
 
-    /// Submits what was pushed, and waits until `want` completions are there to be taken, or a signal.
+    /// Submits pushed entries, and waits for `want` completions or a signal.
     fn enter(&mut self, want: usize) {
         if self.broken.is_none() {
             match self
@@ -186,11 +191,11 @@ impl UringQueue {
         }
     }
 
-    /// The kernel takes no more entries: waits for those it has, and fails those it has not.
+    /// The kernel accepts no more entries: waits for those it has accepted, and fails the others.
     fn give_up(&mut self, errno: Errno) {
         loop {
             self.collect();
-            // As the ring is not entered again, what is still in it stays there.
+            // The ring is not entered again, so entries still in its submission queue stay there.
             if self.on_ring <= self.ring.submission().len() {
                 break;
             }
@@ -204,7 +209,7 @@ impl UringQueue {
         self.on_ring = 0;
     }
 
-    /// Takes the completions that are there.
+    /// Takes the available completions.
     fn collect(&mut self) {
         loop {
             let Some(completion) = self.ring.completion().next() else {
@@ -228,7 +233,7 @@ impl UringQueue {
         }
     }
 
-    /// Empties a slot whose entry has completed, or will never be seen by the kernel.
+    /// Empties a slot whose entry has completed, or will never reach the kernel.
     fn finish(&mut self, index: usize, result: io::Result<()>) {
         let slot = &mut self.slots[index];
         slot.rest.clear();
@@ -323,11 +328,11 @@ impl Queue for UringQueue {
         if wait_for > 0
             && let Some(request) = self.alone.take()
         {
-            self.ready.push(carry_out(&self.file, request));
+            self.ready.push(execute(&self.file, request));
         }
         self.collect();
         if wait_for == 0 && self.ring.submission().taskrun() {
-            self.enter(0); // finished work that only an enter brings in
+            self.enter(0); // task work that only an enter completes
             self.collect();
         }
         while self.ready.len() < wait_for {
@@ -347,7 +352,7 @@ impl Queue for UringQueue {
     }
 }
 
-/// Whether the kernel would hand it to a worker: a flush waits, and so does a write with one behind it.
+/// Whether the kernel would pass the request to a worker: a flush blocks, and so does a FUA write.
 fn blocks(request: &Request) -> bool {
     request.op() == Op::Flush || request.fua()
 }
@@ -359,8 +364,8 @@ impl Drop for UringQueue {
             self.enter(1);
             self.collect();
         }
-        // The kernel takes a closed ring apart later, and with it would hold on to the file: the next to
-        // open the device exclusively would be told that it is busy.
+        // The kernel tears a closed ring down later and would keep the registered file open until then: the
+        // next exclusive open of the device would fail as busy.
         if self.registered {
             let _ = self.ring.submitter().unregister_files();
         }
@@ -384,9 +389,9 @@ mod tests {
         UringQueue::new(ring, Arc::new(host))
     }
 
-    /// What blocks is held back until it is known whether it is waited for, and never longer.
+    /// A blocking request is held back only until the owner waits for it or does something else.
     #[test]
-    fn what_blocks_stays_off_the_ring_while_it_is_alone() {
+    fn a_single_blocking_request_stays_off_the_ring() {
         let Ok(ring) = probe() else {
             return eprintln!("skipped: no io_uring");
         };
@@ -399,7 +404,7 @@ mod tests {
         assert_eq!((queue.on_ring, queue.in_flight()), (0, 1));
         queue.reap(1, &mut done);
         assert_eq!((done.len(), queue.in_flight()), (1, 0));
-        // Not waited for next: told to go, looked at, or followed by another.
+        // Not waited for next: kicked, reaped without waiting, or followed by another request.
         queue.submit(flush());
         queue.kick();
         assert_eq!((queue.on_ring, queue.in_flight()), (1, 1));
@@ -417,7 +422,7 @@ mod tests {
         assert!(done.iter().all(|one| one.result.is_ok()));
     }
 
-    /// Whatever becomes of the ring, requests come back.
+    /// Requests are returned even if the ring is lost.
     #[test]
     fn a_ring_that_is_lost_fails_its_requests() {
         let Ok(ring) = probe() else {
@@ -436,7 +441,7 @@ mod tests {
         scope(&mut queue, |s| {
             s.submit_range(0, Op::Flush, 0, 0);
             s.submit_range(1, Op::Flush, 0, 0);
-            // SAFETY: both are open, and the ring's number stays open, as something else.
+            // SAFETY: both are open, and the ring's number stays an open descriptor, now of /dev/null.
             assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
             s.submit(2, Op::Read, 0, [Segment::Read(first)], false);
             s.reap(1, &mut done);

@@ -1,13 +1,14 @@
-//! The buddy allocator of a [`super::PagePool`]: which pages of which chunk are free. Numbers only, no memory.
+//! The buddy allocator of a [`super::PagePool`]: tracks which pages of which chunk are free. It handles
+//! numbers, not memory.
 //!
-//! A chunk is a binary tree of blocks: node 1 is the whole chunk, nodes `2n` and `2n + 1` are the halves of node `n`, and
-//! nodes 512 to 1023 are single pages. A node of order `o` is `2^o` pages long.
+//! A chunk is a binary tree of blocks: node 1 is the whole chunk, nodes `2n` and `2n + 1` are the halves of
+//! node `n`, and nodes 512 to 1023 are single pages. A node of order `o` is `2^o` pages long.
 //!
 //! Invariants:
-//! - A node's bit is set when it is free **as a whole and not part of a larger free node**. So a page is in at most one
-//!   free node, and two buddies (`n` and `n ^ 1`) are never both free: they are their parent.
-//! - `with_free[o]` lists, without order and each once, the chunks that have a free node of order `o`; a chunk's `place[o]`
-//!   says where it stands in that list.
+//! - A node's bit is set when the node is wholly free **and not part of a larger free node**. So a page is in
+//!   at most one free node, and two buddies (`n` and `n ^ 1`) are never both free: their parent is.
+//! - `with_free[o]` lists, unordered and without duplicates, the chunks that have a free node of order `o`. A
+//!   chunk's `place[o]` is its index in that list.
 
 /// Pages of the smallest size in a chunk.
 const PAGES: usize = 1 << TOP_ORDER;
@@ -26,16 +27,16 @@ pub(super) struct Block {
     pub(super) first_page: u32,
 }
 
-/// Which blocks of all chunks are free.
+/// The free blocks of all chunks.
 #[derive(Debug, Default)]
 pub(super) struct Buddy {
     chunks: Vec<Tree>,
     with_free: [Vec<u32>; ORDERS],
-    /// Numbers of chunks that were removed, for the next ones.
+    /// Numbers of removed chunks, to be reused.
     vacant: Vec<u32>,
 }
 
-/// One chunk.
+/// The tree of one chunk.
 #[derive(Debug)]
 struct Tree {
     /// Bit `n`: node `n` is free.
@@ -76,12 +77,12 @@ impl Tree {
 }
 
 impl Buddy {
-    /// Chunks, in use or not.
+    /// The number of chunks, in use or free.
     pub(super) fn chunks(&self) -> usize {
         self.chunks.len() - self.vacant.len()
     }
 
-    /// A new chunk, all free; its number is the lowest that no chunk has, or one that a removed chunk had.
+    /// Adds a wholly free chunk. Returns its number: that of a removed chunk, else the next one.
     pub(super) fn add_chunk(&mut self) -> u32 {
         let chunk = self.vacant.pop().unwrap_or_else(|| {
             self.chunks.push(Tree::FULL);
@@ -91,7 +92,7 @@ impl Buddy {
         chunk
     }
 
-    /// Takes away a chunk that is all free, if there is one.
+    /// Removes a wholly free chunk, if there is one.
     pub(super) fn remove_free_chunk(&mut self) -> Option<u32> {
         let chunk = *self.with_free[TOP_ORDER].last()?;
         self.occupy(chunk, WHOLE, TOP_ORDER);
@@ -99,7 +100,7 @@ impl Buddy {
         Some(chunk)
     }
 
-    /// Takes a block of `order`: one that is free, or half of the smallest that can be halved.
+    /// Allocates a block of `order`, splitting the smallest larger free block if needed.
     pub(super) fn take(&mut self, order: usize) -> Option<Block> {
         let from = (order..ORDERS).find(|o| !self.with_free[*o].is_empty())?;
         let chunk = *self.with_free[from].last()?;
@@ -116,7 +117,7 @@ impl Buddy {
         })
     }
 
-    /// Takes back a block of `order` that [`Buddy::take`] gave.
+    /// Frees a block of `order` that [`Buddy::take`] returned.
     pub(super) fn give(&mut self, block: Block, mut order: usize) {
         let mut node = (PAGES + block.first_page as usize) >> order;
         while node != WHOLE && self.chunks[block.chunk as usize].is_free(node ^ 1) {
@@ -158,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// What is handed out, page by page.
+    /// The allocated pages.
     #[derive(Default)]
     struct Model {
         pages: Vec<[bool; PAGES]>,
@@ -220,7 +221,7 @@ mod tests {
                             model.mark(block, order, true);
                             model.out.push((block, order));
                         }
-                        None => prop_assert!(!model.has_room(order), "there is a free block of order {order}"),
+                        None => prop_assert!(!model.has_room(order), "order {order} is free"),
                     },
                     Step::Give(which) if !model.out.is_empty() => {
                         let (block, order) = model.out.swap_remove(which.index(model.out.len()));
@@ -234,7 +235,7 @@ mod tests {
                 buddy.give(block, order);
             }
             for _ in 0..chunks {
-                prop_assert!(buddy.take(TOP_ORDER).is_some(), "all that was freed is whole again");
+                prop_assert!(buddy.take(TOP_ORDER).is_some(), "freed blocks are merged into whole chunks");
             }
             prop_assert!(buddy.take(0).is_none());
         }

@@ -1,32 +1,32 @@
-//! The memory of a [`super::PagePool`]: chunks of 2 MiB straight from the system, in huge pages where it has them, and back
-//! to it when dropped.
+//! The memory of a [`super::PagePool`]: chunks of 2 MiB mapped directly from the system, in huge pages if
+//! available, and unmapped when dropped.
 //!
-//! Not from the allocator: that may keep for itself what is freed, and zeroes aligned memory which the system has zeroed
-//! already.
+//! The allocator is not used: it may retain freed memory, and it zeroes aligned memory that the system has
+//! already zeroed.
 //!
-//! Invariant of [`Chunk`]: `base` is [`CHUNK_BYTES`] of memory at a multiple of as many, readable, writable, initialised
-//! (the system's zeros to begin with), and no one else's until the chunk is dropped.
+//! Invariant of [`Chunk`]: `base` points to [`CHUNK_BYTES`] of memory, aligned to its size, readable,
+//! writable and initialised (by the system, with zeros), and owned by the chunk alone until it is dropped.
 
 use std::ptr::NonNull;
 
 use super::MAX_PAGES_BYTES;
 
-/// The size of a chunk, and its alignment: a huge page.
+/// The size and alignment of a chunk, in bytes: a huge page.
 pub(super) const CHUNK_BYTES: usize = MAX_PAGES_BYTES;
 
-/// Memory to be carved up. It has no accessors: its owner hands out pointers into it.
+/// Memory to be split up. It has no accessors: its owner hands out pointers into it.
 #[derive(Debug)]
 pub(super) struct Chunk {
     base: NonNull<u8>,
 }
 
-// SAFETY: it owns its memory, as a `Box<[u8]>` does.
+// SAFETY: it owns its memory, like a `Box<[u8]>`.
 unsafe impl Send for Chunk {}
-// SAFETY: it gives no access to its memory, only the address.
+// SAFETY: it gives no access to its memory, only its address.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// The first byte. Pointers made from it are good until the chunk is dropped.
+    /// The first byte. Pointers derived from it are valid until the chunk is dropped.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -43,18 +43,18 @@ mod system {
     use super::{CHUNK_BYTES, Chunk};
 
     impl Chunk {
-        /// A chunk of zeros.
+        /// Maps a chunk of zeros.
         ///
         /// # Errors
-        /// When the system has no more memory, or no more mappings, for us.
+        /// If the system refuses more memory or more mappings.
         pub(in super::super) fn new() -> io::Result<Chunk> {
             let mut begin = map(CHUNK_BYTES)?;
             if !begin.addr().is_multiple_of(CHUNK_BYTES) {
-                // SAFETY: the mapping just made, and nobody knows of it.
+                // SAFETY: the mapping was just made and is not referenced.
                 unsafe { munmap(begin, CHUNK_BYTES)? };
                 begin = map_aligned()?;
             }
-            // Hints: where they are refused, small pages, or pages when they are touched first, do as well.
+            // Hints: if they are refused, pages are small, or are allocated when first touched.
             // SAFETY: our own mapping; the advice changes neither content nor access.
             let _ = unsafe { madvise(begin, CHUNK_BYTES, Advice::LinuxHugepage) };
             // SAFETY: as above.
@@ -66,11 +66,11 @@ mod system {
 
     fn map(len: usize) -> rustix::io::Result<*mut c_void> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the system's choice touches no other memory.
+        // SAFETY: a new mapping at an address chosen by the system affects no other memory.
         unsafe { mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }
     }
 
-    /// Twice as much, and back with what lies outside of the aligned chunk in it.
+    /// Maps twice the size, and unmaps what lies outside the aligned chunk in it.
     fn map_aligned() -> rustix::io::Result<*mut c_void> {
         let begin = map(2 * CHUNK_BYTES)?;
         let head = begin.addr().next_multiple_of(CHUNK_BYTES) - begin.addr();
@@ -80,7 +80,7 @@ mod system {
             unsafe { munmap(begin, head)? };
         }
         if head < CHUNK_BYTES {
-            // SAFETY: the part of the mapping just made behind the chunk.
+            // SAFETY: the part of the mapping just made after the chunk.
             unsafe { munmap(chunk.wrapping_byte_add(CHUNK_BYTES), CHUNK_BYTES - head)? };
         }
         Ok(chunk)
@@ -88,14 +88,14 @@ mod system {
 
     impl Drop for Chunk {
         fn drop(&mut self) {
-            // SAFETY: mapped in `new`, ours alone, and not used after its owner let go of it.
+            // SAFETY: mapped in `new`, owned by `self`, and not used after the drop.
             let unmapped = unsafe { munmap(self.base.as_ptr().cast(), CHUNK_BYTES) };
             debug_assert!(unmapped.is_ok(), "{unmapped:?}");
         }
     }
 }
 
-/// Miri has no such mappings: the allocator's memory in their place.
+/// Miri does not support these mappings: use the allocator's memory instead.
 #[cfg(miri)]
 mod allocated {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -120,7 +120,7 @@ mod allocated {
 
     impl Drop for Chunk {
         fn drop(&mut self) {
-            // SAFETY: allocated in `new` with this layout, and not used after its owner let go of it.
+            // SAFETY: allocated in `new` with this layout, and not used after the drop.
             unsafe { dealloc(self.base.as_ptr(), layout()) }
         }
     }

@@ -1,20 +1,22 @@
-//! Memory for a page cache: power-of-two pieces of huge pages, handed out and recycled under a budget.
+//! Memory for a page cache: power-of-two pieces of huge pages, allocated and recycled within a budget.
 //!
 //! ```text
-//!  PagePool::take ─► Buddy: which pages of which chunk ─► Pages: a pointer into the Chunk, back when dropped
+//!  PagePool::take ─► Buddy: pages of a chunk ─► Pages: a pointer into the Chunk, returned when dropped
 //! ```
 //!
 //! Invariants:
-//! - A block is handed out once: [`Buddy`] gives it again only after the [`Pages`] that held it was dropped. So a `Pages` is
-//!   the only holder of its bytes.
-//! - A chunk lives in the pool from [`Chunk::new`] until all its blocks are free, and a `Pages` keeps the pool alive. So
-//!   the memory of a `Pages` is valid while it exists. All of it is initialised, since the chunk was, and stays so.
-//! - What is handed out is never more than the budget, and chunks are never made beyond the budget rounded up to whole chunks
-//!   and [`SPARE_CHUNKS`]. The spare ones give room to fragments; when there is none, a large piece is refused although
-//!   its bytes would fit.
-//! - Chunks are kept for the next taker: a system that has to find, zero and map a fresh page takes longer than it takes to
-//!   fill it. They go back when the budget shrinks, a chunk that is in use as soon as it is not, and with the pool.
-//! - No call to the system is made with the pool locked.
+//! - A block has one owner: [`Buddy`] allocates it again only after the [`Pages`] that held it was dropped.
+//!   So a `Pages` is the only holder of its bytes.
+//! - A chunk stays in the pool from [`Chunk::new`] until all its blocks are free, and a `Pages` keeps the
+//!   pool alive. So the memory of a `Pages` is valid while it exists. It is initialised, because the chunk
+//!   is.
+//! - Allocated bytes never exceed a constant budget, and no chunk is added beyond the budget rounded up to
+//!   whole chunks plus [`SPARE_CHUNKS`]. The spare chunks compensate for fragmentation; beyond that, a large
+//!   piece is refused although its bytes would fit.
+//! - Chunks are kept for reuse, because finding, zeroing and mapping a fresh page takes longer than filling
+//!   it. They are unmapped with the pool, and when the budget shrinks: a chunk in use as soon as it becomes
+//!   free.
+//! - No system call is made with the pool locked.
 
 mod buddy;
 mod chunk;
@@ -36,10 +38,10 @@ pub const MIN_PAGES_BYTES: usize = 4 << 10;
 /// The largest piece, in bytes.
 pub const MAX_PAGES_BYTES: usize = 2 << 20;
 
-/// Chunks beyond those that the budget fills.
+/// Chunks allowed in addition to those that the budget fills.
 const SPARE_CHUNKS: u64 = 2;
 
-/// Hands out [`Pages`], no more bytes at a time than its budget. Cheap to clone and shared.
+/// Allocates [`Pages`] within a budget. Cheap to clone; clones share the pool.
 #[derive(Clone, Debug)]
 pub struct PagePool {
     inner: Arc<Inner>,
@@ -48,9 +50,9 @@ pub struct PagePool {
 #[derive(Debug)]
 struct Inner {
     state: Mutex<State>,
-    /// Held while a chunk is made, so that all who need one do not each make one.
+    /// Held while a chunk is mapped, so that concurrent callers do not map one each.
     growing: Mutex<()>,
-    /// Copies of the state's, to be read without the lock.
+    /// Copies of the values in `state`, readable without the lock.
     max_bytes: AtomicU64,
     used_bytes: AtomicU64,
 }
@@ -58,22 +60,22 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     buddy: Buddy,
-    /// By the buddy's numbers.
+    /// Indexed by the buddy allocator's chunk numbers.
     chunks: Vec<Option<Chunk>>,
     max_bytes: u64,
     used_bytes: u64,
 }
 
-/// What came of an attempt to take.
+/// The result of an attempt to allocate.
 enum Taken {
     Piece(Block, NonNull<u8>),
-    /// Not without another chunk, which may be made.
+    /// Needs another chunk, which may be added.
     NeedsChunk,
     Nothing,
 }
 
 impl PagePool {
-    /// A pool that hands out at most `max_bytes` at a time.
+    /// A pool with a budget of `max_bytes` allocated at the same time.
     pub fn new(max_bytes: u64) -> PagePool {
         let state = State {
             buddy: Buddy::default(),
@@ -91,12 +93,12 @@ impl PagePool {
         }
     }
 
-    /// `bytes` of memory, a power of two from [`MIN_PAGES_BYTES`] to [`MAX_PAGES_BYTES`], aligned to their size; `None`
-    /// where the budget has no room for them, or room in smaller pieces only, or the system has no memory. **Their content is what their
-    /// last user left.**
+    /// Allocates `bytes` of memory, a power of two from [`MIN_PAGES_BYTES`] to [`MAX_PAGES_BYTES`], aligned
+    /// to their size. `None` if the budget has no room for them, the room is too fragmented, or the system
+    /// has no memory. **Their content is what their last user left.**
     ///
     /// # Panics
-    /// If `bytes` is not such a power of two: our own bug.
+    /// If `bytes` is not such a power of two: a bug in the caller.
     pub fn take(&self, bytes: usize) -> Option<Pages> {
         assert!(bytes.is_power_of_two() && (MIN_PAGES_BYTES..=MAX_PAGES_BYTES).contains(&bytes));
         match self.inner.try_take(bytes) {
@@ -111,8 +113,8 @@ impl PagePool {
         self.inner.max_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes the budget. What is handed out stays so; nothing new is until it fits again. Memory beyond the new budget
-    /// that is not handed out goes back to the system, at once where a whole chunk is free, else when it becomes free.
+    /// Changes the budget. Allocated memory stays allocated; new allocations fail until they fit. Chunks
+    /// beyond the new budget are returned to the system as soon as they are wholly free.
     pub fn set_max_bytes(&self, bytes: u64) {
         let mut surplus = Vec::new();
         {
@@ -126,12 +128,12 @@ impl PagePool {
         drop(surplus); // unlocked
     }
 
-    /// Bytes handed out at the moment.
+    /// Bytes currently allocated.
     pub fn used_bytes(&self) -> u64 {
         self.inner.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes had from the system at the moment, handed out or kept for re-use.
+    /// Bytes currently mapped from the system, allocated or kept for reuse.
     pub fn held_bytes(&self) -> u64 {
         self.inner.state.lock().buddy.chunks() as u64 * CHUNK_BYTES as u64
     }
@@ -140,7 +142,7 @@ impl PagePool {
     fn take_from_new_chunk(&self, bytes: usize) -> Option<Pages> {
         let _growing = self.inner.growing.lock();
         loop {
-            // Another may have made a chunk, or given something back, meanwhile.
+            // Another thread may have added a chunk or freed memory meanwhile.
             match self.inner.try_take(bytes) {
                 Taken::Piece(block, memory) => return Some(self.pages(block, memory, bytes)),
                 Taken::Nothing => return None,
@@ -179,13 +181,15 @@ impl Inner {
         state.used_bytes = used;
         self.used_bytes.store(used, Ordering::Relaxed);
         let chunk = state.chunks[block.chunk as usize].as_ref();
-        let base = chunk.expect("the buddy knows the chunks there are").base();
-        // SAFETY: the block is inside the chunk: it has `first_page` smaller than the chunk's pages.
+        let base = chunk
+            .expect("the buddy allocator knows only existing chunks")
+            .base();
+        // SAFETY: the block is inside the chunk: its `first_page` is less than the chunk's number of pages.
         let memory = unsafe { base.add(block.first_page as usize * MIN_PAGES_BYTES) };
         Taken::Piece(block, memory)
     }
 
-    /// Takes back a block whose `Pages` is being dropped.
+    /// Frees a block whose `Pages` is being dropped.
     fn give(&self, block: Block, bytes: usize) {
         let surplus = {
             let mut state = self.state.lock();
@@ -203,7 +207,7 @@ impl State {
         self.max_bytes.div_ceil(CHUNK_BYTES as u64) + SPARE_CHUNKS
     }
 
-    /// Adds a chunk, or gives it back where the budget has shrunk while it was made.
+    /// Adds a chunk, or returns it if it exceeds the budget by now.
     fn add(&mut self, chunk: Chunk) -> Option<Chunk> {
         if self.buddy.chunks() as u64 >= self.most_chunks() {
             return Some(chunk);
@@ -215,7 +219,7 @@ impl State {
         self.chunks[number].replace(chunk)
     }
 
-    /// Takes away a free chunk that is beyond the budget.
+    /// Removes a free chunk that exceeds the budget.
     fn remove_surplus(&mut self) -> Option<Chunk> {
         if self.buddy.chunks() as u64 <= self.most_chunks() {
             return None;
@@ -225,13 +229,13 @@ impl State {
     }
 }
 
-/// Of a block of `bytes`, a power of two.
+/// The order of a block of `bytes`, a power of two.
 fn order(bytes: usize) -> usize {
     (bytes / MIN_PAGES_BYTES).trailing_zeros() as usize
 }
 
-/// Memory from a [`PagePool`], back to it when dropped. Dereferences to `[u8]`. In an [`Arc`] it is shared with the
-/// device while that writes it, and free to be changed again ([`Arc::get_mut`]) when that is done.
+/// Memory from a [`PagePool`], to which it returns when dropped. Dereferences to `[u8]`. In an [`Arc`] it can
+/// be shared with the device while that writes it, and changed again ([`Arc::get_mut`]) when that is done.
 pub struct Pages {
     memory: NonNull<u8>,
     len: usize,
@@ -239,7 +243,7 @@ pub struct Pages {
     pool: Arc<Inner>,
 }
 
-// SAFETY: it is the only holder of its bytes (module head), as a `Box<[u8]>` is.
+// SAFETY: it is the only holder of its bytes (module head), like a `Box<[u8]>`.
 unsafe impl Send for Pages {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for Pages {}

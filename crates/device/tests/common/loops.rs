@@ -1,4 +1,4 @@
-//! Loop devices, detached on every way out.
+//! Loop devices, detached when dropped.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use throughline_device::kernel_holder;
 
 pub const LEN: u64 = 16 << 20;
 
-/// A loop device over a file of its own; detached when dropped.
+/// A loop device over its own file; detached when dropped.
 pub struct Loop {
     pub node: String,
     pub folder: tempfile::TempDir,
 }
 
 impl Loop {
-    /// One with that sector size; says why there is none.
+    /// One with this sector size; prints the reason if there is none.
     pub fn new(block_bytes: u32) -> Option<Loop> {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
@@ -23,12 +23,12 @@ impl Loop {
         Loop::over(folder, block_bytes)
     }
 
-    /// One over the file that [`Loop::detach`] left.
+    /// One over the file that [`Loop::detach`] returned.
     pub fn over(folder: tempfile::TempDir, block_bytes: u32) -> Option<Loop> {
         Loop::attach(folder, &["--sector-size", &block_bytes.to_string()])
     }
 
-    /// One with a partition from its first MiB on.
+    /// One with a partition that starts at 1 MiB.
     pub fn partitioned() -> Option<Loop> {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = vec![0; LEN as usize];
@@ -64,19 +64,20 @@ impl Loop {
         }
     }
 
-    /// The file behind it.
+    /// Its backing file.
     pub fn image(&self) -> PathBuf {
         self.folder.path().join("image")
     }
 
-    /// Waits until nobody has it mounted: a test beside may have started a mount namespace, with a copy of every mount.
+    /// Waits until it is not mounted anywhere: a concurrent test may have created a mount namespace, with a
+    /// copy of every mount.
     pub fn wait_unmounted(&self) {
         while kernel_holder(self.node.as_ref()).is_some() {
             std::thread::yield_now();
         }
     }
 
-    /// Takes the loop device down; its file stays.
+    /// Detaches the loop device. Returns the directory of its file.
     pub fn detach(mut self) -> tempfile::TempDir {
         let elsewhere = tempfile::tempdir().unwrap();
         std::mem::replace(&mut self.folder, elsewhere)

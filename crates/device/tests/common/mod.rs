@@ -1,4 +1,4 @@
-//! Devices under test, and one request at a time on them.
+//! Devices under test, and helpers for single requests.
 #![allow(dead_code, unreachable_pub)] // each test file uses what it needs
 
 pub mod loops;
@@ -14,7 +14,7 @@ use throughline_device::{
 
 pub const LEN: u64 = 4 << 20;
 
-/// A device under test, with what it needs to live.
+/// A device under test, with the resources that it depends on.
 pub struct Bench {
     pub name: String,
     pub device: Arc<dyn BlockDevice>,
@@ -70,7 +70,7 @@ pub fn benches() -> Vec<Bench> {
             let device = image(engine, folder.path(), direct).unwrap();
             add(format!("{engine:?}, direct {direct}"), device, Some(folder));
         }
-        // A file system without O_DIRECT.
+        // On a file system without O_DIRECT.
         if let Ok(folder) = tempfile::tempdir_in("/dev/shm") {
             let device = image(engine, folder.path(), true).unwrap();
             assert!(!device.info().direct, "tmpfs is memory");

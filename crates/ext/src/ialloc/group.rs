@@ -148,10 +148,12 @@ impl Fs {
         Ok(bitmap::is_set(&self.inode_bits(group, &desc)?, index))
     }
 
-    /// Checks that an inode is in use as its bitmap has it.
-    pub(super) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<()> {
-        if self.is_bit_set(group, index)? {
-            return Ok(());
+    /// Checks that an inode is in use as its bitmap has it; `false` where that is damaged.
+    pub(super) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<bool> {
+        match self.change_around_damage(self.is_bit_set(group, index))? {
+            None => return Ok(false),
+            Some(true) => return Ok(true),
+            Some(false) => {}
         }
         let desc = self.group_desc(group)?;
         Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"))

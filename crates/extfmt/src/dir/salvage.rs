@@ -1,4 +1,4 @@
-//! The entries of a region that is damaged: what is left of them.
+//! Recovers the remaining entries of a damaged region.
 
 use std::mem::size_of;
 
@@ -17,9 +17,9 @@ pub struct Salvage<'a> {
     offset: usize,
 }
 
-/// Walks the entries in use of a region that need not be sound. What cannot be an entry is an error, and the walk goes on behind
-/// it as long as its length can be one. The region's last bytes are taken for records, whether they are a tail or not: a tail
-/// looks like a free one. An entry's inode may be one that does not exist.
+/// Walks the used entries of a possibly damaged region. An invalid entry is an error; the walk continues
+/// after it if its record length is plausible. A tail at the end of the region is treated as a record: it
+/// looks like a free one. The inode of an entry may not exist.
 pub fn salvage<'a>(region: &'a [u8], format: &DirFormat) -> Salvage<'a> {
     Salvage {
         region,
@@ -29,7 +29,7 @@ pub fn salvage<'a>(region: &'a [u8], format: &DirFormat) -> Salvage<'a> {
 }
 
 impl<'a> Salvage<'a> {
-    /// The record at the offset, which moves behind it.
+    /// Reads the record at the offset and advances the offset past it.
     fn read(&mut self) -> Result<Option<DirEntry<'a>>> {
         let offset = std::mem::replace(&mut self.offset, self.region.len());
         let rest = self.region.get(offset..).unwrap_or_default();
@@ -43,7 +43,7 @@ impl<'a> Salvage<'a> {
             "directory entry at byte {offset} has record length {rec_len} of {}",
             rest.len()
         );
-        // It is 8 at the least, so the walk ends.
+        // It is at least 8, so the walk ends.
         self.offset = offset.saturating_add(rec_len);
         let inode = InodeNumber(head.inode.get());
         if inode == InodeNumber::NONE {
@@ -112,7 +112,7 @@ mod tests {
         block
     }
 
-    /// Names that are left, and how much was said to be damaged.
+    /// The names found, and the number of errors.
     fn left(block: &[u8]) -> (Vec<String>, usize) {
         let all: Vec<_> = salvage(block, &FORMAT).collect();
         let names = all

@@ -1,4 +1,4 @@
-//! The end of a leaf block of a directory, which looks like a free entry: the block's checksum.
+//! The tail of a directory's leaf block: the block's checksum, in the form of a free entry.
 
 use std::mem::size_of;
 
@@ -28,7 +28,7 @@ pub struct DirTail {
 
 const _: () = assert!(size_of::<DirTail>() == TAIL_BYTES);
 
-/// The checksum a leaf block with a tail should carry.
+/// The correct checksum of a leaf block with a tail.
 fn checksum(block: &[u8], inode_seed: u32) -> u32 {
     let (entries, _) = block.split_at(block.len().saturating_sub(TAIL_BYTES));
     crc32c(inode_seed, entries)
@@ -48,8 +48,8 @@ pub fn tail(block: &[u8]) -> Result<&DirTail> {
     Ok(tail)
 }
 
-/// Checks the checksum of a leaf block. `inode_seed`: [`Geometry::inode_seed`](crate::Geometry::inode_seed) of the
-/// directory; `None`: the volume has none.
+/// Checks the checksum of a leaf block. `inode_seed`: [`Geometry::inode_seed`](crate::Geometry::inode_seed)
+/// of the directory; `None`: the volume has no checksums.
 pub fn verify_checksum(block: &[u8], inode_seed: Option<u32>) -> Result<()> {
     let Some(seed) = inode_seed else {
         return Ok(());
@@ -62,7 +62,7 @@ pub fn verify_checksum(block: &[u8], inode_seed: Option<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Recomputes the checksum of a leaf block, where the volume has one.
+/// Recomputes the checksum of a leaf block, if the volume has checksums.
 pub fn update_checksum(block: &mut [u8], inode_seed: Option<u32>) {
     let Some(seed) = inode_seed else {
         return;

@@ -8,15 +8,15 @@ use super::{
 };
 use crate::{Corrupt, Result};
 
-/// A node's bytes to change, its header checked. None of its methods check the order of
-/// entries: that is the tree's matter.
+/// A node's bytes, mutable, with a checked header. Its methods do not check the order of
+/// entries: the caller must keep it.
 pub struct NodeMut<'a> {
     header: &'a mut ExtentHeader,
     body: &'a mut [u8],
 }
 
 impl<'a> NodeMut<'a> {
-    /// Makes a view to change a node.
+    /// Makes a mutable view of a node.
     pub fn new(bytes: &'a mut [u8]) -> Result<Self> {
         Node::new(bytes)?;
         let (header, body) = ExtentHeader::mut_from_prefix(bytes)
@@ -24,7 +24,7 @@ impl<'a> NodeMut<'a> {
         Ok(Self { header, body })
     }
 
-    /// Makes `bytes` (60 of `i_block`, or a block) an empty node of this depth. Bytes behind
+    /// Makes `bytes` (60 of `i_block`, or a block) an empty node of this depth. The bytes after
     /// the header are zeroed.
     pub fn init(bytes: &'a mut [u8], depth: u16) -> Result<Self> {
         let max = capacity(bytes.len());
@@ -37,7 +37,7 @@ impl<'a> NodeMut<'a> {
         Ok(Self { header, body })
     }
 
-    /// The node to read.
+    /// The node, read-only.
     pub fn as_node(&self) -> Node<'_> {
         Node {
             header: self.header,
@@ -45,7 +45,7 @@ impl<'a> NodeMut<'a> {
         }
     }
 
-    /// Sets `eh_depth`, when a root grows or shrinks.
+    /// Sets `eh_depth`, when the tree grows or shrinks by a level.
     pub fn set_depth(&mut self, depth: u16) {
         self.header.eh_depth.set(depth.min(MAX_DEPTH));
     }
@@ -97,7 +97,7 @@ impl<'a> NodeMut<'a> {
         self.insert_entry(at, zerocopy::transmute!(ExtentIndex::from(index)))
     }
 
-    /// Removes the entries of a range (within 0..`len`); what follows moves down.
+    /// Removes the entries of a range (within 0..`len`); later entries move down.
     pub fn remove(&mut self, range: std::ops::Range<usize>) {
         let len = self.as_node().len();
         assert!(
@@ -111,8 +111,8 @@ impl<'a> NodeMut<'a> {
         self.set_len(left);
     }
 
-    /// Moves the entries from `at` (0..=`len`) on to the end of `other`, a node of the same
-    /// depth with room for them; `false`, and nothing moved, if there is none.
+    /// Moves the entries from `at` (0..=`len`) to the end of `other`, a node of the same
+    /// depth; `false`, with nothing moved, if they do not fit.
     #[must_use]
     pub fn split_off(&mut self, at: usize, other: &mut NodeMut<'_>) -> bool {
         let (len, other_len) = (self.as_node().len(), other.as_node().len());

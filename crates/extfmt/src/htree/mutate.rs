@@ -13,7 +13,7 @@ use crate::inode::FileType;
 use crate::units::{FileBlock, InodeNumber};
 use crate::{Corrupt, Result};
 
-/// The entries of an index block, to change. The order of hashes is the caller's matter.
+/// The entries of an index block, mutable. The caller must keep hashes in order.
 pub struct IndexNodeMut<'a> {
     slots: &'a mut [DxEntry],
     count: usize,
@@ -92,7 +92,7 @@ impl<'a> IndexNodeMut<'a> {
         Self::root(block, format)
     }
 
-    /// The entries, to read.
+    /// The entries, read-only.
     pub fn as_node(&self) -> IndexNode<'_> {
         IndexNode {
             slots: self.slots,
@@ -157,8 +157,8 @@ impl<'a> IndexNodeMut<'a> {
         self.set_count(self.count.saturating_sub(1));
     }
 
-    /// Moves the entries from `at` (1..`count`) on into `other`, a fresh node: its first entry
-    /// becomes entry `at`. Returns the hash that entry had, to insert into the parent.
+    /// Moves the entries from `at` (1..`count`) to the end into `other`, a new node: entry `at`
+    /// becomes its first. Returns the hash of that entry, to insert into the parent.
     pub fn split_off(&mut self, at: usize, other: &mut IndexNodeMut<'_>) -> u32 {
         assert!(
             (1..self.count).contains(&at),
@@ -171,8 +171,8 @@ impl<'a> IndexNodeMut<'a> {
         hash
     }
 
-    /// Moves all entries of a full root into `other`, a fresh node; the root's only entry then
-    /// points to `other_block`, and the tree has a level more (see [`set_indirect_levels`]).
+    /// Moves all entries of a full root into `other`, a new node. The root's only entry then
+    /// points to `other_block`, and the tree has one more level (see [`set_indirect_levels`]).
     pub fn push_down(&mut self, other: &mut IndexNodeMut<'_>, other_block: FileBlock) {
         self.copy_to(0, other);
         self.set_count(1);

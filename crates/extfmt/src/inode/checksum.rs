@@ -13,7 +13,7 @@ impl InodeImage {
         self.reaches(offset_of!(InodeExtra, i_ctime_extra))
     }
 
-    /// The checksum the inode should carry: 32 bits, or the lower 16 where there is no room.
+    /// The correct checksum of the inode: 32 bits, or the lower 16 if there is no room for more.
     /// `fs_seed` is [`Geometry::csum_seed`].
     pub fn checksum(&self, fs_seed: u32, inode: InodeNumber) -> u32 {
         const LO: usize = offset_of!(InodeBase, l_i_checksum_lo);
@@ -29,8 +29,8 @@ impl InodeImage {
         if wide { crc } else { crc & 0xFFFF }
     }
 
-    /// Checks the checksum, where the volume has one. A free inode of all zeroes has none and
-    /// is accepted (`mke2fs` leaves such tables).
+    /// Checks the checksum, if the volume has one. A free inode of all zeroes has none and
+    /// is accepted (`mke2fs` leaves tables of these).
     pub fn verify_checksum(&self, geometry: &Geometry, inode: InodeNumber) -> Result<()> {
         let Some(seed) = geometry.csum_seed else {
             return Ok(());
@@ -47,7 +47,7 @@ impl InodeImage {
         )))
     }
 
-    /// Recomputes the checksum, where the volume has one; call before writing.
+    /// Recomputes the checksum, if the volume has one; call before writing.
     pub fn update_checksum(&mut self, geometry: &Geometry, inode: InodeNumber) {
         let Some(seed) = geometry.csum_seed else {
             return;

@@ -1,4 +1,5 @@
-//! The fields of an inode that exist only as far as `i_extra_isize` reaches, or are longer then: times, version, project.
+//! The fields of an inode that exist, or have their full width, only with enough `i_extra_isize`: times,
+//! version, project.
 
 use std::mem::{offset_of, size_of};
 
@@ -16,12 +17,12 @@ pub enum Time {
     Change,
     /// Last change of the data.
     Modify,
-    /// Birth; exists only with its extra field.
+    /// Creation (birth); exists only with its extra field.
     Create,
 }
 
 impl InodeImage {
-    /// A time; `None` for the birth of an inode that has no room for it.
+    /// A time; `None` for the birth time of an inode that has no room for it.
     pub fn time(&self, which: Time) -> Option<Timestamp> {
         let (base, extra) = (self.base(), self.extra());
         let (word, extra_word) = match which {
@@ -37,7 +38,7 @@ impl InodeImage {
         Some(Timestamp::decode(word.get(), extra_word.map(U32::get)))
     }
 
-    /// Whether the time has its extra word (and for the birth, whether it exists).
+    /// Whether the time has its extra word (for the birth time: whether it exists).
     fn has_time(&self, which: Time) -> bool {
         self.reaches(match which {
             Time::Change => offset_of!(InodeExtra, i_mtime_extra),
@@ -47,7 +48,7 @@ impl InodeImage {
         })
     }
 
-    /// Sets a time, to the precision that there is room for; no birth without room.
+    /// Sets a time, with the precision that fits. A birth time without room is not set.
     pub fn set_time(&mut self, which: Time, time: Timestamp) {
         let long = self.has_time(which);
         let (word, extra_word) = if long {
@@ -75,7 +76,7 @@ impl InodeImage {
         }
     }
 
-    /// `i_version`: 64 bits where there is room, else 32.
+    /// `i_version`: 64 bits if there is room, else 32.
     pub fn version(&self) -> u64 {
         let high = self
             .extra()
@@ -84,7 +85,7 @@ impl InodeImage {
         u64::from(high) << 32 | u64::from(self.base().l_i_version.get())
     }
 
-    /// Sets `i_version`, as much of it as there is room for.
+    /// Sets `i_version`: the lower 32 bits, and the upper ones if there is room.
     pub fn set_version(&mut self, version: u64) {
         self.base_mut().l_i_version.set(version as u32);
         if self.reaches(offset_of!(InodeExtra, i_projid))
@@ -94,7 +95,7 @@ impl InodeImage {
         }
     }
 
-    /// Project; 0 where there is no room for it.
+    /// The project ID; 0 if there is no room for it.
     pub fn projid(&self) -> u32 {
         let present = self.reaches(size_of::<InodeExtra>());
         self.extra()
@@ -102,7 +103,7 @@ impl InodeImage {
             .map_or(0, |extra| extra.i_projid.get())
     }
 
-    /// Sets the project. `false` if there is no room for it.
+    /// Sets the project ID. `false` if there is no room for it.
     #[must_use]
     pub fn set_projid(&mut self, projid: u32) -> bool {
         let present = self.reaches(size_of::<InodeExtra>());

@@ -1,4 +1,4 @@
-//! What an inode holds in the 60 bytes of `i_block`: pointers of the indirect map, a short symbolic link, a device's number.
+//! The 60 bytes of `i_block`: pointers of the indirect map, a short symbolic link, or a device number.
 
 use super::{FAST_SYMLINK_MAX, FileType, I_BLOCK_BYTES, InodeFlags, InodeImage};
 
@@ -8,7 +8,7 @@ impl InodeImage {
         &self.base().i_block
     }
 
-    /// As [`Self::i_block`], to change.
+    /// As [`Self::i_block`], mutable.
     pub fn i_block_mut(&mut self) -> &mut [u8; I_BLOCK_BYTES] {
         &mut self.base_mut().i_block
     }
@@ -28,9 +28,9 @@ impl InodeImage {
         }
     }
 
-    /// Whether the target of this symbolic link is in `i_block`: it is short, and there are no
-    /// extents and no inline data. (Extended attributes may own a block, so `i_blocks` does
-    /// not tell.)
+    /// Whether the target of this symbolic link is in `i_block`: it is short, without
+    /// extents and inline data. (`i_blocks` is no criterion: extended attributes may own a
+    /// block.)
     pub fn is_fast_symlink(&self) -> bool {
         FileType::from_mode(self.mode()) == Some(FileType::Symlink)
             && !self
@@ -39,7 +39,7 @@ impl InodeImage {
             && self.base().i_size_lo.get() as usize <= FAST_SYMLINK_MAX
     }
 
-    /// Target of a fast symbolic link; `None` if it is not one.
+    /// Target of a fast symbolic link; `None` for any other inode.
     pub fn fast_symlink_target(&self) -> Option<&[u8]> {
         let len = self.base().i_size_lo.get() as usize;
         self.is_fast_symlink().then(|| self.i_block().get(..len))?

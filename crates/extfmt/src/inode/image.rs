@@ -1,4 +1,5 @@
-//! The bytes of one inode, with its fields by value: what every inode has, and where attributes may lie.
+//! The bytes of one inode, with getters and setters for the common fields, and the area of its extended
+//! attributes.
 
 use zerocopy::FromBytes;
 
@@ -18,8 +19,8 @@ pub struct InodeImage {
 }
 
 impl InodeImage {
-    /// Takes a copy of an inode's bytes, exactly `inode_bytes` of them, and checks
-    /// `i_extra_isize`. The checksum is [`Self::verify_checksum`]'s matter.
+    /// Copies an inode's bytes, exactly `inode_bytes` of them, and checks
+    /// `i_extra_isize`. [`Self::verify_checksum`] checks the checksum.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let len = bytes.len();
         ensure!(
@@ -30,7 +31,7 @@ impl InodeImage {
             bytes: bytes.into(),
         };
         let extra = usize::from(image.extra_isize());
-        // An inode written before the volume grew its inodes, or a free one, says 0.
+        // It is 0 in a free inode, and in one written before the volume's inodes were enlarged.
         ensure!(
             extra % 4 == 0 && extra <= len.saturating_sub(BASE_BYTES),
             "i_extra_isize is {extra} in an inode of {len} bytes"
@@ -38,8 +39,8 @@ impl InodeImage {
         Ok(image)
     }
 
-    /// A zeroed inode of this volume with `i_extra_isize` set as a new inode has it
-    /// (`want` is `s_want_extra_isize`, brought into its bounds).
+    /// A zeroed inode of this volume with the `i_extra_isize` of a new inode
+    /// (`want` is `s_want_extra_isize`, clamped to its bounds).
     pub fn new(inode_bytes: u16, want: u16) -> Self {
         let len = usize::from(inode_bytes).max(BASE_BYTES);
         let mut image = Self {
@@ -54,7 +55,7 @@ impl InodeImage {
         image
     }
 
-    /// The bytes, as they are to be written.
+    /// The bytes to write.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -73,8 +74,8 @@ impl InodeImage {
             .0
     }
 
-    /// The bytes behind the first 128 as fields; `None` in inodes of 128 bytes. Those past
-    /// [`Self::extra_isize`] are not fields, but part of the extended attributes.
+    /// The bytes after the first 128 as fields; `None` in inodes of 128 bytes. Bytes past
+    /// [`Self::extra_isize`] are not fields but part of the extended attributes.
     pub fn extra(&self) -> Option<&InodeExtra> {
         Some(
             InodeExtra::ref_from_prefix(self.bytes.get(BASE_BYTES..)?)
@@ -83,7 +84,7 @@ impl InodeImage {
         )
     }
 
-    /// As [`Self::extra`], to change.
+    /// As [`Self::extra`], mutable.
     pub(super) fn extra_mut(&mut self) -> Option<&mut InodeExtra> {
         Some(
             InodeExtra::mut_from_prefix(self.bytes.get_mut(BASE_BYTES..)?)
@@ -102,8 +103,8 @@ impl InodeImage {
         usize::from(self.extra_isize()) >= end
     }
 
-    /// The place of extended attributes in the inode: byte range of the image behind the
-    /// fields; `None` where there is no room.
+    /// The area of extended attributes in the inode: the byte range of the image after the
+    /// fields; `None` if there is no room.
     pub fn xattr_range(&self) -> Option<std::ops::Range<usize>> {
         let extra = self.extra_isize();
         if extra == 0 {
@@ -113,14 +114,14 @@ impl InodeImage {
         (start.checked_add(4)? <= self.bytes.len()).then_some(start..self.bytes.len())
     }
 
-    /// The extended attributes' place, see [`Self::xattr_range`]; empty where there is none.
+    /// The area of extended attributes, see [`Self::xattr_range`]; empty if there is none.
     pub fn xattr_area(&self) -> &[u8] {
         self.xattr_range()
             .and_then(|range| self.bytes.get(range))
             .unwrap_or_default()
     }
 
-    /// As [`Self::xattr_area`], to change.
+    /// As [`Self::xattr_area`], mutable.
     pub fn xattr_area_mut(&mut self) -> &mut [u8] {
         match self.xattr_range() {
             Some(range) => self.bytes.get_mut(range).unwrap_or_default(),
@@ -138,7 +139,7 @@ impl InodeImage {
         self.base_mut().i_mode.set(mode);
     }
 
-    /// The type of the inode; an error for a mode that has none.
+    /// The type of the inode; an error for a mode without a valid type.
     pub fn file_type(&self) -> Result<FileType> {
         FileType::from_mode(self.mode())
             .ok_or_else(|| Corrupt::new(format!("mode {:#o} has no file type", self.mode())))
@@ -166,8 +167,8 @@ impl InodeImage {
         self.base_mut().l_i_gid_high.set((gid >> 16) as u16);
     }
 
-    /// Size in bytes as the format says it: 64 bits for regular files, and for directories
-    /// with `large_dir`; 32 for all else (the high word of old directories was an ACL).
+    /// Size in bytes: 64 bits for regular files, and for directories
+    /// with `large_dir`; 32 bits for all others (the high word of old directories was an ACL).
     /// An error above 2^63 - 1.
     pub fn size_bytes(&self, geometry: &Geometry) -> Result<u64> {
         let wide = match FileType::from_mode(self.mode()) {
@@ -185,7 +186,7 @@ impl InodeImage {
         Ok(size)
     }
 
-    /// Sets the size; the high word only where it is one (see [`Self::size_bytes`]) or the
+    /// Sets the size; the high word only if the inode has one (see [`Self::size_bytes`]) or the
     /// size needs it.
     pub fn set_size_bytes(&mut self, size: u64) {
         let high = (size >> 32) as u32;
@@ -231,8 +232,8 @@ impl InodeImage {
         }
     }
 
-    /// Sets the space the inode owns (units of 512 bytes; a multiple of the block where it
-    /// does not fit 48 bits). `false`, and nothing changed, if the format cannot say it.
+    /// Sets the space the inode owns (units of 512 bytes; a multiple of the block size if it
+    /// does not fit 48 bits). `false`, with nothing changed, if the format cannot express it.
     #[must_use]
     pub fn set_blocks_512(&mut self, geometry: &Geometry, count: u64) -> bool {
         let huge = geometry.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -284,7 +285,7 @@ impl InodeImage {
         self.base().i_generation.get()
     }
 
-    /// Sets `i_generation`. The seed of the inode's checksums changes with it.
+    /// Sets `i_generation`. This changes the seed of the inode's checksums.
     pub fn set_generation(&mut self, generation: u32) {
         self.base_mut().i_generation.set(generation);
     }

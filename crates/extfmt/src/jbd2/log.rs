@@ -1,5 +1,5 @@
-//! Blocks of the log: descriptors with their tags, revoke records, commit blocks; each to read
-//! and to write.
+//! Reading and writing of log blocks: descriptors with their tags, revoke records, commit
+//! blocks.
 
 use std::mem::{offset_of, size_of};
 
@@ -14,28 +14,28 @@ use crate::error::ensure;
 use crate::units::FsBlock;
 use crate::{Corrupt, Result};
 
-/// Bytes of the uuid behind a tag that is not flagged [`TagFlags::SAME_UUID`].
+/// Bytes of the uuid after a tag without [`TagFlags::SAME_UUID`].
 const UUID_BYTES: usize = 16;
-/// Byte of a tag that holds the low flags, in every version.
+/// Offset of the low byte of a tag's flags, in every version.
 const TAG_FLAGS_BYTE: usize = 7;
 
-/// One tag: the home of the next data block of the log.
+/// One tag: the home location of the next data block of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
-    /// Where the data block belongs.
+    /// The home block.
     pub block: FsBlock,
-    /// Flags; [`TagFlags::ESCAPE`] matters to a reader.
+    /// Flags; a reader needs [`TagFlags::ESCAPE`].
     pub flags: TagFlags,
-    /// Checksum of the data, see [`JournalFormat::data_checksum`].
+    /// Checksum of the data block, see [`JournalFormat::data_checksum`].
     pub checksum: u32,
 }
 
 impl JournalFormat {
-    /// Bytes of a tag, without a uuid.
+    /// The size of a tag in bytes, without a uuid.
     pub fn tag_bytes(&self) -> usize {
         match (self.csum, self.bit64) {
             (JournalCsum::V3, _) => size_of::<BlockTag3>(),
-            // Version 2 meant to widen the checksum and left two bytes unused.
+            // Version 2 has two unused bytes, intended for a wider checksum.
             (JournalCsum::V2, true) => 14,
             (JournalCsum::V2, false) => 10,
             (_, true) => 12,
@@ -43,25 +43,25 @@ impl JournalFormat {
         }
     }
 
-    /// Tags that a descriptor block holds.
+    /// The capacity of a descriptor block in tags.
     pub fn tags_per_block(&self) -> usize {
         let head = size_of::<BlockHeader>().saturating_add(UUID_BYTES);
         let room = self.usable().saturating_sub(head);
         room.checked_div(self.tag_bytes()).unwrap_or_default()
     }
 
-    /// Bytes of a revoke record.
+    /// The size of a revoke record in bytes.
     fn revoke_bytes(&self) -> usize {
         if self.bit64 { 8 } else { 4 }
     }
 
-    /// Records that a revoke block holds.
+    /// The capacity of a revoke block in records.
     pub fn revokes_per_block(&self) -> usize {
         let room = self.usable().saturating_sub(size_of::<RevokeHeader>());
         room.checked_div(self.revoke_bytes()).unwrap_or_default()
     }
 
-    /// The tags of a descriptor block (its header is known), in the order of the data blocks.
+    /// The tags of a descriptor block (with a checked header), in the order of the data blocks.
     pub fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
         let end = self.usable().min(block.len());
         Tags {
@@ -71,8 +71,8 @@ impl JournalFormat {
         }
     }
 
-    /// The records of a revoke block (its header is known): blocks that earlier transactions
-    /// must not replay.
+    /// The records of a revoke block (with a checked header): blocks whose copies in earlier
+    /// transactions must not be replayed.
     pub fn revokes<'a>(&self, block: &'a [u8]) -> Result<impl Iterator<Item = FsBlock> + use<'a>> {
         let (header, _) = RevokeHeader::ref_from_prefix(block)
             .map_err(|_| Corrupt::new("revoke block is cut short"))?;
@@ -156,11 +156,11 @@ impl Iterator for Tags<'_> {
     }
 }
 
-/// Fills a descriptor block.
+/// Builds a descriptor block.
 pub struct DescriptorWriter<'a> {
     block: &'a mut [u8],
     format: JournalFormat,
-    /// Byte of the last tag, and of the next one.
+    /// Offsets of the last tag and of the next one.
     last: Option<usize>,
     next: usize,
 }
@@ -177,7 +177,7 @@ impl<'a> DescriptorWriter<'a> {
         }
     }
 
-    /// Adds the tag of a data block; `false`, and nothing added, if the block is full.
+    /// Adds the tag of a data block; `false`, with nothing added, if the block is full.
     #[must_use]
     pub fn push(&mut self, home: FsBlock, escaped: bool, checksum: u32) -> bool {
         let mut flags = TagFlags::empty();
@@ -219,7 +219,7 @@ impl<'a> DescriptorWriter<'a> {
     }
 }
 
-/// Fills a revoke block.
+/// Builds a revoke block.
 pub struct RevokeWriter<'a> {
     block: &'a mut [u8],
     format: JournalFormat,
@@ -237,7 +237,7 @@ impl<'a> RevokeWriter<'a> {
         }
     }
 
-    /// Adds a record; `false`, and nothing added, if the block is full.
+    /// Adds a record; `false`, with nothing added, if the block is full.
     #[must_use]
     pub fn push(&mut self, home: FsBlock) -> bool {
         let width = self.format.revoke_bytes();
@@ -277,14 +277,14 @@ fn start_block(block: &mut [u8], format: &JournalFormat, kind: BlockType, sequen
 pub struct Commit {
     /// Time of the commit: seconds since 1970, nanoseconds.
     pub time: (u64, u32),
-    /// With version 1 of checksums, if the writer set it: crc32 of the transaction's
-    /// descriptors and data, from [`crate::checksum::crc32_be`] started with `!0`.
+    /// With checksums version 1, if the writer set it: the crc32 of the transaction's
+    /// descriptors and data, [`crate::checksum::crc32_be`] with seed `!0`.
     pub crc32: Option<u32>,
 }
 
 impl JournalFormat {
-    /// Reads a commit block (its header is known) and checks its checksum, version 2 or 3. One of version 1 is the
-    /// transaction's, and the caller's to check.
+    /// Reads a commit block (with a checked header) and checks its checksum of version 2 or 3. A checksum of
+    /// version 1 covers the transaction; the caller must check it.
     pub fn read_commit(&self, block: &[u8]) -> Result<Commit> {
         let (commit, _) = CommitHeader::ref_from_prefix(block)
             .map_err(|_| Corrupt::new("commit block is cut short"))?;

@@ -1,4 +1,4 @@
-//! The journal's superblock: where the log lies, where its oldest transaction starts, what features it has.
+//! The journal's superblock: the location of the log, the start of its oldest transaction, its features.
 
 use std::mem::{offset_of, size_of};
 
@@ -12,7 +12,7 @@ use crate::{Corrupt, Result};
 
 /// Bytes of the superblock.
 pub const JOURNAL_SUPERBLOCK_BYTES: usize = 1024;
-/// Most file systems that share a journal.
+/// The maximum number of file systems that share a journal.
 pub const MAX_USERS: usize = 48;
 
 /// The journal's superblock.
@@ -70,7 +70,7 @@ bitflags::bitflags! {
         const REVOKE = 1;
         /// Block numbers of 64 bits.
         const BIT64 = 2;
-        /// Commit blocks are written without waiting for the data before them.
+        /// Commit blocks are written without waiting for the blocks before them.
         const ASYNC_COMMIT = 4;
         /// Checksums, version 2.
         const CSUM_V2 = 8;
@@ -82,18 +82,18 @@ bitflags::bitflags! {
     }
 }
 
-/// A journal's superblock, its numbers known to agree.
+/// A journal's superblock with consistent numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalGeometry {
-    /// How blocks are read.
+    /// The parameters of its blocks.
     pub format: JournalFormat,
     /// First block of the log (block 0 is the superblock).
     pub first: u32,
-    /// The block behind the last one of the log; fast commits have the rest.
+    /// The end of the log, exclusive; the area of fast commits starts here.
     pub end: u32,
     /// Blocks of the area of fast commits, `end..end + fast_commit_blocks`.
     pub fast_commit_blocks: u32,
-    /// Where the oldest transaction starts (`first..end`); `None`: there is nothing to replay.
+    /// The start of the oldest transaction (`first..end`); `None`: there is nothing to replay.
     pub start: Option<u32>,
     /// Sequence number of the oldest transaction (or of the next, if there is none).
     pub sequence: u32,
@@ -101,11 +101,11 @@ pub struct JournalGeometry {
     pub compat: JournalCompat,
     /// Feature words.
     pub incompat: JournalIncompat,
-    /// `s_errno`: an error that a user of the journal met.
+    /// `s_errno`: an error recorded by a user of the journal.
     pub errno: i32,
 }
 
-/// Blocks of the area of fast commits where the superblock does not say.
+/// Blocks of the area of fast commits if the superblock has no size.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 
 impl JournalSuperblock {
@@ -125,7 +125,7 @@ impl JournalSuperblock {
         Ok(superblock)
     }
 
-    /// Whether there are features (and checksums): version 2.
+    /// Whether it is version 2, with features and checksums.
     pub fn has_features(&self) -> bool {
         self.s_header.h_blocktype.get() == BlockType::SuperblockV2.to_disk()
     }
@@ -184,8 +184,8 @@ impl JournalSuperblock {
         })
     }
 
-    /// Checks the checksum, where there is one, and every number: the journal has `blocks`
-    /// blocks of `block_bytes` bytes. Unknown features are the caller's matter.
+    /// Checks the checksum, if there is one, and every number: the journal has `blocks`
+    /// blocks of `block_bytes` bytes. The caller must check for unknown features.
     pub fn validate(&self, block_bytes: u32, blocks: u64) -> Result<JournalGeometry> {
         let csum = self.csum()?;
         if matches!(csum, JournalCsum::V2 | JournalCsum::V3) {
@@ -245,14 +245,14 @@ impl JournalSuperblock {
         })
     }
 
-    /// The checksum these bytes should carry.
+    /// The correct checksum of these bytes.
     pub fn checksum(&self) -> u32 {
         let mut zeroed = *self;
         zeroed.s_checksum.set(0);
         crc32c(CRC32C_INIT, zeroed.as_bytes())
     }
 
-    /// Recomputes the checksum, where there is one; call before writing.
+    /// Recomputes the checksum, if there is one; call before writing.
     pub fn update_checksum(&mut self) {
         if self
             .incompat()

@@ -41,7 +41,7 @@ pub(super) fn block_hash(block: &[u8]) -> u32 {
     hash
 }
 
-/// The checksum that the block at `place` should carry.
+/// The correct checksum of the block at `place`.
 fn checksum(block: &[u8], place: FsBlock, fs_seed: u32) -> u32 {
     const FIELD: usize = offset_of!(XattrHeader, h_checksum);
     let crc = crc32c(fs_seed, &place.0.to_le_bytes());
@@ -69,7 +69,7 @@ pub fn verify_checksum(block: &[u8], place: FsBlock, fs_seed: Option<u32>) -> Re
     Ok(())
 }
 
-/// Recomputes the checksum of the block at `place`, where the volume has one.
+/// Recomputes the checksum of the block at `place`, if the volume has checksums.
 pub fn update_checksum(block: &mut [u8], place: FsBlock, fs_seed: Option<u32>) {
     let Some(seed) = fs_seed else {
         return;

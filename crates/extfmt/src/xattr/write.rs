@@ -1,4 +1,4 @@
-//! Writing the attributes of an inode's area or of a block: always all of them.
+//! Writing the attributes of an inode's area or of a block, always the whole list.
 
 use std::mem::size_of;
 
@@ -20,7 +20,7 @@ pub(super) fn fits(list: &[Attribute], len: usize, shape: Shape) -> bool {
     used <= len
 }
 
-/// Writes entries and values behind a header that the caller writes.
+/// Writes entries and values after the header, which the caller writes.
 fn write(area: &mut [u8], list: &[Attribute], shape: Shape) {
     area[shape.entries..].fill(0);
     let mut offset = shape.entries;
@@ -63,7 +63,7 @@ fn write(area: &mut [u8], list: &[Attribute], shape: Shape) {
     }
 }
 
-/// Writes the whole list into an inode's area; an empty one removes the header. `false`, and
+/// Writes the whole list into an inode's area; an empty list removes the header. `false`, with
 /// nothing changed, if it does not fit.
 #[must_use]
 pub fn write_ibody(area: &mut [u8], list: &[Attribute]) -> bool {
@@ -79,9 +79,10 @@ pub fn write_ibody(area: &mut [u8], list: &[Attribute]) -> bool {
     true
 }
 
-/// Writes the whole list into a block, sorted as the format wants it; the reference count of
-/// the block is kept if it has a header already, else 1. `false`, and nothing changed, if it
-/// does not fit. The checksum is left to [`update_checksum`](super::update_checksum).
+/// Writes the whole list into a block, in the order that the format requires. Keeps the
+/// reference count if the block already has a header, otherwise sets it to 1. `false`, with
+/// nothing changed, if it does not fit. Update the checksum with
+/// [`update_checksum`](super::update_checksum).
 #[must_use]
 pub fn write_block(block: &mut [u8], list: &[Attribute]) -> bool {
     if !fits(list, block.len(), BLOCK) {
@@ -108,7 +109,7 @@ pub fn ibody_fits(list: &[Attribute], len: usize) -> bool {
     fits(list, len, IBODY)
 }
 
-/// Whether the list fits a block of `len` bytes and leaves the first `kept` of it without values.
+/// Whether the list fits a block of `len` bytes whose first `kept` bytes have no values.
 pub fn block_fits(list: &[Attribute], len: usize, kept: usize) -> bool {
     let values = list.iter().fold(0usize, |sum, attribute| {
         sum.saturating_add(attribute.value_bytes())
@@ -116,8 +117,8 @@ pub fn block_fits(list: &[Attribute], len: usize, kept: usize) -> bool {
     fits(list, len, BLOCK) && values.saturating_add(kept) <= len
 }
 
-/// Largest value (bytes, a multiple of 4) that an attribute of this name can have in an inode's
-/// area beside the others there; `None` if there is not even room for the entry.
+/// Largest value (bytes, a multiple of 4) that an attribute with this name can have in an inode's
+/// area together with the others; `None` if not even its entry fits.
 pub fn ibody_room(area_len: usize, others: &[Attribute], name: &[u8]) -> Option<usize> {
     let used = others
         .iter()

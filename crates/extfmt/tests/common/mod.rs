@@ -5,8 +5,8 @@ use throughline_extfmt::superblock::{CHECKSUM_CRC32C, MAGIC, SUPERBLOCK_BYTES};
 use throughline_extfmt::{Geometry, Superblock};
 use zerocopy::FromZeros;
 
-/// A superblock of 8192 blocks of 1 KiB in one group, 1024 inodes of 256 bytes, ext4's usual
-/// features, its checksum right.
+/// A superblock with 8192 blocks of 1 KiB in one group, 1024 inodes of 256 bytes, ext4's usual
+/// features, and a valid checksum.
 pub(crate) fn superblock() -> Superblock {
     let mut sb = Superblock::new_zeroed();
     assert_eq!(size_of_val(&sb), SUPERBLOCK_BYTES);

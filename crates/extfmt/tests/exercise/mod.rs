@@ -1,6 +1,5 @@
-//! What the fuzz targets do with their bytes, one function a structure: parse them, call
-//! everything that can be called on what was accepted, change it, and require that the result
-//! is accepted again. Nothing may panic.
+//! The bodies of the fuzz targets, one function per structure: parse the bytes; if they are accepted, call
+//! every method, change the structure, and require that the result is accepted again. Nothing may panic.
 //!
 //! The first byte of an input chooses the format (block size and features), the rest is the
 //! structure. The same functions run in the tests of `throughline-extfmt` over the corpus, over
@@ -40,7 +39,7 @@ pub(crate) const TARGETS: &[Target] = &[
     ("acl", acl),
 ];
 
-/// A volume that parsers of single blocks are told to be in. Bits of `choice`: 0-2 block size,
+/// The geometry for parsers of single blocks. Bits of `choice`: 0-2 block size,
 /// 3 checksums, 4 `64bit`, 5 `filetype`, 6 `large_dir`, 7 `flex_bg`.
 fn geometry(choice: u8) -> Geometry {
     let block_log = 10 + u32::from(choice & 7).min(6);
@@ -151,7 +150,7 @@ pub(crate) fn superblock(data: &[u8]) {
     }
 }
 
-/// The layout of one group agrees with itself.
+/// Checks that the layout of one group is consistent.
 fn layout(geometry: &Geometry, group: GroupNumber) {
     let blocks = geometry.group_blocks(group);
     assert!(blocks >= 1 && blocks <= geometry.blocks_per_group);
@@ -422,7 +421,7 @@ pub(crate) fn jbd2_block(data: &[u8]) {
     }
 }
 
-/// A list of access rights: in the volume's form, or, the first byte odd, in the programs'.
+/// An ACL: in the on-disk form, or, if the first byte is odd, in the programs' form.
 pub(crate) fn acl(data: &[u8]) {
     let (&choice, bytes) = data.split_first().unwrap_or((&0, &[]));
     let list = match choice & 1 {
@@ -450,10 +449,10 @@ pub(crate) fn acl(data: &[u8]) {
     }
 }
 
-/// A list is the same one in both forms.
+/// Checks that an ACL survives both forms.
 fn comes_back(list: &Acl) {
-    let stored = Acl::from_disk(&list.to_disk()).expect("what was well formed");
-    let told = Acl::from_user(&list.to_user()).expect("what was well formed");
+    let stored = Acl::from_disk(&list.to_disk()).expect("a well-formed ACL");
+    let told = Acl::from_user(&list.to_user()).expect("a well-formed ACL");
     let told = told.expect("it has entries");
     for back in [stored, told] {
         assert_eq!(back.to_user(), list.to_user());

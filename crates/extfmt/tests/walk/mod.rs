@@ -1,5 +1,5 @@
-//! A reader of whole images for the tests: it follows every structure, checks every checksum
-//! and count, and asserts that they agree.
+//! Reads whole images for the tests: follows every structure, checks every checksum
+//! and count, and asserts that they are consistent.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) struct Image {
     pub(crate) geometry: Geometry,
 }
 
-/// What a walk has seen.
+/// What a walk has found.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) directories: usize,
@@ -86,7 +86,7 @@ impl Image {
         self.geometry.inode_seed(number, inode.generation())
     }
 
-    /// Follows everything.
+    /// Walks the whole volume.
     pub(crate) fn walk(&self) -> Summary {
         let mut summary = Summary::default();
         self.check_backups();
@@ -127,7 +127,7 @@ impl Image {
         summary
     }
 
-    /// Backups of the superblock and of descriptor blocks are where the layout says.
+    /// Checks that backups of the superblock and of descriptor blocks are where the layout says.
     fn check_backups(&self) {
         let geometry = &self.geometry;
         for group in geometry.superblock_groups().skip(1) {
@@ -140,7 +140,7 @@ impl Image {
         for index in 0..geometry.desc_blocks {
             let first = GroupNumber(index * geometry.descs_per_block());
             for place in geometry.desc_block_backups(index) {
-                // Counts are stale in backups, places are not.
+                // Counts may be stale in backups, locations may not.
                 let backup =
                     GroupDesc::read(&self.block(place)[..usize::from(geometry.desc_bytes)]);
                 assert_eq!(

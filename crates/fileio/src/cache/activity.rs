@@ -1,11 +1,12 @@
-//! Background work on a file (write-back, readahead) against whatever takes its blocks away.
+//! Excludes background work on a file (write-back, readahead) while its blocks are being removed.
 //!
-//! Background work enters and leaves; a freeze keeps new work out and waits for what runs. It is entered without waiting:
-//! background work that finds a file frozen does something else first. So the flusher holds no lock of a file, and waits for none.
-//! Who does the flusher's work on a file himself is alone: background work finds the file as if it were frozen.
+//! Background work begins and ends; a freeze refuses new work and waits for running work to end. Beginning
+//! never waits: if the file is frozen, the background thread does something else first. So the flusher holds
+//! no lock of a file and waits for none. A thread that does the flusher's work on a file itself has exclusive
+//! access: to background work, the file then looks frozen.
 //!
-//! Invariants: while a [`Frozen`] lives there is no [`Running`] and no [`Alone`] of the same file, and none begins. While an
-//! [`Alone`] lives there is no other and no [`Running`], and none begins.
+//! Invariants: while a [`Frozen`] lives, no [`Running`] or [`Alone`] of the same file exists or begins. While
+//! an [`Alone`] lives, no other [`Alone`] and no [`Running`] exists or begins.
 
 use std::sync::Arc;
 
@@ -20,20 +21,20 @@ pub(crate) struct Activity {
 #[derive(Default)]
 struct Inner {
     counts: Mutex<Counts>,
-    /// The last of those that ran has left.
+    /// Notified when the last running work has ended.
     quiet: Condvar,
 }
 
 #[derive(Default)]
 struct Counts {
-    /// Whoever is alone among them.
+    /// Including exclusive work.
     running: usize,
     is_alone: bool,
     frozen: usize,
 }
 
 impl Activity {
-    /// Enters; `None` while frozen, and while somebody is alone.
+    /// Begins shared work; `None` while the file is frozen or has exclusive work.
     pub(crate) fn begin(&self) -> Option<Running> {
         let mut counts = self.inner.counts.lock();
         if counts.frozen > 0 || counts.is_alone {
@@ -46,7 +47,7 @@ impl Activity {
         })
     }
 
-    /// Enters alone; `None` while frozen, and while anything runs.
+    /// Begins exclusive work; `None` while the file is frozen or any work is running.
     pub(crate) fn begin_alone(&self) -> Option<Alone<'_>> {
         let mut counts = self.inner.counts.lock();
         if counts.frozen > 0 || counts.running > 0 {
@@ -57,7 +58,7 @@ impl Activity {
         Some(Alone { activity: self })
     }
 
-    /// Keeps new work out, and returns when none runs any more.
+    /// Refuses new work, and returns when no work is running.
     pub(crate) fn freeze(&self) -> Frozen<'_> {
         let mut counts = self.inner.counts.lock();
         counts.frozen += 1;
@@ -69,7 +70,8 @@ impl Activity {
     }
 }
 
-/// Background work on a file, until dropped. Owned: it goes along with a run to wherever that completes.
+/// Background work on a file, until dropped. Owned, so that it can move with a run to the thread that
+/// completes it.
 #[must_use = "the work has ended when this is dropped"]
 pub(crate) struct Running {
     inner: Arc<Inner>,
@@ -85,7 +87,7 @@ impl Drop for Running {
     }
 }
 
-/// The only work on a file, until dropped.
+/// Exclusive work on a file, until dropped.
 #[must_use = "the work has ended when this is dropped"]
 pub(crate) struct Alone<'a> {
     activity: &'a Activity,
@@ -100,7 +102,7 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// No background work runs on the file, nor begins, until this is dropped.
+/// While this lives, no background work on the file runs or begins.
 #[must_use = "the file thaws when this is dropped"]
 pub(crate) struct Frozen<'a> {
     activity: &'a Activity,

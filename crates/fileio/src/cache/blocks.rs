@@ -1,21 +1,21 @@
-//! A set of blocks of a folio: a bit each.
+//! A set of blocks of a folio: one bit per block.
 //!
-//! A folio of few blocks, as the small ones of random access are, keeps its sets in itself; the words of a large one are
-//! on the heap, so that a span's list of folios stays short in memory.
+//! Small folios, as random access makes them, hold the set inline. The words of a large set are on the heap,
+//! so that a span's folio list stays compact in memory.
 
 use std::ops::Range;
 
-/// A set of the blocks `0..len` of a folio; `len` was given at its making, and everything asked is within it.
+/// A set of the blocks `0..len` of a folio. `len` is fixed at construction; all arguments must lie within it.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockSet {
     /// Up to 64 blocks.
     Small(u64),
-    /// More of them.
+    /// More than 64 blocks.
     Large(Box<[u64]>),
 }
 
 impl BlockSet {
-    /// No block of `len`.
+    /// The empty set over `len` blocks.
     pub(crate) fn empty(len: usize) -> BlockSet {
         match len {
             0..=64 => BlockSet::Small(0),
@@ -57,19 +57,19 @@ impl BlockSet {
         self.words().iter().all(|word| *word == 0)
     }
 
-    /// Whether any of `blocks` is in.
+    /// Whether any of `blocks` is in the set.
     pub(crate) fn has_any(&self, blocks: Range<usize>) -> bool {
         masks(blocks).any(|(index, mask)| self.words()[index] & mask != 0)
     }
 
-    /// How many of `blocks` are in.
+    /// The number of `blocks` in the set.
     pub(crate) fn count(&self, blocks: Range<usize>) -> usize {
         masks(blocks)
             .map(|(index, mask)| (self.words()[index] & mask).count_ones() as usize)
             .sum()
     }
 
-    /// The first of `blocks` that is in (`within`), or is not.
+    /// The first of `blocks` that is in the set (`within`), or is not.
     pub(crate) fn first(&self, blocks: Range<usize>, within: bool) -> Option<usize> {
         masks(blocks).find_map(|(index, mask)| {
             let word = self.words()[index];
@@ -78,7 +78,7 @@ impl BlockSet {
         })
     }
 
-    /// The first run of adjacent blocks that are in, within `blocks`.
+    /// The first run of adjacent blocks within `blocks` that are in the set.
     pub(crate) fn first_run(&self, blocks: Range<usize>) -> Option<Range<usize>> {
         let start = self.first(blocks.clone(), true)?;
         let end = self.first(start..blocks.end, false).unwrap_or(blocks.end);
@@ -86,7 +86,7 @@ impl BlockSet {
     }
 }
 
-/// The words that `blocks` touch, each with the bits of it that they are.
+/// The words that `blocks` touch, each with the mask of their bits in it.
 fn masks(blocks: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let (first, end) = (blocks.start / 64, blocks.end.div_ceil(64));
     let words = if blocks.is_empty() { 0..0 } else { first..end };
@@ -101,9 +101,9 @@ fn masks(blocks: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
 mod tests {
     use super::*;
 
-    /// Every operation against the same on a plain list of booleans.
+    /// Compares every operation with the same operation on a plain list of booleans.
     #[test]
-    fn a_set_is_what_a_list_of_booleans_is() {
+    fn a_set_matches_a_list_of_booleans() {
         for len in [1, 7, 63, 64, 65, 512, 4096] {
             let mut random = fastrand::Rng::with_seed(len as u64);
             let (mut set, mut plain) = (BlockSet::empty(len), vec![false; len]);

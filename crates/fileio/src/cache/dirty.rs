@@ -1,8 +1,9 @@
-//! What the flusher does with an [`AddressSpace`]: takes what is dirty, and says what became of it.
+//! The flusher's operations on an [`AddressSpace`]: taking dirty blocks, and ending their write-back.
 //!
-//! A block that is taken is clean and under write-back; its memory is shared with the device and not changed. Written to
-//! meanwhile, it is dirty and under write-back, and counts twice: the two are different bytes. It is not taken again before
-//! its older bytes have arrived, so they never overtake each other.
+//! A block that is taken becomes clean and under write-back; its memory is shared with the device and not
+//! changed. If it is written to meanwhile, it is both dirty and under write-back and counts twice, because
+//! the contents differ. It is not taken again before the older contents are on the device, so newer data
+//! never overtakes older data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,35 +14,36 @@ use crate::cache::AddressSpace;
 use crate::cache::folio::Folio;
 use crate::cache::span::{SPAN_BYTES, SpanState, number_of, range_of};
 
-/// Adjacent bytes of a file in one folio, on their way to the device.
+/// Adjacent bytes of a file in one folio, under write-back.
 #[derive(Debug)]
 pub(crate) struct DirtyPiece {
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub(crate) file_offset: u64,
-    /// The folio's memory, not to be changed while this is held.
+    /// The folio's memory. It must not change while this is held.
     pub(crate) pages: Arc<Pages>,
-    /// Which bytes of it.
+    /// The bytes of `pages` to write.
     pub(crate) range: Range<usize>,
 }
 
 /// Adjacent dirty pieces that were taken for write-back together, in whole allocation units.
 #[derive(Debug)]
 pub(crate) struct DirtyRun {
-    /// The file bytes from the first piece's first to the last one's last.
+    /// The bytes of the file that all pieces cover.
     pub(crate) range: Range<u64>,
-    /// Ascending, each where the one before ended.
+    /// Ascending, without gaps.
     pub(crate) pieces: Vec<DirtyPiece>,
-    /// Allocation units of it for which room was promised.
+    /// Number of allocation units in the run with a reservation.
     pub(crate) reserved_units: u64,
-    /// The file's size when this was taken: what may be committed with it is the smaller of this and the range's end.
+    /// The file's size when the run was taken. At most the smaller of this and the end of the range may be
+    /// committed with it.
     pub(crate) file_size: u64,
-    /// The units with a promise.
+    /// The units that have a reservation.
     reserved: Vec<Range<u64>>,
     id: u64,
 }
 
 impl AddressSpace {
-    /// Whether any byte of the range is dirty, under write-back beside or not.
+    /// Whether any block of the range is dirty, whether or not it is also under write-back.
     pub(crate) fn has_dirty(&self, range: &Range<u64>) -> bool {
         let mut from = number_of(range.start);
         while let Some(number) = self.next_dirty_span(from) {
@@ -62,8 +64,9 @@ impl AddressSpace {
         false
     }
 
-    /// Takes the first run of adjacent dirty blocks that begins in the range, `most_bytes` at most (at least one block): they
-    /// become clean and under write-back. `None` where there is none to take. It ends with the block that has the file's end.
+    /// Takes the first run of adjacent dirty blocks that begins in the range, at most `most_bytes` long but
+    /// at least one block. The blocks become clean and under write-back. `None` if there are none to take. A
+    /// run ends at the block that contains the end of the file.
     pub(crate) fn take_dirty(&self, range: Range<u64>, most_bytes: u64) -> Option<DirtyRun> {
         let mut taking = Taking {
             space: self,
@@ -74,7 +77,7 @@ impl AddressSpace {
         let mut number = number_of(range.start);
         loop {
             number = match &taking.run {
-                // Only what continues it.
+                // Continue only with the next span if the run reaches its start.
                 Some(run) if run.range.end.is_multiple_of(SPAN_BYTES) => number_of(run.range.end),
                 Some(_) => break,
                 None => self.next_dirty_span(number)?,
@@ -100,8 +103,9 @@ impl AddressSpace {
         taking.run
     }
 
-    /// A run is on the device and committed (`ok`), or it is dirty again, and what was promised for it is so again. Whoever
-    /// else had its memory has let go of it.
+    /// Ends the write-back of a run: it is on the device and committed (`ok`), or its blocks become
+    /// dirty again and their reservations are restored. The caller has released all other references to the
+    /// run's memory.
     pub(crate) fn write_back_ended(&self, host: &dyn crate::Backing, run: DirtyRun, ok: bool) {
         let DirtyRun {
             range,
@@ -134,20 +138,20 @@ impl AddressSpace {
             });
             at = here.end;
         }
-        self.settle(host, &ended, range.end - range.start, ok);
+        self.account(host, &ended, range.end - range.start, ok);
         self.runs.end(id, ok);
         self.cache.queue(entries);
         self.cache.memory_freed();
         self.cache.shrink_to_budget();
     }
 
-    fn settle(&self, host: &dyn crate::Backing, ended: &Ended, bytes: u64, ok: bool) {
+    fn account(&self, host: &dyn crate::Backing, ended: &Ended, bytes: u64, ok: bool) {
         let twice_bytes = ended.twice_blocks as u64 * u64::from(self.block_bytes());
         if ok {
             self.core.undirtied(bytes);
             self.cache.throttle.cleaned(bytes);
         } else if twice_bytes > 0 {
-            // Newer bytes are there: of these two only they are left.
+            // Of these blocks only the newer contents remain; the count of the older contents is released.
             self.core.undirtied(twice_bytes);
             self.cache.throttle.release(twice_bytes);
         }
@@ -162,7 +166,7 @@ impl AddressSpace {
     }
 }
 
-/// A run that is being taken.
+/// A run being taken.
 struct Taking<'a> {
     space: &'a AddressSpace,
     range: Range<u64>,
@@ -171,11 +175,11 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Takes what a span has. True: what follows may continue it.
+    /// Takes the dirty blocks of one span. Returns true if the next span may continue the run.
     fn take_from(&mut self, state: &mut SpanState) -> bool {
         let mut taken_blocks = 0;
         let mut more = true;
-        // Under the span's lock: what is dirty is within it.
+        // With the span locked: all dirty bytes are within this size.
         let file_size = self.space.core.size();
         for folio in state.overlapping_mut(self.range.clone()) {
             let within = folio.blocks(&self.range);
@@ -243,17 +247,18 @@ impl Taking<'_> {
     }
 }
 
-/// What the end of a run came to.
+/// The totals of an ended run.
 #[derive(Default)]
 struct Ended {
-    /// Blocks of a failed run that were dirty anew before it ended.
+    /// Blocks of a failed run that were dirtied again before it ended.
     twice_blocks: usize,
-    /// Units that are promised twice by now.
+    /// Units that now have two reservations.
     surplus_units: u64,
 }
 
 impl Ended {
-    /// The blocks of `range` in one span. How many are dirty again.
+    /// Ends write-back of the blocks of `range` in one span. Returns the number of blocks that became dirty
+    /// again.
     fn span(
         &mut self,
         state: &mut SpanState,

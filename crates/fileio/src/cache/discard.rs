@@ -1,4 +1,4 @@
-//! Dropping what is cached: because the file loses it, because it is not wanted any more, because the file is let go.
+//! Dropping cached blocks: on truncation and punch, on advice, and when the file leaves memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,22 +7,24 @@ use crate::cache::folio::Folio;
 use crate::cache::span::{Span, SpanState};
 use crate::cache::{AddressSpace, Backing};
 
-/// What dropped blocks held.
+/// What the dropped blocks held.
 #[derive(Default)]
 struct Dropped {
     dirty_blocks: usize,
     reserved_units: u64,
     queued: usize,
-    #[expect(clippy::vec_box, reason = "as they come out of their spans")]
+    #[expect(clippy::vec_box, reason = "spans hold boxed folios")]
     folios: Vec<Box<Folio>>,
 }
 
 impl AddressSpace {
-    /// Drops what is cached of the range: clean blocks, and dirty ones too, whose promises and dirty bytes are given back.
-    /// Blocks only partly in the range are kept, with the bytes in the range made zero: such a block is dirty if it was,
-    /// and if it was not, those bytes are the caller's to make zero on the device, unless they are behind the file's size.
-    /// Where the range has the file's end and the file is not cut there, the size is the caller's to commit: with the dirty
-    /// blocks goes what would have done it. The file's lock is held exclusively and the space is frozen, so nothing is filled or under write-back.
+    /// Drops the cached blocks of the range, clean and dirty; reservations and dirty counts of the dirty ones
+    /// are returned. A block only partly in the range is kept and its bytes in the range are set to zero. It
+    /// stays dirty if it was. If it was clean, the caller must zero those bytes on the device, unless they
+    /// lie past the end of the file. If the range contains the end of the file and the file is not truncated
+    /// there, the caller must commit the size: the dirty blocks that would have carried it are gone. The
+    /// caller holds the file's lock exclusively and has frozen the space, so no block is being filled or
+    /// under write-back.
     pub fn discard(&self, host: &dyn Backing, range: Range<u64>) {
         for number in self.spans(&range) {
             let mut dropped = Dropped::default();
@@ -37,7 +39,7 @@ impl AddressSpace {
             if dropped.reserved_units > 0 {
                 host.unreserve(dropped.reserved_units);
             }
-            self.let_go(dropped);
+            self.release(dropped);
         }
         self.cache.memory_freed();
     }
@@ -71,7 +73,7 @@ impl AddressSpace {
         self.take_out(span, state, &empty, dropped);
     }
 
-    /// Takes folios out, by their starts.
+    /// Removes the folios that begin at `starts`.
     fn take_out(
         &self,
         span: &Arc<Span>,
@@ -90,12 +92,12 @@ impl AddressSpace {
         self.cache.removed(span, state, &dropped.folios[first..]);
     }
 
-    fn let_go(&self, dropped: Dropped) {
+    fn release(&self, dropped: Dropped) {
         drop(dropped.folios);
         self.cache.unqueued(dropped.queued);
     }
 
-    /// Drops clean folios of the range, as advice (`DONTNEED`); dirty ones stay.
+    /// Drops the clean folios in the range, as advice (`DONTNEED`). Dirty ones stay.
     pub fn drop_clean(&self, range: Range<u64>) {
         for number in self.spans(&range) {
             let mut dropped = Dropped::default();
@@ -110,12 +112,12 @@ impl AddressSpace {
                     .collect();
                 self.take_out(span, state, &starts, &mut dropped);
             });
-            self.let_go(dropped);
+            self.release(dropped);
         }
         self.cache.memory_freed();
     }
 
-    /// The file is let go: nobody reads, writes or flushes it any more.
+    /// Drops everything, because the file leaves memory: no reader, writer or flush uses it any more.
     pub(crate) fn drop_all(&self) {
         for number in self.spans(&(0..u64::MAX)) {
             let mut dropped = Dropped::default();
@@ -124,7 +126,7 @@ impl AddressSpace {
                 dropped.queued += dropped.folios.iter().filter(|folio| folio.queued).count();
                 self.cache.removed(span, state, &dropped.folios);
             });
-            self.let_go(dropped);
+            self.release(dropped);
         }
         let dirty = self.dirty_bytes();
         if dirty > 0 {
@@ -134,7 +136,7 @@ impl AddressSpace {
     }
 }
 
-/// The blocks of a folio that are in the range to their ends.
+/// The blocks of a folio that lie entirely in the range.
 fn whole_blocks_in(folio: &Folio, range: &Range<u64>) -> Range<usize> {
     let touched = folio.blocks(range);
     let bytes = folio.bytes(&touched);
@@ -143,7 +145,7 @@ fn whole_blocks_in(folio: &Folio, range: &Range<u64>) -> Range<usize> {
     start.min(end)..end
 }
 
-/// Makes zero what the range has of blocks that are only partly in it.
+/// Zeroes the bytes in the range of blocks that are only partly in it.
 fn zero_edges(
     folio: &mut Folio,
     range: &Range<u64>,
@@ -163,7 +165,7 @@ fn zero_edges(
         let is_part = here != bytes && folio.up_to_date.contains(edge.start);
         is_part.then(|| folio.place(&here))
     });
-    // Nothing is under write-back, so it is nobody else's.
+    // Nothing is under write-back, so the memory is not shared.
     if let Some(pages) = folio.own_memory(take) {
         for place in places.into_iter().flatten() {
             pages[place].fill(0);

@@ -1,11 +1,13 @@
-//! Filling the cache from the device: who finds something missing takes it on ([`AddressSpace::begin_fill`]), and reads it ([`read_in`]).
+//! Filling the cache from the device. A thread that finds blocks missing claims them for filling
+//! ([`AddressSpace::begin_fill`]) and reads them ([`read_in`]).
 //!
 //! Invariants:
-//! - A block that is taken on is marked, and nobody else reads or writes it until it is installed, or given up: the [`Filling`]
-//!   dropped. Whoever needs it waits. So what is installed is never older than what a writer put there.
-//! - The memory is the filler's meanwhile: of a folio that was not there, all of it; of blocks missing in one that is, memory
-//!   of their own, which is copied.
-//! - What the file's committed size, or its mapping, does not cover becomes zero.
+//! - A claimed block is marked as filling: no other thread reads or writes it until it is installed or given
+//!   up (the [`Filling`] is dropped). A thread that needs it waits. So installed data never replaces what a
+//!   writer stored.
+//! - The filler owns the memory meanwhile: for a new folio, the folio's memory; for missing blocks of an
+//!   existing folio, a separate buffer, which is copied in.
+//! - What the committed size or the mapping does not cover becomes zero.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,36 +22,37 @@ use crate::cache::{AddressSpace, PageCache};
 use crate::error::{Error, Result};
 use crate::mapper::{Map, MappedExtent, Target};
 
-/// A run of fills longer than this part of the budget is not for keeping.
+/// Divisor of the budget: a longer run of fills is treated as a stream, whose folios are evicted first.
 const LONG_RUN_SHARE: u64 = 2;
 
-/// A piece of a file that its owner is to read into the cache: with [`read_in`], or not (dropped, it is given up).
+/// A piece of a file claimed for filling. Read it with [`read_in`], or drop it to give it up.
 #[must_use = "what is not read is given up"]
 pub(crate) struct Filling {
     cache: Arc<PageCache>,
     span: Arc<Span>,
     folio_start: u64,
     folio_id: u64,
-    /// File bytes, whole blocks.
+    /// The bytes of the file, in whole blocks.
     range: Range<u64>,
-    /// As many bytes as the range has, or more. `None` when installed.
+    /// At least as long as the range. `None` once installed.
     memory: Option<Pages>,
-    /// The folio has no memory but this.
+    /// The folio was created for this fill and has no other memory.
     is_new: bool,
 }
 
-/// Something missing.
+/// A missing range.
 enum Missing {
-    /// No folio has it.
+    /// No folio covers it.
     Gap(Range<u64>),
-    /// Blocks of a folio.
+    /// Blocks of an existing folio that are not up to date.
     Blocks(Range<u64>),
 }
 
 impl AddressSpace {
-    /// Takes on what is missing of `range` up to the file's end and is not taken on by another: less of it where there is no
-    /// memory. It asks no mapping and never waits. With `mark`, the first folio that is new by it carries the mark that
-    /// sends for more. And up to where it came: behind that there was no memory.
+    /// Claims the missing blocks of `range`, up to the end of the file, that no other thread is filling;
+    /// fewer if memory is short. Makes no mapping calls and never waits. With `mark`, the first new folio
+    /// gets the mark that triggers the next readahead. Also returns the offset reached; past it there was no
+    /// memory.
     pub(crate) fn begin_fill(&self, range: Range<u64>, mut mark: bool) -> (Vec<Filling>, u64) {
         let range = self.whole_blocks(&(range.start..range.end.min(self.size())));
         let long = self.fills.begin_near(range.start) > self.cache.long_run_bytes(LONG_RUN_SHARE);
@@ -83,8 +86,8 @@ impl AddressSpace {
         range.start - range.start % least..range.end.next_multiple_of(least)
     }
 
-    /// Takes on the first of what is missing; and how far it came, which is nowhere where it has changed meanwhile. `None`:
-    /// no memory.
+    /// Claims the first part of what is missing. Returns the claim and the offset reached, or no claim and
+    /// the start offset if the state changed meanwhile. `None`: no memory.
     fn take_on(&self, missing: Missing, mark: bool, long: bool) -> Option<(Option<Filling>, u64)> {
         match missing {
             Missing::Gap(gap) => {
@@ -104,7 +107,7 @@ impl AddressSpace {
         }
     }
 
-    /// The length of a folio at `start`, in a gap of `gap_bytes` from there on.
+    /// The length of a new folio at `start`, in a gap that extends `gap_bytes` from there.
     pub(crate) fn folio_bytes(&self, start: u64, gap_bytes: u64) -> u64 {
         let least = self.least_folio_bytes();
         let aligned = 1_u64 << start.trailing_zeros().min(63);
@@ -193,7 +196,7 @@ impl AddressSpace {
     }
 }
 
-/// The first of `at..end`, in one span, that nobody has and nobody reads.
+/// The first part of `at..end`, in one span, that is neither up to date nor being filled.
 fn first_missing(
     state: &SpanState,
     mut at: u64,
@@ -226,12 +229,12 @@ fn first_missing(
 }
 
 impl Filling {
-    /// The file bytes, whole blocks.
+    /// The bytes of the file, in whole blocks.
     pub(crate) fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Its memory holds the bytes of the file now: readers get them from here on.
+    /// Publishes the memory, which now holds the file's bytes, to readers.
     fn install(mut self) {
         let Some(memory) = self.memory.take() else {
             return;
@@ -247,7 +250,8 @@ impl Filling {
                 folio.up_to_date.insert(blocks);
             } else {
                 let place = folio.place(&self.range);
-                // Shared with the device, and no memory for a copy: it is given up, and read again by who needs it.
+                // If the memory is shared with the device and there is none for a copy, the data is given up;
+                // the next reader reads it again.
                 if let Some(pages) = folio.own_memory(|bytes| self.cache.pool.take(bytes)) {
                     pages[place.clone()].copy_from_slice(&memory[..place.len()]);
                     folio.up_to_date.insert(blocks);
@@ -264,7 +268,7 @@ impl Filling {
         self.cache.queue(entry);
     }
 
-    /// Gives it up, if it was not installed.
+    /// Gives the claim up, unless it was installed.
     fn give_up(&mut self) {
         let Some(memory) = self.memory.take() else {
             return;
@@ -296,7 +300,8 @@ impl Drop for Filling {
     }
 }
 
-/// Reads what was taken on, which is ascending in one file, from the device in one go, and installs it. `map` is the file's.
+/// Reads claimed pieces of one file, in ascending order, through one pipeline, and installs them. `map` is
+/// the file's mapping.
 ///
 /// # Errors
 /// Those of the mapping and the device; nothing is installed then.
@@ -337,13 +342,13 @@ pub(crate) fn read_in(map: &dyn Map, mut fillings: Vec<Filling>) -> Result<()> {
 
 struct Reader<'a> {
     map: &'a dyn Map,
-    /// The device's block, in bytes.
+    /// The device's logical block size in bytes.
     logical: u64,
-    /// The last file byte that is asked for.
+    /// End of the requested range of the file, exclusive.
     end: u64,
-    /// Behind it is nothing on the device.
+    /// Nothing on the device past this offset of the file.
     data_end: u64,
-    /// What the mapping said last, and up to where it holds; `None` in it: zeros.
+    /// The last extent from the mapping, and its device offset; `None` inside: zeros.
     extent: Option<(Range<u64>, Option<u64>)>,
 }
 
@@ -366,7 +371,7 @@ impl Reader<'_> {
             match device {
                 Some(device) => {
                     if !(device | here).is_multiple_of(self.logical) {
-                        return Err(nonsense(at, "not in whole blocks of the device"));
+                        return Err(invalid_mapping(at, "not aligned to device blocks"));
                     }
                     pipeline.add(device, Segment::Read(now))?;
                 }
@@ -378,7 +383,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Up to where file byte `at` and what follows it lie together, and where on the device; `None`: they are zero.
+    /// The end of the contiguous range around file byte `at`, and the device offset of `at`; `None`: zeros.
     fn placed(
         &mut self,
         pipeline: &mut Pipeline<'_, '_, '_>,
@@ -393,12 +398,15 @@ impl Reader<'_> {
             let extent = self.map.map(at, self.end - at)?;
             self.extent = Some(checked(&extent, at)?);
         }
-        let (range, device) = self.extent.clone().ok_or_else(|| nonsense(at, "none"))?;
+        let (range, device) = self
+            .extent
+            .clone()
+            .ok_or_else(|| invalid_mapping(at, "no extent"))?;
         Ok((range.end, device.map(|device| device + (at - range.start))))
     }
 }
 
-/// The extent from `at` on: the file bytes, and where they begin on the device.
+/// The extent from `at` on: its file range and device offset.
 fn checked(extent: &MappedExtent, at: u64) -> Result<(Range<u64>, Option<u64>)> {
     let covers = extent.file_offset <= at && at - extent.file_offset < extent.len;
     let end = extent.file_offset.checked_add(extent.len);
@@ -413,12 +421,10 @@ fn checked(extent: &MappedExtent, at: u64) -> Result<(Range<u64>, Option<u64>)> 
             device.map(|device| device + (at - extent.file_offset)),
         )),
         (true, None, Some(_)) if device.is_none() => Ok((at..u64::MAX, None)),
-        _ => Err(nonsense(at, &format!("{extent:?}"))),
+        _ => Err(invalid_mapping(at, &format!("{extent:?}"))),
     }
 }
 
-fn nonsense(at: u64, what: &str) -> Error {
-    Error::Corrupt(format!(
-        "the mapping of file byte {at} makes no sense: {what}"
-    ))
+fn invalid_mapping(at: u64, what: &str) -> Error {
+    Error::Corrupt(format!("invalid mapping at file byte {at}: {what}"))
 }

@@ -1,4 +1,4 @@
-//! A folio: naturally aligned memory of one file, and what is known of each block in it.
+//! A folio: naturally aligned memory of one file, with the state of each block in it.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -13,46 +13,49 @@ use crate::cache::policy::Entry;
 /// The smallest folio, in bytes; a larger allocation unit makes it larger.
 pub(crate) const MIN_FOLIO_BYTES: u64 = 4 << 10;
 
-/// More uses than this are not counted: so a hot folio is soon only read by those who hit it.
+/// Uses are counted up to this. So the counter of a hot folio soon stops changing and its cache line stays
+/// shared.
 const MOST_USES: u8 = 3;
 
 thread_local! {
-    /// The folio that this thread used last: using it on and on, as a stream of small reads does, is one use.
+    /// The folio that this thread used last. Consecutive uses of it, as a stream of small reads makes, count
+    /// once.
     static LAST_USED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// See the module. All offsets are of the file.
+/// See the module. All offsets are offsets in the file.
 #[derive(Debug)]
 pub(crate) struct Folio {
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// Nobody else in this cache has or had it; not 0.
+    /// Unique in this cache, never reused; not 0.
     pub(crate) id: u64,
-    /// `None`: on its way from the device, with whoever fills it. All blocks are `filling` then.
+    /// `None`: being read from the device into memory owned by the filler. All blocks are `filling` then.
     pub(crate) memory: Option<Arc<Pages>>,
     block_shift: u32,
     pub(crate) up_to_date: BlockSet,
-    /// To be written back. Part of `up_to_date`.
+    /// To be written back. A subset of `up_to_date`.
     pub(crate) dirty: BlockSet,
-    /// Under write-back. A block may be that and dirty.
+    /// Under write-back. A block may be both this and dirty.
     pub(crate) writing: BlockSet,
-    /// Being read by someone. None of these is dirty.
+    /// Being read from the device. None of these is dirty.
     pub(crate) filling: BlockSet,
-    /// Dirty ones for which room on the volume is promised.
+    /// Dirty blocks for which space on the volume is reserved.
     pub(crate) reserved: BlockSet,
-    /// An entry of it is in the policy's queues, or is being put there.
+    /// An entry for this folio is in the policy's queues, or about to be added.
     pub(crate) queued: bool,
     uses: AtomicU8,
-    /// How far into it somebody was, in bytes. To go on from there is no second use, in however small steps it comes.
+    /// Offset in the folio up to which it has been accessed, in bytes. Continuing from there is not a second
+    /// use, however small the steps.
     seen_bytes: AtomicU32,
-    /// A long run of reads or writes brought it.
+    /// Created by a long run of reads or writes.
     pub(crate) streamed: bool,
-    /// Reading this sends for more.
+    /// Reading this folio triggers the next readahead.
     pub(crate) mark: AtomicBool,
 }
 
 impl Folio {
-    /// Of `len` bytes at `start`, with nothing known; `memory` may hold anything.
+    /// A folio of `len` bytes at `start` with no block up to date; `memory` may hold anything.
     pub(crate) fn new(
         id: u64,
         start: u64,
@@ -92,7 +95,7 @@ impl Folio {
         1 << self.block_shift
     }
 
-    /// The blocks that `range` touches, as far as they are of this folio.
+    /// The blocks of this folio that `range` touches.
     pub(crate) fn blocks(&self, range: &Range<u64>) -> Range<usize> {
         let start = range.start.clamp(self.start, self.end()) - self.start;
         let end = range.end.clamp(self.start, self.end()) - self.start;
@@ -103,18 +106,18 @@ impl Folio {
         (start >> self.block_shift) as usize..last as usize + 1
     }
 
-    /// The file bytes of `blocks`.
+    /// The bytes of the file that `blocks` cover.
     pub(crate) fn bytes(&self, blocks: &Range<usize>) -> Range<u64> {
         let at = |block: usize| self.start + ((block as u64) << self.block_shift);
         at(blocks.start)..at(blocks.end)
     }
 
-    /// Where file bytes are in the memory.
+    /// Position of a range of the file in the folio's memory.
     pub(crate) fn place(&self, range: &Range<u64>) -> Range<usize> {
         (range.start - self.start) as usize..(range.end - self.start) as usize
     }
 
-    /// How many bytes from `at` on, up to `end` at most, can be read.
+    /// The number of readable bytes from `at` on, up to `end`.
     pub(crate) fn readable(&self, at: u64, end: u64) -> u64 {
         let end = end.min(self.end());
         let blocks = self.blocks(&(at..end));
@@ -124,7 +127,7 @@ impl Folio {
         }
     }
 
-    /// The first run of `blocks` to be written back now: dirty, and no older bytes of it on their way.
+    /// The first run of `blocks` that can be written back now: dirty, and not already under write-back.
     pub(crate) fn takeable(&self, mut blocks: Range<usize>) -> Option<Range<usize>> {
         loop {
             let run = self.dirty.first_run(blocks.clone())?;
@@ -139,8 +142,8 @@ impl Folio {
         }
     }
 
-    /// The memory, to be changed. Where the device has it too, that keeps it, and the folio gets a copy in memory that
-    /// `take` gives. `None`: there is none, of either.
+    /// The memory, for changing it. If the device shares it, the device keeps the old memory and the folio
+    /// gets a copy in memory from `take`. `None`: the folio has no memory, or there was none for a copy.
     pub(crate) fn own_memory(
         &mut self,
         take: impl FnOnce(usize) -> Option<Pages>,
@@ -154,7 +157,7 @@ impl Folio {
         Arc::get_mut(memory)
     }
 
-    /// Whether it can be dropped: nothing of it is dirty, under write-back or on its way from the device.
+    /// Whether the folio can be dropped: nothing in it is dirty, under write-back or being filled.
     pub(crate) fn is_idle(&self) -> bool {
         self.memory.is_some()
             && self.dirty.is_empty()
@@ -162,8 +165,8 @@ impl Folio {
             && self.filling.is_empty()
     }
 
-    /// Notes the use of file bytes of it, for the policy. Writes nothing when it was used often before, or last by this
-    /// thread.
+    /// Records a use of bytes of the folio for the policy. Writes nothing if the counter is at its limit or
+    /// this thread used the folio last.
     pub(crate) fn note_use(&self, used: &Range<u64>) {
         let was_last = LAST_USED.replace(self.id) == self.id;
         if used.start - self.start >= u64::from(self.seen_bytes.load(Ordering::Relaxed)) {
@@ -179,7 +182,7 @@ impl Folio {
         }
     }
 
-    /// Uses noted since it was queued, or lowered.
+    /// Uses recorded since the folio was queued or the count was lowered.
     pub(crate) fn uses(&self) -> u8 {
         self.uses.load(Ordering::Relaxed)
     }
@@ -188,7 +191,7 @@ impl Folio {
         self.uses.store(uses, Ordering::Relaxed);
     }
 
-    /// What the policy keeps of it.
+    /// The folio's entry in the policy.
     pub(crate) fn entry(&self, space: u64) -> Entry {
         Entry {
             space,

@@ -1,22 +1,24 @@
 //! The page cache of one volume: [`PageCache`], and the cached bytes of one file: [`AddressSpace`].
 //!
 //! ```text
-//!  file bytes    0        2M        4M         …      spans: 2 MiB windows, the unit of look-up and of locking
-//!                ├─ span ─┼─ span ──┼─ span ──┤       table: (space, span number) → Arc<Span>, one for the volume
-//!                │█ █ ██  │█████████│  █      │       folios: 4 KiB to 2 MiB of memory, naturally aligned in the file
+//!  file bytes    0        2M        4M         …      spans: 2 MiB, the unit of lookup and locking
+//!                ├─ span ─┼─ span ──┼─ span ──┤       table: (space, span number) → Arc<Span>, per volume
+//!                │█ █ ██  │█████████│  █      │       folios: 4 KiB to 2 MiB, naturally aligned in the file
 //! ```
 //!
 //! Invariants:
-//! - A byte of a file is in at most one folio. A folio knows of each block of the file in it (an allocation unit,
-//!   [`AddressSpace::block_bytes`]) whether it is up to date, dirty, under write-back, being filled, and whether room on the
-//!   volume is reserved for it.
-//! - In an up-to-date block every byte behind the file's size is zero.
-//! - A block is dirty only while [`Throttle`](crate::throttle::Throttle) counts it; it counts until it is on the device
-//!   and committed.
-//! - Memory under write-back is shared with the device (`Arc<Pages>`) and not changed: a writer takes a copy or waits.
-//! - Reclaim takes clean folios only and never writes.
-//! - Lock order: the file's own lock (the caller's) → the file's extend lock → policy → span → space's lists and runs. No
-//!   mapping call is made, no other span is locked, and nothing waits for the device, with a span locked.
+//! - Each byte of a file is in at most one folio. A folio records for each block in it (an allocation unit of
+//!   the file, [`AddressSpace::block_bytes`]) whether it is up to date, dirty, under write-back, being
+//!   filled, and whether space on the volume is reserved for it.
+//! - In an up-to-date block, all bytes past the end of the file are zero.
+//! - [`Throttle`](crate::throttle::Throttle) counts every dirty block until it is on the device and
+//!   committed.
+//! - Memory under write-back is shared with the device (`Arc<Pages>`) and does not change: a writer copies it
+//!   or waits.
+//! - Reclaim drops clean folios only and never writes.
+//! - Lock order: the file's own lock (the caller's) → the file's extend lock → policy → span → the space's
+//!   lists and runs. With a span locked, no code calls the mapping, locks another span, or waits for the
+//!   device.
 
 mod activity;
 mod backing;
@@ -69,22 +71,23 @@ pub(crate) use fill::{Filling, read_in};
 pub(crate) use read::read;
 pub(crate) use write::write;
 
-/// The least budget, in bytes: with less than this there is not a folio for each thing that goes on at once.
+/// The smallest budget, in bytes. Less could not hold one folio for each concurrent operation.
 pub(crate) const MIN_BUDGET_BYTES: u64 = 1 << 20;
 
-/// How a cache is made. The default derives everything from the machine.
+/// Options of a cache. The defaults are derived from the machine.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheOptions {
-    /// Memory for folios, in bytes; `None`: a quarter of what the process may use ([`crate::memory::allowed_bytes`]).
+    /// Memory for folios, in bytes; `None`: a quarter of what the process may use
+    /// ([`crate::memory::allowed_bytes`]).
     pub budget_bytes: Option<u64>,
     /// Limits of dirty memory.
     pub dirty: DirtyLimits,
-    /// The longest that is read ahead, in bytes (0: nothing); `None`: derived from the device.
+    /// Maximum readahead window, in bytes (0: no readahead); `None`: derived from the device.
     pub readahead_max_bytes: Option<u64>,
 }
 
-/// Everything cached of one device, with its budget, its flusher, its throttle and its readers ahead.
+/// The cached pages of all files of one device, with the budget, flusher, throttle and readahead threads.
 pub struct PageCache {
     pub(crate) disk: Arc<Disk>,
     pub(crate) pool: PagePool,
@@ -99,7 +102,7 @@ pub struct PageCache {
 }
 
 impl PageCache {
-    /// A cache over `disk`. Its threads start when they are needed.
+    /// Creates a cache over `disk`. Threads start on first use.
     pub fn new(disk: Arc<Disk>, options: &CacheOptions) -> Arc<PageCache> {
         let budget_bytes = options
             .budget_bytes
@@ -125,58 +128,58 @@ impl PageCache {
         })
     }
 
-    /// The device below.
+    /// The device.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }
 
-    /// Its dirty memory, limits and bandwidth.
+    /// The throttle: dirty memory, limits and bandwidth.
     pub fn throttle(&self) -> &Throttle {
         &self.throttle
     }
 
-    /// Its flusher: what it has done, and when it writes.
+    /// The flusher: its counters and settings.
     pub fn writeback(&self) -> &Writeback {
         &self.writeback
     }
 
-    /// What buffered reads found so far.
+    /// Hits and misses of buffered reads.
     pub fn read_counts(&self) -> ReadCounts {
         self.reads.sum()
     }
 
-    /// Writes back all that is dirty, of every file.
+    /// Writes back all dirty blocks of all files.
     ///
     /// # Errors
-    /// The first that a write-back met.
+    /// The first error that write-back met.
     pub fn flush_all(&self) -> crate::Result<()> {
         self.writeback.flush_all()
     }
 
-    /// Ends its threads. What is still dirty is lost: [`PageCache::flush_all`] comes first.
+    /// Ends the cache's threads. Dirty data that remains is lost: call [`PageCache::flush_all`] first.
     pub fn close(&self) {
         self.readahead.close();
         self.writeback.close();
     }
 
-    /// As [`PageCache::close`], for good: nothing will ever be written again. Who waits for room gets `error`, and so does who
-    /// would have to.
+    /// As [`PageCache::close`], when nothing can ever be written again: threads that wait for room, and later
+    /// calls that would wait, get `error`.
     pub fn give_up(&self, error: Error) {
         self.close();
         self.throttle.stuck(Some(error));
     }
 
-    /// Memory for folios: the budget, in bytes.
+    /// The budget for folios, in bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.pool.max_bytes()
     }
 
-    /// Memory for folios that is in use, in bytes.
+    /// Memory used by folios, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.pool.used_bytes()
     }
 
-    /// Changes the budget: what is too much is given back as it becomes clean.
+    /// Changes the budget. Memory above a smaller budget is released as it becomes clean.
     pub fn set_budget_bytes(&self, bytes: u64) {
         let bytes = bytes.max(MIN_BUDGET_BYTES);
         self.pool.set_max_bytes(bytes);
@@ -185,7 +188,7 @@ impl PageCache {
         self.memory_freed();
     }
 
-    /// A number that nothing else in this cache has; not 0.
+    /// A number that is unique in this cache; not 0.
     fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }

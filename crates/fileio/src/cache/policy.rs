@@ -1,4 +1,4 @@
-//! Which clean folio goes first: S3-FIFO over folios, by their bytes.
+//! Eviction order of clean folios: S3-FIFO, weighted by bytes.
 //!
 //! ```text
 //!   new ──► small (a tenth) ──not used──► out, remembered in ghost ──asked for again──┐
@@ -7,57 +7,59 @@
 //!                         └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What a scan brings in passes through the small queue and is gone; it never gets at what is used. (Yang et al., *FIFO
-//! queues are all you need for cache eviction*, SOSP 2023.)
+//! Folios of a scan pass through the small queue and are evicted; they never displace folios in use. (Yang et
+//! al., *FIFO queues are all you need for cache eviction*, SOSP 2023.)
 //!
-//! What a run of reads or writes brings that is too long to be kept goes first, before the small queue, and is
-//! remembered nowhere.
+//! Folios of a run of reads or writes that is too long to keep are evicted first, before the small queue, and
+//! leave no ghost.
 //!
-//! The queues hold plain data, not folios: an entry whose folio is gone is noticed when its turn comes. So that these do
-//! not pile up where nothing is ever evicted, they are sifted out when they are more than half.
+//! The queues hold plain data, not folios: an entry whose folio is gone is detected when its turn comes. If
+//! such entries may be more than half of all, they are removed, so that they do not accumulate where nothing
+//! is ever evicted.
 //!
-//! Only idle folios are queued. One that is found busy (dirty, under write-back) is let go, and queued again when clean.
+//! Only idle folios are queued. An entry whose folio is found busy (dirty, under write-back) is dropped; the
+//! folio is queued again when it is clean.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
-/// The small queue's share of all that is queued: one in so many bytes.
+/// Divisor of the queued bytes: the small queue's share.
 const SMALL_SHARE: u64 = 10;
 
-/// So many entries may be of folios that are gone before they are looked for.
+/// Number of stale entries (whose folios are gone) that is always tolerated.
 const STALE_ENTRIES: usize = 1024;
 
-/// What the queues hold of a folio.
+/// What the queues store for a folio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) space: u64,
-    /// First file byte of the folio.
+    /// Offset of the folio in the file.
     pub(crate) start: u64,
     pub(crate) id: u64,
     pub(crate) bytes: u64,
-    /// A long run brought it.
+    /// Created by a long run.
     pub(crate) streamed: bool,
 }
 
 impl Entry {
-    /// What a ghost is known by: the place in the file, not the folio that was there.
+    /// Key of a ghost: the place in the file, not the folio that was there.
     fn place(&self) -> (u64, u64) {
         (self.space, self.start)
     }
 }
 
-/// Which queue an entry was in.
+/// The queue that an entry came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// What long runs bring: the first to go.
+    /// Folios of long runs, evicted first.
     Streamed,
     Small,
     Main,
 }
 
-/// See the module. Nobody who has a span locked comes here.
+/// See the module. Never called with a span locked.
 pub(crate) struct Policy {
     queues: Mutex<Queues>,
 }
@@ -67,12 +69,12 @@ struct Queues {
     streamed: Fifo,
     small: Fifo,
     main: Fifo,
-    /// Folios that left the small queue without a use, as many bytes as the main queue may have.
+    /// Entries evicted unused from the small queue, limited to the size of the budget.
     ghost: VecDeque<Entry>,
     ghost_bytes: u64,
-    /// The latest id by place.
+    /// Latest folio id by place.
     ghosts: HashMap<(u64, u64), u64, FixedState>,
-    /// About how many entries are of folios that are gone.
+    /// Estimated number of stale entries.
     stale: usize,
 }
 
@@ -115,7 +117,8 @@ impl Policy {
         }
     }
 
-    /// Queues an idle folio: behind those in the small queue, or in the main one where it was evicted not long ago.
+    /// Queues an idle folio: in the main queue if its place was evicted recently, else in the streamed or
+    /// small queue.
     pub(crate) fn add(&self, entry: Entry) {
         let mut queues = self.queues.lock();
         match queues.ghosts.remove(&entry.place()) {
@@ -125,12 +128,12 @@ impl Policy {
         }
     }
 
-    /// Puts an entry behind those in the main queue: it was used.
+    /// Requeues a used entry at the end of the main queue.
     pub(crate) fn keep(&self, entry: Entry) {
         self.queues.lock().main.push(entry);
     }
 
-    /// The next to go, if it was not used.
+    /// Removes the next candidate for eviction. The caller keeps it if it was used.
     pub(crate) fn next(&self, streamed_only: bool) -> Option<(Entry, Queue)> {
         let mut queues = self.queues.lock();
         if let Some(entry) = queues.streamed.pop() {
@@ -160,13 +163,13 @@ impl Policy {
         })
     }
 
-    /// How many entries there are: a bound for who goes through them.
+    /// The number of entries: an upper bound for a pass over them.
     pub(crate) fn len(&self) -> usize {
         let queues = self.queues.lock();
         queues.entries()
     }
 
-    /// The folio of an entry from the small queue is out. At most `most_bytes` of such are remembered.
+    /// Remembers the place of a folio evicted from the small queue. The ghosts cover at most `most_bytes`.
     pub(crate) fn evicted(&self, entry: Entry, most_bytes: u64) {
         let mut queues = self.queues.lock();
         queues.ghosts.insert(entry.place(), entry.id);
@@ -183,7 +186,8 @@ impl Policy {
         }
     }
 
-    /// So many queued folios are gone otherwise than by eviction. True: it is time for [`Policy::sift`].
+    /// Records that `folios` queued folios were dropped other than by eviction. Returns true when
+    /// [`Policy::sift`] is due.
     pub(crate) fn gone(&self, folios: usize) -> bool {
         let mut queues = self.queues.lock();
         queues.stale += folios;
@@ -191,7 +195,7 @@ impl Policy {
         queues.stale > STALE_ENTRIES.max(entries / 2)
     }
 
-    /// Drops the entries whose folios are gone.
+    /// Removes the stale entries.
     pub(crate) fn sift(&self, is_there: impl Fn(&Entry) -> bool) {
         let mut queues = self.queues.lock();
         queues.stale = 0;

@@ -1,5 +1,5 @@
-//! What a piece of a buffered write needs before it may make blocks dirty: room for dirty memory, and the volume's promise of
-//! room for holes. Dropped, what was not used goes back.
+//! What a piece of a buffered write needs before it may dirty blocks: room in the throttle for the dirty
+//! bytes, and space reserved on the volume for holes. Dropping a promise returns what was not used.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::throttle::{Throttle, Wait};
 pub(crate) struct Promise<'a> {
     host: &'a Arc<dyn Backing>,
     room: Room<'a>,
-    /// The runs of blocks that may become dirty: those that were not when it was made.
+    /// Runs of blocks that may become dirty: those that were clean when the promise was made.
     prepared: Vec<Range<u64>>,
-    /// The holes of them: room is promised for each unit. What is used is taken out.
+    /// Holes among them, with space reserved for each unit. Used parts are removed.
     holes: Vec<Range<u64>>,
 }
 
-/// Room for so many dirty bytes.
+/// Room acquired for dirty bytes.
 struct Room<'a> {
     throttle: &'a Throttle,
     bytes: u64,
@@ -35,10 +35,10 @@ impl Drop for Room<'_> {
 }
 
 impl<'a> Promise<'a> {
-    /// What a write to `range`, in one span, needs now.
+    /// Acquires what a write to `range`, within one span, needs.
     ///
     /// # Errors
-    /// Those of waiting for room, and of reserving; nothing is held then.
+    /// Those of waiting for room and of reserving; nothing is held then.
     pub(crate) fn for_range(
         host: &'a Arc<dyn Backing>,
         range: Range<u64>,
@@ -69,7 +69,7 @@ impl<'a> Promise<'a> {
         Ok(promise)
     }
 
-    /// Whether the clean ones of `blocks`, `new_bytes` in all, may become dirty.
+    /// Whether the clean blocks of `blocks`, `new_bytes` in all, may become dirty under this promise.
     pub(crate) fn covers(&self, folio: &Folio, blocks: &Range<usize>, new_bytes: u64) -> bool {
         if new_bytes > self.room.bytes {
             return false;
@@ -93,7 +93,8 @@ impl<'a> Promise<'a> {
         true
     }
 
-    /// The clean ones of `blocks` become dirty, and the folio takes over what is promised for them.
+    /// Uses the promise for the clean blocks of `blocks`, which become dirty; the folio takes over their
+    /// reservations.
     pub(crate) fn used(&mut self, folio: &mut Folio, blocks: &Range<usize>, new_bytes: u64) {
         self.room.bytes -= new_bytes;
         let range = folio.bytes(blocks);
@@ -109,7 +110,7 @@ impl<'a> Promise<'a> {
                     .into_iter()
                     .filter(|rest| !rest.is_empty()),
             );
-            // A block that became dirty meanwhile has a promise of its own.
+            // A block that became dirty meanwhile has its own reservation.
             let mut from = folio.blocks(&here);
             while let Some(start) = folio.dirty.first(from.clone(), false) {
                 let end = folio.dirty.first(start..from.end, true).unwrap_or(from.end);
@@ -141,7 +142,7 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// The runs of `range`, made longer to whole blocks, that are not dirty.
+/// The runs of clean blocks in `range`, extended to whole blocks.
 fn clean_runs(host: &Arc<dyn Backing>, range: &Range<u64>) -> Vec<Range<u64>> {
     let space = host.space();
     let whole = space.whole_blocks(range);

@@ -1,8 +1,8 @@
 //! Buffered reading.
 //!
-//! A hit is a look-up, the span's lock shared, and a copy. What is missing is taken on and read from the device (see
-//! [`crate::cache::fill`]); where there is no memory for it, it is read past the cache, into the reader's own: what is
-//! missing then is neither dirty nor under write-back, so the device has it.
+//! A hit costs a lookup, the shared span lock and a copy. Missing blocks are claimed and read from the device
+//! (see [`crate::cache::fill`]). If there is no memory for them, they are read past the cache into the
+//! reader's buffer: a missing block is neither dirty nor under write-back, so the device is current.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -19,9 +19,9 @@ use crate::error::Result;
 use crate::readahead::ReadStream;
 
 impl AddressSpace {
-    /// Fills `buf` from file byte `offset` on if all of it (up to the file's size) is cached. Takes no lock of the
-    /// file, asks no mapping and never waits for the device. How many bytes there were; `None` where something is missing
-    /// (`buf` is then undefined), or more should be sent for.
+    /// Fills `buf` from byte `offset` of the file if all of it, up to the file's size, is cached. Takes no
+    /// lock of the file, makes no mapping calls and never waits for the device. Returns the number of bytes;
+    /// `None` if something is missing (`buf` is then undefined) or a readahead mark was met.
     pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
         let end = self.size().min(offset.saturating_add(buf.len() as u64));
         let mut at = offset;
@@ -37,7 +37,7 @@ impl AddressSpace {
     }
 }
 
-/// Copies what the span has of the bytes from `at` on; all that is asked of its range, or nothing.
+/// Copies the bytes from `at` on that lie in this span and in `to`: all of them, or `None`.
 fn copy_hit(state: &SpanState, at: u64, to: &mut [u8]) -> Option<u64> {
     let end = range_of(number_of(at)).end.min(at + to.len() as u64);
     let mut next = at;
@@ -57,11 +57,12 @@ fn copy_hit(state: &SpanState, at: u64, to: &mut [u8]) -> Option<u64> {
     Some(end - at)
 }
 
-/// Reads through the cache: fills what is missing, reading ahead as `stream` says. The file's lock is held shared. How many
-/// bytes there were, fewer than asked only at the end of the file.
+/// Reads through the cache: fills what is missing, with the readahead that `stream` asks for. The caller
+/// holds the file's lock shared. Returns the number of bytes, less than requested only at the end of the
+/// file.
 ///
 /// # Errors
-/// Those of the mapping and the device, when nothing was read before it.
+/// Those of the mapping and the device, if nothing was read before the error.
 pub(crate) fn read(
     host: &Arc<dyn Backing>,
     offset: u64,
@@ -97,15 +98,15 @@ pub(crate) fn read(
     Ok(end.saturating_sub(offset) as usize)
 }
 
-/// What there is at a place of a file.
+/// The state of the cache at an offset of the file.
 enum Found {
-    /// So many bytes, and they are copied.
+    /// This many bytes were copied.
     Copied(u64),
-    /// The mark that sends for more, which is off now.
+    /// A readahead mark, now cleared.
     Mark,
-    /// Somebody brings it.
+    /// Another thread is filling the block.
     Coming(Ticket),
-    /// Nothing, up to there.
+    /// Nothing is cached up to this offset.
     Missing(u64),
 }
 
@@ -114,9 +115,9 @@ struct Reader<'a, 'm, 'b> {
     stream: &'a ReadStream,
     range: Range<u64>,
     memory: ReadMemory<'m, 'b>,
-    /// The next file byte.
+    /// Next offset in the file.
     at: u64,
-    /// Bytes that were not there.
+    /// Bytes that were not cached.
     missing: u64,
 }
 
@@ -134,10 +135,10 @@ impl Reader<'_, '_, '_> {
             .readahead
             .missed(self.host, self.stream, offset, len, self.at);
         let until = self.at.saturating_add(most).max(missing);
-        // A long call goes on from what it has read, in memory that others need too.
+        // Limits how much memory a long call takes from others at a time.
         let until = until.min(self.at.saturating_add(space.cache.most_fill_bytes()));
         let (fillings, _) = space.begin_fill(self.at..until, false);
-        // An error may be of what is read ahead: what is asked for has its own below.
+        // The error may concern readahead only. If the requested bytes fail, reading them below fails too.
         let _may_be_met_again = read_in(&**self.host, fillings);
         match self.look() {
             Found::Missing(until) => self.read_past(until),
@@ -158,7 +159,7 @@ impl Reader<'_, '_, '_> {
         Ok(())
     }
 
-    /// Copies what there is from `at` on in one folio, or says what is in the way.
+    /// Copies the bytes from `at` on that one folio holds, or returns why it cannot.
     fn look(&mut self) -> Found {
         let (at, space) = (self.at, self.host.space());
         let end = self.range.end.min(range_of(number_of(at)).end);
@@ -184,7 +185,7 @@ impl Reader<'_, '_, '_> {
                 if folio.filling.contains(blocks.start) {
                     return Found::Coming(space.cache.waits.ticket(span.wait_key()));
                 }
-                // Up to what is there, or is coming.
+                // Up to the next block that is up to date or being filled.
                 let known = folio
                     .up_to_date
                     .first(blocks.clone(), true)
@@ -198,12 +199,12 @@ impl Reader<'_, '_, '_> {
         found.unwrap_or(Found::Missing(end))
     }
 
-    /// Reads what is missing, up to `until`, into the reader's memory and nowhere else.
+    /// Reads the missing bytes up to `until` into the reader's buffer only.
     fn read_past(&mut self, until: u64) -> Result<()> {
         while self.at < until {
             let most = usize::try_from(until - self.at).unwrap_or(usize::MAX);
             let (_, piece) = self.memory.current();
-            // An error leaves the piece with its owner, who has been told how far it got.
+            // On error the piece is left as it is: the reader's position is not advanced.
             let to = self.memory.take(most.min(piece));
             let disk = &self.host.space().cache.disk;
             let read = direct::read(disk, &**self.host, self.at, &mut [IoSliceMut::new(to)])?;
@@ -214,7 +215,7 @@ impl Reader<'_, '_, '_> {
     }
 }
 
-/// Copies `from` into the caller's memory, which has room for it.
+/// Copies `from` into the caller's memory, which is large enough.
 fn copy_out(memory: &mut ReadMemory<'_, '_>, mut from: &[u8]) {
     while !from.is_empty() {
         let to = memory.take(from.len());

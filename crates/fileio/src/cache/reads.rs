@@ -1,5 +1,5 @@
-//! What readers found in the cache, counted: each thread in a line of its own, so that a hit writes no line that another
-//! thread writes.
+//! Counters of cache hits and misses. Each thread has its own cache line, so a hit writes no line that
+//! another thread writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,21 +8,21 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use thread_local::ThreadLocal;
 
-/// What buffered reads of a cache's files found, since it was made.
+/// Counters of buffered reads since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadCounts {
-    /// Calls that found everything.
+    /// Calls that found all their bytes cached.
     pub hits: u64,
-    /// Bytes that readers found, read ahead or cached.
+    /// Bytes that were cached, by earlier reads or readahead.
     pub hit_bytes: u64,
-    /// Calls that had something to bring.
+    /// Calls for which at least one byte was missing.
     pub misses: u64,
-    /// Bytes that readers had to bring themselves.
+    /// Bytes that readers had to read from the device.
     pub miss_bytes: u64,
 }
 
-/// One thread's.
+/// The counters of one thread.
 #[derive(Default)]
 struct Cells {
     hits: AtomicU64,
@@ -31,15 +31,15 @@ struct Cells {
     miss_bytes: AtomicU64,
 }
 
-/// See the module. Threads that have ended leave their cells to later ones.
+/// See the module. Cells of ended threads are reused by new ones.
 #[derive(Default)]
 pub(crate) struct ReadCounting {
     by_thread: ThreadLocal<Arc<CachePadded<Cells>>>,
-    /// Locked when a thread comes for the first time, and when they are summed.
+    /// Locked when a thread counts for the first time, and for sums.
     all: Mutex<Vec<Arc<CachePadded<Cells>>>>,
 }
 
-/// Adds without a locked instruction: its thread alone writes it.
+/// Adds without an atomic read-modify-write: only one thread writes the cell.
 fn add(cell: &AtomicU64, amount: u64) {
     let sum = cell.load(Ordering::Relaxed).wrapping_add(amount);
     cell.store(sum, Ordering::Relaxed);
@@ -54,14 +54,14 @@ impl ReadCounting {
         })
     }
 
-    /// A call found all of its bytes.
+    /// Counts a call that found all its bytes.
     pub(crate) fn hit(&self, bytes: u64) {
         let cells = self.cells();
         add(&cells.hits, 1);
         add(&cells.hit_bytes, bytes);
     }
 
-    /// A call read so many bytes, and brought `missing` of them itself.
+    /// Counts a call that read `bytes` bytes, of which `missing` were not cached.
     pub(crate) fn read(&self, bytes: u64, missing: u64) {
         if missing == 0 {
             return self.hit(bytes);
@@ -72,7 +72,7 @@ impl ReadCounting {
         add(&cells.hit_bytes, bytes.saturating_sub(missing));
     }
 
-    /// Those of all threads.
+    /// The sum over all threads.
     pub(crate) fn sum(&self) -> ReadCounts {
         let mut sum = ReadCounts::default();
         for cells in self.all.lock().iter() {

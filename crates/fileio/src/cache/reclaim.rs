@@ -1,6 +1,6 @@
-//! Memory for folios: from the pool, or from clean folios that are dropped for it. Nothing here writes to the device.
+//! Memory for folios: from the pool, or from dropping clean folios. Nothing here writes to the device.
 //!
-//! Not to be called with a span locked.
+//! Must not be called with a span locked.
 
 use throughline_device::{MAX_PAGES_BYTES, Pages};
 
@@ -12,45 +12,45 @@ use crate::cache::waits::Ticket;
 use crate::error::{Reason, Result};
 use crate::throttle::Wait;
 
-/// A folio has at most this part of the budget, so that a small budget still holds several.
+/// Divisor of the budget: the largest folio, so that a small budget still holds several.
 const BUDGET_SHARE: u64 = 16;
 
-/// The largest allocation unit of a file, and so the largest folio that has to be.
+/// The largest allocation unit of a file, and so the largest folio that may be required.
 const MOST_UNIT_BYTES: u64 = 64 << 10;
 
-/// A reader brings in this part of the budget at a time, and no more than so much.
+/// Divisor of the budget, and limit in bytes, for what one reader fills at a time.
 const FILL_SHARE: u64 = 8;
 const MOST_FILL_BYTES: u64 = 32 << 20;
 
-/// No run shorter than this is long, however small the budget.
+/// Shorter runs never count as long, however small the budget is.
 const LONG_RUN_BYTES: u64 = 64 << 20;
 
-/// Under this key wait those who need memory.
+/// The key for threads that wait for memory.
 const MEMORY_KEY: u64 = u64::MAX;
 
-/// What became of an entry whose turn it was to go.
-enum Turn {
-    Out(Box<Folio>),
-    /// Used: it stays.
+/// Result of an eviction attempt.
+enum Eviction {
+    Evicted(Box<Folio>),
+    /// Recently used: stays.
     Used,
-    /// Busy, and queued again when it is not; or gone already.
+    /// Busy, and queued again when idle; or already gone.
     Nothing,
 }
 
 impl PageCache {
-    /// The largest folio at present, in bytes; a file's allocation unit may be larger.
+    /// The current largest folio, in bytes. A file's allocation unit may be larger.
     pub(crate) fn most_folio_bytes(&self) -> u64 {
         let share = (self.pool.max_bytes() / BUDGET_SHARE).max(MIN_FOLIO_BYTES);
         (1 << share.ilog2()).min(MAX_PAGES_BYTES as u64)
     }
 
-    /// What one reader brings in at a time, at most.
+    /// Maximum bytes that one reader fills at a time.
     pub(crate) fn most_fill_bytes(&self) -> u64 {
         (self.pool.max_bytes() / FILL_SHARE).clamp(MOST_UNIT_BYTES, MOST_FILL_BYTES)
     }
 
-    /// Memory of `bytes`, a power of two, or of less where that is not to be had, but at least `least`. `None`: nothing is
-    /// free and nothing can be dropped.
+    /// Takes memory of `bytes`, a power of two, or halves it while memory is short, down to `least`. `None`:
+    /// nothing is free and nothing can be dropped.
     pub(crate) fn take_memory(&self, bytes: u64, least: u64) -> Option<Pages> {
         let mut bytes = bytes;
         loop {
@@ -64,8 +64,9 @@ impl PageCache {
         }
     }
 
-    /// Takes, after dropping what the budget lacks for it. Where the budget has room, but only in smaller pieces, nothing is
-    /// dropped for a large one: it would take the whole cache before a piece in one comes free.
+    /// Takes memory after dropping what the budget lacks for it. If the budget has room, but only in smaller
+    /// pieces, nothing is dropped for a large piece: the whole cache might go before one large piece becomes
+    /// free.
     fn take_exactly(&self, bytes: u64) -> Option<Pages> {
         loop {
             if let Some(pages) = self.pool.take(bytes as usize) {
@@ -76,17 +77,18 @@ impl PageCache {
             if lacking == 0 && bytes > MOST_UNIT_BYTES {
                 return None;
             }
-            // Others may take what was dropped here.
+            // Other threads may take what was dropped here.
             if self.reclaim(lacking.max(1), false) == 0 {
                 return self.pool.take(bytes as usize);
             }
         }
     }
 
-    /// As [`PageCache::take_memory`]; where there is none it waits for a moment at which there may be, and answers `None`.
+    /// As [`PageCache::take_memory`]. If there is no memory, waits a bounded time for some to become free and
+    /// returns `None`; the caller retries.
     ///
     /// # Errors
-    /// `WouldBlock`; why write-back does not get on, where only that could make room.
+    /// `WouldBlock`; the error of stalled write-back, if only write-back could free memory.
     pub(crate) fn memory_or_wait(
         &self,
         bytes: u64,
@@ -104,17 +106,17 @@ impl PageCache {
             return Err(error);
         }
         self.writeback.pressure();
-        self.waits.wait_a_while(ticket);
+        self.waits.wait_timeout(ticket);
         Ok(None)
     }
 
-    /// A run that is longer than this is of a file too long to be kept: `share` is the part of the budget, one in so many.
+    /// Longer runs than this many bytes are not kept in the cache. `share` is a divisor of the budget.
     pub(crate) fn long_run_bytes(&self, share: u64) -> u64 {
         (self.pool.max_bytes() / share).max(LONG_RUN_BYTES)
     }
 
-    /// Before the pool grows for a long run: drops what such runs left behind, as far as it is clean and was not used.
-    /// Memory fresh from the system costs more than the copy into it.
+    /// Called before the pool grows for a long run: drops clean, unused folios that long runs left behind.
+    /// Fresh memory from the system costs more than copying into it.
     pub(crate) fn recycle(&self, bytes: u64) {
         let free = self
             .pool
@@ -129,12 +131,12 @@ impl PageCache {
         self.waits.ticket(MEMORY_KEY)
     }
 
-    /// Folios became clean, or memory free.
+    /// Called when folios became clean or memory became free: wakes threads that wait for memory.
     pub(crate) fn memory_freed(&self) {
         self.waits.wake(MEMORY_KEY);
     }
 
-    /// Gives back what is over the budget, as far as it is clean.
+    /// Releases clean memory until the budget is met.
     pub(crate) fn shrink_to_budget(&self) {
         let over = |cache: &PageCache| {
             let used = cache.pool.used_bytes();
@@ -148,54 +150,54 @@ impl PageCache {
         }
     }
 
-    /// Drops clean folios, or of those only the ones of long runs, until `bytes` are free or all were looked at. How many bytes
-    /// it were.
+    /// Drops clean folios (only those of long runs if `streamed_only`) until `bytes` are free or every entry
+    /// was looked at. Returns the number of bytes freed.
     fn reclaim(&self, bytes: u64, streamed_only: bool) -> u64 {
         let mut freed = 0;
-        // Those that are used stay up to three more turns of the main queue.
+        // A used folio may take up to three more turns in the main queue.
         let mut turns = self.policy.len() * 5;
         while freed < bytes && turns > 0 {
             turns -= 1;
             let Some((entry, queue)) = self.policy.next(streamed_only) else {
                 break;
             };
-            match self.turn(&entry, queue) {
-                Turn::Out(folio) => {
+            match self.try_evict(&entry, queue) {
+                Eviction::Evicted(folio) => {
                     freed += folio.len;
                     if queue == Queue::Small {
                         self.policy.evicted(entry, self.pool.max_bytes());
                     }
                 }
-                Turn::Used => self.policy.keep(entry),
-                Turn::Nothing => {}
+                Eviction::Used => self.policy.keep(entry),
+                Eviction::Nothing => {}
             }
         }
         freed
     }
 
-    fn turn(&self, entry: &Entry, queue: Queue) -> Turn {
+    fn try_evict(&self, entry: &Entry, queue: Queue) -> Eviction {
         let Some(span) = self.table.get(entry.space, number_of(entry.start)) else {
-            return Turn::Nothing;
+            return Eviction::Nothing;
         };
         let mut state = span.state.write();
         let Some(folio) = state.with_id(entry.start, entry.id) else {
-            return Turn::Nothing;
+            return Eviction::Nothing;
         };
         if !folio.is_idle() {
             folio.queued = false;
-            return Turn::Nothing;
+            return Eviction::Nothing;
         }
         let uses = folio.uses();
         if uses > 0 {
             folio.set_uses(if queue == Queue::Main { uses - 1 } else { 0 });
-            return Turn::Used;
+            return Eviction::Used;
         }
         let folio = state.remove(entry.start);
         self.removed(&span, &mut state, &folio);
-        folio.map_or(Turn::Nothing, Turn::Out)
+        folio.map_or(Eviction::Nothing, Eviction::Evicted)
     }
 
-    /// Accounts for folios that were just taken out of `span`, and lets go of the span with the last.
+    /// Accounts for folios just removed from `span`. Removes the span from the table if it is now empty.
     pub(crate) fn removed<'f>(
         &self,
         span: &Span,
@@ -206,20 +208,21 @@ impl PageCache {
         span.space.uncached(bytes);
         if state.is_empty() && !state.gone {
             state.gone = true;
-            // In this order: once it is out of the table, another may be there under its number, and is in the lists then.
+            // In this order: once the span is out of the table, a new span may take its number and enter the
+            // lists.
             span.space.forget_span(span.number);
             self.table.remove(span.space.id, span.number);
         }
     }
 
-    /// Puts folios that are idle now in line to be dropped; called with no span locked.
+    /// Queues folios that have become idle for eviction. Called with no span locked.
     pub(crate) fn queue(&self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             self.policy.add(entry);
         }
     }
 
-    /// So many queued folios were dropped otherwise than by [`PageCache::reclaim`].
+    /// Records that `folios` queued folios were dropped other than by [`PageCache::reclaim`].
     pub(crate) fn unqueued(&self, folios: usize) {
         if folios == 0 || !self.policy.gone(folios) {
             return;

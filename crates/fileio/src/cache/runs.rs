@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Runs {
-    /// A run of write-back of `range` begins: its number.
+    /// Begins write-back of a run; returns its id.
     pub(crate) fn begin(&self, range: Range<u64>) -> u64 {
         let mut state = self.state.lock();
         let id = state.next_id;
@@ -28,25 +28,25 @@ impl Runs {
         id
     }
 
-    /// The run is taken further, to `end`.
+    /// Extends the run to `end`.
     pub(crate) fn extend(&self, id: u64, end: u64) {
         if let Some(run) = self.state.lock().under_way.get_mut(&id) {
             run.end = end;
         }
     }
 
-    /// It is over; if it failed (not `ok`), its blocks are dirty again already.
+    /// Ends the run. If it failed (not `ok`), its blocks must already be dirty again.
     pub(crate) fn end(&self, id: u64, ok: bool) {
         let mut state = self.state.lock();
         state.under_way.remove(&id);
         if state.under_way.is_empty() {
-            // An empty map keeps a node: there are as many of these as files are open.
+            // An empty map may keep a node allocated, and there is one map per open file.
             state.under_way = BTreeMap::new();
         }
         state.failed += u64::from(!ok);
     }
 
-    /// How many have failed until now.
+    /// Number of failed runs so far.
     pub(crate) fn failed(&self) -> u64 {
         self.state.lock().failed
     }

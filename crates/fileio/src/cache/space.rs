@@ -15,7 +15,7 @@ use crate::cache::span::{Span, SpanState, number_of};
 use crate::cache::stream::{Run, WriteStream};
 use crate::writeback::FileState;
 
-/// What is cached of one file. It lives in the file's object in memory and holds no reference to it.
+/// The cached contents of one file. Owned by the file's in-memory object; holds no reference to it.
 pub struct AddressSpace {
     pub(crate) cache: Arc<PageCache>,
     pub(crate) core: Arc<Core>,
@@ -23,11 +23,11 @@ pub struct AddressSpace {
     pub(crate) runs: Runs,
     pub(crate) stream: WriteStream,
     pub(crate) fills: Run,
-    /// The flusher's own.
+    /// Owned by the flusher.
     pub(crate) flushing: FileState,
 }
 
-/// The part of an [`AddressSpace`] that its spans hold on to.
+/// The part of an [`AddressSpace`] that its spans reference.
 pub(crate) struct Core {
     pub(crate) id: u64,
     pub(crate) block_shift: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     lists: Mutex<Lists>,
 }
 
-/// Numbers of spans, each of which is in the table.
+/// Numbers of the spans of this file that are in the table.
 #[derive(Default)]
 struct Lists {
     all: BTreeSet<u64>,
@@ -46,8 +46,8 @@ struct Lists {
 }
 
 impl AddressSpace {
-    /// For a file of `size` bytes whose allocation unit is `block_bytes`: a power of two, 512 to 64 KiB (another is taken
-    /// for the next such). What is dirty and what is up to date is kept in blocks of that.
+    /// For a file of `size` bytes. `block_bytes` is its allocation unit and the granularity of dirty and
+    /// up-to-date state: a power of two from 512 to 64 KiB; other values are clamped and rounded up.
     pub fn new(cache: Arc<PageCache>, size: u64, block_bytes: u32) -> AddressSpace {
         let block = block_bytes.clamp(512, 64 << 10).next_power_of_two();
         let core = Core {
@@ -69,60 +69,67 @@ impl AddressSpace {
         }
     }
 
-    /// The cache it is part of.
+    /// The cache that this space belongs to.
     pub fn cache(&self) -> &Arc<PageCache> {
         &self.cache
     }
 
-    /// Granularity in bytes of what is dirty and what is up to date.
+    /// Granularity of dirty and up-to-date state, in bytes.
     pub fn block_bytes(&self) -> u32 {
         1 << self.core.block_shift
     }
 
-    /// The file's size in bytes as every reader sees it: at least what is committed.
+    /// The file's size in bytes as readers see it; at least the committed size.
     pub fn size(&self) -> u64 {
         self.core.size.load(Ordering::Acquire)
     }
 
-    /// The size changed otherwise than by a buffered write: a truncation, a direct write. Under the file's lock, exclusively.
+    /// Sets the size after a truncation or a direct write. The caller holds the file's lock exclusively.
     pub fn set_size(&self, bytes: u64) {
         self.core.size.store(bytes, Ordering::Release);
     }
 
-    /// Bytes of memory that hold something of this file.
+    /// Memory used by folios of this file, in bytes.
     pub fn cached_bytes(&self) -> u64 {
         self.core.cached_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes dirty or under write-back; those that are both, with different content, count twice.
+    /// Bytes dirty or under write-back. Blocks that are both, with different contents, count twice.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.dirty_bytes.load(Ordering::SeqCst)
     }
 
-    /// Whether any byte of the range is dirty or under write-back.
+    /// Whether any block of the range is dirty or under write-back.
     pub fn is_dirty(&self, range: Range<u64>) -> bool {
         if self.dirty_bytes() == 0 {
             return false;
         }
         loop {
             let failed = self.runs.failed();
-            // Dirty ones first: what is taken from there is among the runs before it is no longer dirty.
+            // Check dirty blocks first: a block taken for write-back enters the runs before it stops being
+            // dirty.
             if self.has_dirty(&range) || self.runs.overlap(&range) {
                 return true;
             }
-            // A run that failed between the two is in neither, and dirty again.
+            // A run that failed in between was missed by both checks; its blocks are dirty again.
             if self.runs.failed() == failed {
                 return false;
             }
         }
     }
 
-    /// Whether anything at all is cached. Cheap: one load.
+    /// Whether any byte of the range is under write-back.
+    pub fn is_being_written(&self, range: &Range<u64>) -> bool {
+        self.runs.overlap(range)
+    }
+
+    /// Whether nothing is cached. Cheap: one load.
     pub fn is_empty(&self) -> bool {
         self.cached_bytes() == 0
     }
 
-    /// Keeps write-back and readahead out of the file, when those that run have ended. The file's lock is held exclusively.
+    /// Refuses new write-back and readahead of the file, and waits for running work to end. The caller holds
+    /// the file's lock exclusively.
     pub fn freeze(&self) -> Frozen<'_> {
         Frozen {
             frozen: Some(self.activity.freeze()),
@@ -130,12 +137,13 @@ impl AddressSpace {
         }
     }
 
-    /// Enters background work on the file; `None` while it is frozen or somebody is alone on it: come again.
+    /// Begins background work on the file. `None` while it is frozen or has exclusive work: retry later.
     pub(crate) fn begin_background(&self) -> Option<Running> {
         self.activity.begin()
     }
 
-    /// Enters the file in the flusher's place; `None` while it is frozen, or anything is under write-back or read ahead.
+    /// Begins exclusive write-back by the calling thread. `None` while the file is frozen or any background
+    /// work is running.
     pub(crate) fn begin_alone(&self) -> Option<Alone<'_>> {
         Some(Alone {
             alone: Some(self.activity.begin_alone()?),
@@ -143,12 +151,12 @@ impl AddressSpace {
         })
     }
 
-    /// Whether a write-back of the file has ever failed.
+    /// Whether any write-back of the file has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
         self.runs.failed() > 0
     }
 
-    /// The numbers of the spans with something cached that `range` touches, ascending.
+    /// Numbers of the cached spans that `range` touches, ascending.
     pub(crate) fn spans(&self, range: &Range<u64>) -> Vec<u64> {
         if range.is_empty() {
             return Vec::new();
@@ -158,7 +166,7 @@ impl AddressSpace {
         lists.all.range(touched).copied().collect()
     }
 
-    /// Calls `f` with the state of the span, made where there is none. `f` puts a folio in, or there was one.
+    /// Calls `f` with the state of the span, creating it if needed. A span left empty is removed.
     pub(crate) fn with_span<R>(
         &self,
         number: u64,
@@ -178,7 +186,7 @@ impl AddressSpace {
         }
     }
 
-    /// Calls `f` with the state of the span, if there is one.
+    /// Calls `f` with the state of the span, if it exists.
     pub(crate) fn with_present<R>(
         &self,
         number: u64,
@@ -189,17 +197,17 @@ impl AddressSpace {
         (!state.gone).then(|| f(&span, &mut state))
     }
 
-    /// The first span at or behind `number` with dirty blocks.
+    /// The first span with dirty blocks, from `number` on.
     pub(crate) fn next_dirty_span(&self, number: u64) -> Option<u64> {
         self.core.lists.lock().dirty.range(number..).next().copied()
     }
 
-    /// The least folio of this file, in bytes.
+    /// The smallest folio of this file, in bytes.
     pub(crate) fn least_folio_bytes(&self) -> u64 {
         MIN_FOLIO_BYTES.max(u64::from(self.block_bytes()))
     }
 
-    /// `range` made longer to whole blocks.
+    /// `range` extended to whole blocks.
     pub(crate) fn whole_blocks(&self, range: &Range<u64>) -> Range<u64> {
         let block = u64::from(self.block_bytes());
         let end = range.end.checked_next_multiple_of(block);
@@ -208,7 +216,7 @@ impl AddressSpace {
 }
 
 impl Core {
-    /// The file is at least `bytes` long. With the span locked that has what makes it so.
+    /// Raises the size to at least `bytes`. Called with the span locked that holds the new last bytes.
     pub(crate) fn grow_to(&self, bytes: u64) {
         self.size.fetch_max(bytes, Ordering::AcqRel);
     }
@@ -217,7 +225,7 @@ impl Core {
         self.size.load(Ordering::Acquire)
     }
 
-    /// A folio was put in.
+    /// Accounts for a new folio in a span.
     pub(crate) fn cached(&self, span: u64, bytes: u64) {
         self.cached_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.lists.lock().all.insert(span);
@@ -227,14 +235,15 @@ impl Core {
         self.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A span goes. With it locked, and still in the table: the next one of its number lists itself.
+    /// Removes a span from the lists. Called with the span locked and still in the table, so that no new span
+    /// of that number is listed yet.
     pub(crate) fn forget_span(&self, span: u64) {
         let mut lists = self.lists.lock();
         remove(&mut lists.all, span);
         remove(&mut lists.dirty, span);
     }
 
-    /// Bytes became dirty, or are dirty beside older ones under write-back.
+    /// Counts bytes that became dirty, including bytes dirtied while older contents are under write-back.
     pub(crate) fn dirtied(&self, bytes: u64) {
         self.dirty_bytes.fetch_add(bytes, Ordering::SeqCst);
     }
@@ -243,7 +252,7 @@ impl Core {
         self.dirty_bytes.fetch_sub(bytes, Ordering::SeqCst);
     }
 
-    /// A span has dirty blocks now, or none any more. With it locked.
+    /// Adds the span to the list of dirty spans, or removes it. Called with the span locked.
     pub(crate) fn list_dirty(&self, span: u64, is_dirty: bool) {
         let mut lists = self.lists.lock();
         match is_dirty {
@@ -253,7 +262,7 @@ impl Core {
     }
 }
 
-/// Takes a number out. A set that has become empty keeps no memory: there are as many as files are open.
+/// Removes a number. An empty set may keep memory allocated, and there is one per open file.
 fn remove(set: &mut BTreeSet<u64>, number: u64) {
     set.remove(&number);
     if set.is_empty() {
@@ -261,7 +270,7 @@ fn remove(set: &mut BTreeSet<u64>, number: u64) {
     }
 }
 
-/// No background work runs on the file, nor begins, until this is dropped.
+/// While this lives, no background work on the file runs or begins.
 #[must_use = "the file thaws when this is dropped"]
 pub struct Frozen<'a> {
     frozen: Option<activity::Frozen<'a>>,
@@ -271,12 +280,12 @@ pub struct Frozen<'a> {
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         self.frozen = None;
-        // The flusher has passed over the file.
+        // The flusher may have skipped the file.
         self.cache.writeback.thawed();
     }
 }
 
-/// The only write-back of the file, until this is dropped.
+/// Exclusive write-back of the file, until this is dropped.
 #[must_use = "others may work on the file again when this is dropped"]
 pub(crate) struct Alone<'a> {
     alone: Option<activity::Alone<'a>>,
@@ -286,7 +295,7 @@ pub(crate) struct Alone<'a> {
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.alone = None;
-        // The flusher has passed over the file.
+        // The flusher may have skipped the file.
         self.cache.writeback.thawed();
     }
 }
@@ -304,8 +313,8 @@ mod tests {
     use crate::cache::Backing;
     use crate::cache::testing::Volume;
 
-    /// A span that goes is struck off the lists while it is in the table. Later, the next one of its number might be
-    /// struck off in its place: what is dirty in that would never be written.
+    /// A span must leave the lists while it is still in the table. Afterwards a new span of the same number
+    /// could be listed and be removed in its place; its dirty blocks would never be written.
     #[test]
     fn what_is_listed_is_in_the_table() {
         let volume = Volume::new(4096, 100, 1 << 20);
@@ -321,7 +330,7 @@ mod tests {
         thread::scope(|scope| {
             let lists = core.lists.lock();
             let taker = scope.spawn(|| cache.take_memory(4096, 4096));
-            // It has the span, and will wait for the lists.
+            // The thread has locked the span and will wait for the lists.
             while span.state.try_read().is_some() {
                 assert!(!taker.is_finished(), "the span should go");
                 thread::yield_now();

@@ -1,9 +1,11 @@
-//! A span: 2 MiB of a file, naturally aligned, with the folios in it. The unit of look-up and of locking.
+//! A span: an aligned 2 MiB range of a file, with the folios in it. The unit of lookup and locking.
 //!
 //! Invariants, with the state unlocked:
-//! - Folios are ascending and don't overlap; each is aligned to its length.
-//! - `dirty_blocks` counts the dirty blocks of all of them, and the file's list of dirty spans has this one while it is not 0.
-//! - A span without folios is `gone`: out of the table, and whoever still found it looks again.
+//! - Folios are ascending and do not overlap; each is aligned to its length.
+//! - `dirty_blocks` is the number of dirty blocks in all folios. The span is in the file's list of dirty
+//!   spans while it is not 0.
+//! - A span without folios is `gone`: it is not in the table, and a thread that still finds it looks it up
+//!   again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use parking_lot::RwLock;
 use crate::cache::folio::{Folio, MIN_FOLIO_BYTES};
 use crate::cache::space::Core;
 
-/// Bytes of the file that one span covers.
+/// Bytes of the file in one span.
 pub(crate) const SPAN_BYTES: u64 = 2 << 20;
 
 /// See the module.
@@ -23,14 +25,15 @@ pub(crate) struct Span {
     pub(crate) state: RwLock<SpanState>,
 }
 
-/// What a span's lock guards: the folios, and the bytes in them.
+/// What the span's lock protects: the folios and their contents.
 #[derive(Default)]
 pub(crate) struct SpanState {
     pub(crate) gone: bool,
     pub(crate) dirty_blocks: usize,
-    /// Of each folio, its first 4 KiB of the span: a look-up stays in these few cache lines.
+    /// For each folio, its position in the span in units of 4 KiB. A lookup touches only these few cache
+    /// lines.
     starts: Vec<u16>,
-    /// On the heap each, so that putting one in between moves little.
+    /// Boxed, so that an insertion moves little memory.
     #[expect(clippy::vec_box, reason = "an insertion moves all that follow")]
     folios: Vec<Box<Folio>>,
 }
@@ -44,24 +47,24 @@ impl Span {
         }
     }
 
-    /// The file bytes it covers.
+    /// The range of the file that the span covers.
     pub(crate) fn range(&self) -> Range<u64> {
         range_of(self.number)
     }
 
-    /// For [`crate::cache::waits::Waits`].
+    /// The key for [`crate::cache::waits::Waits`].
     pub(crate) fn wait_key(&self) -> u64 {
-        // Neighbours, and the same span of files opened one after the other, should not share a bucket.
+        // Neighbouring spans, and the same span of files opened one after another, should not share a bucket.
         self.number.wrapping_add(self.space.id.wrapping_mul(31))
     }
 }
 
-/// The number of the span with file byte `at`.
+/// Number of the span that contains byte `at` of the file.
 pub(crate) fn number_of(at: u64) -> u64 {
     at / SPAN_BYTES
 }
 
-/// The file bytes of a span; the last one of all ends a byte short.
+/// The range of a span. The last possible span is one byte shorter.
 pub(crate) fn range_of(number: u64) -> Range<u64> {
     let start = number * SPAN_BYTES;
     start..start.saturating_add(SPAN_BYTES)
@@ -72,19 +75,19 @@ fn slot(at: u64) -> u16 {
 }
 
 impl SpanState {
-    /// How many folios begin at or in front of `at`.
+    /// The number of folios that begin at or before `at`.
     fn up_to(&self, at: u64) -> usize {
         let slot = slot(at);
         self.starts.partition_point(|start| *start <= slot)
     }
 
-    /// The index of the folio that has file byte `at` of this span.
+    /// Index of the folio that contains byte `at` of the file.
     fn index(&self, at: u64) -> Option<usize> {
         let index = self.up_to(at).checked_sub(1)?;
         (self.folios[index].end() > at).then_some(index)
     }
 
-    /// The folio that has file byte `at` of this span.
+    /// The folio that contains byte `at` of the file.
     pub(crate) fn find(&self, at: u64) -> Option<&Folio> {
         self.index(at).map(|index| &*self.folios[index])
     }
@@ -93,12 +96,12 @@ impl SpanState {
         self.index(at).map(|index| &mut *self.folios[index])
     }
 
-    /// The folio made with `id` at `start`, if it is still there.
+    /// The folio at `start`, if it still is the one with `id`.
     pub(crate) fn with_id(&mut self, start: u64, id: u64) -> Option<&mut Folio> {
         self.find_mut(start).filter(|folio| folio.id == id)
     }
 
-    /// The bytes around `at`, which no folio has, that none has; within `span`, the range of this span.
+    /// The gap around `at`, which must not be in a folio. `span` is the range of this span.
     pub(crate) fn gap(&self, at: u64, span: &Range<u64>) -> Range<u64> {
         let next = self.up_to(at);
         let start = next.checked_sub(1).map(|index| self.folios[index].end());
@@ -106,7 +109,7 @@ impl SpanState {
         start.unwrap_or(span.start)..end.unwrap_or(span.end)
     }
 
-    /// Puts a folio into a gap.
+    /// Inserts a folio into a gap.
     pub(crate) fn insert(&mut self, folio: Box<Folio>) -> &mut Folio {
         let index = self.up_to(folio.start);
         self.starts.insert(index, slot(folio.start));
@@ -114,7 +117,7 @@ impl SpanState {
         &mut self.folios[index]
     }
 
-    /// Takes the folio out that has file byte `at`.
+    /// Removes the folio that contains byte `at`.
     pub(crate) fn remove(&mut self, at: u64) -> Option<Box<Folio>> {
         let index = self.index(at)?;
         self.starts.remove(index);
@@ -125,7 +128,7 @@ impl SpanState {
         self.folios.is_empty()
     }
 
-    /// The folios that `range` touches, ascending.
+    /// The folios that overlap `range`, ascending.
     pub(crate) fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Folio> {
         let first = self.first_overlapping(range.start);
         self.folios[first..]
@@ -150,7 +153,7 @@ impl SpanState {
         self.folios.partition_point(|folio| folio.end() <= at)
     }
 
-    /// Takes all folios out.
+    /// Removes all folios.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Box<Folio>> + use<> {
         self.starts.clear();
         std::mem::take(&mut self.folios).into_iter()

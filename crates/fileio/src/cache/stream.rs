@@ -1,25 +1,26 @@
-//! What is noticed of sequential writing to a file, and of filling it: for the size of folios, to write behind the
-//! writer, and not to keep what is too long.
+//! Detects sequential writing and filling of a file: to choose folio sizes, to write behind the writer, and
+//! to recognize runs too long to keep.
 //!
-//! All of it is advice. Several writers of one file may spoil it for each other, and nothing is wrong then but the advice.
+//! All results are hints. Concurrent writers of one file may disturb each other's detection; correctness is
+//! unaffected.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far back the readers of one stream are of each other, in bytes.
+/// Maximum distance between the readers of one stream, in bytes.
 const NEAR_BYTES: u64 = 16 << 20;
 
-/// A run of accesses, each where the one before ended.
+/// A run of accesses, each starting where the previous one ended.
 #[derive(Default)]
 pub(crate) struct Run {
-    /// Where it began.
+    /// Start of the run.
     start: AtomicU64,
-    /// Where the last one ended.
+    /// End of the last access.
     next: AtomicU64,
 }
 
 impl Run {
-    /// An access begins at `offset`: how long the run in front of it is, in bytes.
+    /// Begins an access at `offset`. Returns the length of the run before it, in bytes.
     pub(crate) fn begin(&self, offset: u64) -> u64 {
         if self.next.load(Ordering::Relaxed) != offset {
             self.start.store(offset, Ordering::Relaxed);
@@ -28,8 +29,8 @@ impl Run {
         offset.saturating_sub(self.start.load(Ordering::Relaxed))
     }
 
-    /// As [`Run::begin`], where several go on with one run and a part of it may be asked for once more: a little back is
-    /// no other run.
+    /// As [`Run::begin`], for several threads that continue one run and may access parts of it twice: a short
+    /// step back does not start a new run.
     pub(crate) fn begin_near(&self, offset: u64) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
         match next.checked_sub(offset) {
@@ -38,7 +39,7 @@ impl Run {
         }
     }
 
-    /// As [`Run::came_to`], from [`Run::begin_near`] on.
+    /// As [`Run::came_to`], for an access begun with [`Run::begin_near`].
     pub(crate) fn came_near(&self, at: u64) {
         let next = self.next.load(Ordering::Relaxed);
         if next < at || next - at > NEAR_BYTES {
@@ -46,7 +47,7 @@ impl Run {
         }
     }
 
-    /// The access has come to `at`.
+    /// The access has reached `at`.
     pub(crate) fn came_to(&self, at: u64) {
         self.next.store(at, Ordering::Relaxed);
     }
@@ -56,18 +57,19 @@ impl Run {
 #[derive(Default)]
 pub(crate) struct WriteStream {
     run: Run,
-    /// The folio that was written last and not to its end; an empty range is none.
+    /// The folio last written to, if not to its end; an empty range if none.
     tail_start: AtomicU64,
     tail_end: AtomicU64,
 }
 
 impl WriteStream {
-    /// A write begins at `offset`: how long the run in front of it is, in bytes.
+    /// Begins a write at `offset`. Returns the length of the run before it, in bytes.
     pub(crate) fn begin(&self, offset: u64) -> u64 {
         self.run.begin(offset)
     }
 
-    /// A write has come to `at` in `folio`, a range of the file. The run up to there, if it has left a folio now.
+    /// A write has reached `at` in `folio`, a range of the file. Returns the run so far if the writer has
+    /// just left a folio.
     pub(crate) fn wrote(&self, at: u64, folio: &Range<u64>) -> Option<Range<u64>> {
         self.run.came_to(at);
         let full = at >= folio.end;
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_little_back_is_the_same_run() {
+    fn a_short_step_back_continues_the_run() {
         let run = Run::default();
         let go = |from: u64, to: u64| {
             let before = run.begin_near(from);
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_of_when_it_leaves_a_folio() {
+    fn a_run_is_reported_when_it_leaves_a_folio() {
         let stream = WriteStream::default();
         assert_eq!(stream.begin(4096), 0);
         assert_eq!(stream.wrote(5000, &(4096..8192)), None);

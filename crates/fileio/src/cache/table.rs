@@ -1,6 +1,7 @@
-//! (space, span number) → span, for look-ups from many threads.
+//! The table from (space, span number) to span, for concurrent lookups.
 //!
-//! A look-up writes nothing that other threads read: no count, no lock. What it costs is in `benches/cache.rs`.
+//! A lookup writes nothing that other threads read: no reference count, no lock. `benches/cache.rs` measures
+//! its cost.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Table {
         }
     }
 
-    /// Calls `f` with the span, where there is one.
+    /// Calls `f` with the span, if it exists.
     pub(crate) fn look<R>(&self, space: u64, number: u64, f: impl FnOnce(&Span) -> R) -> Option<R> {
         let spans = self.spans.pin();
         spans.get(&(space, number)).map(|span| f(span))
@@ -33,14 +34,14 @@ impl Table {
         self.spans.pin().get(&(space, number)).map(Arc::clone)
     }
 
-    /// The span, a new one where there is none. It may be gone by the time it is locked; then another look makes a new one.
+    /// The span, created if needed. It may be gone by the time it is locked; the caller then calls again.
     pub(crate) fn get_or_insert(&self, space: &Arc<Core>, number: u64) -> Arc<Span> {
         let spans = self.spans.pin();
         let new = || Arc::new(Span::new(Arc::clone(space), number));
         Arc::clone(spans.get_or_insert_with((space.id, number), new))
     }
 
-    /// Takes the span out. With its state locked, where it is known to be this one.
+    /// Removes the span. Called with its state locked and known to be in the table.
     pub(crate) fn remove(&self, space: u64, number: u64) {
         self.spans.pin().remove(&(space, number));
     }

@@ -1,5 +1,5 @@
-//! A file in memory for the tests of the cache and of what works on it: a [`Backing`] over a device in memory, fragmented, short of
-//! space where wanted, and strict about promises and claims.
+//! A file in memory for tests of the cache and its users: a [`Backing`] over a fragmented device in memory,
+//! short of space if asked to be, with strict checks of reservations and claims.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -16,10 +16,10 @@ use crate::mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 use crate::readahead::ReadStream;
 use crate::throttle::Wait;
 
-/// What fresh device blocks hold: bytes that no reader may ever see.
+/// Contents of unallocated device blocks. No reader may ever see these bytes.
 pub(crate) const STALE: u8 = 0xEE;
 
-/// A device in memory, its blocks for files, and a cache over it.
+/// A device in memory with its free blocks, and a cache over it.
 pub(crate) struct Volume {
     pub(crate) disk: Arc<Disk>,
     pub(crate) cache: Arc<PageCache>,
@@ -28,7 +28,7 @@ pub(crate) struct Volume {
 }
 
 struct VolumeState {
-    /// Device blocks, handed out from the back.
+    /// Free device blocks, allocated from the back.
     free: Vec<u64>,
     promised: u64,
 }
@@ -39,17 +39,17 @@ pub(crate) struct FakeFile {
     space: AddressSpace,
     state: Mutex<FileState>,
     this: Weak<FakeFile>,
-    /// What the file's owner holds: see [`crate::buffered`].
+    /// The locks that the file's owner holds: see [`crate::buffered`].
     pub(crate) lock: RwLock<()>,
     pub(crate) extend: Mutex<()>,
 }
 
 #[derive(Default)]
 struct FileState {
-    /// Device block by file block, and whether it was written.
+    /// File block → device block, and whether it was written.
     map: BTreeMap<u64, (u64, bool)>,
     size: u64,
-    /// What to answer instead of the truth.
+    /// Returned by `map` instead of the real extent.
     lie: Option<MappedExtent>,
     claims: BTreeMap<u64, Claim>,
     next_claim: u64,
@@ -65,7 +65,7 @@ impl Volume {
         Volume::over(device, block, budget_bytes)
     }
 
-    /// Over a device of one's own, all of whose blocks are free and stale.
+    /// Over a given device. All its blocks are free and stale.
     pub(crate) fn over(device: Arc<dyn BlockDevice>, block: u64, budget_bytes: u64) -> Arc<Volume> {
         let disk = Arc::new(Disk::new(device).expect("a disk"));
         let blocks = disk.len_bytes() / block;
@@ -73,7 +73,7 @@ impl Volume {
         for at in 0..blocks {
             disk.write_at(at * block, &stale, false).expect("a write");
         }
-        // Runs of 5 blocks, from the back of the device to its front.
+        // Runs of 5 blocks, from the end of the device to its start.
         let free = (0..blocks).collect::<Vec<_>>();
         let free = free
             .chunks(5)
@@ -149,7 +149,7 @@ impl FakeFile {
         crate::buffered::flush(&self.host(), 0..u64::MAX)
     }
 
-    /// Cuts or lengthens the file, as a file system does: nothing is flushed.
+    /// Sets the size as a file system does: nothing is flushed.
     pub(crate) fn truncate(&self, size: u64) {
         let _alone = self.lock.write();
         let frozen = self.space.freeze();
@@ -165,7 +165,7 @@ impl FakeFile {
             .free
             .extend(cut.values().map(|(device, _)| *device));
         let before = std::mem::replace(&mut state.size, size);
-        // What a lengthened file shows of its old last block is zero.
+        // Bytes of the old last block that the longer file exposes must be zero.
         let old_block = before / self.volume.block;
         let is_part = !before.is_multiple_of(self.volume.block);
         if let Some((device, true)) = state
@@ -187,13 +187,13 @@ impl FakeFile {
         drop(frozen);
     }
 
-    /// Makes a hole of whole blocks.
+    /// Punches a hole of whole blocks.
     pub(crate) fn punch(&self, range: Range<u64>) {
         let _alone = self.lock.write();
         let _frozen = self.space.freeze();
         self.space.discard(&*self.host(), range.clone());
         let mut state = self.state.lock();
-        // What would have carried the size to the device may be gone.
+        // The dirty blocks that would have committed the size may be gone.
         state.size = self.space.size();
         let blocks = range.start / self.volume.block..range.end / self.volume.block;
         for block in blocks {
@@ -215,12 +215,12 @@ impl FakeFile {
         }
     }
 
-    /// From now on the mapping answers this.
+    /// Makes `map` return this extent from now on; `None`: the real one.
     pub(crate) fn lie(&self, extent: Option<MappedExtent>) {
         self.state.lock().lie = extent;
     }
 
-    /// What the device has of the file, past the cache.
+    /// The file's contents on the device, bypassing the cache.
     pub(crate) fn on_device(&self) -> Vec<u8> {
         let mut all = vec![0; self.size_bytes() as usize];
         let read =
@@ -229,7 +229,7 @@ impl FakeFile {
         all
     }
 
-    /// How many blocks have a place on the device.
+    /// Number of blocks with a device block.
     pub(crate) fn mapped(&self) -> usize {
         self.state.lock().map.len()
     }

@@ -1,8 +1,10 @@
-//! Waiting for what happens to a folio (a fill ends, memory becomes free): hashed, so that folios carry no condition of their own.
+//! Waiting for events of folios (a fill ended, memory became free). Hashed into buckets, so that folios need
+//! no condition variable of their own.
 //!
-//! The waiter takes a [`Ticket`] while it holds the lock under which it saw what it has to wait for; who changes that does so
-//! under the same lock, and calls [`Waits::wake`] afterwards. So the ticket is from before the change, and no wake is lost.
-//! A wait may end for another key's sake: the waiter looks again.
+//! A waiter takes a [`Ticket`] while it holds the lock under which it saw the reason to wait. The thread that
+//! removes the reason does so under the same lock and calls [`Waits::wake`] afterwards. So the ticket
+//! precedes the change and no wake is lost. A wait may also end because of another key in the same bucket:
+//! the waiter checks again.
 
 use std::time::Duration;
 
@@ -11,8 +13,8 @@ use crate::sync::{Condvar, Mutex};
 /// A power of two.
 const BUCKETS: usize = 64;
 
-/// How long [`Waits::wait_a_while`] waits at most.
-const A_WHILE: Duration = Duration::from_millis(100);
+/// Timeout of [`Waits::wait_timeout`].
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Waits {
@@ -21,12 +23,12 @@ pub(crate) struct Waits {
 
 #[derive(Default)]
 struct Bucket {
-    /// Counts wakes.
+    /// Number of wakes so far.
     wakes: Mutex<u64>,
     woken: Condvar,
 }
 
-/// What [`Waits::wait`] waits behind.
+/// The point in time that [`Waits::wait`] waits behind: only later wakes end the wait.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Ticket {
@@ -41,14 +43,14 @@ impl Waits {
         }
     }
 
-    /// To be taken before the lock is let go under which the reason to wait was seen.
+    /// Takes a ticket. Call it before releasing the lock under which the reason to wait was seen.
     pub(crate) fn ticket(&self, key: u64) -> Ticket {
         let bucket = key as usize % BUCKETS;
         let wakes = *self.buckets[bucket].wakes.lock();
         Ticket { bucket, wakes }
     }
 
-    /// Waits for a wake that came after the ticket.
+    /// Waits for a wake after the ticket.
     pub(crate) fn wait(&self, ticket: Ticket) {
         let bucket = &self.buckets[ticket.bucket];
         let mut wakes = bucket.wakes.lock();
@@ -57,16 +59,16 @@ impl Waits {
         }
     }
 
-    /// As [`Waits::wait`], but for a moment at most: for what may come about otherwise too.
-    pub(crate) fn wait_a_while(&self, ticket: Ticket) {
+    /// As [`Waits::wait`], with a timeout: for conditions that may also change without a wake.
+    pub(crate) fn wait_timeout(&self, ticket: Ticket) {
         let bucket = &self.buckets[ticket.bucket];
         let mut wakes = bucket.wakes.lock();
         if *wakes == ticket.wakes {
-            bucket.woken.wait_for(&mut wakes, A_WHILE);
+            bucket.woken.wait_for(&mut wakes, MAX_WAIT);
         }
     }
 
-    /// Wakes all who wait for `key`.
+    /// Wakes all waiters of `key`.
     pub(crate) fn wake(&self, key: u64) {
         let bucket = &self.buckets[key as usize % BUCKETS];
         *bucket.wakes.lock() += 1;

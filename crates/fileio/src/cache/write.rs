@@ -1,15 +1,17 @@
-//! Buffered writing: into folios, and nothing else. The device is the flusher's.
+//! Buffered writing: copies into folios. Only the flusher writes to the device.
 //!
-//! A call goes piece by piece. For each: room for the blocks that become dirty, a promise of room on the volume for those of
-//! them that are holes, then folio by folio what is there is changed. What a piece got and did not need goes back, on every way out.
+//! A call proceeds piece by piece. For each piece it acquires room for the blocks that become dirty and
+//! reserves space on the volume for the holes among them, then changes folio by folio. What a piece acquired
+//! and did not use is returned on every exit.
 //!
 //! ```text
 //!   room (throttle) ─► promise (volume) ─┬─► [span locked] copy, mark dirty, size ─┐
-//!                                        │◄── memory · missing edges · others ─────┤  what was in the way, unlocked
+//!                                        │◄── memory · missing edges · others ─────┤  unlocked: obstacle
 //!                                        └─────────────────────────────────────────┘
 //! ```
 //!
-//! Invariant: what a call has copied is complete: dirty, counted, promised, and within the size, before the span is unlocked.
+//! Invariant: before the span is unlocked, everything the call has copied is dirty, counted, reserved, and
+//! within the size.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -28,18 +30,18 @@ use crate::error::{Error, Reason, Result};
 use crate::mapper::Target;
 use crate::throttle::Wait;
 
-/// The largest allocation unit, of zeros.
+/// Zeros, as many as the largest allocation unit has bytes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A run of writes longer than this part of the budget is not for keeping: whoever writes so much seldom reads it soon.
+/// Divisor of the budget: a longer run of writes is treated as a stream, which is seldom read soon.
 const LONG_RUN_SHARE: u64 = 8;
 
-/// What a buffered write did.
+/// Result of a buffered write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Bytes in the cache now: fewer than given only where an error came after them.
+    /// Bytes copied into the cache: less than given only if an error occurred after them.
     pub bytes: usize,
-    /// Bytes that became dirty by it, for [`crate::throttle::Throttle::balance`].
+    /// Bytes that this call dirtied, for [`crate::throttle::Throttle::balance`].
     pub dirtied_bytes: u64,
 }
 
@@ -86,8 +88,9 @@ pub(crate) fn write(
     }
 }
 
-/// Before a write behind the file's last block lets that be read to its end: what the device has there behind the file's
-/// end is anything. The block becomes dirty, zero from there on. How many bytes became dirty.
+/// Zeroes the rest of the last block before a write past it exposes that rest to readers: on the device it
+/// may hold anything. The block becomes dirty, zero from the old size on. Returns the number of bytes
+/// dirtied.
 fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
     let space = host.space();
     let size = space.size();
@@ -120,15 +123,15 @@ fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
     Ok(writer.dirtied_bytes)
 }
 
-/// What is in the way of the next bytes.
+/// Why the next bytes cannot be written yet.
 enum Obstacle {
-    /// Somebody reads them in.
+    /// Another thread is filling their block.
     Coming(Ticket),
-    /// The rest of this block, the first of the range, is not there.
+    /// A block that is changed in part is not up to date.
     Missing(Range<u64>),
-    /// Memory, of so many bytes, or of less but at least so many.
+    /// Memory is needed: `bytes`, or less but at least `least`.
     Memory { bytes: u64, least: u64 },
-    /// They need room or a promise that the piece does not have: others cleaned them meanwhile.
+    /// Blocks need room or a reservation that the piece does not have, because they were cleaned meanwhile.
     Unprepared,
 }
 
@@ -137,12 +140,12 @@ struct Writer<'a> {
     space: &'a AddressSpace,
     wait: Wait,
     memory: WriteMemory<'a>,
-    /// The next file byte.
+    /// Next offset in the file.
     at: u64,
     end: u64,
-    /// Whether the file becomes longer when this ends behind its end.
+    /// Whether the file grows if the write ends past its size.
     grows: bool,
-    /// Length of the sequential run of writes that this one continues, in bytes.
+    /// Length in bytes of the sequential run that this write continues.
     run_bytes: u64,
     /// Memory for the next folio.
     spare: Option<Pages>,
@@ -159,7 +162,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes up to the end of a piece, or less where what was prepared is used up.
+    /// Writes one piece, or less if its promise is used up.
     fn piece(&mut self) -> Result<()> {
         let block = u64::from(self.space.block_bytes());
         let most = self.space.cache.throttle.most_at_once();
@@ -173,14 +176,14 @@ impl<'a> Writer<'a> {
             match self.step(piece_end, &mut promise) {
                 Ok(folio) => self.passed(&folio),
                 Err(Obstacle::Unprepared) => return Ok(()),
-                Err(obstacle) => self.overcome(obstacle)?,
+                Err(obstacle) => self.resolve(obstacle)?,
             }
         }
         Ok(())
     }
 
-    /// The promise of a piece, and its end. On a volume that is nearly full the piece gets shorter, down to a block, until
-    /// there is room for it.
+    /// The promise of a piece, and the end of the piece. On a nearly full volume the piece is halved, down to
+    /// one block, until there is space for it.
     fn promise(&self, piece_end: u64) -> Result<(Promise<'a>, u64)> {
         let block = u64::from(self.space.block_bytes());
         let mut end = piece_end;
@@ -195,7 +198,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The run has come to `at`, in the folio given.
+    /// The run has reached `at`, in `folio`.
     fn passed(&self, folio: &Range<u64>) {
         if !self.grows {
             return;
@@ -206,7 +209,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes what it can in one folio, whose range it answers.
+    /// Writes what fits into one folio. Returns the folio's range.
     fn step(
         &mut self,
         piece_end: u64,
@@ -215,19 +218,19 @@ impl<'a> Writer<'a> {
         let space = self.space;
         let outcome = space.with_span(number_of(self.at), |span, state| {
             if state.find(self.at).is_none() {
-                self.put_in(span, state)?;
+                self.insert_folio(span, state)?;
             }
-            self.change(span, state, piece_end, promise)
+            self.write_folio(span, state, piece_end, promise)
         });
         if outcome.is_ok() {
-            // Memory that was for a folio that another has made meanwhile.
+            // Spare memory for a folio that another thread has created meanwhile.
             self.spare = None;
         }
         outcome
     }
 
-    /// Puts a folio into the gap around `at`.
-    fn put_in(
+    /// Inserts a new folio into the gap around `at`.
+    fn insert_folio(
         &mut self,
         span: &Arc<Span>,
         state: &mut SpanState,
@@ -250,8 +253,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Changes the folio with `at`, as far as it goes.
-    fn change(
+    /// Writes into the folio that contains `at`, as far as possible.
+    fn write_folio(
         &mut self,
         span: &Arc<Span>,
         state: &mut SpanState,
@@ -273,7 +276,7 @@ impl<'a> Writer<'a> {
             let is_part = bytes.start < range.start || range.end < bytes.end;
             (is_part && !folio.up_to_date.contains(edge.start)).then_some(bytes)
         });
-        // Behind the file's end there is nothing to be brought in: it is zero.
+        // Past the end of the file there is nothing to read in: it is zero.
         if let Some(missing) = partial.iter().flatten().find(|bytes| bytes.start < size) {
             return Err(Obstacle::Missing(missing.clone()));
         }
@@ -317,19 +320,19 @@ impl<'a> Writer<'a> {
         Ok(folio)
     }
 
-    /// Whether the run is of a file too long to be kept.
+    /// Whether the run is too long for the file to be kept in the cache.
     fn is_long(&self) -> bool {
         self.run_bytes > self.space.cache.long_run_bytes(LONG_RUN_SHARE)
     }
 
-    fn overcome(&mut self, obstacle: Obstacle) -> Result<()> {
+    fn resolve(&mut self, obstacle: Obstacle) -> Result<()> {
         match obstacle {
             Obstacle::Coming(_) if self.wait == Wait::No => Err(Reason::WouldBlock.into()),
             Obstacle::Coming(ticket) => {
                 self.space.cache.waits.wait(ticket);
                 Ok(())
             }
-            Obstacle::Missing(block) => self.bring_in(block),
+            Obstacle::Missing(block) => self.read_block(block),
             Obstacle::Memory { bytes, least } => {
                 self.spare = None;
                 let cache = &self.space.cache;
@@ -343,8 +346,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Brings in a block that is changed in part.
-    fn bring_in(&mut self, block: Range<u64>) -> Result<()> {
+    /// Reads in a block that is changed in part.
+    fn read_block(&mut self, block: Range<u64>) -> Result<()> {
         if self.wait == Wait::No {
             let extent = self.host.map(block.start, block.end - block.start)?;
             if matches!(extent.target, Target::Data { .. }) {
@@ -355,7 +358,8 @@ impl<'a> Writer<'a> {
         if !fillings.is_empty() {
             return read_in(&**self.host, fillings);
         }
-        // Another brings it, or there is no memory: it is let go at once, for the fill to take.
+        // Another thread fills it, or there is no memory. The memory is released at once, for the next fill
+        // to take.
         let least = self.space.least_folio_bytes();
         drop(self.space.cache.memory_or_wait(least, least, self.wait)?);
         Ok(())

@@ -1,29 +1,30 @@
-//! Bounce memory: what cannot go straight to the device goes through here.
+//! Bounce buffers, for data that cannot be transferred directly.
 //!
-//! One round of a call has at most [`ARENAS`] buffers of the disk's pool. Memory lent to the device is back only when
-//! the round's pipeline ends, so a call that needs more takes several rounds. The bound holds for each call.
+//! One round of a call uses at most [`ARENAS`] buffers of the disk's pool. Memory lent to the device is
+//! returned only when the round's pipeline ends, so a call that needs more takes several rounds. The limit
+//! applies per call.
 
 use throughline_device::{AlignedPool, PooledBuf};
 
-/// Bounce buffers of one round.
+/// Maximum number of bounce buffers in one round.
 const ARENAS: usize = 8;
 
-/// The buffers of one round; made room for, and filled, as they are needed: most calls need none.
+/// The buffers of one round. Allocated when first needed: most calls need none.
 #[derive(Default)]
 pub(crate) struct Store(Option<Box<[Option<PooledBuf>; ARENAS]>>);
 
-/// Hands out the memory of a [`Store`].
+/// Allocates from a [`Store`].
 pub(crate) struct Bounce<'env> {
     pool: &'env AlignedPool,
-    /// Until the first buffer is needed.
+    /// `None` once the first buffer was needed.
     store: Option<&'env mut Store>,
     later: std::iter::Enumerate<std::slice::IterMut<'env, Option<PooledBuf>>>,
-    /// What is left of the current buffer, a whole number of blocks.
+    /// The rest of the current buffer, in whole blocks.
     room: &'env mut [u8],
     place: Place,
 }
 
-/// Where handed-out memory lies in the store.
+/// Position of an allocation in the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     arena: usize,
@@ -31,7 +32,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `bytes` further on in the same buffer.
+    /// The position `bytes` further on in the same buffer.
     pub(crate) fn plus(self, bytes: usize) -> Self {
         Self {
             at: self.at + bytes,
@@ -60,7 +61,8 @@ impl<'env> Bounce<'env> {
         }
     }
 
-    /// How many bytes the next [`Bounce::take`] can give; 0: the round is over. `block` is the unit that will be taken.
+    /// The number of bytes that the next [`Bounce::take`] may take, in units of `block`; 0: the round is
+    /// over.
     pub(crate) fn room(&mut self, block: u64) -> usize {
         if (self.room.len() as u64) < block {
             if let Some(Store(arenas)) = self.store.take() {
@@ -75,7 +77,7 @@ impl<'env> Bounce<'env> {
         self.room.len() - self.room.len() % block as usize
     }
 
-    /// Takes `len` bytes, which [`Bounce::room`] has promised. Their content is undefined.
+    /// Takes `len` bytes, at most what [`Bounce::room`] returned. Their contents are undefined.
     pub(crate) fn take(&mut self, len: usize) -> (Place, &'env mut [u8]) {
         let (taken, rest) = std::mem::take(&mut self.room).split_at_mut(len);
         self.room = rest;

@@ -1,8 +1,8 @@
-//! Small new files, many in one go: their data goes out together, in as few bios as its place on the device allows, and
-//! one wait is for all. A file by itself would cost a bio and a wait.
+//! Batched writing of small new files: their data is written together, in as few bios as its placement
+//! allows, with one wait for all. Writing each file alone would cost a bio and a wait per file.
 //!
-//! The order is that of every write: claim, write, commit. All claims come first, so that data that lies together goes
-//! out together.
+//! The order is that of every write: claim, write, commit. All claims come first, so that adjacent data is
+//! written together.
 
 use throughline_block::Disk;
 use throughline_device::{Op, PooledBuf, Segment};
@@ -10,18 +10,18 @@ use throughline_device::{Op, PooledBuf, Segment};
 use crate::error::{Error, Reason, Result};
 use crate::mapper::{Claim, ClaimKind, Mapper};
 
-/// The whole contents of a file that is empty.
+/// The whole contents of a file that is still empty.
 pub struct NewFile<'a> {
-    /// Its mapping; the caller holds the file's lock, exclusive.
+    /// The file's mapping. The caller holds the file's lock exclusively.
     pub mapper: &'a dyn Mapper,
-    /// What it is to hold.
+    /// The contents to write.
     pub data: &'a [u8],
 }
 
-/// Writes whole files. Each has all of its data and its new size when its result is `Ok`. Else it is as empty as before or,
-/// where its commit ran out of space half-way, it ends behind what was entered.
+/// Writes whole files. If a file's result is `Ok`, it has all of its data and its new size. Otherwise it is
+/// as empty as before or, if its commit ran out of space part-way, it ends after the part that was committed.
 ///
-/// Memory for a copy of all data comes from the disk's pool: the caller bounds what it asks for at once.
+/// A copy of all data is held in buffers of the disk's pool: the caller limits how much it passes at once.
 pub fn write_new(disk: &Disk, files: &[NewFile<'_>]) -> Vec<Result<()>> {
     let mut claims: Vec<Result<Vec<Claim>>> =
         files.iter().map(|file| claim_all(disk, file)).collect();
@@ -68,14 +68,14 @@ pub fn write_new(disk: &Disk, files: &[NewFile<'_>]) -> Vec<Result<()>> {
     files.iter().zip(&mut claims).map(&mut commit).collect()
 }
 
-/// Memory for the data, one buffer after the other.
+/// Buffer space for the data, allocated from one buffer after another.
 struct Room<'env> {
     rest: &'env mut [u8],
     later: std::slice::IterMut<'env, PooledBuf>,
 }
 
 impl<'env> Room<'env> {
-    /// Up to `len` bytes, at least one.
+    /// Takes between 1 and `len` bytes.
     fn take(&mut self, len: u64) -> Result<&'env mut [u8]> {
         if self.rest.is_empty() {
             let next = self
@@ -93,7 +93,7 @@ impl<'env> Room<'env> {
     }
 }
 
-/// Puts the file's bytes from `at` on into `memory`, and zeroes behind its end.
+/// Copies the file's bytes from `at` on into `memory`, and zeroes past the end of the file.
 fn fill(memory: &mut [u8], data: &[u8], at: u64) {
     let data = usize::try_from(at)
         .ok()
@@ -104,7 +104,7 @@ fn fill(memory: &mut [u8], data: &[u8], at: u64) {
     memory[len..].fill(0);
 }
 
-/// Claims the whole file.
+/// Claims blocks for the whole file.
 fn claim_all(disk: &Disk, file: &NewFile<'_>) -> Result<Vec<Claim>> {
     let mut claims = Vec::new();
     match claim_into(&mut claims, disk, file) {
@@ -132,7 +132,7 @@ fn claim_into(claims: &mut Vec<Claim>, disk: &Disk, file: &NewFile<'_>) -> Resul
         if claim.kind == ClaimKind::Overwrite || claim.file_offset != at || claim.len == 0 || !whole
         {
             return Err(Error::Corrupt(format!(
-                "the claim for byte {at} of an empty file makes no sense: {claim:?}"
+                "invalid claim for byte {at} of an empty file: {claim:?}"
             )));
         }
         at = at.saturating_add(claim.len);

@@ -1,22 +1,23 @@
-//! The caller's memory, taken piece by piece, and how far a piece can go straight to or from the device.
+//! The caller's buffers, consumed piece by piece, and the decision whether a piece can be transferred
+//! directly.
 
 use std::io::{IoSlice, IoSliceMut};
 
-/// What the device asks of offsets and memory.
+/// The device's alignment requirements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alignment {
-    /// Device offsets and lengths; the logical block, in bytes.
+    /// For device offsets and lengths: the logical block size, in bytes.
     pub(crate) block: u64,
-    /// Memory addresses, in bytes.
+    /// For memory addresses, in bytes.
     pub(crate) memory: usize,
 }
 
-/// How the next bytes go.
+/// How to transfer the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// So many bytes of the current piece of memory go straight: whole blocks, aligned memory.
+    /// Transfer this many bytes of the current piece directly: whole blocks in aligned memory.
     Direct(usize),
-    /// So many bytes go through bounce memory; they may reach over several pieces of memory.
+    /// Transfer this many bytes through a bounce buffer; they may span several pieces.
     Bounce(usize),
 }
 
@@ -29,9 +30,9 @@ impl Alignment {
         }
     }
 
-    /// How the bytes from device byte `device` on should go, when the current piece of memory is `piece` bytes at
-    /// `address` and `rest` more bytes (at least 1) follow each other on the device. A bounce ends on a block boundary
-    /// or at the end of `rest`, so no block is bounced twice.
+    /// How to transfer the bytes at device offset `device`, given the current piece of `piece` bytes at
+    /// `address` and `rest` (at least 1) contiguous bytes on the device. A bounced transfer ends on a block
+    /// boundary or at the end of `rest`, so no block is bounced twice.
     pub(crate) fn step(&self, device: u64, address: usize, piece: usize, rest: u64) -> Step {
         let here = (piece as u64).min(rest);
         let to_block = device.next_multiple_of(self.block) - device;
@@ -50,7 +51,8 @@ impl Alignment {
         Step::Bounce(end.map_or(here, |end| end - device).min(rest) as usize)
     }
 
-    /// The whole blocks around `len` bytes at `device`, as start and length, and how far in the bytes begin.
+    /// The whole blocks around `len` bytes at `device`: start, length, and the offset of the bytes within
+    /// them.
     pub(crate) fn around(&self, device: u64, len: usize) -> (u64, usize, usize) {
         let into = device % self.block;
         let blocks = (into + len as u64).next_multiple_of(self.block);
@@ -58,7 +60,7 @@ impl Alignment {
     }
 }
 
-/// Memory to be filled, in order.
+/// Buffers to fill, in order.
 pub(crate) struct ReadMemory<'m, 'b> {
     piece: &'m mut [u8],
     later: std::slice::IterMut<'m, IoSliceMut<'b>>,
@@ -72,7 +74,7 @@ impl<'m, 'b> ReadMemory<'m, 'b> {
         }
     }
 
-    /// Address and length of the current piece; length 0 only when all is taken.
+    /// Address and length of the current piece. The length is 0 only if everything is taken.
     pub(crate) fn current(&mut self) -> (usize, usize) {
         while self.piece.is_empty() {
             match self.later.next() {
@@ -83,7 +85,7 @@ impl<'m, 'b> ReadMemory<'m, 'b> {
         (self.piece.as_ptr().addr(), self.piece.len())
     }
 
-    /// Takes at most `most` bytes off the current piece.
+    /// Takes up to `most` bytes of the current piece.
     pub(crate) fn take(&mut self, most: usize) -> &'m mut [u8] {
         let (_, len) = self.current();
         let (taken, rest) = std::mem::take(&mut self.piece).split_at_mut(most.min(len));
@@ -92,7 +94,7 @@ impl<'m, 'b> ReadMemory<'m, 'b> {
     }
 }
 
-/// Memory to be written, in order.
+/// Buffers to write, in order.
 pub(crate) struct WriteMemory<'m> {
     piece: &'m [u8],
     later: std::slice::Iter<'m, IoSlice<'m>>,
@@ -106,7 +108,7 @@ impl<'m> WriteMemory<'m> {
         }
     }
 
-    /// Address and length of the current piece; length 0 only when all is taken.
+    /// Address and length of the current piece. The length is 0 only if everything is taken.
     pub(crate) fn current(&mut self) -> (usize, usize) {
         while self.piece.is_empty() {
             match self.later.next() {
@@ -117,7 +119,7 @@ impl<'m> WriteMemory<'m> {
         (self.piece.as_ptr().addr(), self.piece.len())
     }
 
-    /// Takes at most `most` bytes off the current piece.
+    /// Takes up to `most` bytes of the current piece.
     pub(crate) fn take(&mut self, most: usize) -> &'m [u8] {
         let (_, len) = self.current();
         let (taken, rest) = self.piece.split_at(most.min(len));
@@ -125,7 +127,7 @@ impl<'m> WriteMemory<'m> {
         taken
     }
 
-    /// Copies the next bytes into `to`, over as many pieces as it takes.
+    /// Copies the next bytes into `to`, from as many pieces as needed.
     pub(crate) fn copy_to(&mut self, mut to: &mut [u8]) {
         while !to.is_empty() {
             let from = self.take(to.len());

@@ -10,11 +10,11 @@ use super::memory::{Alignment, ReadMemory, Step};
 use crate::error::{Error, Result};
 use crate::mapper::{Map, MappedExtent, Target};
 
-/// Fills `bufs`, one after the other, from file byte `offset` on. Returns how many bytes there were: fewer than asked
-/// for only at the end of the file. Holes and unwritten ranges read as zero.
+/// Fills `bufs` in order from byte `offset` of the file. Returns the number of bytes read, less than
+/// requested only at the end of the file. Holes and unwritten ranges read as zero.
 ///
 /// # Errors
-/// What the mapper or the device says; the memory is then undefined.
+/// Those of the mapper and the device; the contents of `bufs` are then undefined.
 pub fn read(
     disk: &Disk,
     mapper: &dyn Map,
@@ -49,7 +49,7 @@ pub fn read(
     Ok((end - offset) as usize)
 }
 
-/// Bytes to be copied from bounce memory once the round is over.
+/// A copy out of a bounce buffer, to be done when the round is over.
 struct Copy<'m> {
     from: Place,
     to: &'m mut [u8],
@@ -59,13 +59,13 @@ struct Reader<'a, 'm, 'b> {
     mapper: &'a dyn Map,
     alignment: Alignment,
     memory: ReadMemory<'m, 'b>,
-    /// The next file byte.
+    /// Next offset in the file.
     at: u64,
     end: u64,
 }
 
 impl<'m> Reader<'_, 'm, '_> {
-    /// Reads until all is asked for or the bounce memory is used up.
+    /// Submits reads until everything is submitted or the bounce buffers are used up.
     fn round<'env>(
         &mut self,
         pipeline: &mut Pipeline<'_, '_, 'env>,
@@ -136,7 +136,7 @@ impl<'m> Reader<'_, 'm, '_> {
     }
 }
 
-/// The bytes of `extent` from file byte `at` on, and where on the device they begin; `None`: they are zero.
+/// The number of bytes of `extent` from file offset `at` on, and their device offset; `None`: they are zero.
 fn placed(extent: &MappedExtent, at: u64) -> Result<(u64, Option<u64>)> {
     let skip = at.checked_sub(extent.file_offset);
     let len = skip
@@ -154,7 +154,7 @@ fn placed(extent: &MappedExtent, at: u64) -> Result<(u64, Option<u64>)> {
             Ok((len, Some(device)))
         }
         _ => Err(Error::Corrupt(format!(
-            "the mapping of file byte {at} makes no sense: {extent:?}"
+            "invalid mapping at file byte {at}: {extent:?}"
         ))),
     }
 }

@@ -1,12 +1,12 @@
 //! The write half of direct I/O.
 //!
-//! A call is a row of *batches*: claim, write, commit. A batch is bounded, so that neither memory nor the time until
-//! the first bytes are safe grows with the call. A batch is one *round* of the pipeline, or several where it needs more
-//! bounce memory than one round has.
+//! A call is a sequence of *batches*: claim, write, commit. The size of a batch is limited, so that neither
+//! memory use nor the time until the first bytes are committed grows with the call. A batch takes one *round*
+//! of the pipeline, or several if it needs more bounce buffers than one round has.
 //!
 //! Invariants:
-//! - A claim is committed only when every byte of it, the zeros around the caller's data included, is on the device.
-//! - On an error the batch at hand is given back whole; what the call reports as written is what was committed.
+//! - A claim is committed only when all of it, including zeros around the caller's data, is on the device.
+//! - On an error the current batch is abandoned as a whole. The call reports as written what was committed.
 
 use std::io::IoSlice;
 
@@ -18,23 +18,23 @@ use super::memory::{Alignment, Step, WriteMemory};
 use crate::error::{Error, Reason, Result};
 use crate::mapper::{Claim, ClaimKind, Mapper, Target};
 
-/// A batch is committed once it holds so many bytes.
+/// A batch is committed once it has this many bytes.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// A batch is committed once it holds so many claims.
+/// A batch is committed once it has this many claims.
 const BATCH_CLAIMS: usize = 1024;
 
-/// Zeros for the parts of new blocks that are not written. Aligned for any device that is known.
+/// Zeros for the unwritten parts of new blocks. Aligned for every known device.
 #[repr(align(4096))]
 struct Zeros([u8; 64 << 10]);
 static ZEROS: Zeros = Zeros([0; 64 << 10]);
 
-/// Writes `bufs`, one after the other, from file byte `offset` on, and lengthens the file where they end behind its
-/// end. Returns how many bytes are written and committed: fewer than given only when an error came later, which the
-/// next call will meet.
+/// Writes `bufs` in order at byte `offset` of the file, and grows the file if they end past its end. Returns
+/// the number of bytes written and committed. It is less than given only if an error occurred later; the next
+/// call meets that error.
 ///
 /// # Errors
-/// What the mapper or the device says, when nothing was committed before it.
+/// Those of the mapper and the device, if nothing was committed before the error.
 pub fn write(disk: &Disk, mapper: &dyn Mapper, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
     let given = bufs
         .iter()
@@ -49,8 +49,8 @@ pub fn write(disk: &Disk, mapper: &dyn Mapper, offset: u64, bufs: &[IoSlice<'_>]
     write_all(disk, mapper, offset, end, bufs, true)
 }
 
-/// Zeroes what the file's last block holds behind the file's end, before a write behind that lets it be read: a write
-/// that failed before its commit may have left its bytes there.
+/// Zeroes the rest of the file's last block past the end of the file, before a write further on makes it
+/// readable: a write that failed before its commit may have left data there.
 fn zero_behind_end(disk: &Disk, mapper: &dyn Mapper, offset: u64) -> Result<()> {
     let mut at = mapper.size_bytes();
     let unit = u64::from(mapper.block_bytes().max(1));
@@ -68,7 +68,7 @@ fn zero_behind_end(disk: &Disk, mapper: &dyn Mapper, offset: u64) -> Result<()> 
     Ok(())
 }
 
-/// Writes `bufs`, which are the bytes `offset..end`, not none.
+/// Writes `bufs`, the non-empty range `offset..end`.
 fn write_all(
     disk: &Disk,
     mapper: &dyn Mapper,
@@ -111,10 +111,10 @@ fn write_all(
     Ok((end - offset) as usize)
 }
 
-/// Claims whose data is on its way.
+/// Claims whose data is being written.
 #[derive(Default)]
 struct Batch {
-    /// Those that need a commit.
+    /// The claims that need a commit.
     claims: Vec<Claim>,
     count: usize,
     bytes: u64,
@@ -129,24 +129,24 @@ impl Batch {
 struct Writer<'a> {
     disk: &'a Disk,
     mapper: &'a dyn Mapper,
-    /// Whether the file becomes longer when this ends behind its end.
+    /// Whether the file grows if the write ends past its end.
     may_grow: bool,
     alignment: Alignment,
     memory: WriteMemory<'a>,
     end: u64,
-    /// The next file byte.
+    /// Next offset in the file.
     at: u64,
-    /// After a commit that failed: up to where the file is written and committed all the same.
+    /// After a failed commit: the offset up to which the data is nevertheless written and committed.
     entered: u64,
-    /// The claim around `at`, while it is not written to its end.
+    /// The claim around `at`, until it is fully written.
     claim: Option<Claim>,
     batch: Batch,
-    /// Why the call ends after this batch.
+    /// The error that ends the call after this batch.
     stop: Option<Error>,
 }
 
 impl<'a> Writer<'a> {
-    /// One batch: claims, data, commit.
+    /// Processes one batch: claims, data, commit.
     fn batch(&mut self) -> Result<()> {
         self.batch = Batch::default();
         let begin = self.at;
@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
         }
         let new_size =
             Some(self.at).filter(|size| self.may_grow && *size > self.mapper.size_bytes());
-        // From here on the claims are the mapper's to give back.
+        // From here on the mapper itself returns the claims on error.
         let claims = std::mem::take(&mut self.batch.claims);
         if claims.is_empty() && new_size.is_none() {
             return Ok(());
@@ -172,8 +172,8 @@ impl<'a> Writer<'a> {
             .inspect_err(|_| self.entered = self.entered_of(begin, claims))
     }
 
-    /// How far a batch from file byte `begin` on, all of whose data is on the device, was committed by a commit that
-    /// failed: up to the first claim that is not mapped, and to the file's end at most.
+    /// How far a failed commit still committed a batch that begins at `begin` and whose data is all on the
+    /// device: up to the first claim that is not mapped, and at most to the end of the file.
     fn entered_of(&self, begin: u64, mut claims: Vec<Claim>) -> u64 {
         claims.sort_unstable_by_key(|claim| claim.file_offset);
         let is_mapped = |claim: &Claim| {
@@ -186,7 +186,7 @@ impl<'a> Writer<'a> {
         until.min(self.mapper.size_bytes()).max(begin)
     }
 
-    /// Writes until the batch is complete (true) or the bounce memory is used up (false).
+    /// Submits writes until the batch is complete (true) or the bounce buffers are used up (false).
     fn round<'env>(
         &mut self,
         pipeline: &mut Pipeline<'_, '_, 'env>,
@@ -213,7 +213,7 @@ impl<'a> Writer<'a> {
                     write_zeros(pipeline, claim.device_offset, blocks_before)?;
                 }
                 Ok(_) => {}
-                // What was claimed before is written and committed; the caller hears of a short write.
+                // The claims before are written and committed; the caller gets a short count.
                 Err(error) if self.batch.count > 0 => {
                     self.stop = Some(error);
                     return Ok(true);
@@ -223,7 +223,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Claims the next piece and checks that it makes sense.
+    /// Claims the next piece and validates the claim.
     fn next_claim(&mut self) -> Result<Claim> {
         let unit = u64::from(self.mapper.block_bytes().max(1));
         let until = self.at.saturating_add(BATCH_BYTES - self.batch.bytes);
@@ -235,11 +235,8 @@ impl<'a> Writer<'a> {
         }
         self.batch.count += 1;
         let Some(len) = self.usable(&claim) else {
-            let what = format!(
-                "the claim for file byte {} makes no sense: {claim:?}",
-                self.at
-            );
-            // Given back with its batch.
+            let what = format!("invalid claim for file byte {}: {claim:?}", self.at);
+            // It is abandoned with its batch.
             self.batch.count = 0;
             return Err(Error::Corrupt(what));
         };
@@ -248,7 +245,7 @@ impl<'a> Writer<'a> {
         Ok(claim)
     }
 
-    /// How many bytes `claim` offers from `at` on, if it keeps to the contract of [`Mapper::claim`].
+    /// The number of bytes that `claim` provides from `at` on, if it meets the contract of [`Mapper::claim`].
     fn usable(&self, claim: &Claim) -> Option<u64> {
         let block = self.alignment.block;
         let skip = self.at.checked_sub(claim.file_offset)?;
@@ -266,7 +263,8 @@ impl<'a> Writer<'a> {
         (same_phase && fits).then_some(len)
     }
 
-    /// Writes the caller's bytes into `claim` from `at` on; false when the bounce memory is used up before its end.
+    /// Writes the caller's bytes into `claim` from `at` on; false if the bounce buffers are used up before
+    /// its end.
     fn fill<'env>(
         &mut self,
         claim: &Claim,
@@ -312,8 +310,8 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Fills what lies around the `len` bytes at `into` of `memory`, which is for the blocks from device byte `start`
-    /// on: with zeros in a fresh block, else with what the device has there.
+    /// Fills the bytes before and after the `len` bytes at `into` in `memory`, which holds the blocks at
+    /// device offset `start`: with zeros in a new block, else with the data on the device.
     fn edges(
         &self,
         kind: ClaimKind,
@@ -334,8 +332,8 @@ impl<'a> Writer<'a> {
         if !head && !tail {
             return Ok(());
         }
-        // The file's own bytes end here: behind its size a block may hold anything, and must read as zero once the
-        // file has grown over it.
+        // The file's bytes end here. Past its size a block may contain anything, but must read as zero once
+        // the file has grown over it.
         let file_start = self.at - into as u64;
         let valid = |at: usize| {
             let left = self
@@ -364,14 +362,14 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The device byte of file byte `at`, inside `claim`.
+/// The device offset of file offset `at` within `claim`.
 fn shifted(claim: &Claim, at: u64) -> u64 {
     claim
         .device_offset
         .wrapping_add(at.wrapping_sub(claim.file_offset))
 }
 
-/// Writes zeros to the device bytes `from..to`, whole blocks; nothing when that is empty.
+/// Writes zeros to the device range `from..to`, in whole blocks; does nothing if it is empty.
 fn write_zeros(pipeline: &mut Pipeline<'_, '_, '_>, mut from: u64, to: u64) -> Result<()> {
     while from < to {
         let len = (to - from).min(ZEROS.0.len() as u64);

@@ -1,4 +1,4 @@
-//! [`Core`], what is known of a raw file, and [`Cached`], the file as the page cache sees it.
+//! [`Core`], the state of a raw file, and [`Cached`], the file as the page cache sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use crate::cache::{AddressSpace, Backing, Holes};
 use crate::error::Result;
 use crate::mapper::{Claim, Map, MappedExtent, Mapper, Target};
 
-/// The granularity of what is cached, where the device allows it.
+/// Granularity of cached state, if the device allows it.
 const UNIT_BYTES: u32 = 4096;
 
-/// What the file is, cached or not.
+/// The state of the file, cached or not.
 pub(super) struct Core {
     pub(super) disk: Arc<Disk>,
-    /// The length in bytes, as far as the data is on the device. Of a plain file that has bytes in the cache the host's
-    /// length may differ: it is in whole blocks, and set to the byte when the file is synced or closed.
+    /// Length in bytes of the data that is on the device. For a plain file with cached data the host's length
+    /// may differ: it is in whole blocks, and is set to the exact byte when the file is synced or closed.
     pub(super) committed: AtomicU64,
     pub(super) room: Room,
 }
@@ -41,13 +41,13 @@ impl Core {
     }
 }
 
-/// The file as the page cache sees it. It keeps the device open, and the cache alive.
+/// The file as the page cache sees it. Keeps the device open and the cache alive.
 pub(super) struct Cached {
     pub(super) core: Arc<Core>,
     pub(super) space: AddressSpace,
 }
 
-/// Of a device whose length is odd, the largest unit that divides it: nothing is cached behind its end.
+/// For a device of odd length, the largest unit that divides it: nothing past its end is cached.
 pub(super) fn unit_of(disk: &Disk) -> u32 {
     let logical = identity::logical_bytes(disk);
     let mut unit = logical.max(UNIT_BYTES);
@@ -90,7 +90,7 @@ impl Backing for Cached {
         &self.space
     }
 
-    /// Nothing is to be accounted for: what has room keeps it, and is known to.
+    /// There is nothing to account for: reserved space stays reserved, and is recorded.
     fn reserve(&self, file_offset: u64, len: u64) -> Result<Holes> {
         let core = &self.core;
         if core.can_grow() {
@@ -108,7 +108,8 @@ impl Backing for Cached {
     }
 }
 
-/// The mapper of one run of write-back. It runs as background work, so nobody sets the file's length meanwhile.
+/// The mapper of one run of write-back. It runs as background work, so the file's length is not set
+/// meanwhile.
 struct RunWriter {
     file: Arc<Cached>,
 }
@@ -128,12 +129,12 @@ impl Map for RunWriter {
 }
 
 impl Mapper for RunWriter {
-    /// The host's file is made long enough first: writes in parallel behind its end would be one after the other there.
+    /// Extends the host's file first: the host would serialize parallel writes past its end.
     fn claim(&self, file_offset: u64, len: u64) -> Result<Claim> {
         let disk = &self.file.core.disk;
         let end = file_offset.saturating_add(len);
         if self.file.core.can_grow() && end > identity::end_of_blocks(disk) {
-            disk.set_len(end).map_err(room::told)?;
+            disk.set_len(end).map_err(room::host_error)?;
         }
         identity::claim(disk, file_offset, len)
     }

@@ -12,21 +12,21 @@ use crate::error::{Reason, Result};
 use crate::readahead::ReadStream;
 use crate::throttle::Wait;
 
-/// No file of the host is longer.
+/// Maximum length of a host file.
 const MAX_BYTES: u64 = i64::MAX as u64;
 
 impl RawFile {
-    /// The file as the cache sees it; from now on it is cached.
+    /// The file as the cache sees it. Enables caching for the file.
     pub fn cached(&self) -> Arc<dyn Backing> {
         Arc::clone(self.made_cached()) as Arc<dyn Backing>
     }
 
-    /// Not cloned: a read that hits writes no count that all readers share.
+    /// Returned by reference: a cache hit must not write a reference count that all readers share.
     fn made_cached(&self) -> &Arc<Cached> {
         if let Some(cached) = self.cached.get() {
             return cached;
         }
-        // Direct writes that go beside each other see no cache, so none comes into being beside them.
+        // Concurrent direct writes expect no cache, so create it under exclusion.
         self.gate.exclusive(|| {
             self.cached.get_or_init(|| {
                 let disk = Arc::clone(self.disk());
@@ -40,10 +40,11 @@ impl RawFile {
         })
     }
 
-    /// Reads through the cache, reading ahead as `stream` says. How many bytes there were, fewer only at the end.
+    /// Reads through the cache, with readahead controlled by `stream`. Returns the number of bytes read, less
+    /// than requested only at the end.
     ///
     /// # Errors
-    /// What the device says.
+    /// Those of the device.
     pub fn read_buffered(
         &self,
         offset: u64,
@@ -61,13 +62,13 @@ impl RawFile {
         buffered::read(&host, offset, bufs, stream)
     }
 
-    /// Writes into the cache, at `at` or, where that is `None`, at the end; where the bytes are, and how many were
-    /// written: fewer than given only where an error or the device's end came after them.
+    /// Writes into the cache at `at` or, if that is `None`, at the end. Returns the offset of the data and
+    /// the number of bytes written: less than given only if an error or the device's end came after them.
     ///
     /// # Errors
-    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; [`Reason::WouldBlock`] where it would have to wait
-    /// and may not; the device's, where a block is changed in part; write-back's, where memory is full of what it cannot
-    /// write.
+    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; [`Reason::WouldBlock`] if the call
+    /// would have to wait and `wait` forbids it; errors of the device if a block is changed in part; errors
+    /// of write-back if memory is full of data that it cannot write.
     pub fn write_buffered(
         &self,
         at: Option<u64>,
@@ -87,7 +88,7 @@ impl RawFile {
         Ok((offset, accepted.bytes))
     }
 
-    /// What is dirtied is paid for by a later write, which may have to wait for it.
+    /// What is dirtied here is charged to the thread and paid for by a later write that may wait.
     fn try_write(
         &self,
         host: &Arc<dyn Backing>,
@@ -106,7 +107,7 @@ impl RawFile {
         Ok((offset, accepted.bytes))
     }
 
-    /// With the gate held shared.
+    /// The caller holds the gate shared.
     fn write_shared(
         &self,
         host: &Arc<dyn Backing>,
@@ -129,7 +130,7 @@ impl RawFile {
         Ok((at, buffered::write(host, at, &bufs, wait)?))
     }
 
-    /// The pieces of memory as far as the file may reach.
+    /// The pieces of memory, cut at the maximum length of the file.
     fn within_limit<'b>(&self, at: u64, bufs: &'b [IoSlice<'_>]) -> Result<Vec<IoSlice<'b>>> {
         let (limit, past) = match self.core.can_grow() {
             true => (MAX_BYTES, Reason::TooLarge),
@@ -148,10 +149,10 @@ impl RawFile {
         Ok(within)
     }
 
-    /// Writes back what is dirty in the range and waits for it.
+    /// Writes back the dirty blocks in the range and waits for them.
     ///
     /// # Errors
-    /// What write-back met, again at each call until it can be done.
+    /// The error that write-back met; returned by each call until the write succeeds.
     pub fn flush_range(&self, range: Range<u64>) -> Result<()> {
         match self.host() {
             Some(host) => buffered::flush(&host, range),
@@ -159,7 +160,7 @@ impl RawFile {
         }
     }
 
-    /// Starts writing back what is dirty in the range, and does not wait.
+    /// Starts write-back of the dirty blocks in the range and does not wait.
     pub fn start_flush(&self, range: Range<u64>) {
         if let Some(host) = self.host() {
             buffered::start_flush(&host, range);

@@ -1,14 +1,14 @@
-//! The mapping of a device onto itself, as direct I/O sees it.
+//! The identity mapping of a device, as direct I/O uses it.
 
 use throughline_block::Disk;
 
 use crate::error::{Reason, Result};
 use crate::mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 
-/// See the module. It is in logical blocks.
+/// See the module. Its allocation unit is the logical block.
 pub(super) struct Identity<'a> {
     pub(super) disk: &'a Disk,
-    /// The file's length when the call began.
+    /// The file's length at the start of the call.
     pub(super) len: u64,
 }
 
@@ -44,7 +44,7 @@ impl Mapper for Identity<'_> {
     fn abandon(&self, _claims: &[Claim]) {}
 }
 
-/// What can be written from `file_offset` on: to the end of the device's last block.
+/// Claims what can be written from `file_offset` on: up to the end of the device's last block.
 pub(super) fn claim(disk: &Disk, file_offset: u64, len: u64) -> Result<Claim> {
     let len = len.min(end_of_blocks(disk).saturating_sub(file_offset));
     if len == 0 {

@@ -1,22 +1,23 @@
-//! [`RawFile`]: a whole device, or a plain file of the host, as a file: its mapping is the device onto itself.
+//! [`RawFile`]: a whole device, or a plain file of the host, as a file. Its mapping is the identity.
 //!
 //! ```text
-//!  RawFile ── Core: disk, committed length, room on the host's disk
+//!  RawFile ── Core: disk, committed length, space on the host's file system
 //!     │  └─── gate, extend: the file's locks
-//!     └─ Cached (from the first buffered access on): the bytes in the page cache, and the file as that sees it
+//!     └─ Cached (from the first buffered access on): the pages, and the file as the page cache sees it
 //! ```
 //!
 //! Invariants:
-//! - Who uses only direct I/O shares nothing with other threads but what all only read: no count per inode, no lock that
-//!   another thread's I/O writes (founding report 2). A block device cannot shrink, so reading takes no lock at all.
-//!   Writing takes the [`Gate`], because a write of a part of a block must be alone.
-//! - With the first buffered access the file is [`Cached`], for as long as it is open, and the rules of
-//!   [`crate::coherence`] hold: I/O holds the gate shared; direct writes and all that changes the length hold it
-//!   exclusively, with background work kept out.
-//! - Of a plain file nobody else may change the length.
-//! - What a buffered write accepted has its room on the host's disk, where the host can promise that ([`room`]).
-//! - Write-back writes whole blocks, so the host's file may be longer than the data, by zeros, until the file is synced or
-//!   closed. The length is set to the byte only while nothing is written back.
+//! - Threads that use only direct I/O share only read-only data: no reference count per inode, no lock that
+//!   another thread's I/O writes (founding report 2). A block device cannot shrink, so reads take no lock.
+//!   Writes take the [`Gate`], because a write of part of a block must be exclusive.
+//! - From the first buffered access on, the file stays [`Cached`] until it is closed, and the rules of
+//!   [`crate::coherence`] apply: I/O holds the gate shared; direct writes and all changes of the length hold
+//!   it exclusively, with background work excluded.
+//! - No other process may change the length of a plain file meanwhile.
+//! - Space for accepted buffered writes is reserved on the host's file system, if that supports reservation
+//!   ([`room`]).
+//! - Write-back writes whole blocks, so the host's file may be longer than the data, by zeros, until the file
+//!   is synced or closed. The exact length is set only while no write-back is running.
 
 mod backing;
 mod buffered;
@@ -38,32 +39,33 @@ use crate::{coherence, direct};
 use backing::{Cached, Core};
 use identity::Identity;
 
-/// A block device or a plain file, for direct and buffered I/O of any offset, length and memory. A plain file grows with
-/// what is written behind its end; a device does not.
+/// A block device or plain file, for direct and buffered I/O at any offset, of any length, with any memory.
+/// Writing past the end extends a plain file, but not a device.
 ///
-/// Dropping it writes back what is dirty; [`RawFile::close`] does so and says what went wrong.
+/// Dropping it writes back dirty data; [`RawFile::close`] does the same and returns errors.
 pub struct RawFile {
     core: Arc<Core>,
-    /// The file's lock against truncation.
+    /// The file's truncation lock.
     gate: Gate,
-    /// Held by buffered writes that end behind the size. Taken inside the gate.
+    /// Held by buffered writes that end past the size. Acquired inside the gate.
     extend: Mutex<()>,
-    /// What the program wants kept allocated behind the end, up to here. Under the gate, exclusively.
+    /// End of the space that the caller asked to keep allocated past the end. Changed with the gate held
+    /// exclusively.
     kept_until: Mutex<u64>,
     options: CacheOptions,
-    /// Made under the gate, exclusively.
+    /// Created with the gate held exclusively.
     cached: OnceLock<Arc<Cached>>,
-    /// There is nothing left to do when it is dropped.
+    /// Whether nothing is left to do on drop.
     closed: AtomicBool,
 }
 
 impl RawFile {
-    /// The file that is all of `disk`, with a cache derived from the machine if it comes to use one.
+    /// The file that covers all of `disk`. A cache, if used, gets default options.
     pub fn new(disk: Arc<Disk>) -> Self {
         Self::with_cache(disk, CacheOptions::default())
     }
 
-    /// As [`RawFile::new`], with a cache made as `options` say when it is first used.
+    /// As [`RawFile::new`], with `options` for the cache, which is created on first use.
     pub fn with_cache(disk: Arc<Disk>, options: CacheOptions) -> Self {
         Self {
             core: Arc::new(Core::new(disk)),
@@ -76,17 +78,17 @@ impl RawFile {
         }
     }
 
-    /// The disk below.
+    /// The disk.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.core.disk
     }
 
-    /// Its page cache, if it has come to use one.
+    /// The page cache, if it is in use.
     pub fn cache(&self) -> Option<&Arc<PageCache>> {
         self.cached.get().map(|cached| cached.space.cache())
     }
 
-    /// Length in bytes, as every reader sees it.
+    /// Length in bytes, as readers see it.
     pub fn len(&self) -> u64 {
         let committed = self.core.committed();
         match self.cached.get() {
@@ -95,20 +97,21 @@ impl RawFile {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `buf` from byte `offset` on, past the cache; returns how many bytes there were, fewer only at the end.
+    /// Fills `buf` from byte `offset` on, bypassing the cache. Returns the number of bytes read, less than
+    /// requested only at the end.
     ///
     /// # Errors
-    /// What the device says; `buf` is then undefined.
+    /// Those of the device and of write-back; the contents of `buf` are then undefined.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_vectored_at(offset, &mut [IoSliceMut::new(buf)])
     }
 
-    /// As [`RawFile::read_at`], into several pieces of memory one after the other.
+    /// As [`RawFile::read_at`], into several buffers in order.
     ///
     /// # Errors
     /// As [`RawFile::read_at`].
@@ -124,16 +127,17 @@ impl RawFile {
         direct::read(self.disk(), &self.identity(), offset, bufs)
     }
 
-    /// Writes `buf` at byte `offset`, past the cache; returns how many bytes are written, fewer only where an error or
-    /// the device's end came after them.
+    /// Writes `buf` at byte `offset`, bypassing the cache. Returns the number of bytes written, less than
+    /// given only if an error or the device's end came after them.
     ///
     /// # Errors
-    /// [`Reason::NoSpace`] at the end of a device and on a full host, [`Reason::ReadOnly`], what the device says.
+    /// [`Reason::NoSpace`] at the end of a device and on a full host, [`Reason::ReadOnly`], errors of the
+    /// device and of write-back.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.write_vectored_at(offset, &[IoSlice::new(buf)])
     }
 
-    /// As [`RawFile::write_at`], from several pieces of memory one after the other.
+    /// As [`RawFile::write_at`], from several buffers in order.
     ///
     /// # Errors
     /// As [`RawFile::write_at`].
@@ -147,13 +151,14 @@ impl RawFile {
         if !direct::needs_exclusive(&self.identity(), offset, len) {
             let _beside_others = self.gate.shared();
             if self.cached.get().is_none() && !self.grows(end) {
-                return told(direct::write(self.disk(), &self.identity(), offset, bufs));
+                return host_result(direct::write(self.disk(), &self.identity(), offset, bufs));
             }
         }
         self.gate.exclusive(|| self.write_alone(bufs, offset, end))
     }
 
-    /// Writes at the end, past the cache; returns where the bytes are, and how many were written. Appends never overlap.
+    /// Writes at the end, bypassing the cache. Returns the offset of the data and the number of bytes
+    /// written. Concurrent appends never overlap.
     ///
     /// # Errors
     /// As [`RawFile::write_at`].
@@ -170,11 +175,11 @@ impl RawFile {
         })
     }
 
-    /// With the gate held exclusively.
+    /// The caller holds the gate exclusively.
     fn write_alone(&self, bufs: &[IoSlice<'_>], offset: u64, end: u64) -> Result<usize> {
         let host = self.host();
         let _frozen = match &host {
-            // From the end on: a hole between them changes what the last block reads as.
+            // From the old end on: a hole between it and the write changes how the last block reads.
             Some(host) => {
                 let from = offset.min(self.len());
                 Some(coherence::before_direct_write(host, from..end)?)
@@ -184,11 +189,11 @@ impl RawFile {
         if self.grows(end) {
             return self.write_growing(bufs, offset, end);
         }
-        told(direct::write(self.disk(), &self.identity(), offset, bufs))
+        host_result(direct::write(self.disk(), &self.identity(), offset, bufs))
     }
 
-    /// Whether a write up to `end` reaches into the last block of a plain file, where that is not whole, or behind it.
-    /// Steady while the gate is held and nothing is written back.
+    /// Whether a write up to `end` extends a plain file or touches its incomplete last block. The result is
+    /// stable while the gate is held and no write-back is running.
     fn grows(&self, end: u64) -> bool {
         let block = u64::from(identity::logical_bytes(self.disk()));
         self.core.can_grow()
@@ -197,14 +202,14 @@ impl RawFile {
                 .is_none_or(|end| end > self.len())
     }
 
-    /// Writes up to `end`, alone. The device writes whole blocks and would make the file as long, so the length is set
-    /// to the byte afterwards; readers see the new length only then.
+    /// Writes up to `end`, exclusively. The device writes whole blocks, which would round the file's length
+    /// up, so the exact length is set afterwards; only then do readers see the new length.
     fn write_growing(&self, bufs: &[IoSlice<'_>], offset: u64, end: u64) -> Result<usize> {
         let before = self.len();
         if end > before {
-            self.disk().set_len(end).map_err(room::told)?;
+            self.disk().set_len(end).map_err(room::host_error)?;
         }
-        let written = told(direct::write(self.disk(), &self.identity(), offset, bufs));
+        let written = host_result(direct::write(self.disk(), &self.identity(), offset, bufs));
         let len = match &written {
             Ok(bytes) => before.max(offset.saturating_add(*bytes as u64)),
             Err(_) => before,
@@ -215,41 +220,41 @@ impl RawFile {
         Ok(written)
     }
 
-    /// Returns when everything written before, and the length, survives a power loss.
+    /// Makes everything written before, and the length, durable.
     ///
     /// # Errors
-    /// What write-back met and what the device says, again at each call until it can be done.
+    /// Those of write-back and of the device; returned by each call until the write succeeds.
     pub fn sync_all(&self) -> Result<()> {
         self.write_back()?;
         Ok(self.disk().flush()?)
     }
 
-    /// As [`RawFile::sync_all`]: there is no other metadata that could be left out.
+    /// As [`RawFile::sync_all`]: there is no other metadata to leave out.
     ///
     /// # Errors
-    /// As there.
+    /// As [`RawFile::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
         self.sync_all()
     }
 
-    /// The first byte at or behind `offset` that is no hole of the host's file; `None` if there is none up to the end. What
-    /// the host cannot tell is no hole.
+    /// The first byte at or after `offset` that is not in a hole of the host's file; `None` if there is none
+    /// up to the end. If the host cannot report holes, there are none.
     ///
     /// # Errors
-    /// What write-back met, what the system says.
+    /// Those of write-back and of the host.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.settled(offset)?;
+        self.flush_from(offset)?;
         let found = self.disk().seek_data(offset)?;
         Ok(found.filter(|at| *at < self.len()))
     }
 
-    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where
-    /// `offset` is behind the last byte.
+    /// The first byte at or after `offset` that is in a hole; the end counts as one. `None` if `offset` is at
+    /// or past the end.
     ///
     /// # Errors
     /// As [`RawFile::seek_data`].
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.settled(offset)?;
+        self.flush_from(offset)?;
         let len = self.len();
         if offset >= len {
             return Ok(None);
@@ -257,8 +262,8 @@ impl RawFile {
         Ok(Some(self.disk().seek_hole(offset)?.unwrap_or(len).min(len)))
     }
 
-    /// What is dirty from `offset` on is on the device, and no longer taken for a hole.
-    fn settled(&self, offset: u64) -> Result<()> {
+    /// Writes back everything from `offset` on, so that the host does not report it as a hole.
+    fn flush_from(&self, offset: u64) -> Result<()> {
         match self.host() {
             Some(host) => crate::buffered::flush(&host, offset..u64::MAX),
             None => Ok(()),
@@ -279,7 +284,7 @@ impl RawFile {
         }
     }
 
-    /// The file as the cache sees it, once it is cached.
+    /// The file as the cache sees it, if it is cached.
     fn host(&self) -> Option<Arc<dyn Backing>> {
         let cached = self.cached.get()?;
         Some(Arc::clone(cached) as Arc<dyn Backing>)
@@ -291,10 +296,10 @@ fn total(bufs: &[IoSlice<'_>]) -> u64 {
         .fold(0_u64, |sum, buf| sum.saturating_add(buf.len() as u64))
 }
 
-/// As [`room::told`], where the host's words come from a write.
-fn told<T>(result: Result<T>) -> Result<T> {
+/// [`room::host_error`] for the result of a write.
+fn host_result<T>(result: Result<T>) -> Result<T> {
     result.map_err(|error| match error {
-        Error::Device(error) => room::told(error),
+        Error::Device(error) => room::host_error(error),
         other => other,
     })
 }

@@ -1,26 +1,26 @@
-//! The length of a raw file and the allocation of its ranges; what is left to do when it is synced and closed.
+//! Changing the length and allocation of a raw file; the final steps of sync and close.
 //!
-//! All of it is alone in the file: the gate is held exclusively, and background work is kept out while the length or the
-//! allocation changes.
+//! All of these hold the gate exclusively and exclude background work while the length or the allocation
+//! changes.
 
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{RawFile, identity, room, told};
+use super::{RawFile, host_result, identity, room};
 use crate::cache::{Backing, Frozen};
 use crate::error::{Error, Reason, Result};
 use crate::{buffered, coherence, direct};
 
-/// The parts of blocks at the edges of a range are zeroed from here; no block is longer.
+/// Zeros for partial blocks at the edges of a range; no block is larger.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl RawFile {
-    /// Makes a plain file `len` bytes long; new bytes read as zero.
+    /// Sets the length of a plain file; new bytes read as zero.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device, unless that is its length; what the system says; what write-back met.
+    /// [`Error::Unsupported`] on a device, unless `len` is its length; errors of the host and of write-back.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         if !self.core.can_grow() {
@@ -42,20 +42,20 @@ impl RawFile {
         })
     }
 
-    /// Takes out of the cache what is at or behind byte `len`, and keeps background work out.
+    /// Drops the cached bytes from `len` on, and excludes background work.
     fn cut<'h>(&self, host: &'h Arc<dyn Backing>, len: u64) -> Result<Frozen<'h>> {
         let space = host.space();
         let last = coherence::whole_blocks(space, len..len);
-        // Of the block that stays in part, the part that stays must be on the device.
+        // The remaining part of a partial block must be on the device.
         if last.start < len && space.is_dirty(last.clone()) {
             buffered::flush(host, last.start..last.end)?;
         }
         Ok(coherence::take_out(space, &**host, len..u64::MAX))
     }
 
-    /// With the gate held exclusively, and background work kept out.
+    /// The caller holds the gate exclusively and excludes background work.
     pub(super) fn set_len_alone(&self, len: u64) -> Result<()> {
-        self.disk().set_len(len).map_err(room::told)?;
+        self.disk().set_len(len).map_err(room::host_error)?;
         self.core.room.forget_from(len);
         self.core.committed.store(len, Ordering::Release);
         if let Some(cached) = self.cached.get() {
@@ -64,11 +64,11 @@ impl RawFile {
         Ok(())
     }
 
-    /// Reserves space for `len` bytes from `offset` on, so that writing them cannot run out of it. With `keep_size` the
-    /// length stays, else a plain file is lengthened to their end. A device has all its space.
+    /// Reserves space for `len` bytes at `offset`, so that writing them cannot run out of space. Without
+    /// `keep_size` a plain file is extended to the end of the range. A device always has its space.
     ///
     /// # Errors
-    /// [`Reason::NoSpace`]; what the system says, as that its file system cannot; what write-back met.
+    /// [`Reason::NoSpace`]; errors of the host, such as unsupported reservation.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         self.check_writable()?;
         let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
@@ -85,12 +85,12 @@ impl RawFile {
             let host = self.host();
             let _frozen = host.as_ref().map(|host| host.space().freeze());
             let before = self.len();
-            self.disk().reserve(offset, len).map_err(room::told)?;
+            self.disk().reserve(offset, len).map_err(room::host_error)?;
             if keep_size {
                 let mut kept = self.kept_until.lock();
                 *kept = end.max(*kept);
             } else if end > before {
-                self.disk().set_len(end).map_err(room::told)?;
+                self.disk().set_len(end).map_err(room::host_error)?;
                 self.core.committed.fetch_max(end, Ordering::AcqRel);
                 if let Some(cached) = self.cached.get() {
                     cached.space.set_size(end);
@@ -100,30 +100,32 @@ impl RawFile {
         })
     }
 
-    /// Makes a range of a plain file a hole; its length stays.
+    /// Punches a hole into a plain file; its length does not change.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the host's file system cannot, and on a device; what the device says; what write-back
-    /// met.
+    /// [`Error::Unsupported`] on a device or if the host's file system cannot punch holes; errors of the
+    /// device and of write-back.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         if !self.core.can_grow() || !self.disk().limits().discard {
-            let what = "holes in a device, or on this file system";
+            let what = "punching holes in a device or on this file system";
             return Err(Error::Unsupported(what.into()));
         }
         self.clear(offset, len, |whole| {
             self.core.room.forget_from(whole.start);
-            let told = self.disk().discard(whole.start, whole.end - whole.start)?;
-            match told {
+            let punched = self.disk().discard(whole.start, whole.end - whole.start)?;
+            match punched {
                 true => Ok(()),
-                false => Err(Error::Unsupported("holes on this file system".into())),
+                false => Err(Error::Unsupported(
+                    "punching holes on this file system".into(),
+                )),
             }
         })
     }
 
-    /// Makes a range read as zero; what is behind the end stays there.
+    /// Makes a range read as zero, up to the end of the file.
     ///
     /// # Errors
-    /// As [`RawFile::write_at`]; what write-back met.
+    /// As [`RawFile::write_at`].
     pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.clear(offset, len, |whole| {
             Ok(self
@@ -132,7 +134,7 @@ impl RawFile {
         })
     }
 
-    /// Makes the bytes of a range zero as far as the file has them: the blocks in it by `whole`, the rest by writing.
+    /// Zeroes a range up to the end of the file: its whole blocks with `whole`, the rest by writing.
     fn clear(
         &self,
         offset: u64,
@@ -154,7 +156,7 @@ impl RawFile {
             let block = u64::from(identity::logical_bytes(self.disk()));
             let first = offset.next_multiple_of(block).min(end);
             let last = match end == size {
-                // Its last block is the file's alone.
+                // The last block contains only this file's data.
                 true => end.next_multiple_of(block),
                 false => (end - end % block).max(first),
             };
@@ -164,19 +166,19 @@ impl RawFile {
             }
             let result = self.zero_edge(last.min(end)..end);
             if self.core.can_grow() {
-                // The last block may have been written whole.
-                self.disk().set_len(size).map_err(room::told)?;
+                // The last block may have been written in full.
+                self.disk().set_len(size).map_err(room::host_error)?;
                 self.core.room.forget_from(size);
             }
             result
         })
     }
 
-    /// Writes zeros, less than a block of them.
+    /// Writes zeros to less than one block.
     fn zero_edge(&self, edge: Range<u64>) -> Result<()> {
         let len = (edge.end - edge.start).min(ZEROS.len() as u64);
         let zeros = [IoSlice::new(&ZEROS[..len as usize])];
-        told(direct::write(
+        host_result(direct::write(
             self.disk(),
             &self.identity(),
             edge.start,
@@ -185,49 +187,51 @@ impl RawFile {
         Ok(())
     }
 
-    /// Everything written is with the device, and the length is what it should be.
+    /// Writes back everything and sets the host's length.
     ///
     /// # Errors
-    /// What write-back met, again at each call until it can be done; what the system says.
+    /// Those of write-back, returned by each call until the write succeeds; errors of the host.
     pub(super) fn write_back(&self) -> Result<()> {
         let Some(host) = self.host() else {
             return Ok(());
         };
-        // The bulk of it, while others go on.
+        // Most of it without exclusion.
         buffered::flush(&host, 0..u64::MAX)?;
         if !self.is_ragged() {
             return Ok(());
         }
         self.gate.exclusive(|| {
-            // What came since. Nothing comes now.
+            // What was written since; new writes are excluded now.
             buffered::flush(&host, 0..u64::MAX)?;
             let _frozen = host.space().freeze();
             self.trim()
         })
     }
 
-    /// Whether the host's file has another length than ours.
+    /// Whether the host's file has a different length.
     fn is_ragged(&self) -> bool {
         self.core.can_grow() && self.disk().len_bytes() != self.len()
     }
 
-    /// Sets the host's length to ours, and gives back what was reserved behind it for nothing. All that is written is
-    /// committed, and nothing is being written.
+    /// Sets the host's length and releases unused reservations past it. Everything written must be committed
+    /// and no write may be running.
     fn trim(&self) -> Result<()> {
         let len = self.core.committed();
-        self.disk().set_len(len).map_err(room::told)?;
+        self.disk().set_len(len).map_err(room::host_error)?;
         self.core.room.forget_from(len);
         let kept = *self.kept_until.lock();
         if kept > len {
-            self.disk().reserve(len, kept - len).map_err(room::told)?;
+            self.disk()
+                .reserve(len, kept - len)
+                .map_err(room::host_error)?;
         }
         Ok(())
     }
 
-    /// Writes back what is dirty, sets the host's length and ends the cache.
+    /// Writes back everything, sets the host's length and closes the cache.
     ///
     /// # Errors
-    /// What write-back met: what it could not write is lost.
+    /// Those of write-back: data that could not be written is lost.
     pub fn close(self) -> Result<()> {
         self.shut_down()
     }
@@ -253,7 +257,7 @@ impl RawFile {
 impl Drop for RawFile {
     fn drop(&mut self) {
         if let Err(error) = self.shut_down() {
-            tracing::error!(%error, file = %self.disk().info().name, "closing a file: what was not written back is lost");
+            tracing::error!(%error, file = %self.disk().info().name, "closing a file failed: data not written back is lost");
         }
     }
 }

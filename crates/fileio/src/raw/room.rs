@@ -1,12 +1,15 @@
-//! Room on the host's disk for what is written to a plain file: had before the bytes are accepted.
+//! Space on the host's file system for writes to a plain file: reserved before the data is accepted.
 //!
-//! Space is reserved ahead of a growing file with its length left alone, in steps that grow with the file, since each is
-//! a system call that waits for the I/O in flight. In the holes of a sparse file exactly what is asked is reserved.
+//! Space is reserved ahead of a growing file without changing its length, in steps that grow with the file,
+//! because each reservation is a system call that waits for the I/O in flight. In holes of a sparse file,
+//! exactly the requested range is reserved.
 //!
 //! Invariants:
-//! - What is noted as known is allocated: writing it needs no room. What is not noted may be, too.
-//! - Where the file system cannot reserve, nothing is promised: a full disk shows at write-back then, and at the sync.
-//!   A promise is worth what the host's file system makes of it: one that never overwrites in place may need room again.
+//! - A recorded range is allocated: writing it needs no new space. Unrecorded ranges may be allocated as
+//!   well.
+//! - If the file system does not support reservation, nothing is guaranteed: a full disk then appears at
+//!   write-back and sync. A reservation is as good as the host's file system makes it: one that never
+//!   overwrites in place may need space again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,42 +20,45 @@ use throughline_block::{Disk, Error as DiskError};
 
 use crate::error::{Error, Reason, Result};
 
-/// What is reserved ahead of a growing file, at least and at most, in bytes.
+/// Minimum and maximum reserved ahead of a growing file, in bytes.
 const MIN_AHEAD_BYTES: u64 = 256 << 10;
 const MAX_AHEAD_BYTES: u64 = 64 << 20;
-/// Known pieces of a sparse file that are kept in mind. With more, all are forgotten, and asked for again.
+/// Maximum number of recorded pieces of a sparse file. When exceeded, all are forgotten and reserved again as
+/// needed.
 const MAX_PIECES: usize = 1024;
-/// Reserved ranges begin and end on multiples of this.
+/// Reserved ranges are aligned to this, in bytes.
 const UNIT_BYTES: u64 = 4096;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Room {
-    /// Every byte before this is allocated.
+    /// Every byte before this offset is allocated.
     dense_until: AtomicU64,
-    /// The file system cannot reserve.
-    in_vain: AtomicBool,
+    /// The file system does not support reservation.
+    unsupported: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// It is known where the first hole of the file as it was opened is.
+    /// Whether the first hole of the file has been looked up.
     looked: bool,
-    /// Allocated pieces behind `dense_until`: begin → end. They do not touch.
+    /// Allocated pieces past `dense_until`: start → end. They do not touch.
     pieces: BTreeMap<u64, u64>,
 }
 
 impl Room {
-    /// Has room for `offset..end` of a file of `size` bytes.
+    /// Ensures space for `offset..end` of a file of `size` bytes.
     pub(super) fn take(&self, disk: &Disk, offset: u64, end: u64, size: u64) -> Result<()> {
-        if end <= self.dense_until.load(Ordering::Acquire) || self.in_vain.load(Ordering::Relaxed) {
+        if end <= self.dense_until.load(Ordering::Acquire)
+            || self.unsupported.load(Ordering::Relaxed)
+        {
             return Ok(());
         }
         let mut state = self.state.lock();
         if !state.looked {
             state.looked = true;
-            // What cannot be found out is reserved again, which does no harm.
+            // If this is unknown, ranges are reserved again, which does no harm.
             let hole = disk.seek_hole(0).ok().flatten().unwrap_or(0);
             self.dense_until
                 .store(hole - hole % UNIT_BYTES, Ordering::Release);
@@ -74,23 +80,23 @@ impl Room {
                 Ok(())
             }
             Err(Error::Unsupported(_)) => {
-                self.in_vain.store(true, Ordering::Relaxed);
+                self.unsupported.store(true, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Whether anything may be reserved behind byte `size`.
+    /// Whether space may be reserved past byte `size`.
     pub(super) fn reaches_behind(&self, size: u64) -> bool {
         let state = self.state.lock();
         let last = state.pieces.last_key_value().map_or(0, |(_, end)| *end);
         let end = self.dense_until.load(Ordering::Acquire).max(last);
-        // Before the file was looked at nothing was reserved.
+        // Until the first lookup nothing was reserved.
         state.looked && end > size.saturating_add(UNIT_BYTES)
     }
 
-    /// What lies at or behind `offset` may have lost its place.
+    /// Forgets what is recorded from `offset` on, because it may no longer be allocated.
     pub(super) fn forget_from(&self, offset: u64) {
         let mut state = self.state.lock();
         let offset = offset - offset % UNIT_BYTES;
@@ -103,7 +109,8 @@ impl Room {
 
     fn note(&self, state: &mut State, begin: u64, end: u64) {
         let (mut begin, mut end) = (begin, end);
-        // Pieces do not touch, so that at most one before the range does, and those that begin in it.
+        // Pieces do not touch, so at most one piece before the range can reach it, besides those that begin
+        // in it.
         let before = state.pieces.range(..begin).next_back();
         if let Some((from, until)) = before.map(|(f, u)| (*f, *u)).filter(|(_, u)| *u >= begin) {
             begin = from;
@@ -130,7 +137,7 @@ impl State {
         before.is_some_and(|(_, until)| *until >= end)
     }
 
-    /// How much to reserve behind `end`: nothing inside the file, where it would fill holes for good.
+    /// How much to reserve past `end`: nothing inside the file, where it would fill holes permanently.
     fn ahead(&self, begin: u64, end: u64, dense: u64, size: u64) -> u64 {
         if end < size {
             return 0;
@@ -151,11 +158,11 @@ impl State {
 }
 
 fn reserve(disk: &Disk, begin: u64, end: u64) -> Result<()> {
-    disk.reserve(begin, end - begin).map_err(told)
+    disk.reserve(begin, end - begin).map_err(host_error)
 }
 
-/// What the host says of a file, in our words where it is no fault of the device.
-pub(super) fn told(error: DiskError) -> Error {
+/// Maps an error of the host's file to a [`Reason`] where the device is not at fault.
+pub(super) fn host_error(error: DiskError) -> Error {
     let DiskError::Device { source, .. } = &error else {
         return error.into();
     };

@@ -1,4 +1,4 @@
-//! What the owner of an open file says about its reading.
+//! Access advice by the user of an open file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,25 +7,25 @@ use super::stream::{Pattern, ReadStream};
 use crate::buffered;
 use crate::cache::Backing;
 
-/// Advice, as `posix_fadvise` has it. Nothing breaks when it is wrong.
+/// Advice as in `posix_fadvise`. Wrong advice affects only performance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Nothing special about this handle: windows follow what is seen.
+    /// No advice for this handle: windows adapt to the observed accesses.
     Normal,
     /// This handle reads ahead up to twice as far.
     Sequential,
-    /// This handle reads nothing ahead.
+    /// Reads on this handle are not read ahead.
     Random,
-    /// This handle reads each byte once: what it has read is let go.
+    /// This handle reads each byte once: folios it has read are dropped.
     NoReuse,
-    /// The range will be read soon: reading it begins, in the background.
+    /// The range will be read soon: starts reading it in the background.
     WillNeed,
-    /// The range is not needed for now: what is dirty begins to be written, what is clean is let go.
+    /// The range is not needed for now: starts write-back of dirty blocks and drops clean ones.
     DontNeed,
 }
 
-/// Takes `advice` on the bytes `range` of the file, or on the handle whose stream this is. Never waits for the device.
+/// Applies `advice` to `range` of the file, or to the handle that owns `stream`. Never waits for the device.
 pub fn advise(host: &Arc<dyn Backing>, stream: &ReadStream, advice: Advice, range: Range<u64>) {
     match advice {
         Advice::Normal => stream.set_pattern(Pattern::Normal),

@@ -1,4 +1,4 @@
-//! What the threads do: read what was taken on, or take on and read a range bit by bit.
+//! The jobs of the readahead threads: reading claimed blocks, or claiming and reading a range step by step.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::workers::Job;
 use crate::cache::{Backing, Filling, Running, read_in};
 
-/// Bytes that are sent for and not there yet.
+/// Bytes queued or being read ahead.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight(AtomicU64);
 
@@ -16,7 +16,7 @@ impl InFlight {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts `bytes` until the share is dropped.
+    /// Adds `bytes` until the returned share is dropped.
     fn add(self: &Arc<InFlight>, bytes: u64) -> Share {
         self.0.fetch_add(bytes, Ordering::Relaxed);
         Share {
@@ -37,15 +37,15 @@ impl Drop for Share {
     }
 }
 
-/// A job of the threads that read ahead. Errors are dropped with what was to be read: who needs it reads it again.
+/// A job for the readahead threads. On error the data is dropped; a reader that needs it reads it again.
 pub(crate) enum FillJob {
-    /// Placeholders are in the cache already.
+    /// Blocks that are already claimed in the cache.
     Taken(Taken),
-    /// Nothing is done about it yet.
+    /// A range of which nothing is claimed yet.
     Wanted(Wanted),
 }
 
-/// Dropped in this order: what is not read is given up before the file may be frozen, or may go.
+/// Fields drop in this order: unread claims are given up before the file may be frozen or dropped.
 pub(crate) struct Taken {
     fillings: Vec<Filling>,
     _share: Share,
@@ -53,7 +53,7 @@ pub(crate) struct Taken {
     host: Arc<dyn Backing>,
 }
 
-/// A range that is to be read step by step.
+/// A range to read step by step.
 pub(crate) struct Wanted {
     host: Arc<dyn Backing>,
     range: Range<u64>,
@@ -61,7 +61,7 @@ pub(crate) struct Wanted {
 }
 
 impl FillJob {
-    /// `None` while the file is frozen: what was taken on is given up.
+    /// `None` while the file is frozen; the claims are then given up.
     pub(crate) fn taken(
         host: &Arc<dyn Backing>,
         fillings: Vec<Filling>,
@@ -79,7 +79,7 @@ impl FillJob {
         }))
     }
 
-    /// Not an empty range.
+    /// `range` must not be empty.
     pub(crate) fn wanted(host: &Arc<dyn Backing>, range: Range<u64>, step_bytes: u64) -> FillJob {
         FillJob::Wanted(Wanted {
             host: Arc::clone(host),
@@ -93,7 +93,7 @@ impl Job for FillJob {
     fn run(self) -> Option<FillJob> {
         match self {
             FillJob::Taken(mut taken) => {
-                // Given up where it fails; the reader meets the error itself.
+                // On error the claims are given up; a reader that needs the data gets the error itself.
                 let _ = read_in(&*taken.host, std::mem::take(&mut taken.fillings));
                 None
             }
@@ -103,7 +103,7 @@ impl Job for FillJob {
 }
 
 impl Wanted {
-    /// Reads the next step; the rest, unless the hint has turned out to be in vain.
+    /// Reads the next step. Returns the rest, unless an error or lack of memory makes it pointless.
     fn step(mut self) -> Option<Wanted> {
         let _running = self.host.space().begin_background()?;
         let end = self

@@ -1,9 +1,9 @@
-//! The line of jobs before the threads that read ahead.
+//! The queue of jobs for the readahead threads.
 //!
 //! Invariants:
-//! - It is bounded, and nobody waits to be let in: what does not fit is given back at once.
-//! - A job that was taken in comes out once, to a thread or to who closes.
-//! - Once closed it takes nothing in and lets nobody wait.
+//! - It is bounded, and pushing never waits: a job that does not fit is returned at once.
+//! - An accepted job is returned once, to a thread or by `close`.
+//! - Once closed it accepts nothing and no thread waits.
 
 use std::collections::VecDeque;
 
@@ -18,13 +18,13 @@ pub(crate) struct Inbox<J> {
 
 struct Line<J> {
     jobs: VecDeque<J>,
-    /// Threads that wait for a job.
+    /// Number of threads waiting for a job.
     idle: usize,
     closed: bool,
 }
 
 impl<J> Inbox<J> {
-    /// Of at most `most` jobs in line.
+    /// A queue of at most `most` jobs.
     pub(crate) fn new(most: usize) -> Inbox<J> {
         Inbox {
             line: Mutex::new(Line {
@@ -37,7 +37,7 @@ impl<J> Inbox<J> {
         }
     }
 
-    /// Puts a job at the end of the line; gives it back where there is no room.
+    /// Appends a job; returns it if the queue is full or closed.
     pub(crate) fn push(&self, job: J) -> Result<(), J> {
         let mut line = self.line.lock();
         if line.closed || line.jobs.len() >= self.most {
@@ -49,7 +49,7 @@ impl<J> Inbox<J> {
         Ok(())
     }
 
-    /// The first job in line, waiting for one; `None` once closed.
+    /// Waits for and removes the first job; `None` once closed.
     pub(crate) fn next(&self) -> Option<J> {
         let mut line = self.line.lock();
         loop {
@@ -65,13 +65,13 @@ impl<J> Inbox<J> {
         }
     }
 
-    /// Whether more jobs are in line than threads wait for one.
+    /// Whether there are at least as many queued jobs as waiting threads.
     pub(crate) fn is_behind(&self) -> bool {
         let line = self.line.lock();
         line.jobs.len() >= line.idle
     }
 
-    /// Takes nothing in any more. What was in line.
+    /// Closes the queue and returns the remaining jobs.
     pub(crate) fn close(&self) -> VecDeque<J> {
         let mut line = self.line.lock();
         line.closed = true;

@@ -1,18 +1,18 @@
-//! Readahead: on-demand windows, filled by threads of their own.
+//! Readahead: on-demand windows, filled by dedicated threads.
 //!
 //! ```text
-//!  read ── miss ─► missed() ─► what the reader reads itself          window.rs: which bytes
+//!  read ── miss ─► missed() ─► what the reader reads itself          window.rs: window sizes
 //!    │                 └─ ahead: placeholders, now ─► inbox ─► fill   stream.rs: one open file's state
 //!    └─ mark ─► met_mark() ─ ahead: placeholders, now ─► inbox ─► fill   workers.rs: the threads
 //! ```
 //!
 //! Invariants:
-//! - A hint, everywhere: where there is no memory, no room in the inbox, or the file is frozen, less is read ahead, or nothing. Nothing
-//!   here waits for memory or for the device, but the threads for what they read. An error is dropped: who needs the
-//!   bytes reads them again and meets it.
-//! - Placeholders are in the cache before the call returns that sent for them: a reader that comes to them waits for that folio
-//!   alone, and none is read twice.
-//! - At most a quarter of the budget is on its way at any time.
+//! - Readahead is only a hint: if memory is short, the inbox is full or the file is frozen, less or nothing
+//!   is read ahead. Nothing here waits for memory or the device, except the readahead threads for their
+//!   reads. Errors are dropped: a reader that needs the bytes reads them again and gets the error.
+//! - Blocks are claimed in the cache before the call that queued them returns: a reader that reaches one
+//!   waits for that folio only, and no block is read twice.
+//! - At most a quarter of the budget is in flight at any time.
 
 mod advice;
 mod fill;
@@ -38,24 +38,25 @@ use workers::Workers;
 pub use advice::{Advice, advise};
 pub use stream::ReadStream;
 
-/// The least that a window may grow to, in bytes, where the budget allows it.
+/// Lower bound of the derived maximum window in bytes, if the budget allows it.
 const LEAST_MAX_BYTES: u64 = 128 << 10;
-/// The most that a derived window may grow to, in bytes.
+/// Upper bound of the derived maximum window in bytes.
 const MOST_MAX_BYTES: u64 = 16 << 20;
-/// Bios of target size in a window: as many as keep a device busy while the next window is asked for.
+/// Maximum number of bios of target size in a window: enough to keep a device busy until the next window is
+/// queued.
 const WINDOW_BIOS: u32 = 16;
-/// No stream reads further ahead than this part of the budget,
+/// Divisor of the budget: the maximum window of one stream.
 const BUDGET_PART: u64 = 8;
-/// and all together no further than this.
+/// Divisor of the budget: the maximum in flight for all streams.
 const IN_FLIGHT_PART: u64 = 4;
-/// Bios of target size in one job: the first bytes of a window are there before the last ones are asked for.
+/// Bios of target size per job: the first bytes of a window should arrive before the last ones are requested.
 const JOB_BIOS: u32 = 4;
-/// So many windows that are there already a stream goes past at once.
+/// Maximum number of fully cached windows that a stream skips at once.
 const WINDOWS_SKIPPED: usize = 4;
-/// `None` as a stored maximum.
+/// The stored value for a maximum of `None`.
 const DERIVED: u64 = u64::MAX;
 
-/// Those who read ahead of one cache's readers.
+/// Readahead of one cache.
 pub struct Readahead {
     disk: Arc<Disk>,
     pool: PagePool,
@@ -66,20 +67,20 @@ pub struct Readahead {
     refused: AtomicU64,
 }
 
-/// What was read ahead since the cache was made.
+/// Counters of readahead since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadaheadCounts {
-    /// Windows that were sent for.
+    /// Windows queued.
     pub windows: u64,
-    /// Requests that were dropped, in whole or in part: the inbox full, a file frozen, too much on its way.
+    /// Requests dropped in whole or in part: inbox full, file frozen, or too much in flight.
     pub refused: u64,
-    /// Bytes on their way now.
+    /// Bytes in flight now.
     pub in_flight_bytes: u64,
 }
 
 impl Readahead {
-    /// For a cache over `disk` whose folios come from `pool`. Threads start when they are needed.
+    /// For a cache over `disk` with folios from `pool`. Threads start on first use.
     pub(crate) fn new(disk: Arc<Disk>, pool: PagePool) -> Readahead {
         Readahead {
             disk,
@@ -92,7 +93,7 @@ impl Readahead {
         }
     }
 
-    /// What was read ahead so far.
+    /// The counters so far.
     pub fn counts(&self) -> ReadaheadCounts {
         ReadaheadCounts {
             windows: self.windows.load(Ordering::Relaxed),
@@ -101,8 +102,8 @@ impl Readahead {
         }
     }
 
-    /// How far a stream reads ahead at most, in bytes: what was chosen, else what follows from the device; an eighth of the
-    /// budget at the most.
+    /// Maximum readahead window of a stream, in bytes: the configured value, else derived from the device; at
+    /// most an eighth of the budget.
     pub fn max_bytes(&self) -> u64 {
         let wanted = match self.chosen_max_bytes.load(Ordering::Relaxed) {
             DERIVED => self.derived_max_bytes(),
@@ -111,13 +112,14 @@ impl Readahead {
         wanted.min(self.pool.max_bytes() / BUDGET_PART)
     }
 
-    /// Chooses how far a stream reads ahead at most; 0: nothing is read ahead; `None`: what follows from the device.
+    /// Sets the maximum readahead window in bytes; 0: no readahead; `None`: derived from the device.
     pub fn set_max_bytes(&self, bytes: Option<u64>) {
         self.chosen_max_bytes
             .store(bytes.unwrap_or(DERIVED), Ordering::Relaxed);
     }
 
-    /// A window takes the device a few times its latency: so many bios of the size that it likes, or as many as it works on at once.
+    /// A window should take the device a few times its latency: `queue_depth` bios of target size, at most
+    /// `WINDOW_BIOS`.
     fn derived_max_bytes(&self) -> u64 {
         let bios = self.disk.limits().queue_depth.clamp(1, WINDOW_BIOS);
         let bytes = u64::from(self.disk.bio_target_bytes().max(1)) * u64::from(bios);
@@ -141,9 +143,10 @@ impl Readahead {
         }
     }
 
-    /// A read of `len` bytes at `offset` missed at byte `missed`. Says how many bytes from there on the reader should read itself, now (at
-    /// least a block; perhaps more than it was asked for, in whole blocks, not past the file's last one), and sends for the
-    /// rest of the window. The file's lock is held shared.
+    /// Handles a read of `len` bytes at `offset` that missed at byte `missed`: queues the rest of the window,
+    /// and returns how many bytes from `missed` on the reader should read itself now (at least one block;
+    /// possibly more than requested, in whole blocks, not past the file's last block). The caller holds the
+    /// file's lock shared.
     pub(crate) fn missed(
         &self,
         host: &Arc<dyn Backing>,
@@ -157,7 +160,8 @@ impl Readahead {
         if rules.max_bytes < rules.block_bytes {
             return rules.exact(&read, missed).end - missed;
         }
-        // The lock is held until the placeholders are there: another thread of the handle that misses now should find them.
+        // Keep the lock until the blocks are claimed, so that another thread of this handle that misses now
+        // finds them.
         let mut windows = stream.windows();
         let plan = windows.missed(read, missed, &rules);
         if !plan.ahead.is_empty() {
@@ -166,7 +170,8 @@ impl Readahead {
         plan.own.end - missed
     }
 
-    /// A read met the mark in the folio at `at`: the next window is sent for. The file's lock is held shared.
+    /// Handles a read that met the mark in the folio at `at`: queues the next window. The caller holds the
+    /// file's lock shared.
     pub(crate) fn met_mark(&self, host: &Arc<dyn Backing>, stream: &ReadStream, at: u64) {
         let pattern = stream.pattern();
         let rules = self.rules(&**host, pattern);
@@ -185,7 +190,7 @@ impl Readahead {
         }
     }
 
-    /// The range will be read: as much of it as half of the budget holds.
+    /// Starts reading the range in the background, up to half of the budget.
     pub(crate) fn will_need(&self, host: &Arc<dyn Backing>, range: Range<u64>) {
         let most = self.pool.max_bytes() / 2;
         let end = range.end.min(host.space().size());
@@ -199,12 +204,13 @@ impl Readahead {
         }
     }
 
-    /// Ends the threads; what was sent for is dropped.
+    /// Ends the threads and drops queued jobs.
     pub(crate) fn close(&self) {
         self.workers.close();
     }
 
-    /// Sends for a window. Where all of it is there already, for the next one: a stream goes on behind what is cached.
+    /// Queues a window. If all of it is cached already, continues with the next: the stream goes on past what
+    /// is cached.
     fn send(
         &self,
         host: &Arc<dyn Backing>,
@@ -231,7 +237,8 @@ impl Readahead {
         }
     }
 
-    /// Puts what was taken on before the threads, in jobs that end soon one after the other. Where the first that was refused begins.
+    /// Queues claimed blocks as jobs of limited size, one after another. Returns the start of the first that
+    /// was refused.
     fn hand_out(&self, host: &Arc<dyn Backing>, fillings: Vec<Filling>) -> Option<u64> {
         let job_bytes = u64::from(self.disk.bio_target_bytes()) * u64::from(JOB_BIOS);
         let most_in_flight = self.pool.max_bytes() / IN_FLIGHT_PART;
@@ -256,7 +263,7 @@ impl Readahead {
 }
 
 impl PageCache {
-    /// Those who read ahead of this cache's readers.
+    /// The cache's readahead.
     pub fn readahead(&self) -> &Readahead {
         &self.readahead
     }

@@ -1,4 +1,4 @@
-//! [`ReadStream`]: what one open file remembers of its reading.
+//! [`ReadStream`]: the read history of one open file.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -6,27 +6,27 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::window::Windows;
 
-/// What is known of one open file's reading. One for each open file, shared by its threads; made by `default`.
+/// The read history of one open file. Create one with `default` per open file; its threads share it.
 ///
-/// It changes when a read misses the cache or meets a readahead mark, and never on a plain hit: cached reads of many
-/// threads on one handle share no written line here.
+/// It changes when a read misses the cache or meets a readahead mark, never on a plain hit: cached reads by
+/// many threads of one handle write no shared cache line here.
 #[derive(Debug, Default)]
 pub struct ReadStream {
     pattern: AtomicU8,
     windows: Mutex<Windows>,
 }
 
-/// How a handle will be read, as its owner says.
+/// The access pattern that the user of a handle announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Pattern {
-    /// Nothing is known: windows follow what is seen.
+    /// None: windows adapt to the observed accesses.
     Normal = 0,
-    /// Windows twice as large.
+    /// Windows are twice as large.
     Sequential = 1,
-    /// No windows.
+    /// No readahead.
     Random = 2,
-    /// As `Normal`, and what was read is let go.
+    /// As `Normal`, and folios are dropped after they were read.
     Once = 3,
 }
 

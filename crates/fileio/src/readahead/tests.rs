@@ -1,4 +1,4 @@
-//! Reading ahead of readers of a file over a device in memory: what reaches the device, counted there.
+//! Readahead of a file over a device in memory, checked by counting the requests that reach the device.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
-/// A file that lies on the device as it is, but for a hole.
+/// A file that is mapped one-to-one onto the device, except for a hole.
 struct Plain {
     space: AddressSpace,
     committed: AtomicU64,
@@ -71,7 +71,7 @@ impl Backing for Plain {
     }
 }
 
-/// A file of `size` bytes over a device that may fail, cached in `budget` bytes.
+/// A file of `size` bytes over a device that may fail, with a cache of `budget` bytes.
 struct Rig {
     cache: Arc<PageCache>,
     device: Arc<FaultDevice>,
@@ -81,7 +81,7 @@ struct Rig {
     before: Counters,
 }
 
-/// What the file holds at `at`: no two blocks are alike.
+/// The file's contents at `at`: no two blocks are alike.
 fn byte_at(at: u64) -> u8 {
     (at % 251) as u8 ^ (at / BLOCK * 31) as u8
 }
@@ -125,7 +125,7 @@ impl Rig {
         Ok(buf)
     }
 
-    /// Reads, and finds what the file holds.
+    /// Reads and compares with the file's contents.
     fn read(&self, offset: u64, len: u64) {
         let bytes = self.read_on(&self.stream, offset, len).unwrap();
         self.check(offset, len, &bytes);
@@ -144,14 +144,14 @@ impl Rig {
         assert_eq!(wrong, None, "read of {len} at {offset}");
     }
 
-    /// Waits until nothing is on its way: background work is kept out for a moment.
-    fn settle(&self) {
+    /// Waits until nothing is in flight, by freezing the file for a moment.
+    fn drain(&self) {
         drop(self.plain.space.freeze());
     }
 
-    /// Read bios and bytes since the rig was made, when all is there that was sent for.
+    /// Number and bytes of read bios so far, after everything queued has completed.
     fn counted(&self) -> (u64, u64) {
-        self.settle();
+        self.drain();
         let now = self.cache.disk().counters().since(&self.before);
         (now.bios(Op::Read), now.bytes(Op::Read))
     }
@@ -165,7 +165,7 @@ fn small_sequential_reads_become_few_long_bios() {
     }
     let (bios, bytes) = rig.counted();
     assert_eq!(bytes, 16 * MIB, "each byte once");
-    // Bios aim at 256 KiB here; the first windows are smaller, and each job begins one.
+    // Bios aim at 256 KiB here. The first windows are smaller, and each job begins a new bio.
     assert!(bios <= 16 * 4 + 30, "{bios} bios");
 }
 
@@ -188,7 +188,7 @@ fn reads_of_any_size_see_the_file() {
         assert_eq!(
             bytes,
             size.next_multiple_of(512) - 88 * KIB,
-            "reads of {len}: each byte once, none behind the end"
+            "reads of {len}: each byte once, none past the end"
         );
     }
 }
@@ -218,7 +218,7 @@ fn backwards_and_random_reads_take_what_they_ask_for() {
     let rig = Rig::new(32 * MIB, 64 * MIB);
     let mut pair = 1;
     for _ in 0..2000 {
-        // A full-period generator: no block twice. The second block of each pair only: none follows another.
+        // A full-period generator: no block twice. Only the second block of each pair: none follows another.
         pair = (pair * 1365 + 2731) % 4096;
         rig.read((pair * 2 + 1) * BLOCK + 100, 1000);
     }
@@ -232,16 +232,16 @@ fn advice_decides() {
     for at in (0..4 * MIB).step_by(8192) {
         rig.read(at, 8192);
     }
-    assert_eq!(rig.counted(), (512, 4 * MIB), "exactly what was asked");
+    assert_eq!(rig.counted(), (512, 4 * MIB), "exactly the requested bytes");
     advise(&rig.host, &rig.stream, Advice::WillNeed, 4 * MIB..8 * MIB);
-    // Reading meets what is on its way, or finds it.
+    // The read waits for what is in flight, or finds it cached.
     advise(&rig.host, &rig.stream, Advice::Normal, 0..0);
     for at in (4 * MIB..8 * MIB).step_by(8192) {
         rig.read(at, 8192);
     }
     let cached = rig.plain.space.cached_bytes();
     assert!(cached >= 8 * MIB);
-    rig.settle();
+    rig.drain();
     advise(&rig.host, &rig.stream, Advice::DontNeed, 0..16 * MIB);
     assert_eq!(rig.plain.space.cached_bytes(), 0);
 }
@@ -284,13 +284,13 @@ fn a_sequential_handle_reads_twice_as_far() {
 }
 
 #[test]
-fn what_is_read_once_is_let_go() {
+fn folios_read_once_are_dropped() {
     let rig = Rig::new(64 * MIB, 256 * MIB);
     advise(&rig.host, &rig.stream, Advice::NoReuse, 0..0);
     for at in (0..64 * MIB).step_by(65536) {
         rig.read(at, 65536);
     }
-    rig.settle();
+    rig.drain();
     let cached = rig.plain.space.cached_bytes();
     assert!(cached <= 16 * MIB, "{cached} bytes");
 }
@@ -316,7 +316,7 @@ fn a_hot_set_stays_under_a_stream() {
     let hot = ReadStream::default();
     advise(&rig.host, &hot, Advice::Random, 0..0);
     let blocks = BUDGET / 4 / BLOCK;
-    // Another order each time round, all blocks once.
+    // A different order in each round, every block once.
     let block = |turn: u64, index: u64| (index * 1365 + turn * 77) % blocks * BLOCK;
     for turn in 0..3 {
         for index in 0..blocks {
@@ -368,7 +368,7 @@ fn many_threads_on_one_handle() {
 }
 
 #[test]
-fn an_error_is_met_by_who_needs_the_bytes() {
+fn an_error_reaches_only_the_reader_that_needs_the_bytes() {
     let rig = Rig::new(16 * MIB, 64 * MIB);
     rig.read(0, MIB);
     rig.device.set_fault(Fault::From(rig.device.requests()));
@@ -378,9 +378,9 @@ fn an_error_is_met_by_who_needs_the_bytes() {
     }
     assert!(
         failed > 100,
-        "only what was read before can be had: {failed}"
+        "only what was read before is cached: {failed}"
     );
-    rig.settle();
+    rig.drain();
     rig.device.set_fault(Fault::Never);
     for at in (0..16 * MIB).step_by(65536) {
         rig.read(at, 65536);
@@ -388,7 +388,7 @@ fn an_error_is_met_by_who_needs_the_bytes() {
 }
 
 #[test]
-fn truncation_while_windows_are_on_their_way() {
+fn truncation_while_windows_are_in_flight() {
     let rig = Rig::new(16 * MIB, 64 * MIB);
     for round in 0..50 {
         let stream = ReadStream::default();
@@ -396,7 +396,7 @@ fn truncation_while_windows_are_on_their_way() {
         for at in (0..MIB).step_by(16384) {
             rig.check(at, 16384, &rig.read_on(&stream, at, 16384).unwrap());
         }
-        // As a file system does it: alone in the file, background work kept out.
+        // As a file system does: exclusively, with background work excluded.
         let frozen = rig.plain.space.freeze();
         rig.plain.space.discard(&*rig.host, 0..u64::MAX);
         rig.plain.committed.store(size, Ordering::SeqCst);

@@ -1,47 +1,51 @@
-//! Windows: what to read ahead of a reader, from nothing but what its reads miss and the marks they meet. Pure state, no I/O.
+//! Readahead windows, determined only by the misses of reads and the marks they meet. Pure state, no I/O.
 //!
 //! ```text
-//!        read by the reader itself     sent for            sent for when the mark is met
+//!        read by the reader itself     queued              queued when the mark is met
 //!   miss ├──────────────────────┤▼─────────────────────┤▼───────────────────────────────┤
 //!        ╰───────── first window: mark ────────────────╯╰── next window: mark, ×4, ×2 … max
 //! ```
 //!
-//! A window begins where a stream is recognised: at the start of the file, or where an earlier miss ended. Any other miss is random:
-//! exactly what was asked is read, and nothing changes but the short list of where misses ended. So streams that
-//! take turns on one handle are told apart by where each goes on, and a reader that goes backwards never goes on anywhere.
+//! A window begins where a stream is recognized: at the start of the file, or where an earlier miss ended.
+//! Any other miss is random: exactly the requested bytes are read, and only the list of recent miss ends
+//! changes. So interleaved streams on one handle are told apart by where each continues, and a backward
+//! reader is never taken for a stream.
 //!
 //! Invariants:
-//! - Nothing changes on a hit: all state here is behind a lock that hits never take.
-//! - A plan lies in whole blocks, and ends at the file's end at the latest.
-//! - A window is never larger than [`Rules::max_bytes`], however large the read is; the read itself is not cut.
-//! - A plan that could not be carried out is taken back with [`Windows::reached`]: the stream goes on from where it is.
+//! - Hits change nothing: the state is behind a lock that hits never take.
+//! - A plan consists of whole blocks and ends at the end of the file at the latest.
+//! - A window never exceeds [`Rules::max_bytes`], however large the read is; the read itself is not
+//!   shortened.
+//! - A plan that could not be carried out is corrected with [`Windows::reached`]: the stream continues from
+//!   there.
 
 use std::ops::Range;
 
-/// Streams that are told apart on one handle.
+/// Maximum number of streams per handle.
 const STREAMS: usize = 16;
-/// Ends of random misses that are remembered.
+/// Number of random miss ends remembered.
 const RECENT: usize = 16;
 
-/// What windows go by at the moment.
+/// Parameters of the window sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// The cache's block in bytes; not 0.
     pub(crate) block_bytes: u64,
-    /// The largest window in bytes; less than a block: nothing is read ahead.
+    /// The largest window in bytes. Less than a block: no readahead.
     pub(crate) max_bytes: u64,
-    /// So much of a window the reader reads itself, in bytes: it costs little more than the read it has to do anyway.
+    /// The part of a window that the reader reads itself, in bytes: it costs little more than the read it
+    /// must do anyway.
     pub(crate) own_bytes: u64,
     /// The file's size in bytes.
     pub(crate) size_bytes: u64,
 }
 
-/// What a miss leads to.
+/// The result of a miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What the reader reads itself, now. Holds at least the first block of what it missed.
+    /// To be read by the reader itself, now. Contains at least the first block it missed.
     pub(crate) own: Range<u64>,
-    /// What is sent for, from the end of `own` on, the mark at its start; may be empty.
+    /// To be queued, from the end of `own` on, with the mark at its start; may be empty.
     pub(crate) ahead: Range<u64>,
 }
 
@@ -50,16 +54,16 @@ pub(crate) struct Plan {
 struct Window {
     start: u64,
     end: u64,
-    /// What the next one's size follows from: the window's size before it was cut at a boundary.
+    /// The window's size before it was aligned; determines the next one's size.
     size_bytes: u64,
 }
 
 /// The streams of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
-    /// The one touched last comes first.
+    /// Most recently used first.
     streams: Vec<Window>,
-    /// Where random misses ended, the last first.
+    /// Ends of random misses, latest first.
     recent: Vec<u64>,
 }
 
@@ -78,14 +82,14 @@ impl Rules {
             .unwrap_or_else(|| self.down(u64::MAX))
     }
 
-    /// What a read that missed at `at` needs from there on, in whole blocks: one at least, none behind the file's last.
+    /// What a read that missed at `at` still needs, in whole blocks: at least one, none past the file's last.
     pub(crate) fn exact(&self, read: &Range<u64>, at: u64) -> Range<u64> {
         let first = self.down(at);
         let end = self.up(read.end.min(self.size_bytes));
         first..end.max(first + self.block_bytes)
     }
 
-    /// The first window for a request of `asked` bytes.
+    /// Size of the first window for a request of `asked` bytes.
     fn first_size(&self, asked: u64) -> u64 {
         let max = self.max();
         let Some(size) = asked.checked_next_power_of_two().filter(|size| *size < max) else {
@@ -99,7 +103,7 @@ impl Rules {
         self.up(size * times).min(max)
     }
 
-    /// The window after one of `size`.
+    /// Size of the window after one of `size`.
     fn next_size(&self, size: u64) -> u64 {
         let max = self.max();
         match self.up(size.max(1)) {
@@ -109,8 +113,8 @@ impl Rules {
         }
     }
 
-    /// Where a window from `start` on ends: on a multiple of its size where half of it is left then, else of half its size.
-    /// So windows become naturally aligned as they grow, and folios with them.
+    /// The end of a window at `start`: aligned down to a multiple of its size if at least half of it remains,
+    /// else to half its size. So windows become naturally aligned as they grow, and folios with them.
     fn window_end(&self, start: u64, size: u64) -> u64 {
         let end_of_file = self.up(self.size_bytes);
         let end = start.saturating_add(size);
@@ -129,7 +133,8 @@ impl Rules {
 }
 
 impl Windows {
-    /// A read of `read` missed at byte `at` of it. What the reader should read itself, and what should be sent for.
+    /// Handles a read of `read` that missed at byte `at`: returns what the reader reads itself and what to
+    /// queue.
     pub(crate) fn missed(&mut self, read: Range<u64>, at: u64, rules: &Rules) -> Plan {
         let Range { start: first, end } = rules.exact(&read, at);
         let asked = end - first;
@@ -155,7 +160,7 @@ impl Windows {
                 return exact;
             }
         };
-        // A request that takes up most of the window leaves the device nothing to do while it is copied out.
+        // If the request covers most of the window, the device would idle while the data is copied out.
         let least = if asked >= size / 2 {
             end.saturating_add(size / 2)
         } else {
@@ -178,7 +183,8 @@ impl Windows {
         }
     }
 
-    /// A read met the mark of the folio at `at`: the window to be sent for, the mark at its start; empty at the end of the file.
+    /// Handles a read that met the mark of the folio at `at`: returns the window to queue; empty at the end
+    /// of the file.
     pub(crate) fn marked(&mut self, at: u64, rules: &Rules) -> Range<u64> {
         let at = rules.down(at);
         if rules.max() == 0 {
@@ -190,7 +196,8 @@ impl Windows {
                 let window = self.streams.remove(index);
                 (window.end, rules.next_size(window.size_bytes))
             }
-            // Another handle's window, or one of a stream long ago. Somebody streams here; what is already there is skipped.
+            // A window of another handle or of a forgotten stream. The access is sequential; cached blocks
+            // are skipped.
             None => (at, rules.up(rules.max() / 4)),
         };
         let end = rules.window_end(start, size).max(start);
@@ -202,7 +209,7 @@ impl Windows {
         start..end
     }
 
-    /// The plan made last could be carried out up to `end` only: for want of memory, or of readers.
+    /// Records that the latest plan was carried out only up to `end`, for lack of memory or of threads.
     pub(crate) fn reached(&mut self, end: u64) {
         if let Some(window) = self.streams.first_mut().filter(|window| end < window.end) {
             window.end = end.max(window.start);
@@ -221,7 +228,7 @@ impl Windows {
         self.streams.insert(0, window);
     }
 
-    /// Whether a random miss ended at `first`; it is then no random one, and is taken off the list.
+    /// Whether a random miss ended at `first`; removes it from the list.
     fn forget_recent(&mut self, first: u64) -> bool {
         let found = self.recent.iter().position(|end| *end == first);
         found.map(|index| self.recent.remove(index)).is_some()

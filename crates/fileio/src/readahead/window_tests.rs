@@ -1,4 +1,4 @@
-//! Patterns of reads against a cache that is a set of blocks: which windows they lead to, and what they cost.
+//! Access patterns against a cache modelled as a set of blocks: the windows they produce, and their cost.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ fn rules() -> Rules {
     }
 }
 
-/// A file whose blocks are cached once they are read; every range read from the device is one access.
+/// A file whose blocks are cached once read; every range read from the device is one access.
 struct Sim {
     windows: Windows,
     rules: Rules,
     cached: BTreeSet<u64>,
     marks: BTreeSet<u64>,
-    /// By the readers themselves.
+    /// Read by the readers themselves.
     own: Vec<Range<u64>>,
-    /// In the background.
+    /// Read in the background.
     ahead: Vec<Range<u64>>,
-    /// From the device.
+    /// Bytes read from the device.
     bytes: u64,
 }
 
@@ -139,7 +139,7 @@ fn small_sequential_reads() {
     for at in (0..16 * MIB).step_by(4096) {
         sim.read(at, 4096);
     }
-    // The reader's own reads stop when the first mark stands; windows end on their natural boundaries.
+    // The reader's own reads end with the first mark; windows end at their natural boundaries.
     assert_eq!(kib(&sim.own), [0..16, 16..64, 64..192]);
     assert_eq!(
         kib(&sim.ahead),
@@ -267,7 +267,7 @@ fn strides_are_exact() {
 }
 
 #[test]
-fn nothing_behind_the_end_of_the_file() {
+fn nothing_past_the_end_of_the_file() {
     for size in [1, 4095, 4096, 4097, 70_001, 3 * MIB + 1] {
         for len in [1, 511, 4096, 1 << 20] {
             let mut sim = Sim::new(Rules {
@@ -322,7 +322,7 @@ fn odd_rules_give_whole_blocks() {
 }
 
 #[test]
-fn what_could_not_be_done_is_done_from_there() {
+fn a_stream_continues_from_where_a_plan_stopped() {
     let rules = rules();
     let mut windows = Windows::default();
     let plan = windows.missed(0..MIB, 0, &rules);
@@ -347,7 +347,7 @@ fn what_could_not_be_done_is_done_from_there() {
 }
 
 #[test]
-fn a_mark_of_somebody_elses_window_begins_a_stream() {
+fn a_mark_of_another_handles_window_begins_a_stream() {
     let rules = rules();
     let mut windows = Windows::default();
     assert_eq!(windows.marked(8 * MIB, &rules), 8 * MIB..9 * MIB);
@@ -360,7 +360,7 @@ fn a_mark_of_somebody_elses_window_begins_a_stream() {
 }
 
 #[test]
-fn offsets_at_the_end_of_all_numbers() {
+fn offsets_at_the_end_of_the_number_range() {
     let rules = Rules {
         size_bytes: u64::MAX,
         ..rules()

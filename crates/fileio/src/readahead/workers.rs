@@ -1,9 +1,10 @@
-//! The threads that read ahead.
+//! The readahead threads.
 //!
 //! Invariants:
-//! - Threads start when there is work for them, hold nothing but the inbox, and end when it is closed. A job may hold the cache
-//!   that owns this: the last one to be dropped then closes the inbox from one of its own threads.
-//! - A job runs once or is dropped, also when the inbox is closed.
+//! - Threads start when there is work, reference only the inbox, and end when it is closed. A job may hold a
+//!   reference to the cache that owns this. If a job drops the last one, the inbox is closed from one of its
+//!   own threads.
+//! - Each job runs once or is dropped, also when the inbox is closed.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -12,14 +13,14 @@ use parking_lot::Mutex;
 
 use super::inbox::Inbox;
 
-/// Threads of one cache.
+/// Threads per cache.
 const THREADS: usize = 2;
-/// Jobs in line.
+/// Maximum number of queued jobs.
 const MOST_JOBS: usize = 256;
 
-/// Something to do in the background.
+/// A background job.
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Does it, or the first part of it: the rest goes to the end of the line.
+    /// Runs the job or its first part; returns the rest, which is queued again at the end.
     fn run(self) -> Option<Self>;
 }
 
@@ -37,7 +38,7 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// Puts a job in line; gives it back where there is no room or no thread to be had.
+    /// Queues a job; returns it if the queue is full or no thread could be started.
     pub(crate) fn send(&self, job: J) -> Result<(), J> {
         if !self.have_threads() {
             return Err(job);
@@ -45,7 +46,7 @@ impl<J: Job> Workers<J> {
         self.inbox.push(job)
     }
 
-    /// Starts what is missing of the threads. Whether there is one at all.
+    /// Starts missing threads if needed. Returns whether there is at least one.
     fn have_threads(&self) -> bool {
         let mut threads = self.threads.lock();
         if threads.len() < THREADS && self.inbox.is_behind() {
@@ -58,13 +59,13 @@ impl<J: Job> Workers<J> {
         !threads.is_empty()
     }
 
-    /// Drops what is in line, refuses what comes, and waits for the threads to end.
+    /// Drops queued jobs, refuses new ones, and waits for the threads to end.
     pub(crate) fn close(&self) {
         drop(self.inbox.close());
         let threads = std::mem::take(&mut *self.threads.lock());
         let own = thread::current().id();
         for thread in threads.into_iter().filter(|t| t.thread().id() != own) {
-            // A job that panicked has said so itself.
+            // The panic of a job was already reported.
             let _ = thread.join();
         }
     }
@@ -79,7 +80,7 @@ impl<J: Job> Drop for Workers<J> {
 fn work<J: Job>(inbox: &Inbox<J>) {
     while let Some(job) = inbox.next() {
         if let Some(rest) = job.run() {
-            // No room: the rest of a hint.
+            // The inbox is full: the rest of a hint may be dropped.
             drop(inbox.push(rest));
         }
     }
@@ -91,16 +92,16 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Runs so many times, each when it gets leave to.
+    /// Runs `left` times, each time when permitted.
     struct Steps {
         left: usize,
         leave: Option<Arc<Mutex<Receiver<()>>>>,
         ran: Sender<String>,
-        /// Held, as a job holds its file and with it the cache.
+        /// Held, as a job holds its file and thereby the cache.
         _owner: Option<Arc<Owner>>,
     }
 
-    /// As a cache: owns the workers, and is owned by the jobs.
+    /// As a cache: owns the workers and is referenced by the jobs.
     struct Owner {
         workers: Workers<Steps>,
         dropped: Arc<AtomicUsize>,
@@ -167,12 +168,12 @@ mod tests {
         assert!(workers.send(job()).is_err());
         workers.close();
         drop(ran);
-        assert_eq!(names.iter().count(), 0, "none had leave");
+        assert_eq!(names.iter().count(), 0, "no job was permitted to run");
         assert_eq!(Arc::strong_count(&leave), 1, "every job was dropped");
     }
 
     #[test]
-    fn a_job_may_hold_the_last_of_its_owner() {
+    fn a_job_may_hold_the_last_reference_to_its_owner() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let owner = Arc::new(Owner {
             workers: Workers::new(),

@@ -1,14 +1,14 @@
-//! How fast the device takes dirty memory, from what became clean in windows of [`SAMPLE_EVERY`].
+//! The device's write-back bandwidth, measured from bytes cleaned in windows of [`SAMPLE_EVERY`].
 
 use std::time::Duration;
 
-/// How often it is measured, at least: a window ends with the first event after so long.
+/// Minimum length of a window: it ends with the first event after this time.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
-/// Over how long it is smoothed. Until it has been watched for so long it is the plain average.
+/// Time constant of the smoothing. Until this much time was measured, the plain average is used.
 const SMOOTHED_OVER: Duration = Duration::from_secs(3);
 
-/// What a device that stands still is said to do, so that nothing divides by zero.
+/// Lower bound for a stalled device; avoids division by zero.
 const LEAST_BYTES_PER_S: f64 = 64.0 * 1024.0;
 
 /// See the module.
@@ -19,13 +19,13 @@ pub(crate) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Bytes a second; `None` before the first window.
+    /// Bytes per second; `None` before the first window has ended.
     pub(crate) fn bytes_per_s(&self) -> Option<f64> {
         (self.watched > Duration::ZERO).then_some(self.bytes_per_s.max(LEAST_BYTES_PER_S))
     }
 
-    /// `bytes` became clean in a window of `elapsed`. Where the device had no work all the time (`busy`), it can do at least
-    /// that, and the window says nothing more.
+    /// Adds a window of `elapsed` in which `bytes` became clean. If the device was not busy all the time,
+    /// this is only a lower bound for its bandwidth.
     pub(crate) fn sample(&mut self, bytes: u64, elapsed: Duration, busy: bool) {
         let seconds = elapsed.as_secs_f64();
         if seconds <= 0.0 {
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(bandwidth.bytes_per_s(), None);
         assert_eq!(windows(&mut bandwidth, 1, 100, true).round(), 500.0);
         windows(&mut bandwidth, 14, 100, true);
-        // One odd window of fifteen counts a fifteenth.
+        // One outlier among fifteen windows weighs a fifteenth.
         assert_eq!(windows(&mut bandwidth, 1, 0, true).round(), 467.0);
         let stepped = windows(&mut bandwidth, 15, 20, true);
         assert!(
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_stands_still_has_some_bandwidth() {
+    fn a_stalled_device_has_some_bandwidth() {
         let mut bandwidth = Bandwidth::default();
         windows(&mut bandwidth, 500, 0, true);
         assert_eq!(bandwidth.bytes_per_s(), Some(LEAST_BYTES_PER_S));

@@ -1,5 +1,5 @@
-//! One device's side of the feedback loop: window by window it measures the bandwidth and moves the balanced rate. Times
-//! are explicit, counted from any moment.
+//! The feedback loop of one device: measures the bandwidth window by window and adjusts the balanced rate.
+//! Times are passed in, relative to an arbitrary start.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::throttle::law::{Position, longest_pause};
 use crate::throttle::pacer::Pace;
 use crate::throttle::ratelimit::{RateLimit, Window};
 
-/// A longer window shows nobody at work, not a slow device: whoever waits for the device ends windows.
+/// A longer window shows that no thread was active, not that the device is slow: waiting threads end windows.
 const LONGEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// Dirty memory as it counts for one device.
+/// Dirty memory as one device sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Positions {
     pub(crate) device: Position,
@@ -19,29 +19,29 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Nobody pauses here.
+    /// Whether no writer pauses.
     pub(crate) fn is_free(self) -> bool {
         self.device.is_free() && self.process.is_free()
     }
 
-    /// The stricter one's.
+    /// The smaller of the two ratios.
     pub(crate) fn pos_ratio(self) -> f64 {
         self.device.pos_ratio().min(self.process.pos_ratio())
     }
 
-    /// How much may be dirtied before looking again, where nobody pauses.
+    /// How much a thread may dirty before it checks again, while no writer pauses.
     pub(crate) fn free_batch_bytes(self) -> u64 {
         let device = self.device.free_batch_bytes();
         device.min(self.process.free_batch_bytes())
     }
 
-    /// Whether the flusher writes without being asked.
+    /// Whether the flusher writes in the background.
     pub(crate) fn over_background(self) -> bool {
         let over = |one: Position| one.dirty_bytes > one.thresholds.background_bytes;
         over(self.device) || over(self.process)
     }
 
-    /// What a writer is held to here, when the balanced rate and the bandwidth are known.
+    /// The pace of a writer at these positions, given the learned rates.
     pub(crate) fn pace(self, rates: Rates) -> Pace {
         Pace {
             bytes_per_s: rates.ratelimit_bytes_per_s * self.pos_ratio(),
@@ -50,21 +50,21 @@ impl Positions {
     }
 }
 
-/// What was learned.
+/// The learned rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
-    /// What the device takes.
+    /// Bandwidth of the device.
     pub(crate) bandwidth_bytes_per_s: f64,
     /// What each writer may dirty at the setpoint.
     pub(crate) ratelimit_bytes_per_s: f64,
 }
 
-/// What has been counted so far.
+/// Running totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
-    /// All that ever became clean.
+    /// All bytes that ever became clean.
     pub(crate) cleaned_bytes: u64,
-    /// Pauses that writers made.
+    /// Number of pauses of writers.
     pub(crate) pauses: u64,
 }
 
@@ -86,7 +86,7 @@ struct Begun {
 }
 
 impl Control {
-    /// Ends a window if it has lasted long enough. What is known since; `None` where no window ended, or nothing is known
+    /// Ends the window if it is long enough. Returns the rates; `None` if no window ended or no rate is known
     /// yet.
     pub(crate) fn sample(
         &mut self,
@@ -126,14 +126,14 @@ impl Control {
             return;
         };
         let ratelimit = self.ratelimit.get_or_insert(RateLimit::new(bandwidth));
-        // Where writers ran free for a part of it, they dirtied more than they were held to: too low a rate shows all the
-        // same, too high a one does not.
+        // If writers ran free for part of the window, they dirtied more than the rate. The window then still
+        // shows that the rate is too low, but not that it is too high.
         let held_back = !from.is_free && !to.is_free;
         let partly = to.totals.pauses > from.totals.pauses && pos_ratio > 1.0;
         if !watched || !(held_back || partly) {
             return;
         }
-        // What was dirtied became clean, or is dirty still; what was thrown away counts for neither.
+        // Dirtied bytes are now clean or still dirty. Discarded bytes count as neither.
         let dirtied = (to.dirty_bytes + cleaned).saturating_sub(from.dirty_bytes);
         ratelimit.learn(Window {
             pos_ratio,

@@ -1,4 +1,5 @@
-//! The dirty memory of one device: its room, its thresholds, what its control loop has learned, and its flusher's bell.
+//! The dirty memory of one device: its room, thresholds and control loop, and the callback that wakes its
+//! flusher.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use crate::error::Error;
 use crate::throttle::bandwidth::SAMPLE_EVERY;
 use crate::throttle::control::{Control, Positions, Rates, Totals};
-use crate::throttle::events::{Event, Listeners, tell};
+use crate::throttle::events::{Event, Listeners, emit};
 use crate::throttle::law::Position;
 use crate::throttle::limits::{DirtyLimits, Thresholds};
 use crate::throttle::room::Room;
@@ -21,18 +22,18 @@ type Bell = Box<dyn Fn() + Send + Sync>;
 /// See the module.
 pub(crate) struct Device {
     pub(crate) room: Room<Error>,
-    /// All that ever became clean, in bytes. Written once for a run of write-back.
+    /// All bytes that ever became clean. Written once per run of write-back.
     cleaned_bytes: CachePadded<AtomicU64>,
     background_bytes: AtomicU64,
-    /// The limits as asked for, and the budget that the others are parts of.
+    /// The configured limits, and the budget for limits that are fractions of it.
     asked: Mutex<(DirtyLimits, u64)>,
     bell: OnceLock<Bell>,
     born: Instant,
-    /// Locked for a moment every 200 ms, by whoever comes by then.
+    /// Locked briefly every 200 ms, by the thread that ends the window.
     control: Mutex<Control>,
-    /// When the next window ends, in nanoseconds from birth.
+    /// End of the current window, in nanoseconds since `born`.
     window_ends_ns: AtomicU64,
-    /// What the control loop said last, in bytes a second; zero while it knows nothing.
+    /// Latest rates from the control loop, in bytes per second; zero while unknown.
     bandwidth_bytes_per_s: AtomicU64,
     ratelimit_bytes_per_s: AtomicU64,
     pub(crate) pauses: Tally,
@@ -77,12 +78,12 @@ impl Device {
         self.background_bytes
             .store(thresholds.background_bytes, Ordering::Relaxed);
         self.room.set_limit(thresholds.limit_bytes);
-        self.tell_limits(false, thresholds);
+        self.emit_limits(false, thresholds);
         self.kick();
     }
 
-    pub(crate) fn tell_limits(&self, of_process: bool, thresholds: Thresholds) {
-        tell(&self.listeners, || Event::LimitChanged {
+    pub(crate) fn emit_limits(&self, of_process: bool, thresholds: Thresholds) {
+        emit(&self.listeners, || Event::LimitChanged {
             of_process,
             background_bytes: thresholds.background_bytes,
             limit_bytes: thresholds.limit_bytes,
@@ -107,17 +108,17 @@ impl Device {
         self.room.used_bytes() > self.background_bytes() || self.room.is_waited_for()
     }
 
-    /// Counts what became clean, for the bandwidth.
+    /// Counts cleaned bytes for the bandwidth.
     pub(crate) fn count_cleaned(&self, bytes: u64) {
         self.cleaned_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The time that the control loop counts.
+    /// The control loop's clock.
     pub(crate) fn now(&self) -> Duration {
         self.born.elapsed()
     }
 
-    /// Ends the window of measurement if it is time, unless somebody else is at it.
+    /// Ends the measurement window if it is due, unless another thread is doing so.
     pub(crate) fn sample(&self, now: Duration, positions: Positions) {
         if now.as_nanos() < u128::from(self.window_ends_ns.load(Ordering::Relaxed)) {
             return;
@@ -143,14 +144,14 @@ impl Device {
         self.ratelimit_bytes_per_s
             .store(ratelimit.max(1), Ordering::Relaxed);
         drop(control);
-        tell(&self.listeners, || Event::Bandwidth {
+        emit(&self.listeners, || Event::Bandwidth {
             bandwidth_bytes_per_s: bandwidth,
             ratelimit_bytes_per_s: ratelimit,
             dirty_bytes: positions.device.dirty_bytes,
         });
     }
 
-    /// What was learned, if anything was.
+    /// The learned rates, if known.
     pub(crate) fn rates(&self) -> Option<Rates> {
         let bandwidth = self.bandwidth_bytes_per_s.load(Ordering::Relaxed);
         let ratelimit = self.ratelimit_bytes_per_s.load(Ordering::Relaxed);
@@ -160,9 +161,9 @@ impl Device {
         })
     }
 
-    /// What wakes the flusher; the first one given stays.
+    /// Sets the callback that wakes the flusher. Only the first one set is used.
     pub(crate) fn set_bell(&self, bell: Bell) {
-        // A second cache over the same throttle does not exist.
+        // A throttle belongs to one cache only.
         let _ = self.bell.set(bell);
     }
 

@@ -1,56 +1,56 @@
-//! What throttling does, told to whoever listens. When nobody listens it costs one relaxed load where something happens,
-//! and nothing where writers run free.
+//! Events of the throttle for listeners. Without listeners the cost is one relaxed load per event, and
+//! nothing while writers run free.
 
 use std::time::Duration;
 
-/// One thing that happened.
+/// An event of the throttle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
     /// A writer is about to pause.
     Paused {
-        /// What it dirtied since it was here last.
+        /// Bytes it dirtied since its last balance call.
         dirtied_bytes: u64,
-        /// For how long.
+        /// Length of the pause.
         pause: Duration,
-        /// Dirty memory of the device.
+        /// Dirty bytes of the device.
         dirty_bytes: u64,
     },
     /// A writer has waited for room at the hard limit.
     Waited {
-        /// The room that it asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// For how long.
+        /// Length of the wait.
         waited: Duration,
-        /// Whether it got it.
+        /// Whether the room was granted.
         ok: bool,
     },
-    /// Other limits hold.
+    /// Limits have changed.
     LimitChanged {
-        /// The process's, not this device's.
+        /// True for the process's limits, false for this device's.
         of_process: bool,
-        /// From here on the flusher writes without being asked.
+        /// Threshold from which the flusher writes in the background.
         background_bytes: u64,
-        /// Never more dirty than this.
+        /// Hard limit of dirty memory.
         limit_bytes: u64,
     },
-    /// A window of the bandwidth's measurement has ended.
+    /// A measurement window of the bandwidth has ended.
     Bandwidth {
-        /// What the device takes, smoothed, in bytes a second.
+        /// Smoothed bandwidth of the device, in bytes per second.
         bandwidth_bytes_per_s: u64,
-        /// What each writer may dirty at the setpoint, in bytes a second.
+        /// What each writer may dirty at the setpoint, in bytes per second.
         ratelimit_bytes_per_s: u64,
-        /// Dirty memory of the device.
+        /// Dirty bytes of the device.
         dirty_bytes: u64,
     },
 }
 
-/// Hears of what happens.
+/// Receives events.
 ///
-/// Called by the thread that it happens to, with locks of the cache's callers held: be quick, and do no I/O on the same
-/// volume.
+/// Called on the thread that causes the event, possibly with locks of the cache's callers held: return
+/// quickly, and do no I/O on the same volume.
 pub trait Listener: Send + Sync {
-    /// `event` has just happened, or is about to.
+    /// `event` has just happened or is about to happen.
     fn event(&self, event: &Event);
 }
 
@@ -60,14 +60,14 @@ impl<F: Fn(&Event) + Send + Sync> Listener for F {
     }
 }
 
-/// Those who listen to one throttle.
+/// The listeners of one throttle.
 pub(crate) type Listeners = throughline_block::Listeners<dyn Listener>;
 
-/// Ends the subscription when dropped. What happens at that moment may still be told.
+/// Ends the subscription when dropped. An event that is being delivered at that moment may still arrive.
 pub type Subscription = throughline_block::Subscription<dyn Listener>;
 
-/// Tells those who listen now. The event is made only if there is anyone.
-pub(crate) fn tell(listeners: &Listeners, event: impl FnOnce() -> Event) {
+/// Delivers an event to the current listeners. The event is constructed only if there are any.
+pub(crate) fn emit(listeners: &Listeners, event: impl FnOnce() -> Event) {
     if let Some(list) = listeners.now() {
         let event = event();
         list.iter().for_each(|listener| listener.event(&event));

@@ -1,5 +1,5 @@
-//! The control law, without clock, lock or sleep: how dirty memory's position between its thresholds speeds writers up or
-//! slows them down.
+//! The control law, without clock, lock or sleep: how the amount of dirty memory relative to its thresholds
+//! speeds writers up or slows them down.
 //!
 //! ```text
 //!  pos_ratio 2 ┤ ╲
@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use crate::throttle::limits::Thresholds;
 
-/// The longest that a writer sleeps at a time.
+/// The longest pause of a writer.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(200);
 
-/// Shorter sleeps are not worth it: where only they would be allowed, waiting at the limit does the work.
+/// Shorter maximum pauses are not worth a sleep: writers then only wait at the limit.
 const LEAST_MAX_PAUSE: Duration = Duration::from_millis(1);
 
-/// What the flusher's chunk is a multiple of, and its least.
+/// Granularity and minimum of the flusher's chunk.
 const CHUNK_UNIT_BYTES: u64 = 4 << 20;
 
-/// How much is dirty, and what that is measured by.
+/// Dirty bytes and the thresholds that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) dirty_bytes: u64,
@@ -34,12 +34,12 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Nobody pauses here.
+    /// Whether no writer pauses.
     pub(crate) fn is_free(self) -> bool {
         self.dirty_bytes <= self.thresholds.freerun_bytes()
     }
 
-    /// What the balanced rate is multiplied by: 1 at the setpoint, 0 at the limit, 2 at most.
+    /// Factor of the balanced rate: 1 at the setpoint, 0 at the limit, at most 2.
     pub(crate) fn pos_ratio(self) -> f64 {
         let setpoint = self.thresholds.setpoint_bytes() as f64;
         let span = (self.thresholds.limit_bytes as f64 - setpoint).max(1.0);
@@ -47,16 +47,16 @@ impl Position {
         (1.0 + x * x * x).clamp(0.0, 2.0)
     }
 
-    /// How many bytes a writer may dirty before it looks again, where nobody pauses: the more room, the more. The square
-    /// root keeps many writers that all look late from running far past freerun.
+    /// How many bytes a writer may dirty before it checks again, while no writer pauses: more if there is
+    /// more room. The square root keeps many writers that check late from running far past free run.
     pub(crate) fn free_batch_bytes(self) -> u64 {
         let gap = self.thresholds.limit_bytes.saturating_sub(self.dirty_bytes);
         ((gap as f64 * 4096.0).sqrt() as u64).max(4096)
     }
 }
 
-/// The longest pause that leaves the device with work: a quarter of what it needs for all that is dirty, [`MAX_PAUSE`] at most.
-/// Nothing where sleeping is too coarse for that.
+/// The longest pause that leaves the device busy: a quarter of the time to drain all dirty memory, at most
+/// [`MAX_PAUSE`]. Zero if that is too short for a sleep.
 pub(crate) fn longest_pause(dirty_bytes: u64, bandwidth_bytes_per_s: f64) -> Duration {
     let drained_after = dirty_bytes as f64 / bandwidth_bytes_per_s.max(1.0);
     let longest = Duration::from_secs_f64((drained_after / 4.0).min(MAX_PAUSE.as_secs_f64()));
@@ -67,8 +67,8 @@ pub(crate) fn longest_pause(dirty_bytes: u64, bandwidth_bytes_per_s: f64) -> Dur
     }
 }
 
-/// What the flusher writes of one file before it turns to the next: about half a second of bandwidth, an eighth of the limit
-/// at most, in steps of 4 MiB, and under a tiny limit half of it.
+/// The number of bytes that the flusher writes of one file before it turns to the next: about half a second
+/// of bandwidth, at most an eighth of the limit, in steps of 4 MiB; with a tiny limit half of the limit.
 pub(crate) fn chunk_bytes(bandwidth_bytes_per_s: f64, limit_bytes: u64) -> u64 {
     let wanted = ((bandwidth_bytes_per_s / 2.0) as u64).min(limit_bytes / 8) + CHUNK_UNIT_BYTES;
     let whole = wanted / CHUNK_UNIT_BYTES * CHUNK_UNIT_BYTES;
@@ -81,7 +81,7 @@ mod tests {
     use crate::throttle::limits::DirtyLimits;
 
     fn at(dirty_bytes: u64) -> Position {
-        // background 400, freerun 600, setpoint 700, limit 800 MiB
+        // In MiB: background 400, freerun 600, setpoint 700, limit 800.
         Position {
             dirty_bytes: dirty_bytes << 20,
             thresholds: DirtyLimits::new(Some(800 << 20), Some(400 << 20)).resolve(0),
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(
             longest_pause(1 << 20, 2e9),
             Duration::ZERO,
-            "sleep is too coarse"
+            "too short for a sleep"
         );
         assert_eq!(longest_pause(1 << 20, 0.0), MAX_PAUSE);
     }

@@ -1,25 +1,25 @@
-//! The limits of dirty memory as a user sets them ([`DirtyLimits`]) and as the law uses them ([`Thresholds`]).
+//! Limits of dirty memory as configured ([`DirtyLimits`]) and as the law uses them ([`Thresholds`]).
 
-/// No limit is smaller than this: four of the largest blocks that a file may have.
+/// The smallest limit, in bytes: four of the largest blocks that a file may have.
 pub const MIN_LIMIT_BYTES: u64 = 256 << 10;
 
-/// The most that is asked for at once, whatever the limit: a folio.
+/// Maximum size of one request for room, in bytes: a folio.
 const MOST_AT_ONCE_BYTES: u64 = 2 << 20;
 
-/// Limits of dirty memory, of one device or of the process. Changeable at run time.
+/// Limits of dirty memory of a device or of the process. Can be changed at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirtyLimits {
-    /// Never more dirty than this, in bytes, at least [`MIN_LIMIT_BYTES`]; `None`: a fifth of the budget, and for the process
-    /// a fifth of the memory that it may use.
+    /// Hard limit of dirty memory in bytes, at least [`MIN_LIMIT_BYTES`]; `None`: a fifth of the cache's
+    /// budget, for the process a fifth of the memory that it may use.
     pub limit_bytes: Option<u64>,
-    /// From here on the flusher writes without being asked, three quarters of the limit at most; `None`: half of the
-    /// limit.
+    /// Threshold in bytes from which the flusher writes in the background, at most three quarters of the
+    /// limit; `None`: half of the limit.
     pub background_bytes: Option<u64>,
 }
 
 impl DirtyLimits {
-    /// Both as given.
+    /// Limits with these values.
     pub fn new(limit_bytes: Option<u64>, background_bytes: Option<u64>) -> Self {
         Self {
             limit_bytes,
@@ -27,7 +27,7 @@ impl DirtyLimits {
         }
     }
 
-    /// What holds, where a fifth of `memory_bytes` is the default.
+    /// The effective thresholds. The default limit is a fifth of `memory_bytes`.
     pub(crate) fn resolve(self, memory_bytes: u64) -> Thresholds {
         let limit = self
             .limit_bytes
@@ -43,7 +43,7 @@ impl DirtyLimits {
     }
 }
 
-/// Where on the way from clean to full the law does what.
+/// The thresholds of dirty memory.
 ///
 /// ```text
 ///  0 ──────── background ──── freerun ──── setpoint ──── limit
@@ -56,7 +56,7 @@ pub(crate) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Below this nobody pauses.
+    /// Below this no writer pauses.
     pub(crate) fn freerun_bytes(self) -> u64 {
         middle(self.background_bytes, self.limit_bytes)
     }
@@ -66,8 +66,8 @@ impl Thresholds {
         middle(self.freerun_bytes(), self.limit_bytes)
     }
 
-    /// The most bytes of one request for room. It fits between background and limit, so that a flusher that stops at the
-    /// background leaves nobody waiting.
+    /// Maximum size of one request for room, in bytes. It fits between background and limit, so a flusher
+    /// that stops at the background threshold leaves no waiter without room.
     pub(crate) fn most_at_once(self) -> u64 {
         (self.limit_bytes / 4).clamp(4096, MOST_AT_ONCE_BYTES) & !4095
     }

@@ -1,20 +1,21 @@
-//! Dirty throttling: writers pause, and never write.
+//! Dirty throttling: writers pause; they never write back.
 //!
 //! ```text
 //!  write()  ── acquire ──►  room of the device, room of the process     never over a limit
-//!     └────── balance ───►  the writer's pacer: pause what it owes       no lock, no shared line written
-//!  flusher ── cleaned ───►  room again; every 200 ms a window of the control loop ends
+//!     └────── balance ───►  the writer's pacer: pause for its debt       no lock, no shared line written
+//!  flusher ── cleaned ───►  releases room; every 200 ms a window of the control loop ends
 //!                             bandwidth → balanced rate → each writer's pace
 //! ```
 //!
 //! Invariants:
-//! - Dirty memory, that under write-back among it, never exceeds the device's limit nor the process's, not for a moment.
-//!   What is counted is room: it is taken before bytes become dirty.
-//! - Below freerun nobody pauses; a pause is never over 200 ms, and never so long that the device runs out of work.
-//! - Before the bandwidth was measured nobody pauses: only the limits hold. A guess would starve a fast device or let a slow
-//!   one drown.
-//! - Who waits at a limit is served in order, and hears of it when write-back fails.
-//! - A balance call that is below its batch touches only its thread's own memory.
+//! - Dirty memory, including memory under write-back, never exceeds the device's limit or the process's limit
+//!   at any time. Room is acquired before bytes become dirty.
+//! - Below the free-run threshold no writer pauses. A pause never exceeds 200 ms and is never so long that
+//!   the device runs out of work.
+//! - Before the bandwidth has been measured no writer pauses and only the limits apply: a guess would
+//!   throttle a fast device or let a slow one be overrun.
+//! - Threads waiting at a limit are served in order, and get an error when write-back fails.
+//! - A balance call below its batch touches only memory of its own thread.
 
 mod bandwidth;
 mod control;
@@ -53,14 +54,14 @@ use writers::Writers;
 /// Whether a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Wait {
-    /// As long as it takes.
+    /// Yes, without a limit.
     #[default]
     Yes,
-    /// It answers [`crate::Reason::WouldBlock`] instead.
+    /// No: the call fails with [`crate::Reason::WouldBlock`] instead.
     No,
 }
 
-/// The dirty memory of one device, and the process's.
+/// The dirty memory of one device, also counted for the process.
 pub struct Throttle {
     device: Arc<Device>,
     process: Arc<Process>,
@@ -68,12 +69,12 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// With a device's limits, of a cache with `budget_bytes`.
+    /// For a device with these limits and a cache with `budget_bytes`.
     pub fn new(limits: DirtyLimits, budget_bytes: u64) -> Throttle {
         Self::within(Process::global(), limits, budget_bytes)
     }
 
-    /// As [`Throttle::new`], counted by a process of one's own: for tests.
+    /// As [`Throttle::new`], counted in the given process state: for tests.
     fn within(process: Arc<Process>, limits: DirtyLimits, budget_bytes: u64) -> Throttle {
         let device = Arc::new(Device::new(limits, budget_bytes));
         process.join(&device);
@@ -84,38 +85,39 @@ impl Throttle {
         }
     }
 
-    /// What is called when dirty memory passes a background threshold, when somebody waits for room, and when limits
-    /// change: to wake the flusher, which looks at [`Throttle::over_background`] then. It is called on a writer's thread: it
-    /// must not wait. The first one given stays.
+    /// Sets the callback for when dirty memory passes a background threshold, a thread waits for room, or
+    /// limits change. It wakes the flusher, which then checks [`Throttle::over_background`]. It runs on a
+    /// writer's thread and must not wait. Only the first callback set is used.
     pub(crate) fn on_need(&self, bell: impl Fn() + Send + Sync + 'static) {
         self.device.set_bell(Box::new(bell));
     }
 
-    /// Other limits of this device, from now on. Where more is dirty already, nothing more becomes so until it is written.
+    /// Changes the limits of this device. If more is dirty already, nothing more becomes dirty until it is
+    /// written back.
     pub fn set_limits(&self, limits: DirtyLimits) {
         self.device.set_limits(limits);
     }
 
-    /// The cache has another budget: limits that are parts of it follow.
+    /// Changes the cache's budget; limits that are fractions of it follow.
     pub(crate) fn set_budget_bytes(&self, bytes: u64) {
         self.device.set_budget_bytes(bytes);
     }
 
-    /// Tells `listener` what happens from now on, until the subscription is dropped.
+    /// Calls `listener` for every event from now on, until the subscription is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.device.listeners.subscribe(listener)
     }
 
     // ---- room
 
-    /// Makes room for `bytes` that are about to become dirty, so that the limits hold afterwards. Waits for write-back
-    /// where there is none, and may. A request larger than the limit is the caller's bug: ask in pieces of at most
-    /// [`Throttle::most_at_once`] (or of one block).
+    /// Acquires room for `bytes` that are about to become dirty, so that the limits still hold. Waits for
+    /// write-back if there is no room and waiting is allowed. Requests must be at most
+    /// [`Throttle::most_at_once`] (or one block).
     ///
     /// # Errors
-    /// `WouldBlock`; the error of a write-back that fails, where waiting for it is in vain.
+    /// `WouldBlock`; the error of failing write-back, if waiting for it is pointless.
     pub(crate) fn acquire(&self, bytes: u64, wait: Wait) -> Result<()> {
-        // Who has room of the device waits for that of the process, never the other way round: no circle.
+        // Always the device's room before the process's, so there is no deadlock.
         let used = self.take(&self.device.room, bytes, wait)?;
         if passes(self.device.background_bytes(), used, bytes) {
             self.device.kick();
@@ -129,7 +131,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// Takes room, or waits for it. The bytes in use then; `None` after a wait.
+    /// Takes room, or waits for it. Returns the bytes then in use; `None` after a wait.
     fn take(&self, room: &Room<Error>, bytes: u64, wait: Wait) -> Result<Option<u64>> {
         if let Some(used) = room.take(bytes) {
             return Ok(Some(used));
@@ -144,7 +146,7 @@ impl Throttle {
         let answer = self.wait(ticket, bytes);
         let waited = began.elapsed();
         self.device.waits.add(waited);
-        events::tell(&self.device.listeners, || Event::Waited {
+        events::emit(&self.device.listeners, || Event::Waited {
             bytes,
             waited,
             ok: answer.is_ok(),
@@ -152,22 +154,23 @@ impl Throttle {
         answer.map(|()| None)
     }
 
-    /// In turns of 200 ms, so that windows of measurement end while everybody waits for a device that stands still.
+    /// Waits in steps of 200 ms, so that measurement windows end while every writer waits for a stalled
+    /// device.
     fn wait(&self, mut ticket: Ticket<'_, Error>, bytes: u64) -> Result<()> {
         loop {
-            // Also those of other devices: the process's room is theirs too.
+            // Including other devices: they share the process's room.
             self.process.kick();
             if let Some(answer) = ticket.wait(MAX_PAUSE) {
                 return answer;
             }
-            if let Some(error) = self.process.in_vain(bytes) {
+            if let Some(error) = self.process.pointless_wait(bytes) {
                 return Err(error);
             }
             self.device.sample(self.device.now(), self.positions());
         }
     }
 
-    /// The most bytes that one [`Throttle::acquire`] should ask for.
+    /// The largest request for one [`Throttle::acquire`], in bytes.
     pub(crate) fn most_at_once(&self) -> u64 {
         let Positions { device, process } = self.positions();
         device
@@ -176,49 +179,51 @@ impl Throttle {
             .min(process.thresholds.most_at_once())
     }
 
-    /// Room that was acquired and not used, or whose dirty bytes were thrown away.
+    /// Releases room that was acquired and not used, or whose dirty bytes were discarded.
     pub(crate) fn release(&self, bytes: u64) {
-        // The process first: who waits for it holds room of its device.
+        // The process first: a thread that waits for its room already holds room of its device.
         self.process.room.give_back(bytes);
         self.device.room.give_back(bytes);
     }
 
-    /// Dirty bytes are on the device: they make room, and count for its bandwidth.
+    /// Counts dirty bytes that are now on the device: releases their room and updates the bandwidth.
     pub(crate) fn cleaned(&self, bytes: u64) {
         self.device.count_cleaned(bytes);
         self.release(bytes);
         self.device.sample(self.device.now(), self.positions());
     }
 
-    /// Write-back does not get on (`Some`), or does again. Those who wait for room hear of it.
+    /// Sets or clears the error that stalls write-back. Threads that wait for room get the error.
     pub(crate) fn stuck(&self, error: Option<Error>) {
         self.device.room.set_stuck(error);
     }
 
-    /// Why write-back does not get on, if it does not.
+    /// The error that stalls write-back, if any.
     pub(crate) fn stuck_error(&self) -> Option<Error> {
         self.device.room.stuck()
     }
 
-    /// Dirty bytes of this device, those under write-back among them.
+    /// Dirty bytes of this device, including bytes under write-back.
     pub fn dirty_bytes(&self) -> u64 {
         self.device.room.used_bytes()
     }
 
-    /// Whether the flusher should write without being asked: the device's dirty memory, or the process's, is over its
-    /// background threshold, or somebody waits for room. Part of it may be room that was acquired and is not dirty yet.
+    /// Whether the flusher should write in the background: dirty memory of the device or of the process is
+    /// over its background threshold, or a thread waits for room. Room that was acquired but is not yet dirty
+    /// counts.
     pub(crate) fn over_background(&self) -> bool {
         self.device.over_background() || self.process.over_background()
     }
 
-    /// Whether somebody waits for room that this device can make.
+    /// Whether a thread waits for room that this device can release.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.device.room.is_waited_for() || self.process.room.is_waited_for()
     }
 
     // ---- pace
 
-    /// Pauses the calling thread for what it dirtied since it was here last, 200 ms at most. The pause it made.
+    /// Pauses the calling thread for what it dirtied since the last call, by at most 200 ms. Returns the
+    /// pause.
     pub fn balance(&self, dirtied_bytes: u64) -> Duration {
         let pause = self.charge(dirtied_bytes, |_| true);
         if !pause.is_zero() {
@@ -227,14 +232,15 @@ impl Throttle {
         pause
     }
 
-    /// As [`Throttle::balance`], for who must not sleep: what is owed stays owed, and [`Throttle::would_pause`] says how much
-    /// that is.
+    /// As [`Throttle::balance`], for threads that must not sleep: the debt is kept, and
+    /// [`Throttle::would_pause`] returns it.
     pub fn owe(&self, dirtied_bytes: u64) {
         self.charge(dirtied_bytes, |pause| pause.is_zero());
     }
 
-    /// How long the calling thread would have to pause now if it had dirtied `bytes` more; `None` where it would not. Who
-    /// must not sleep asks this before it writes, with zero to pay later, and comes again after the time that it says.
+    /// How long the calling thread would have to pause if it dirtied `bytes` more; `None` if not at all. A
+    /// thread that must not sleep calls this before it writes (with 0 if the write is charged later), and
+    /// retries after the returned time.
     pub fn would_pause(&self, bytes: u64) -> Option<Duration> {
         let pacer = self.writers.this_thread().pacer.get();
         let positions = self.positions();
@@ -246,8 +252,9 @@ impl Throttle {
         (!pause.is_zero()).then_some(pause)
     }
 
-    /// Adds to the thread's account, and settles it when that is due and `settle` agrees to the pause. The pause to make.
-    fn charge(&self, bytes: u64, settle: impl FnOnce(Duration) -> bool) -> Duration {
+    /// Charges the thread's account, and settles it if a settlement is due and `accept` agrees to the pause.
+    /// Returns the pause to make.
+    fn charge(&self, bytes: u64, accept: impl FnOnce(Duration) -> bool) -> Duration {
         let writer = self.writers.this_thread();
         writer.count();
         let mut pacer = writer.pacer.get();
@@ -269,13 +276,13 @@ impl Throttle {
         };
         let dirtied_bytes = pacer.dirtied_bytes();
         let pause = pacer.settle(now, positions.pace(rates));
-        if !settle(pause) {
+        if !accept(pause) {
             return Duration::ZERO;
         }
         writer.pacer.set(pacer);
         if !pause.is_zero() {
             self.device.pauses.add(pause);
-            events::tell(&self.device.listeners, || Event::Paused {
+            events::emit(&self.device.listeners, || Event::Paused {
                 dirtied_bytes,
                 pause,
                 dirty_bytes: positions.device.dirty_bytes,
@@ -291,9 +298,9 @@ impl Throttle {
         }
     }
 
-    // ---- what it has come to
+    // ---- state
 
-    /// What the flusher writes of one file before it turns to the next, in bytes.
+    /// The number of bytes that the flusher writes of one file before it turns to the next.
     pub(crate) fn chunk_bytes(&self) -> u64 {
         let limit = self.device.room.limit_bytes();
         let bandwidth = self
@@ -303,19 +310,19 @@ impl Throttle {
         law::chunk_bytes(bandwidth, limit.min(self.process.room.limit_bytes()))
     }
 
-    /// What may be dirty at most, in bytes: by the device's limit and by the process's.
+    /// The effective limit of dirty memory in bytes: the smaller of the device's and the process's.
     pub(crate) fn limit_bytes(&self) -> u64 {
         let device = self.device.room.limit_bytes();
         device.min(self.process.room.limit_bytes())
     }
 
-    /// What the device takes of write-back, in bytes a second; `None` until it was measured.
+    /// Measured write-back bandwidth of the device in bytes per second; `None` until measured.
     pub fn bandwidth_bytes_per_s(&self) -> Option<u64> {
         let rates = self.device.rates()?;
         Some(rates.bandwidth_bytes_per_s as u64)
     }
 
-    /// Dirty memory, limits, rates and pauses at this moment.
+    /// A snapshot of dirty memory, limits, rates and pauses.
     pub fn state(&self) -> ThrottleState {
         let Positions { device, process } = self.positions();
         let rates = self.device.rates();
@@ -340,13 +347,13 @@ impl Throttle {
 }
 
 impl Drop for Throttle {
-    /// What is dirty still is lost with its cache; the process has room for others again.
+    /// Dirty bytes that remain are lost with the cache; their room in the process is released.
     fn drop(&mut self) {
         self.process.room.give_back(self.device.room.used_bytes());
     }
 }
 
-/// Whether taking `bytes` brought the bytes in use from below a threshold to above it.
+/// Whether taking `bytes` raised the bytes in use from at most `threshold_bytes` to above it.
 fn passes(threshold_bytes: u64, used_bytes: Option<u64>, bytes: u64) -> bool {
     used_bytes.is_some_and(|used| used > threshold_bytes && used - bytes <= threshold_bytes)
 }

@@ -1,4 +1,4 @@
-//! The dirty memory of the whole process: every [`Throttle`](crate::throttle::Throttle) counts here too.
+//! The dirty memory of the whole process, in which every [`Throttle`](crate::throttle::Throttle) is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
@@ -11,27 +11,27 @@ use crate::throttle::law::Position;
 use crate::throttle::limits::{DirtyLimits, Thresholds};
 use crate::throttle::room::Room;
 
-/// That of this process.
+/// The state of this process.
 static PROCESS: LazyLock<Arc<Process>> =
     LazyLock::new(|| Process::new(DirtyLimits::default(), crate::memory::allowed_bytes()));
 
-/// Sets the limits of dirty memory of the whole process: those of all devices together never exceed them. Without this
-/// they are a fifth and a tenth of the memory that the process may use.
+/// Sets the limits of dirty memory for the whole process: all devices together never exceed them. The
+/// defaults are a fifth (limit) and a tenth (background) of the memory that the process may use.
 pub fn set_process_limits(limits: DirtyLimits) {
     PROCESS.set_limits(limits);
 }
 
-/// What devices share.
+/// State shared by all devices.
 pub(crate) struct Process {
     pub(crate) room: Room<Error>,
     background_bytes: AtomicU64,
-    /// What the process may use: the defaults are parts of it.
+    /// Memory that the process may use: the default limits are fractions of it.
     memory_bytes: u64,
     devices: Mutex<Vec<Weak<Device>>>,
 }
 
 impl Process {
-    /// That of this process.
+    /// The state of this process.
     pub(crate) fn global() -> Arc<Process> {
         Arc::clone(&PROCESS)
     }
@@ -52,7 +52,7 @@ impl Process {
             .store(thresholds.background_bytes, Ordering::Relaxed);
         self.room.set_limit(thresholds.limit_bytes);
         for device in self.devices() {
-            device.tell_limits(true, thresholds);
+            device.emit_limits(true, thresholds);
             device.kick();
         }
     }
@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// Whether every flusher should write what it has.
+    /// Whether every flusher should write in the background.
     pub(crate) fn over_background(&self) -> bool {
         self.room.used_bytes() > self.background_bytes() || self.room.is_waited_for()
     }
@@ -87,15 +87,16 @@ impl Process {
         devices.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Wakes every flusher: somebody waits for room that any of them can make.
+    /// Wakes every flusher: a thread waits for room that any of them can release.
     pub(crate) fn kick(&self) {
         for device in self.devices() {
             device.kick();
         }
     }
 
-    /// Why waiting for `bytes` is in vain, where it is: devices that do not get on hold too much.
-    pub(crate) fn in_vain(&self, bytes: u64) -> Option<Error> {
+    /// The error that makes waiting for `bytes` pointless: stalled devices hold too much of the room. `None`
+    /// if it is not.
+    pub(crate) fn pointless_wait(&self, bytes: u64) -> Option<Error> {
         let (mut held, mut why) = (0u64, None);
         for device in self.devices() {
             if let Some(error) = device.room.stuck() {

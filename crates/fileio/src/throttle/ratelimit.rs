@@ -1,39 +1,39 @@
-//! The balanced rate: how fast each writer may dirty memory, so that all of them together do it as fast as the device takes
-//! it.
+//! The balanced rate: how fast each writer may dirty memory, so that all writers together match the device's
+//! bandwidth.
 //!
-//! Nobody counts writers. If they were let dirty `task_rate` each, and together dirtied `dirty_rate`, there were
-//! `dirty_rate / task_rate` of them, so `bandwidth / dirty_rate × task_rate` is each one's share. One window tells that
-//! roughly, so the rate follows it in small steps, and only when the position says the same: it rises only below the
-//! setpoint and falls only above it. So noise in the bandwidth does not move a rate that holds dirty memory where it should
-//! be.
+//! Writers are not counted. If each may dirty `task_rate` and all together dirtied `dirty_rate`, there are
+//! `dirty_rate / task_rate` writers, and each one's share is `bandwidth / dirty_rate × task_rate`. One window
+//! gives only a rough estimate, so the rate follows it in small steps, and only if the position agrees: it
+//! rises only below the setpoint and falls only above it. So noise in the bandwidth does not move a rate that
+//! holds dirty memory at the setpoint.
 
-/// The share of what is missing that a window makes good.
+/// Fraction of the difference that one window corrects.
 const STEP: f64 = 1.0 / 8.0;
 
-/// No writer is slower than this, in bytes a second: one page every two seconds.
+/// Minimum rate of a writer in bytes per second: one page every two seconds.
 const LEAST_BYTES_PER_S: f64 = 2048.0;
 
-/// What a window showed.
+/// Measurements of a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// [`pos_ratio`](crate::throttle::law::Position::pos_ratio) in it.
+    /// [`pos_ratio`](crate::throttle::law::Position::pos_ratio) at its end.
     pub(crate) pos_ratio: f64,
     /// The device's smoothed bandwidth.
     pub(crate) bandwidth_bytes_per_s: f64,
-    /// What all writers dirtied.
+    /// Rate at which all writers together dirtied memory.
     pub(crate) dirtied_bytes_per_s: f64,
 }
 
-/// See the module. In bytes a second.
+/// See the module. In bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimit {
     bytes_per_s: f64,
-    /// What the window before asked for: of two odd windows the milder counts.
+    /// The rate that the previous window suggested: of two outliers the milder one counts.
     asked_before: f64,
 }
 
 impl RateLimit {
-    /// A single writer's share, to begin with.
+    /// Starts with the share of a single writer.
     pub(crate) fn new(bandwidth_bytes_per_s: f64) -> Self {
         Self {
             bytes_per_s: bandwidth_bytes_per_s,
@@ -45,7 +45,7 @@ impl RateLimit {
         self.bytes_per_s
     }
 
-    /// Learns from a window in which writers were held back.
+    /// Updates the rate from a window in which writers were throttled.
     pub(crate) fn learn(&mut self, window: Window) {
         let task_rate = self.bytes_per_s * window.pos_ratio;
         if window.dirtied_bytes_per_s <= 0.0 {
@@ -83,19 +83,22 @@ mod tests {
 
     #[test]
     fn it_moves_only_where_position_and_rate_agree() {
-        assert!(after(0.5, 200.0e6) < 90.0e6, "too much dirty, and too fast");
+        assert!(
+            after(0.5, 200.0e6) < 90.0e6,
+            "too much dirty, and increasing"
+        );
         assert_eq!(
             after(0.5, 40.0e6),
             100.0e6,
-            "too much dirty, but it gets less"
+            "too much dirty, but decreasing"
         );
         assert_eq!(
             after(1.5, 200.0e6),
             100.0e6,
-            "too little dirty, but it gets more"
+            "too little dirty, but increasing"
         );
         assert_eq!(after(1.0, 100.0e6), 100.0e6);
-        assert_eq!(after(1.0, 0.0), 100.0e6, "nobody wrote");
+        assert_eq!(after(1.0, 0.0), 100.0e6, "no writes");
     }
 
     #[test]
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_stops_anybody() {
+    fn it_never_stops_a_writer() {
         let mut rate = RateLimit::new(1.0e9);
         for _ in 0..1000 {
             rate.learn(Window {

@@ -1,12 +1,14 @@
-//! Bytes of which only so many may be in use at once, given out in the order of asking.
+//! A limited number of bytes, granted in the order of requests.
 //!
 //! Invariants:
-//! - Taking never brings the bytes in use past the limit, not for a moment. The one exception is a request larger than
-//!   the limit itself (the limit was lowered after its size was chosen): it is let through alone, when nothing is in use.
-//! - Who waits is served first come, first served: nobody who comes later takes room that the first in line waits for.
-//! - No wake-up is lost. Who waits enters the line and then looks for room; who gives room back lowers the bytes in use and
-//!   then looks at the line. All four are sequentially consistent, so at least one of the two sees the other.
-//! - A [`Ticket`] is answered once. Given up (dropped) it leaves no room taken.
+//! - Granted bytes never exceed the limit at any time. The only exception is a request larger than the limit
+//!   (because the limit was lowered after its size was chosen): it is granted alone, when nothing is in use.
+//! - Waiters are served first come, first served: a later request never takes room that the first waiter
+//!   needs.
+//! - No wake-up is lost. A waiter enters the queue and then checks for room; a release lowers the bytes in
+//!   use and then checks the queue. All four operations are sequentially consistent, so at least one side
+//!   sees the other.
+//! - A [`Ticket`] is answered once. A ticket dropped unanswered holds no room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,19 +18,19 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
-/// See the module. `E` is why waiting may be in vain.
+/// See the module. `E` is the error that makes waiting pointless.
 pub(crate) struct Room<E> {
-    /// The one line that every taking and giving back writes.
+    /// The one cache line that every acquire and release writes.
     used_bytes: CachePadded<AtomicU64>,
     limit_bytes: CachePadded<AtomicU64>,
-    /// Length of the line; written with it locked.
+    /// Length of the queue; written with `line` locked.
     waiting: AtomicUsize,
     line: Mutex<Line<E>>,
 }
 
 struct Line<E> {
     waiters: VecDeque<Arc<Waiter<E>>>,
-    /// Why nobody gets room back at present.
+    /// The error while nothing is being released.
     stuck: Option<E>,
 }
 
@@ -66,17 +68,17 @@ impl<E: Clone> Room<E> {
         self.limit_bytes.load(Ordering::SeqCst)
     }
 
-    /// How many wait.
+    /// Number of waiters.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether anyone waits.
+    /// Whether there are waiters.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Takes `bytes` if there is room and nobody waits for it. The bytes in use then, these among them.
+    /// Takes `bytes` if there is room and no waiter. Returns the bytes then in use, including these.
     pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
         if self.is_waited_for() {
             return None;
@@ -95,10 +97,10 @@ impl<E: Clone> Room<E> {
             .map(|before| before + bytes)
     }
 
-    /// Takes `bytes`, or a place in the line for them.
+    /// Takes `bytes`, or enters the queue for them.
     ///
     /// # Errors
-    /// Why waiting is in vain.
+    /// The error that makes waiting pointless.
     pub(crate) fn take_or_queue(&self, bytes: u64) -> Result<Option<Ticket<'_, E>>, E> {
         if self.take(bytes).is_some() {
             return Ok(None);
@@ -122,11 +124,11 @@ impl<E: Clone> Room<E> {
         Ok(Some(Ticket {
             room: self,
             waiter,
-            settled: false,
+            answered: false,
         }))
     }
 
-    /// Gives back bytes that were taken.
+    /// Releases bytes that were taken.
     pub(crate) fn give_back(&self, bytes: u64) {
         let before = self
             .used_bytes
@@ -135,21 +137,21 @@ impl<E: Clone> Room<E> {
             });
         debug_assert!(
             before.is_ok_and(|used| used >= bytes),
-            "more given back than taken: {bytes} of {before:?}"
+            "more bytes released than taken: {bytes} of {before:?}"
         );
         if self.is_waited_for() {
             self.serve(&mut self.line.lock());
         }
     }
 
-    /// Another limit, from now on. Those who wait notice.
+    /// Changes the limit; serves waiters for whom there is room now.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::SeqCst);
         self.serve(&mut self.line.lock());
     }
 
-    /// Nothing is given back at present (`Some`: all who wait get it as an error, and so does who would have to wait), or
-    /// again.
+    /// Sets the error while nothing is being released (`Some`: all waiters, and later calls that would have
+    /// to wait, get it), or clears it.
     pub(crate) fn set_stuck(&self, error: Option<E>) {
         let mut line = self.line.lock();
         if let Some(error) = &error {
@@ -161,12 +163,12 @@ impl<E: Clone> Room<E> {
         line.stuck = error;
     }
 
-    /// Why nothing is given back.
+    /// The error while nothing is being released.
     pub(crate) fn stuck(&self) -> Option<E> {
         self.line.lock().stuck.clone()
     }
 
-    /// Answers those in front for whom there is room.
+    /// Grants the requests at the head of the queue for which there is room.
     fn serve(&self, line: &mut Line<E>) {
         while let Some(first) = line.waiters.front()
             && self.take_past_the_line(first.bytes).is_some()
@@ -178,7 +180,7 @@ impl<E: Clone> Room<E> {
         }
     }
 
-    /// Takes a waiter out of the line, if it is there still.
+    /// Removes a waiter from the queue. Returns whether it was still queued.
     fn leave(&self, line: &mut Line<E>, waiter: &Arc<Waiter<E>>) -> bool {
         let Some(at) = line.waiters.iter().position(|one| Arc::ptr_eq(one, waiter)) else {
             return false;
@@ -189,35 +191,35 @@ impl<E: Clone> Room<E> {
     }
 }
 
-/// A place in the line. Dropped, it is given up.
+/// A place in the queue. Dropping it gives it up.
 #[must_use = "dropping it gives the place up"]
 pub(crate) struct Ticket<'a, E: Clone> {
     room: &'a Room<E>,
     waiter: Arc<Waiter<E>>,
-    settled: bool,
+    answered: bool,
 }
 
 impl<E: Clone> Ticket<'_, E> {
-    /// Waits for the answer, `most` at the longest; `None` where it has not come.
+    /// Waits for the answer for at most `most`; `None` if there is none yet.
     pub(crate) fn wait(&mut self, most: Duration) -> Option<Result<(), E>> {
         let mut answer = self.waiter.answer.lock();
         if answer.is_none() {
             self.waiter.wake.wait_for(&mut answer, most);
         }
         let answer = answer.take();
-        self.settled |= answer.is_some();
+        self.answered |= answer.is_some();
         answer
     }
 }
 
 impl<E: Clone> Drop for Ticket<'_, E> {
     fn drop(&mut self) {
-        if self.settled {
+        if self.answered {
             return;
         }
         let mut line = self.room.line.lock();
         if self.room.leave(&mut line, &self.waiter) {
-            // Who is behind may want less than this one did.
+            // The next waiter may need less.
             self.room.serve(&mut line);
             return;
         }

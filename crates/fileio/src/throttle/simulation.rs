@@ -1,4 +1,5 @@
-//! The whole feedback loop on simulated devices and writers: time passes in steps, nobody sleeps.
+//! Simulates the whole feedback loop on model devices and writers: time advances in steps and no thread
+//! sleeps.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TICK: Duration = Duration::from_micros(200);
 
-/// Writers dirty memory this fast when nothing holds them back, in bytes a second.
+/// Rate at which unthrottled writers dirty memory, in bytes per second.
 const MEMORY_BYTES_PER_S: f64 = 8e9;
 
 struct Writer {
@@ -23,22 +24,22 @@ struct Writer {
     waits: bool,
 }
 
-/// What a stretch of time showed.
+/// Measurements over a period.
 #[derive(Debug)]
 struct Seen {
     least_dirty: u64,
     most_dirty: u64,
-    /// Over time.
+    /// Time average.
     mean_dirty: f64,
     longest_pause: Duration,
-    /// Ticks in which the device could have written and had nothing.
+    /// Ticks in which the device could have written but had no work.
     idle_ticks: u64,
     cleaned_bytes: u64,
     dirtied_by_writer: Vec<u64>,
 }
 
 impl Seen {
-    /// How far the writer furthest from its share is from it.
+    /// The largest relative deviation of a writer from its fair share.
     fn unfairness(&self) -> f64 {
         let share =
             self.dirtied_by_writer.iter().sum::<u64>() as f64 / self.dirtied_by_writer.len() as f64;
@@ -53,10 +54,10 @@ struct World {
     now: Duration,
     thresholds: Thresholds,
     process: Thresholds,
-    /// Dirty memory of other devices.
+    /// Dirty bytes of other devices.
     elsewhere_bytes: u64,
     device_bytes_per_s: f64,
-    /// What becomes clean together.
+    /// Bytes that become clean at once.
     run_bytes: u64,
     written_ahead: f64,
     dirty_bytes: u64,
@@ -179,7 +180,7 @@ impl World {
             self.writers[first].waits = false;
             self.dirties(first, seen);
         }
-        // Who waits looks at the clock now and then.
+        // Waiting writers sample from time to time.
         if !self.line.is_empty() {
             self.sample();
         }
@@ -225,11 +226,16 @@ impl World {
     }
 }
 
-/// For how long the loop settles and is watched, in simulated seconds.
+/// Settling time and measuring time, in simulated seconds.
 const SETTLE: u64 = 30;
 const WATCH: u64 = 30;
 
-fn settled(limit_bytes: u64, device_bytes_per_s: f64, writers: usize, call_bytes: u64) -> Seen {
+fn steady_state(
+    limit_bytes: u64,
+    device_bytes_per_s: f64,
+    writers: usize,
+    call_bytes: u64,
+) -> Seen {
     let mut world = World::new(limit_bytes, device_bytes_per_s, writers, call_bytes);
     let start = world.run(SETTLE);
     let seen = world.run(WATCH);
@@ -247,7 +253,7 @@ fn settled(limit_bytes: u64, device_bytes_per_s: f64, writers: usize, call_bytes
         "the device had work from the start: {what}"
     );
     assert_eq!(seen.idle_ticks, 0, "{what}");
-    // One run of write-back more or less is what a window's ends may show.
+    // One run of write-back may fall on either side of the window's ends.
     let whole = device_bytes_per_s * WATCH as f64;
     let run = (limit_bytes / 8).min(MIB) as f64;
     assert!((seen.cleaned_bytes as f64) > whole * 0.999 - run, "{what}");
@@ -273,7 +279,7 @@ fn dirty_memory_comes_to_the_setpoint() {
             (64 * MIB, 20e6, 4096),
             (16 * MIB, 1e6, 4096),
         ] {
-            let seen = settled(limit, device, writers, call);
+            let seen = steady_state(limit, device, writers, call);
             is_near_setpoint(&seen, limit);
             assert!(seen.unfairness() < 0.05, "{seen:?}");
         }
@@ -290,7 +296,7 @@ fn tiny_limits_and_large_calls_still_keep_the_device_busy() {
             (MIB, 100e6, 64 << 10),
             (MIB, 1e6, 4096),
         ] {
-            settled(limit, device, writers, call);
+            steady_state(limit, device, writers, call);
         }
     }
 }
@@ -324,7 +330,7 @@ fn a_step_of_the_bandwidth_is_followed() {
 }
 
 #[test]
-fn a_device_that_stands_still_holds_writers_at_the_limit_and_no_longer() {
+fn a_stalled_device_holds_writers_at_the_limit_and_no_longer() {
     let limit = 256 * MIB;
     let mut world = World::new(limit, 500e6, 8, 256 << 10);
     world.run(SETTLE);

@@ -1,63 +1,64 @@
-//! What a throttle has come to: [`ThrottleState`], for `info` and for the lab.
+//! Snapshots of a throttle's state ([`ThrottleState`]), for `info` and the lab.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Classes of a [`Pauses::histogram`].
+/// Number of classes of a [`Pauses::histogram`].
 const CLASSES: usize = 24;
 
-/// Dirty memory, limits, rates and pauses of a device at one moment.
+/// A snapshot of the dirty memory, limits, rates and pauses of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThrottleState {
-    /// Dirty bytes of the device, those under write-back among them.
+    /// Dirty bytes of the device, including bytes under write-back.
     pub dirty_bytes: u64,
-    /// From here on the flusher writes without being asked.
+    /// Threshold in bytes from which the flusher writes in the background.
     pub background_bytes: u64,
-    /// Below this nobody pauses.
+    /// Threshold in bytes below which no writer pauses.
     pub freerun_bytes: u64,
-    /// Where dirty memory is held.
+    /// Where dirty memory is held, in bytes.
     pub setpoint_bytes: u64,
-    /// Never more than this.
+    /// Hard limit in bytes.
     pub limit_bytes: u64,
     /// Dirty bytes of all devices of the process.
     pub process_dirty_bytes: u64,
-    /// The process's background threshold.
+    /// The process's background threshold in bytes.
     pub process_background_bytes: u64,
-    /// Never more than this in the process.
+    /// The process's hard limit in bytes.
     pub process_limit_bytes: u64,
-    /// Writers that wait for room now, of this device or of the process.
+    /// Writers that now wait for room of this device or of the process.
     pub waiting: usize,
-    /// What the device takes, in bytes a second; `None` until it was measured.
+    /// Measured bandwidth of the device in bytes per second; `None` until measured.
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// What each writer may dirty at the setpoint, in bytes a second; `None` until the bandwidth was measured.
+    /// What each writer may dirty at the setpoint, in bytes per second; `None` until the bandwidth was
+    /// measured.
     pub ratelimit_bytes_per_s: Option<u64>,
-    /// What the flusher writes of one file before it turns to the next.
+    /// Bytes that the flusher writes of one file before it turns to the next.
     pub chunk_bytes: u64,
     /// Calls of [`Throttle::balance`](crate::throttle::Throttle::balance) so far.
     pub balance_calls: u64,
-    /// Pauses that writers made, each at most 200 ms.
+    /// Pauses of writers, each at most 200 ms.
     pub pauses: Pauses,
-    /// Waits for room at the hard limit, each for as long as the device needed.
+    /// Waits for room at the hard limit, each as long as the device needed.
     pub waits: Pauses,
 }
 
-/// How many, how long.
+/// Number and duration of pauses or waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pauses {
-    /// How many.
+    /// The number.
     pub count: u64,
-    /// All of them together.
+    /// The total duration.
     pub total: Duration,
     /// The longest.
     pub longest: Duration,
-    /// How many of each class: entry `i` counts those of at least 2^i µs and less than twice that; the first one those that
-    /// were shorter too, the last one those that were longer.
+    /// The number in each class: entry `i` counts durations from 2^i µs to less than twice that. The first
+    /// entry also counts shorter ones, the last also longer ones.
     pub histogram: Vec<u64>,
 }
 
-/// [`Pauses`] being counted, by many threads. Written once a pause: a sleep costs more.
+/// Concurrent counters for [`Pauses`]. Written once per pause, which costs less than the sleep.
 #[derive(Default)]
 pub(crate) struct Tally {
     count: AtomicU64,

@@ -1,4 +1,4 @@
-//! The throttle with real threads. The law itself is tested in simulated time.
+//! Tests of the throttle with real threads. The control law is tested in simulated time.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ fn within(process: &Arc<Process>, limit_bytes: u64) -> Throttle {
     Throttle::within(Arc::clone(process), limits, 0)
 }
 
-/// As if the device had written 100 MiB a second for a while.
+/// Makes the throttle measure about 100 MiB per second.
 fn measured(throttle: &Throttle) {
     let begin = throttle.device.now() + Duration::from_secs(2);
     throttle.device.sample(begin, throttle.positions());
@@ -45,7 +45,7 @@ fn broken() -> Error {
 }
 
 #[test]
-fn the_limit_holds_and_everybody_gets_on() {
+fn the_limit_holds_and_every_writer_progresses() {
     let throttle = throttle(MIB);
     let taken = AtomicU64::new(0);
     let rounds = 2000;
@@ -116,7 +116,7 @@ fn devices_share_the_process_limit() {
 }
 
 #[test]
-fn who_waits_hears_of_errors() {
+fn waiters_get_errors() {
     let throttle = throttle(MIB);
     throttle.acquire(MIB, Wait::No).expect("room");
     thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn who_waits_hears_of_errors() {
 }
 
 #[test]
-fn nobody_waits_for_what_another_broken_device_holds() {
+fn a_wait_fails_if_a_broken_device_holds_the_room() {
     let process = process(4 * MIB);
     let (broken_one, other) = (within(&process, 4 * MIB), within(&process, 4 * MIB));
     broken_one.acquire(4 * MIB, Wait::No).expect("room");
@@ -154,7 +154,7 @@ fn nobody_waits_for_what_another_broken_device_holds() {
 }
 
 #[test]
-fn limits_change_under_way() {
+fn limits_change_while_writers_wait() {
     let throttle = throttle(MIB);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&heard);
@@ -191,7 +191,7 @@ fn limits_change_under_way() {
 }
 
 #[test]
-fn the_flushers_bell_rings_at_the_threshold_and_for_who_waits() {
+fn the_flusher_is_woken_at_the_threshold_and_for_waiters() {
     let throttle = throttle(8 * MIB);
     let rung = Arc::new(AtomicU64::new(0));
     let bell = Arc::clone(&rung);
@@ -218,7 +218,7 @@ fn the_flushers_bell_rings_at_the_threshold_and_for_who_waits() {
 }
 
 #[test]
-fn below_freerun_and_before_any_measurement_nobody_pauses() {
+fn no_pause_below_freerun_or_before_any_measurement() {
     let throttle = throttle(100 * MIB);
     throttle.acquire(99 * MIB, Wait::No).expect("room");
     assert_eq!(throttle.balance(99 * MIB), Duration::ZERO, "not measured");
@@ -230,7 +230,7 @@ fn below_freerun_and_before_any_measurement_nobody_pauses() {
 }
 
 #[test]
-fn writers_pause_over_freerun_and_asynchronous_ones_are_told() {
+fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
     let throttle = throttle(100 * MIB);
     throttle.acquire(80 * MIB, Wait::No).expect("room");
     measured(&throttle);
@@ -245,7 +245,7 @@ fn writers_pause_over_freerun_and_asynchronous_ones_are_told() {
     throttle.owe(4 * MIB);
     let owed = throttle.would_pause(0).expect("4 MiB at about 100 MiB/s");
     assert!(owed <= MAX_PAUSE);
-    assert_eq!(throttle.state().pauses.count, 0, "nobody slept");
+    assert_eq!(throttle.state().pauses.count, 0, "no pause yet");
     let pause = throttle.balance(0);
     assert!(pause > Duration::ZERO && pause <= MAX_PAUSE);
     assert_eq!(throttle.balance(0), Duration::ZERO, "paid");
@@ -260,7 +260,7 @@ fn each_thread_pays_for_itself() {
     let throttle = throttle(100 * MIB);
     throttle.acquire(80 * MIB, Wait::No).expect("room");
     measured(&throttle);
-    // This thread's account is not one that an ended thread has left behind.
+    // Creates this thread's account first, so that it does not reuse the one of the thread that ends.
     throttle.owe(0);
     let both_here = Barrier::new(2);
     thread::scope(|scope| {

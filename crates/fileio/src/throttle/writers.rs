@@ -1,4 +1,4 @@
-//! The writers of a device: each thread's own account with it, on a cache line of its own.
+//! The writers of a device: each thread's account, on its own cache line.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use thread_local::ThreadLocal;
 
 use crate::throttle::pacer::Pacer;
 
-/// One thread's account.
+/// The account of one thread.
 pub(crate) struct Writer {
     pub(crate) pacer: Cell<Pacer>,
-    /// Written by its own thread only.
+    /// Written only by its own thread.
     calls: Arc<CachePadded<AtomicU64>>,
 }
 
@@ -25,16 +25,16 @@ impl Writer {
     }
 }
 
-/// See the module. Those that have ended leave their account to a later thread.
+/// See the module. Accounts of ended threads are reused by new ones.
 #[derive(Default)]
 pub(crate) struct Writers {
     by_thread: ThreadLocal<CachePadded<Writer>>,
-    /// Locked when a thread comes for the first time, and when calls are summed.
+    /// Locked when a thread writes for the first time, and when calls are summed.
     calls: Mutex<Vec<Arc<CachePadded<AtomicU64>>>>,
 }
 
 impl Writers {
-    /// The calling thread's.
+    /// The calling thread's account.
     pub(crate) fn this_thread(&self) -> &Writer {
         self.by_thread.get_or(|| {
             let calls = Arc::default();
@@ -46,7 +46,7 @@ impl Writers {
         })
     }
 
-    /// Balance calls of all threads.
+    /// Total balance calls of all threads.
     pub(crate) fn calls(&self) -> u64 {
         let calls = self.calls.lock();
         calls.iter().map(|one| one.load(Ordering::Relaxed)).sum()

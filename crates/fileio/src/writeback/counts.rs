@@ -1,40 +1,40 @@
-//! What the flusher did, counted.
+//! Counters of the flusher.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A moment's figures of a flusher, since it was made.
+/// A snapshot of the flusher's counters since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WritebackCounts {
-    /// Runs of adjacent blocks that were taken for writing.
+    /// Runs of adjacent blocks taken for write-back.
     pub runs: u64,
-    /// Their bytes.
+    /// Bytes in these runs.
     pub bytes: u64,
-    /// Runs that began before the end of the run of the same file that was taken before.
+    /// Runs that began before the end of the previous run of the same file.
     pub descents: u64,
-    /// Times that a file had its turn in background work.
+    /// Turns of files in background write-back.
     pub turns: u64,
-    /// Runs that went into a file's mapping or lengthened it.
+    /// Runs that changed a file's mapping or size.
     pub commits: u64,
-    /// Runs that failed: their blocks are dirty again.
+    /// Failed runs; their blocks became dirty again.
     pub errors: u64,
-    /// Times that a file was tried again, by the timer, after a run that failed.
+    /// Timed retries of files after a failed run.
     pub retries: u64,
-    /// Calls that waited for the flusher to flush.
+    /// Flushes that waited for the flusher.
     pub flushes: u64,
-    /// Flushes that those who waited did themselves, whole.
+    /// Flushes that the waiting thread completed itself.
     pub own_flushes: u64,
-    /// Times that a file was written because a sequential writer had left bytes behind.
+    /// Writes of a file because a sequential writer had passed part of it.
     pub stream_passes: u64,
-    /// Times that a file was written because of its age.
+    /// Writes of a file because of its age.
     pub aged: u64,
-    /// Times that memory was short.
+    /// Requests because memory was short.
     pub pressures: u64,
-    /// Times that the flusher was woken because much is dirty or somebody waits for room.
+    /// Wake-ups because dirty memory passed a threshold or a thread waited for room.
     pub wakes: u64,
 }
 
-/// One figure of [`WritebackCounts`].
+/// One counter of [`WritebackCounts`].
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -48,7 +48,7 @@ impl Count {
     }
 }
 
-/// As [`WritebackCounts`], being counted.
+/// The counters behind [`WritebackCounts`].
 #[derive(Default)]
 pub(super) struct Counting {
     pub(super) runs: Count,

@@ -1,8 +1,8 @@
-//! What a file carries for the flusher: [`FileState`], part of each [`AddressSpace`](crate::AddressSpace).
+//! The flusher's state in a file: [`FileState`], part of each [`AddressSpace`](crate::AddressSpace).
 //!
-//! Invariant: a file with dirty bytes is listed, or the thread that made them dirty is about to list it. Whoever makes
-//! bytes dirty does so first and looks at the flag then; the flusher takes the flag away first and looks for dirty bytes
-//! then. With a full fence between the two steps on both sides, one of them sees the other.
+//! Invariant: a file with dirty bytes is listed, or the thread that dirtied them is about to list it. A
+//! writer first dirties bytes and then checks the flag; the flusher first clears the flag and then checks for
+//! dirty bytes. With a full fence between the two steps on both sides, at least one of them sees the other.
 
 use std::ops::Range;
 
@@ -11,31 +11,31 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 /// See the module.
 #[derive(Default)]
 pub(crate) struct FileState {
-    /// The flusher knows of the file, or a message says so that it has not read yet.
+    /// The flusher knows the file, or a message about it is queued.
     listed: AtomicBool,
-    /// Up to where the flusher was last told that a stream has passed.
+    /// End of the stream at the last notification of the flusher.
     passed_until: AtomicU64,
     passed: Asked,
     started: Asked,
 }
 
 impl FileState {
-    /// After bytes became dirty: whether the flusher must be told of the file.
+    /// Called after bytes became dirty. Returns whether the caller must notify the flusher of the file.
     pub(super) fn enlist(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.listed.load(Ordering::Relaxed) && !self.listed.swap(true, Ordering::AcqRel)
     }
 
-    /// The flusher wants to forget the file. True: it may. False: bytes became dirty meanwhile (`is_dirty` says so), and it
-    /// is listed again.
+    /// Called by the flusher to forget the file. True: it may. False: bytes became dirty meanwhile
+    /// (`is_dirty`), and the file is listed again.
     pub(super) fn delist(&self, is_dirty: impl Fn() -> bool) -> bool {
         self.listed.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
         !is_dirty() || self.listed.swap(true, Ordering::AcqRel)
     }
 
-    /// A sequential writer is through with `range`. Whether the flusher must be told: when a file has got `behind_bytes`
-    /// further than it was last told, and the last word is read.
+    /// A sequential writer has passed `range`. Returns whether the flusher must be notified: if the stream is
+    /// `behind_bytes` past the last notification and that one has been read.
     pub(super) fn stream_passed(&self, range: Range<u64>, behind_bytes: u64) -> bool {
         let last = self.passed_until.load(Ordering::Relaxed);
         if last < range.end && range.end < last.saturating_add(behind_bytes) {
@@ -45,28 +45,28 @@ impl FileState {
         self.passed.add(range)
     }
 
-    /// What streams have passed since the last call.
+    /// The range that streams have passed since the last call.
     pub(super) fn take_passed(&self) -> Option<Range<u64>> {
         self.passed.take()
     }
 
-    /// Somebody wants `range` written and does not wait. Whether the flusher must be told.
+    /// Requests write-back of `range` without waiting. Returns whether the flusher must be notified.
     pub(super) fn start(&self, range: Range<u64>) -> bool {
         self.started.add(range)
     }
 
-    /// What [`FileState::start`] asked for since the last call.
+    /// The range requested by [`FileState::start`] since the last call.
     pub(super) fn take_started(&self) -> Option<Range<u64>> {
         self.started.take()
     }
 }
 
-/// Ranges asked for and not looked at yet, as one: so that many of them take no more memory than one.
+/// The pending ranges, merged into one to bound the memory.
 #[derive(Default)]
 struct Asked(Mutex<Option<Range<u64>>>);
 
 impl Asked {
-    /// Whether it is the first.
+    /// Adds a range. Returns whether it is the first.
     fn add(&self, range: Range<u64>) -> bool {
         let mut asked = self.0.lock();
         match &mut *asked {

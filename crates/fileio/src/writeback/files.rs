@@ -1,14 +1,15 @@
-//! The files that are dirty, and whose turn it is: [`Files`].
+//! Dirty files and the order of their turns: [`Files`].
 //!
 //! ```text
-//!            dirty ─► Ready ─► (its turn) ─► written ─► InFlight ─ a run ends ─► Ready, or forgotten when clean
+//!            dirty ─► Ready ─► (its turn) ─► submitted ─► InFlight ─ run end ─► Ready, or forgotten if clean
 //!                       ▲                  └► only its tail is dirty ─► Tail ──┐
 //!                       ├──────────── age, pressure, a turn's end ─────────────┤
 //!                       ├──────────── thaw ─────────────────────────── Frozen ◄┤
 //!                       └──────────── time ─────────────────────────── Failed ◄┘
 //! ```
 //!
-//! Files come, move and go in any order, tens of thousands of them: each step costs the logarithm of their number.
+//! Tens of thousands of files come, move and go in any order: each step takes time logarithmic in their
+//! number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -18,54 +19,54 @@ use std::time::{Duration, Instant};
 use crate::cache::Backing;
 use crate::error::Error;
 
-/// The pause before a file whose write-back failed is tried again, at first and at most. It begins short, so that what a
-/// device refuses once is over before anybody hears of it.
+/// Delay before a file whose write-back failed is retried: the first and the maximum. It starts short, so
+/// that a single failure of the device is retried before it is reported.
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
 
-/// A file's number in here; never used twice.
+/// Identifies a file in this collection; never reused.
 pub(super) type Key = u64;
 
-/// Where a file waits.
+/// What a file is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In line for background work.
+    /// Queued for background write-back.
     Ready,
-    /// For one of its runs to end: all that is dirty is on its way.
+    /// Waiting for one of its runs to end: all dirty data is in flight.
     InFlight,
-    /// All that is dirty is where it is being appended to.
+    /// Only the folio being appended to is dirty.
     Tail,
-    /// For a thaw.
+    /// Waiting for a thaw.
     Frozen,
-    /// For its retry.
+    /// Waiting for its retry.
     Failed,
 }
 
-/// A file that is dirty, under write-back, or has somebody waiting for it.
+/// A file that is dirty, under write-back, or being waited for.
 pub(super) struct File {
     pub(super) host: Arc<dyn Backing>,
     pub(super) place: Place,
-    /// Its position in the line of its place.
+    /// Its position in the queue of its place.
     position: u64,
-    /// Where background work goes on.
+    /// Where background write-back continues.
     pub(super) cursor: u64,
-    /// Where the last run ended.
+    /// End of the latest run.
     pub(super) last_end: u64,
-    /// Nothing in it is dirty for longer.
+    /// Nothing in the file has been dirty since before this.
     pub(super) dirty_since: Instant,
-    /// Its runs in flight, in the order in which they were taken.
+    /// Its runs in flight, in the order they were taken.
     pub(super) runs: VecDeque<u64>,
-    /// What is to be done for it otherwise than by turns.
+    /// Its pending jobs, outside the turns.
     pub(super) jobs: Vec<u64>,
     pub(super) failure: Option<Failure>,
 }
 
-/// A write-back that failed.
+/// A failed write-back.
 pub(super) struct Failure {
     pub(super) error: Error,
     retry_at: Instant,
     pause: Duration,
     retried: bool,
-    /// A retry failed too: it is not over by itself.
+    /// A retry failed too: the failure is not transient.
     pub(super) lasts: bool,
 }
 
@@ -73,16 +74,16 @@ pub(super) struct Failure {
 #[derive(Default)]
 pub(super) struct Files {
     files: BTreeMap<Key, File>,
-    /// By the address of the file's space, which the file keeps alive.
+    /// By address of the file's space, which the file keeps alive.
     by_space: HashMap<usize, Key>,
     last_key: Key,
     last_position: u64,
-    /// By position; the file whose turn it is in front.
+    /// By position; the file whose turn it is comes first.
     ready: BTreeMap<u64, Key>,
     tails: BTreeMap<u64, Key>,
     frozen: BTreeMap<u64, Key>,
     failed: BTreeMap<u64, Key>,
-    /// The retries of those that have failed, the next first.
+    /// Retry times of the failed files, earliest first.
     retries: BTreeSet<(Instant, Key)>,
 }
 
@@ -103,13 +104,13 @@ impl Files {
         self.files.first_key_value().map(|(_, file)| file)
     }
 
-    /// In the order in which they entered: the one that [`Files::forget_clean`] finds soonest, and most often that of their
-    /// blocks on the device.
+    /// All keys, in order of entry. [`Files::forget_clean`] is fastest in this order, and it often is the
+    /// order of the files' blocks on the device.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.files.keys().copied().collect()
     }
 
-    /// The file's key; it enters, dirty since then, where it is not known.
+    /// The file's key. A file not yet known enters, dirty since `dirty_since`.
     pub(super) fn enter(&mut self, host: Arc<dyn Backing>, dirty_since: Instant) -> Key {
         let address = address(&host);
         if let Some(key) = self.by_space.get(&address) {
@@ -138,7 +139,8 @@ impl Files {
         self.last_position
     }
 
-    /// Forgets the file where nothing is left to do for it. Answers its host, to be let go when all else is done.
+    /// Forgets the file if there is nothing left to do for it. Returns its host, to be dropped when
+    /// everything else is done.
     pub(super) fn forget_clean(&mut self, key: Key) -> Option<Arc<dyn Backing>> {
         let file = self.files.get(&key)?;
         let space = file.host.space();
@@ -155,7 +157,7 @@ impl Files {
         Some(file.host)
     }
 
-    /// Lets all files go.
+    /// Removes and returns all files.
     pub(super) fn clear(&mut self) -> Vec<Arc<dyn Backing>> {
         let files = std::mem::take(&mut self.files);
         *self = Files {
@@ -170,12 +172,12 @@ impl Files {
         self.ready.first_key_value().map(|(_, key)| *key)
     }
 
-    /// How many files are in line.
+    /// Number of files queued.
     pub(super) fn ready_count(&self) -> usize {
         self.ready.len()
     }
 
-    /// The next file's turn.
+    /// Ends the front file's turn.
     pub(super) fn next_turn(&mut self) {
         if let Some((_, key)) = self.ready.pop_first() {
             let position = self.next_position();
@@ -186,7 +188,7 @@ impl Files {
         }
     }
 
-    /// Moves a file.
+    /// Moves a file to a place.
     pub(super) fn put(&mut self, key: Key, place: Place) {
         let position = self.next_position();
         let Some(file) = self.files.get_mut(&key) else {
@@ -203,7 +205,7 @@ impl Files {
         }
     }
 
-    /// Those who wait in a place, by position.
+    /// The queue of a place, by position.
     fn line(&mut self, place: Place) -> Option<&mut BTreeMap<u64, Key>> {
         match place {
             Place::Ready => Some(&mut self.ready),
@@ -220,7 +222,7 @@ impl Files {
         }
     }
 
-    /// Puts all files of a place in line again. Whether there was one.
+    /// Queues all files of a place again. Returns whether there were any.
     pub(super) fn all_ready(&mut self, from: Place) -> bool {
         if from == Place::Ready {
             return false;
@@ -237,7 +239,7 @@ impl Files {
         !keys.is_empty()
     }
 
-    /// A write-back of the file failed: it waits for its retry.
+    /// Records a failed write-back of the file and schedules its retry.
     pub(super) fn fail(&mut self, key: Key, error: Error, now: Instant) {
         let Some(file) = self.files.get_mut(&key) else {
             return;
@@ -261,7 +263,7 @@ impl Files {
         self.put(key, Place::Failed);
     }
 
-    /// The file is whole again.
+    /// Clears the file's failure after everything was written.
     pub(super) fn recover(&mut self, key: Key) {
         if let Some(file) = self.files.get_mut(&key)
             && let Some(failure) = file.failure.take()
@@ -271,18 +273,18 @@ impl Files {
         }
     }
 
-    /// A file whose last write-back failed, if there is one: why.
+    /// Error of a file whose latest write-back failed, if any.
     pub(super) fn failure(&self) -> Option<&Error> {
         let (_, key) = self.failed.first_key_value()?;
         Some(&self.files.get(key)?.failure.as_ref()?.error)
     }
 
-    /// How many files wait for a retry.
+    /// Number of files that wait for a retry.
     pub(super) fn failed_count(&self) -> usize {
         self.failed.len()
     }
 
-    /// A write-back that failed, and so did its retry.
+    /// A failure whose retry failed too.
     pub(super) fn lasting_failure(&self) -> Option<&Failure> {
         let failures = self
             .failed
@@ -291,12 +293,13 @@ impl Files {
         failures.into_iter().find(|failure| failure.lasts)
     }
 
-    /// When the next retry is due.
+    /// Time of the next retry.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    /// The files whose retry is due. They stay where they are until they are whole; the next retry comes later each time.
+    /// Files whose retry is due. They stay in place until everything was written; each delay is longer than
+    /// the last.
     pub(super) fn retries(&mut self, now: Instant) -> Vec<Key> {
         let mut due = Vec::new();
         while let Some(&(at, key)) = self.retries.first().filter(|(at, _)| *at <= now) {
@@ -314,7 +317,7 @@ impl Files {
         due
     }
 
-    /// The files in which something has been dirty for `age`; they count anew from now on.
+    /// Files with data that has been dirty for `age`; their age restarts now.
     pub(super) fn aged(&mut self, age: Duration, now: Instant) -> Vec<Key> {
         let mut aged = Vec::new();
         for (key, file) in &mut self.files {

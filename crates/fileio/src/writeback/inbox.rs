@@ -1,11 +1,12 @@
-//! What the flusher is told: [`Inbox`].
+//! Messages to the flusher: [`Inbox`].
 //!
-//! The flusher sleeps only when it has looked for work *after* it said that it is asleep ([`Wish`]). So a wake-up is never
-//! missed, and costs a load while the flusher is awake.
+//! The flusher sleeps only if it has looked for work *after* announcing that it sleeps ([`WakeFlag`]). So no
+//! wake-up is lost, and while the flusher is awake, notifying it costs one load.
 //!
-//! A file that became dirty is no reason to wake it: what is to be done is a matter of time or of memory. Such files wait in
-//! a list of their own for the flusher's next look, and it is told only where it would not look by itself: a program that
-//! makes thousands of small files does not make thousands of switches of threads.
+//! A file that became dirty is no reason to wake the flusher: it is written after some time, or when memory
+//! requires it. Such files are collected in a separate list until the flusher's next look; it is woken only
+//! if it would not look by itself. So a program that creates thousands of small files does not cause
+//! thousands of context switches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,21 +17,21 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use super::reply::Reply;
-use super::wish::Wish;
+use super::wake_flag::WakeFlag;
 use crate::cache::Backing;
 use crate::error::Error;
 
-/// One thing that the flusher is told.
+/// A message to the flusher.
 pub(super) enum Message {
-    /// A stream has passed some of the file.
+    /// A stream has passed part of the file.
     Passed(Arc<dyn Backing>),
-    /// Somebody wants some of the file written.
+    /// Start write-back of part of the file.
     Start(Arc<dyn Backing>),
-    /// Somebody tried to flush the file himself, and met this.
+    /// A thread tried to flush the file itself and got this error.
     Failed(Arc<dyn Backing>, Error),
-    /// Somebody waits for a range of the file.
+    /// A thread waits for a range of the file.
     Flush(Arc<dyn Backing>, Range<u64>, Arc<Reply>),
-    /// Somebody waits for all files.
+    /// A thread waits for all files.
     FlushAll(Arc<Reply>),
     /// Memory is short.
     Pressure,
@@ -38,71 +39,71 @@ pub(super) enum Message {
     Thawed,
     /// Look for work.
     Wake,
-    /// Look for files that are clean.
+    /// Look for clean files.
     Look,
-    /// No more.
+    /// Stop.
     Stop,
 }
 
-/// A file that is dirty, since then.
+/// A dirty file, and since when it has been dirty.
 pub(super) type Dirtied = (Arc<dyn Backing>, Instant);
 
-/// See the module. Messages that carry nothing are in line once at most.
+/// See the module. Messages without contents are queued at most once.
 pub(super) struct Inbox {
     to: Sender<Message>,
     from: Receiver<Message>,
-    /// Files that became dirty, and when, that the flusher has not looked at.
+    /// Files that became dirty, and when, not yet seen by the flusher.
     dirtied: Mutex<Vec<Dirtied>>,
-    /// There is no flusher, or it sleeps, or is about to, and nothing will wake it by itself.
-    unwatched: Wish,
-    /// The flusher sleeps, or is about to.
-    asleep: Wish,
-    /// [`Message::Pressure`] is in line.
+    /// No flusher is running, or it sleeps or is about to sleep without a timeout.
+    unwatched: WakeFlag,
+    /// The flusher sleeps or is about to.
+    asleep: WakeFlag,
+    /// [`Message::Pressure`] is queued.
     pressed: AtomicBool,
-    /// The flusher has passed over a frozen file.
-    wants_thaw: Wish,
+    /// The flusher has skipped a frozen file.
+    wants_thaw: WakeFlag,
 }
 
 impl Inbox {
     pub(super) fn new() -> Inbox {
         let (to, from) = unbounded();
-        let unwatched = Wish::default();
-        unwatched.make();
+        let unwatched = WakeFlag::default();
+        unwatched.set();
         Inbox {
             to,
             from,
             dirtied: Mutex::default(),
             unwatched,
-            asleep: Wish::default(),
+            asleep: WakeFlag::default(),
             pressed: AtomicBool::new(false),
-            wants_thaw: Wish::default(),
+            wants_thaw: WakeFlag::default(),
         }
     }
 
     pub(super) fn send(&self, message: Message) {
-        // It cannot fail: the other end is in here too.
+        // Cannot fail: this also holds the receiver.
         let _ = self.to.send(message);
     }
 
-    /// A file is dirty. Whether the flusher must be told to look, by this caller.
+    /// Records a dirty file. Returns whether the caller must wake the flusher.
     pub(super) fn dirtied(&self, host: Arc<dyn Backing>) -> bool {
         self.dirtied.lock().push((host, Instant::now()));
-        self.unwatched.grant()
+        self.unwatched.take()
     }
 
-    /// There is no flusher any more that would look at what became dirty.
-    pub(super) fn say_unwatched(&self) {
-        self.unwatched.make();
+    /// Announces that no flusher is running that would look at dirty files.
+    pub(super) fn set_unwatched(&self) {
+        self.unwatched.set();
     }
 
-    /// Whether the flusher may be asleep; after the caller has made its work visible.
+    /// Whether the flusher may be asleep. Call after making the work visible.
     pub(super) fn is_asleep(&self) -> bool {
-        self.asleep.is_made()
+        self.asleep.is_set()
     }
 
-    /// There may be work.
+    /// Wakes the flusher if it sleeps.
     pub(super) fn wake(&self) {
-        if self.asleep.grant() {
+        if self.asleep.take() {
             self.send(Message::Wake);
         }
     }
@@ -114,35 +115,35 @@ impl Inbox {
     }
 
     pub(super) fn thawed(&self) {
-        if self.wants_thaw.grant() {
+        if self.wants_thaw.take() {
             self.send(Message::Thawed);
         }
     }
 
-    // ---- the flusher's side
+    // ---- called by the flusher
 
-    /// What became dirty since the last look.
+    /// Files that became dirty since the last look.
     pub(super) fn take_dirtied(&self) -> Vec<Dirtied> {
         std::mem::take(&mut *self.dirtied.lock())
     }
 
-    /// The flusher will sleep if it finds nothing now, with an alarm or for good.
-    pub(super) fn say_asleep(&self, for_good: bool) {
+    /// Announces that the flusher will sleep if it finds nothing now, without a timeout if `for_good`.
+    pub(super) fn set_asleep(&self, for_good: bool) {
         if for_good {
-            self.unwatched.make();
+            self.unwatched.set();
         }
-        self.asleep.make();
+        self.asleep.set();
     }
 
-    /// It has found something.
-    pub(super) fn say_awake(&self) {
-        self.asleep.drop_it();
-        self.unwatched.drop_it();
+    /// Announces that it is awake.
+    pub(super) fn set_awake(&self) {
+        self.asleep.clear();
+        self.unwatched.clear();
     }
 
-    /// The flusher has found a frozen file, and looks once more.
+    /// The flusher has found a frozen file and checks once more after this.
     pub(super) fn want_thaw(&self) {
-        self.wants_thaw.make();
+        self.wants_thaw.set();
     }
 
     pub(super) fn next(&self) -> Option<Message> {
@@ -155,7 +156,7 @@ impl Inbox {
             Some(until) => self.from.recv_deadline(until).ok(),
             None => self.from.recv().ok(),
         };
-        self.say_awake();
+        self.set_awake();
         message.inspect(|m| self.read(m))
     }
 
@@ -165,7 +166,7 @@ impl Inbox {
         }
     }
 
-    /// There is no flusher and none can be had: answers those who wait for one. What else there is stays.
+    /// Called when no flusher can be started: fails the flushes that wait. Other messages stay queued.
     pub(super) fn refuse_waiters(&self, error: &Error) {
         let messages: Vec<Message> = self.from.try_iter().collect();
         for message in messages {

@@ -1,9 +1,10 @@
-//! What is to be written otherwise than by turns: [`Jobs`].
+//! Write-back outside the turns: [`Jobs`].
 //!
-//! A job is one ascending pass over ranges of a file, so it ends although others go on dirtying the file. A job that somebody
-//! waits for ends when all that was dirty or under write-back in its range when it began is on the device and committed, or
-//! could not be: it counts the runs that touch its range, its own and others'. What was under write-back already when it
-//! began may have become dirty again before that: when such a run has ended, the job looks at its range once more.
+//! A job is one ascending pass over ranges of a file, so it ends even if other threads keep dirtying the
+//! file. A job with a waiter ends when everything that was dirty or under write-back in its range at its
+//! start is on the device and committed, or has failed. It counts all runs that touch its range, its own and
+//! others'. Blocks that were under write-back at its start may have been dirtied again before that, so when
+//! such a run ends, the job looks at its range once more.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -13,15 +14,15 @@ use super::files::Key;
 use super::reply::Reply;
 use crate::error::Error;
 
-/// A job gives up its pass after so many runs that failed.
+/// A job ends its pass after this many failed runs.
 const MAX_FAILURES: u32 = 4;
 
-/// How pressing a job is, the most pressing first.
+/// Priority class of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Somebody wants it, and may wait for it.
+    /// Requested by a thread, which may wait for it.
     Urgent,
-    /// A stream has passed.
+    /// A stream has passed the range.
     Passed,
     /// It has been dirty for long.
     Aged,
@@ -36,7 +37,7 @@ pub(super) struct Job {
     pub(super) file: Key,
     pub(super) kind: Kind,
     pub(super) range: Range<u64>,
-    /// What it has not looked at yet.
+    /// Ranges not yet looked at.
     scan: VecDeque<Range<u64>>,
     /// Runs that touch the range and have not ended.
     pending: usize,
@@ -46,12 +47,12 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Where it goes on.
+    /// The range to look at next.
     pub(super) fn next(&self) -> Option<Range<u64>> {
         self.scan.front().cloned()
     }
 
-    /// It has looked at everything before `at`; `None`: at all of the range that is first.
+    /// Records that everything before `at` has been looked at; `None`: all of the first range.
     pub(super) fn looked(&mut self, at: Option<u64>) {
         if let Some(range) = self.scan.front_mut() {
             range.start = at.unwrap_or(range.end);
@@ -61,11 +62,11 @@ impl Job {
         }
     }
 
-    /// Takes `range` on too.
+    /// Adds `range` to the pass.
     fn also(&mut self, range: Range<u64>) {
         let hull =
             |one: &Range<u64>, all: Range<u64>| all.start.min(one.start)..all.end.max(one.end);
-        // One range is as good as several: what is clean costs next to nothing to pass over.
+        // One range is as good as several: skipping clean blocks costs little.
         let left = self
             .scan
             .iter()
@@ -75,12 +76,12 @@ impl Job {
         self.scan.push_back(left);
     }
 
-    /// Whether a file that failed is tried all the same.
-    pub(super) fn insists(&self) -> bool {
+    /// Whether the job also tries a file that has failed.
+    pub(super) fn tries_failed(&self) -> bool {
         matches!(self.kind, Kind::Urgent | Kind::Retry)
     }
 
-    /// It does no more than wait for what is in flight.
+    /// Ends the pass: the job only waits for what is in flight.
     pub(super) fn give_up(&mut self, error: Option<Error>) {
         self.scan.clear();
         self.error = self.error.take().or(error);
@@ -96,14 +97,14 @@ impl Job {
 pub(super) struct Jobs {
     jobs: HashMap<JobId, Job>,
     last_id: JobId,
-    /// Those that have something to look at, by [`Kind`].
+    /// Jobs with ranges to look at, by [`Kind`].
     lines: [VecDeque<JobId>; 4],
-    /// Those whose file is frozen.
+    /// Jobs whose file is frozen.
     frozen: Vec<JobId>,
 }
 
 impl Jobs {
-    /// A job over `range` of the file, which waits for `runs` runs that are in flight.
+    /// Adds a job over `range` of the file that waits for `runs` runs already in flight.
     pub(super) fn add(
         &mut self,
         file: Key,
@@ -128,7 +129,7 @@ impl Jobs {
         self.last_id
     }
 
-    /// Lets the first of `jobs` that is of this kind, and that nobody waits for, do `range` too. False: there is none.
+    /// Adds `range` to the first of `jobs` that has this kind and no waiter. False if there is none.
     pub(super) fn add_to(&mut self, jobs: &[JobId], kind: Kind, range: &Range<u64>) -> bool {
         for id in jobs {
             let is_such = |job: &&mut Job| job.kind == kind && job.reply.is_none();
@@ -144,7 +145,7 @@ impl Jobs {
         false
     }
 
-    /// Whether a job of the kind is in line.
+    /// Whether a job of the kind is queued.
     pub(super) fn is_any(&self, kind: Kind) -> bool {
         !self.lines[kind as usize].is_empty()
     }
@@ -153,12 +154,12 @@ impl Jobs {
         self.jobs.get_mut(&id)
     }
 
-    /// Takes the next job of a kind out of line.
+    /// Takes the next job of a kind from the queue.
     pub(super) fn take(&mut self, kind: Kind) -> Option<JobId> {
         self.lines[kind as usize].pop_front()
     }
 
-    /// Puts a job that was taken in line again, if there is something left for it to look at.
+    /// Queues a taken job again if it has ranges left.
     pub(super) fn put_back(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get(&id)
             && !job.scan.is_empty()
@@ -167,33 +168,34 @@ impl Jobs {
         }
     }
 
-    /// A job that was taken waits for its file's thaw.
+    /// Puts a taken job aside until its file thaws.
     pub(super) fn put_frozen(&mut self, id: JobId) {
         self.frozen.push(id);
     }
 
-    /// Files have thawed.
+    /// Queues the jobs put aside, because files have thawed.
     pub(super) fn thaw(&mut self) {
         for id in std::mem::take(&mut self.frozen) {
             self.put_back(id);
         }
     }
 
-    /// A run more that touches the job's range.
+    /// Counts a new run that touches the job's range.
     pub(super) fn run_begins(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.pending += 1;
         }
     }
 
-    /// A run that touches the job's range has ended. `again`: it was in flight when the job began.
+    /// Counts the end of a run that touches the job's range. `again`: the run was in flight when the job
+    /// began.
     pub(super) fn run_ends(&mut self, id: JobId, error: Option<&Error>, again: Option<Range<u64>>) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
         job.pending -= 1;
         if let Some(range) = again {
-            // Whether it failed or not: this job's own attempt is what counts.
+            // Even if it failed: this job's own attempt counts.
             let range = range.start.max(job.range.start)..range.end.min(job.range.end);
             if job.error.is_none() || job.failures < MAX_FAILURES {
                 let was_idle = job.scan.is_empty();
@@ -211,7 +213,7 @@ impl Jobs {
         }
     }
 
-    /// Ends the job if it is done: answers it, and says of which file it was and whether it went well.
+    /// Ends the job if it is done: sends the reply, and returns the file and whether everything was written.
     pub(super) fn end(&mut self, id: JobId) -> Option<Ended> {
         if !self.jobs.get(&id)?.has_ended() {
             return None;
@@ -228,9 +230,9 @@ impl Jobs {
     }
 }
 
-/// A job that is done.
+/// A finished job.
 pub(super) struct Ended {
     pub(super) file: Key,
-    /// All of the file was written, without an error.
+    /// The whole file was written without an error.
     pub(super) is_whole: bool,
 }

@@ -1,23 +1,25 @@
-//! Write-back: one flusher for a device. Whoever writes a file only leaves word here; the flusher's thread takes what is
-//! dirty, asks the file's mapper for blocks, writes and commits. Only a little that somebody waits for is written by whoever
-//! waits, where the flusher has nothing of the file under way: an fsync of a few blocks needs no other thread (`own`).
+//! Write-back: one flusher per device. Writers only notify it; its thread takes dirty blocks, claims device
+//! blocks from the file's mapper, writes and commits. The exception is a small flush: if the flusher has
+//! nothing of the file in flight, the waiting thread writes the blocks itself, so an fsync of a few blocks
+//! needs no other thread (`own`).
 //!
 //! ```text
 //!  writers ─ dirtied, stream_passed ─┐                    ┌─ run ─ run ─ run ─►  Stream ─► device
-//!  fsync ─┬─ flush ──────────────────┼─ inbox ─► Flusher ─┤  (several in flight, each with claims of its own)
+//!  fsync ─┬─ flush ──────────────────┼─ inbox ─► Flusher ─┤  (several in flight, each with its own claims)
 //!  throttle, memory, clock, thaw ────┘                    └─ done: commit, then clean
 //!         └─ a few blocks ─► own ─► run ─► device
 //! ```
 //!
 //! Invariants:
-//! - A file is known to the flusher, and kept alive by it, while it is dirty or under write-back. One that was written by
-//!   whoever waited for it is let go at the flusher's next look.
-//! - The inbox holds at most a few entries a file, one for each thread that waits, and a few more: it does not grow with the
-//!   work.
-//! - The flusher takes no lock of a file and waits for none: it waits for the device, for a mapper, and for messages. A file
-//!   that is frozen is passed over until it has thawed.
-//! - Nothing is written but by the flusher, and by who waits for it.
-//! - A [`Backing`] may be let go by the flusher's thread, so its drop must not wait for write-back.
+//! - The flusher knows a file, and keeps it alive, while it is dirty or under write-back. A file written by a
+//!   waiting thread is released at the flusher's next look.
+//! - The inbox holds at most a few entries per file, one per waiting thread, and a few more: it does not grow
+//!   with the amount of work.
+//! - The flusher takes no lock of a file and waits for none: it waits for the device, for a mapper, and for
+//!   messages. It skips a frozen file until it has thawed.
+//! - Only the flusher and threads waiting for a flush write.
+//! - The flusher's thread may drop the last reference to a [`Backing`], so its drop must not wait for
+//!   write-back.
 
 mod counts;
 mod file_state;
@@ -28,7 +30,7 @@ mod jobs;
 mod own;
 mod reply;
 mod run;
-mod wish;
+mod wake_flag;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,19 +53,19 @@ use flusher::Flusher;
 use inbox::{Inbox, Message};
 use reply::Reply;
 
-/// What has been dirty for so long is written, if nobody says otherwise.
+/// Default age at which dirty data is written.
 const AGE: Duration = Duration::from_secs(30);
 
-/// A stream is written once so much of it lies behind its writer, at least.
+/// Minimum amount of data behind a sequential writer before it is written.
 const BEHIND_BYTES: u64 = 4 << 20;
 
-/// The flusher's face: its inbox, and its thread, which starts with the first dirty file.
+/// The interface to the flusher: its inbox and its thread, which starts with the first dirty file.
 pub struct Writeback {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the flusher's thread has in common with everybody else. It does not keep the cache alive.
+/// State shared with the flusher's thread. It does not keep the cache alive.
 struct Shared {
     disk: Arc<Disk>,
     inbox: Inbox,
@@ -71,10 +73,10 @@ struct Shared {
     age_ms: AtomicU64,
     /// See [`BEHIND_BYTES`].
     behind_bytes: AtomicU64,
-    /// Why the write-back of some file fails at present.
+    /// Error of a file whose write-back currently fails.
     failing: Mutex<Option<Error>>,
-    /// Files flushed by those who waited since the flusher looked which it can let go.
-    unlooked: AtomicU64,
+    /// Flushes by waiting threads since the flusher last looked for clean files.
+    own_flushes_since_look: AtomicU64,
 }
 
 impl Writeback {
@@ -88,13 +90,13 @@ impl Writeback {
                 age_ms: AtomicU64::new(AGE.as_millis() as u64),
                 behind_bytes: AtomicU64::new(BEHIND_BYTES),
                 failing: Mutex::default(),
-                unlooked: AtomicU64::new(0),
+                own_flushes_since_look: AtomicU64::new(0),
             }),
             thread: Mutex::new(None),
         }
     }
 
-    /// What [`Throttle::on_need`](crate::throttle::Throttle) calls.
+    /// The callback for [`Throttle::on_need`](crate::throttle::Throttle).
     pub(crate) fn bell(&self) -> impl Fn() + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);
         move || {
@@ -104,8 +106,8 @@ impl Writeback {
         }
     }
 
-    /// Blocks of a file have become dirty: it is written in its turn, and kept alive until it is clean. To be called
-    /// by every write, after they are dirty.
+    /// Registers a file whose blocks became dirty: it will be written in its turn and is kept alive until
+    /// clean. Every write calls this after dirtying blocks.
     pub(crate) fn dirtied(&self, host: &Arc<dyn Backing>) {
         let inbox = &self.shared.inbox;
         if host.space().flushing.enlist() && inbox.dirtied(Arc::clone(host)) {
@@ -115,7 +117,8 @@ impl Writeback {
         }
     }
 
-    /// A sequential writer has left the file bytes `passed` behind: its run so far without the folio it is in.
+    /// Records that a sequential writer has passed the range `passed`: its run so far, without its current
+    /// folio.
     pub(crate) fn stream_passed(&self, host: &Arc<dyn Backing>, passed: Range<u64>) {
         if passed.end < host.whole_bytes() {
             return;
@@ -126,12 +129,12 @@ impl Writeback {
         }
     }
 
-    /// Memory is short: write although no threshold is passed.
+    /// Requests background write-back because memory is short.
     pub(crate) fn pressure(&self) {
         self.shared.inbox.pressure();
     }
 
-    /// A file has thawed.
+    /// Reports that a file has thawed.
     pub(crate) fn thawed(&self) {
         self.shared.inbox.thawed();
     }
@@ -168,38 +171,39 @@ impl Writeback {
         waiter.wait()
     }
 
-    /// Ends the thread, when what is in flight has ended. Files that are dirty then are let go.
+    /// Ends the thread when everything in flight has ended. Files that are still dirty are released.
     pub(crate) fn close(&self) {
-        // Locked until it has ended, so that no other one starts beside it.
+        // Stay locked until it has ended, so that no second one starts meanwhile.
         let mut thread = self.thread.lock();
         let Some(handle) = thread.take() else {
             return;
         };
         self.shared.inbox.send(Message::Stop);
-        // The flusher itself lets the last file go, and the cache with it: it ends on its own.
+        // If the flusher itself drops the last file, and with it the cache, it ends on its own.
         if handle.thread().id() != thread::current().id() {
-            // A flusher that panicked has nothing left to tell: those who waited for it have their error.
+            // A panic of the flusher was already reported, and waiting threads got an error.
             let _ = handle.join();
         }
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub fn counts(&self) -> WritebackCounts {
         self.shared.counting.snapshot()
     }
 
-    /// Why the write-back of some file fails at present: it is dirty still, and tried again. `None` where all goes well.
+    /// The error of a file whose write-back currently fails; it is still dirty and will be retried. `None` if
+    /// none fails.
     pub fn failing(&self) -> Option<Error> {
         self.shared.failing.lock().clone()
     }
 
-    /// How long something stays dirty before it is written without another reason. Looked at every 5 s, or more often for a
-    /// shorter age.
+    /// How long data stays dirty before it is written without another reason. Checked every 5 s, more often
+    /// for a shorter age.
     pub fn age(&self) -> Duration {
         self.shared.age()
     }
 
-    /// Changes [`Writeback::age`], of at least a millisecond.
+    /// Sets [`Writeback::age`], at least one millisecond.
     pub fn set_age(&self, age: Duration) {
         let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1);
         self.shared.age_ms.store(ms, Ordering::Relaxed);
@@ -219,8 +223,8 @@ impl Writeback {
         match spawned {
             Ok(handle) => *thread = Some(handle),
             Err(source) => {
-                // The message stays for the next one who tries; those who wait have their answer.
-                self.shared.inbox.say_unwatched();
+                // The message stays queued for the next attempt; waiting threads get the error.
+                self.shared.inbox.set_unwatched();
                 let error = throughline_block::Error::device(Op::Write, 0, 0, source);
                 self.shared.inbox.refuse_waiters(&error.into());
             }
@@ -254,15 +258,15 @@ mod tests {
         let bell = writeback.bell();
         bell();
         writeback.flush_all().unwrap();
-        assert_eq!(shared.strong_count(), 1, "there was nothing to write");
+        assert_eq!(shared.strong_count(), 1, "nothing to write");
         writeback.send(Message::Thawed);
-        assert!(shared.strong_count() > 1, "the thread has it too");
+        assert!(shared.strong_count() > 1, "the thread holds a reference");
         writeback.flush_all().unwrap();
         writeback.close();
         writeback.close();
         assert_eq!(shared.strong_count(), 1, "closed");
         writeback.send(Message::Thawed);
-        assert!(shared.strong_count() > 1, "and started again");
+        assert!(shared.strong_count() > 1, "started again");
         drop(writeback);
         assert_eq!(shared.strong_count(), 0);
         bell();

@@ -1,8 +1,9 @@
-//! A few dirty blocks that somebody waits for, written by whoever waits: the flusher would be two switches of threads, more
-//! than the device takes for so little; and many who wait at once write at once.
+//! Flushing a few dirty blocks on the waiting thread. The flusher would cost two context switches, more than
+//! the device needs for so little; and concurrent waiters write in parallel.
 //!
-//! Only alone: with anything of the file under write-back, a size or a run that fails could overtake another. What fails here
-//! is dirty again, and the flusher is told: it tries such a file again, and from then on all of its flushes are the flusher's.
+//! Only with exclusive access: if anything of the file were under write-back, a size or a failed run could be
+//! overtaken. Blocks that fail here are dirty again, and the flusher is notified: it retries the file and
+//! handles all its flushes from then on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use super::run::Run;
 use crate::cache::Backing;
 use crate::error::Result;
 
-/// A file with more than this dirty is the flusher's.
+/// Maximum dirty bytes of a file for this path; more is left to the flusher.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// After so many of these the flusher looks which files it need not know any more.
+/// After this many such flushes the flusher looks for files that it can release.
 const LOOK_AFTER: u64 = 1024;
 
 impl Shared {
-    /// Writes and commits what is dirty in the range, where that is little. `None`: it is left to the flusher.
+    /// Writes and commits the dirty blocks in the range, if they are few. `None`: left to the flusher.
     pub(super) fn flush_here(
         &self,
         host: &Arc<dyn Backing>,
@@ -32,7 +33,7 @@ impl Shared {
             return None;
         }
         let _alone = space.begin_alone()?;
-        // What is behind the last block as it is now is of writes that begin after this.
+        // Blocks past the current last one come from writes that begin after this call.
         let block_bytes = u64::from(space.block_bytes());
         let end = range.end.min(space.size().next_multiple_of(block_bytes));
         let mut from = match host.whole_bytes() {
@@ -47,7 +48,7 @@ impl Shared {
             self.counting.bytes.add(dirty.range.end - dirty.range.start);
             let mut run = Run::new(Arc::clone(host), dirty);
             run.write(&self.disk);
-            let outcome = run.settle();
+            let outcome = run.finish();
             self.counting.commits.add(u64::from(outcome.has_committed));
             if let Err(error) = outcome.result {
                 self.counting.errors.add(1);
@@ -57,7 +58,7 @@ impl Shared {
             }
         }
         self.counting.own_flushes.add(1);
-        if self.unlooked.fetch_add(1, Ordering::Relaxed) + 1 == LOOK_AFTER {
+        if self.own_flushes_since_look.fetch_add(1, Ordering::Relaxed) + 1 == LOOK_AFTER {
             self.inbox.send(Message::Look);
         }
         Some(Ok(()))

@@ -1,4 +1,4 @@
-//! The answer to whoever waits for a flush.
+//! Replies to threads that wait for a flush.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use throughline_device::Op;
 
 use crate::error::{Error, Result};
 
-/// One answer for one or several parts of work; an error if a part is dropped unfinished.
+/// The reply for work in one or several parts; an error if a part is dropped unfinished.
 pub(super) struct Reply {
     state: Mutex<State>,
     to: Sender<Result<()>>,
@@ -19,11 +19,11 @@ struct State {
     error: Option<Error>,
 }
 
-/// Where the answer comes.
+/// The receiving end of a [`Reply`].
 pub(super) struct Waiter(Receiver<Result<()>>);
 
 impl Reply {
-    /// Of work that has no parts yet.
+    /// For work with no parts yet.
     pub(super) fn new() -> (Reply, Waiter) {
         let (to, from) = bounded(1);
         let state = Mutex::new(State {
@@ -33,12 +33,12 @@ impl Reply {
         (Reply { state, to }, Waiter(from))
     }
 
-    /// One part more.
+    /// Adds a part.
     pub(super) fn part(&self) {
         self.state.lock().parts += 1;
     }
 
-    /// A part has ended. The first error is the answer.
+    /// Ends a part. The first error becomes the reply.
     pub(super) fn end(&self, result: Result<()>) {
         let mut state = self.state.lock();
         state.parts -= 1;
@@ -54,19 +54,19 @@ impl Drop for Reply {
             None if state.parts > 0 => Err(ended()),
             None => Ok(()),
         };
-        // Nobody waits any more: nobody to tell.
+        // The waiter may be gone.
         let _ = self.to.send(answer);
     }
 }
 
 impl Waiter {
-    /// Waits for the answer.
+    /// Waits for the reply.
     pub(super) fn wait(self) -> Result<()> {
         self.0.recv().unwrap_or_else(|_| Err(ended()))
     }
 }
 
-/// The flusher was closed, or died, before the work was done.
+/// The error if the flusher is closed or panics before the work is done.
 pub(super) fn ended() -> Error {
     let source = io::Error::other("write-back of the device was closed");
     throughline_block::Error::device(Op::Write, 0, 0, source).into()

@@ -1,11 +1,11 @@
-//! A run: adjacent dirty blocks of one file on their way to the device.
+//! A run: adjacent dirty blocks of one file in write-back.
 //!
 //! ```text
-//!   claim ─ data to the stream ─ claim ─ data …   then, when all of it is done:   commit (or abandon) ─ clean (or dirty again)
+//!   claim ─ data to the stream ─ claim ─ data …   when all is done: commit (or abandon) ─ clean (or dirty)
 //! ```
 //!
-//! Invariant: claims are settled (committed or abandoned) when none of the run's data is on its way any more, and before its
-//! blocks are clean.
+//! Invariant: claims are committed or abandoned when none of the run's data is in flight any more, and before
+//! its blocks become clean.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ pub(super) struct Run {
     pub(super) host: Arc<dyn Backing>,
     dirty: DirtyRun,
     mapper: Option<Box<dyn Mapper>>,
-    /// Those that need a commit.
+    /// Claims that need a commit.
     claims: Vec<Claim>,
-    /// Pieces of memory on their way.
+    /// Pieces of memory in flight.
     pending: usize,
     error: Option<Error>,
 }
 
-/// Where the data of a run goes.
+/// The destination of a run's data.
 trait Out {
-    /// What is open goes to the device.
+    /// Submits what is open.
     fn submit_open(&mut self);
 
-    /// Bytes of `pages` for the device bytes from `offset` on.
+    /// Adds bytes of `pages` for the device range at `offset`.
     fn add(&mut self, offset: u64, pages: &Arc<Pages>, bytes: Range<usize>);
 }
 
-/// The flusher's stream, and the number under which the pieces come back.
+/// The flusher's stream, and the cookie that completions carry.
 struct Numbered<'a>(&'a mut Stream, u64);
 
 impl Out for Numbered<'_> {
@@ -51,8 +51,8 @@ impl Out for Numbered<'_> {
     }
 }
 
-/// Device offsets and what goes there, kept until all is claimed: a claim may make the device longer, which a pipeline
-/// that is open would not see.
+/// Device offsets and their data, kept until everything is claimed: a claim may extend the device, which an
+/// open pipeline would not notice.
 #[derive(Default)]
 struct Kept(Vec<(u64, Segment<'static>)>);
 
@@ -69,10 +69,10 @@ impl Out for Kept {
     }
 }
 
-/// What became of a run.
+/// Result of a run.
 pub(super) struct Outcome {
     pub(super) result: Result<()>,
-    /// Something was committed.
+    /// Whether something was committed.
     pub(super) has_committed: bool,
 }
 
@@ -88,20 +88,20 @@ impl Run {
         }
     }
 
-    /// The file bytes.
+    /// The range of the file.
     pub(super) fn range(&self) -> Range<u64> {
         self.dirty.range.clone()
     }
 
-    /// Claims blocks for the run and gives its data to the stream, under the number `id`. An error ends it where it is:
-    /// the run has failed then.
+    /// Claims blocks for the run and adds its data to the stream under the cookie `id`. On an error the run
+    /// stops where it is and fails.
     pub(super) fn send(&mut self, id: u64, disk: &Disk, stream: &mut Stream) {
         if let Err(error) = self.try_send(disk, &mut Numbered(stream, id)) {
             self.error = Some(error);
         }
     }
 
-    /// As [`Run::send`], on a queue of this thread's; all of it has come back when this returns.
+    /// As [`Run::send`], on this thread's queue. Nothing is in flight when this returns.
     pub(super) fn write(&mut self, disk: &Disk) {
         let mut kept = Kept::default();
         let written = self.try_send(disk, &mut kept).and_then(|()| {
@@ -116,7 +116,7 @@ impl Run {
 
     fn try_send(&mut self, disk: &Disk, out: &mut dyn Out) -> Result<()> {
         let Range { start, end } = self.dirty.range;
-        // What follows may read the mapping: what is open goes to the device first.
+        // The calls below may read the mapping: submit what is open first.
         out.submit_open();
         let mapper = Arc::clone(&self.host).writer(start, end - start)?;
         let mapper = self.mapper.insert(mapper);
@@ -158,7 +158,7 @@ impl Run {
         Ok(())
     }
 
-    /// A piece of it has come back from the device.
+    /// Records a completion of one piece.
     pub(super) fn piece_ended(&mut self, result: throughline_block::Result<()>) {
         self.pending -= 1;
         if let Err(error) = result {
@@ -166,15 +166,15 @@ impl Run {
         }
     }
 
-    /// Whether all of its data has come back.
+    /// Whether none of its data is in flight.
     pub(super) fn has_ended(&self) -> bool {
         self.pending == 0
     }
 
-    /// Settles its claims and its blocks. All of its data has come back.
-    pub(super) fn settle(mut self) -> Outcome {
+    /// Commits or abandons the claims and makes the blocks clean, or dirty again. Nothing may be in flight.
+    pub(super) fn finish(mut self) -> Outcome {
         debug_assert!(self.has_ended());
-        let settled = match self.error.take() {
+        let result = match self.error.take() {
             None => self.commit(),
             Some(error) => {
                 if let Some(mapper) = &self.mapper {
@@ -183,10 +183,10 @@ impl Run {
                 Err(error)
             }
         };
-        let has_committed = matches!(settled, Ok(true));
-        // What it did not use of what was promised to it goes back.
+        let has_committed = matches!(result, Ok(true));
+        // Unused claims and reservations are returned.
         drop(self.mapper.take());
-        if settled.is_ok() {
+        if result.is_ok() {
             let unit_bytes = u64::from(self.host.block_bytes().max(1));
             let is_new = |claim: &&Claim| claim.kind == ClaimKind::New;
             let new_bytes: u64 = self.claims.iter().filter(is_new).map(|c| c.len).sum();
@@ -199,14 +199,14 @@ impl Run {
             }
         }
         let space = self.host.space();
-        space.write_back_ended(&*self.host, self.dirty, settled.is_ok());
+        space.write_back_ended(&*self.host, self.dirty, result.is_ok());
         Outcome {
-            result: settled.map(drop),
+            result: result.map(drop),
             has_committed,
         }
     }
 
-    /// Enters the claims, and the size that the data reaches, where there is anything to enter.
+    /// Commits the claims and the new size, if there are any.
     fn commit(&self) -> Result<bool> {
         let size = self.dirty.range.end.min(self.dirty.file_size);
         let new_size = Some(size).filter(|size| *size > self.host.size_bytes());
@@ -216,13 +216,13 @@ impl Run {
         if self.claims.is_empty() && new_size.is_none() {
             return Ok(false);
         }
-        // From here on the claims are the mapper's to give back.
+        // From here on the mapper itself returns the claims on error.
         mapper.commit(&self.claims, new_size).map(|()| true)
     }
 }
 
-/// Writes zeros to what a fresh claim has around the run. As runs are in whole allocation units this is for mappers whose
-/// units are larger than they say; it waits for the device.
+/// Zeroes what a new claim covers around the run. Runs consist of whole allocation units, so this is for
+/// mappers whose units are larger than reported. It waits for the device.
 fn zero_around(disk: &Disk, claim: &Claim, data: Range<u64>) -> Result<()> {
     let before = data.start - claim.file_offset;
     let behind = (claim.file_offset + claim.len) - data.end;

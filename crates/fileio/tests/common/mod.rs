@@ -1,6 +1,6 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
-/// A small generator, so that a seed alone repeats a run.
+/// A small random number generator: a run can be repeated from the seed alone.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {

@@ -1,4 +1,5 @@
-//! A mapper in memory: fragmented, with holes and unwritten blocks, short of space, and strict about its contract.
+//! A mapper in memory: fragmented, with holes and unwritten blocks, limited space, and strict checks of its
+//! contract.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Condvar, Mutex};
@@ -8,10 +9,10 @@ use throughline_fileio::{
     Claim, ClaimKind, Error, Map, MappedExtent, Mapper, Reason, Result, Target,
 };
 
-/// Bytes of an allocation unit.
+/// Allocation unit in bytes.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// What freshly allocated device blocks hold: bytes that no reader may ever see.
+/// Contents of newly allocated device blocks. No reader may ever see these bytes.
 pub(crate) const STALE: u8 = 0xEE;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,7 @@ struct State {
     map: BTreeMap<u64, Mapped>,
     free: Vec<u64>,
     size: u64,
-    /// Claims out, by id: the claim, and whether each block was fresh.
+    /// Open claims by id: the claim, and whether each block was new.
     out: HashMap<u64, Claim>,
     next_id: u64,
     rng: Rng,
@@ -37,7 +38,7 @@ pub(crate) struct FakeMapper {
 }
 
 impl FakeMapper {
-    /// Over device blocks `0..blocks`, handed out in runs of up to `longest_run` in a seeded order.
+    /// Over device blocks `0..blocks`, allocated in runs of up to `longest_run` blocks in a seeded order.
     pub(crate) fn new(blocks: u64, longest_run: u64, seed: u64) -> Self {
         let mut rng = Rng(seed);
         let mut runs = Vec::new();
@@ -50,7 +51,7 @@ impl FakeMapper {
         for i in (1..runs.len()).rev() {
             runs.swap(i, rng.below(i as u64 + 1) as usize);
         }
-        // Taken from the back, ascending inside a run.
+        // Allocated from the back, ascending inside a run.
         let free = runs
             .into_iter()
             .flat_map(|(at, len)| (at..at + len).rev())
@@ -89,7 +90,7 @@ impl FakeMapper {
         }
     }
 
-    /// Every block is free, mapped, and nothing is claimed.
+    /// Checks that every block is either free or mapped, and that no claim is open.
     pub(crate) fn assert_settled(&self) {
         let state = self.state.lock().unwrap();
         assert!(
@@ -103,7 +104,7 @@ impl FakeMapper {
         assert_eq!(
             all,
             (0..self.blocks).collect::<Vec<_>>(),
-            "blocks lost or doubly used"
+            "blocks lost or used twice"
         );
     }
 
@@ -116,7 +117,8 @@ impl FakeMapper {
     }
 }
 
-/// How many of the blocks `first..` (at most `most`) lie one behind the other on the device, all `written` alike.
+/// How many of the blocks from `first` on (at most `most`) are contiguous on the device, all with state
+/// `written`.
 fn run(state: &State, first: u64, most: u64) -> u64 {
     let start = state.map[&first];
     (1..most)
@@ -204,7 +206,7 @@ impl Mapper for FakeMapper {
                 id,
             };
             if kind == ClaimKind::Overwrite {
-                // Clipped to the asked range, at both ends.
+                // Clipped to the requested range at both ends.
                 let skip = file_offset - claim.file_offset;
                 let len = (claim.len - skip).min(len);
                 return Ok(Claim {
@@ -243,7 +245,7 @@ impl Mapper for FakeMapper {
             assert_eq!(
                 state.out.remove(&claim.id).as_ref(),
                 Some(claim),
-                "not a claim of ours"
+                "unknown claim"
             );
             for i in 0..claim.len / BLOCK {
                 let mapped = Mapped {
@@ -269,7 +271,7 @@ impl Mapper for FakeMapper {
             assert_eq!(
                 state.out.remove(&claim.id).as_ref(),
                 Some(claim),
-                "not a claim of ours"
+                "unknown claim"
             );
             if claim.kind == ClaimKind::New {
                 let device = claim.device_offset / BLOCK;

@@ -1,4 +1,4 @@
-//! Background work and freezing: never both, and nobody waits for ever.
+//! Background work and freezes: never both at once, and no thread waits forever.
 
 use std::sync::Arc;
 
@@ -31,10 +31,18 @@ fn nothing_runs_while_frozen() {
             thread::spawn(move || {
                 for _ in 0..2 {
                     if let Some(_alone) = activity.begin_alone() {
-                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "alone");
+                        assert_eq!(
+                            running.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "must be exclusive"
+                        );
                         assert!(activity.begin().is_none() && activity.begin_alone().is_none());
                         thread::yield_now();
-                        assert_eq!(running.fetch_sub(1, Ordering::SeqCst), 1, "alone");
+                        assert_eq!(
+                            running.fetch_sub(1, Ordering::SeqCst),
+                            1,
+                            "must be exclusive"
+                        );
                     }
                 }
             })
@@ -47,8 +55,8 @@ fn nothing_runs_while_frozen() {
         for thread in workers.into_iter().chain([lone, other]) {
             thread.join().expect("no thread panics");
         }
-        assert!(activity.begin_alone().is_some(), "it has thawed");
-        assert!(activity.begin().is_some(), "nobody is alone any more");
+        assert!(activity.begin_alone().is_some(), "the file has thawed");
+        assert!(activity.begin().is_some(), "exclusive work has ended");
     });
 }
 

@@ -1,4 +1,4 @@
-//! The lock of a file, while it is being widened: nobody is in beside who is alone, and nobody waits for ever.
+//! The lock of a file while it is being widened: exclusion holds, and no thread waits forever.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use shuttle::thread;
 use crate::every_schedule;
 use crate::file_lock::FileLock;
 
-/// Turns until it is widened: here and there in a schedule.
+/// Thread changes until the lock is widened: at various points of a schedule.
 const TURNS: u32 = 2;
 
 #[derive(Default)]
@@ -22,9 +22,9 @@ impl Seen {
     fn share(&self) {
         let _shared = self.lock.shared_after(TURNS);
         self.sharing.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "somebody is alone");
+        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "held exclusively");
         thread::yield_now();
-        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "somebody is alone");
+        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "held exclusively");
         self.sharing.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -33,17 +33,17 @@ impl Seen {
         assert_eq!(
             self.alone.fetch_add(1, Ordering::SeqCst),
             0,
-            "two are alone"
+            "two exclusive holders"
         );
-        assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "somebody shares it");
+        assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "held shared");
         thread::yield_now();
-        assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "somebody shares it");
+        assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "held shared");
         self.alone.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn who_is_alone_is_alone() {
+fn exclusive_means_exclusive() {
     every_schedule(|| {
         let seen = Arc::new(Seen::default());
         let spawn = |work: fn(&Seen), times: usize| {

@@ -1,4 +1,4 @@
-//! The flusher's list of dirty files: none is lost, none is listed twice, and streams are told of in steps.
+//! The flusher's list of dirty files: none is lost or listed twice, and streams notify it in steps.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn a_dirty_file_is_always_written_in_the_end() {
             .collect();
         drop(to);
         let mut written = 0;
-        // Ends when the writers have gone and no word is left.
+        // Ends when the writers are gone and no message is left.
         while from.recv().is_ok() {
             loop {
                 written += dirty.swap(0, Ordering::Relaxed);
@@ -41,7 +41,7 @@ fn a_dirty_file_is_always_written_in_the_end() {
         for writer in writers {
             writer.join().expect("no thread panics");
         }
-        assert_eq!(written, 4, "dirty, and the flusher does not know");
+        assert_eq!(written, 4, "a dirty file is unknown to the flusher");
     });
 }
 
@@ -55,7 +55,7 @@ fn a_file_is_listed_once() {
         };
         let second = file.enlist();
         assert!(first.join().expect("no thread panics") != second);
-        assert!(!file.delist(|| true), "still dirty: kept");
+        assert!(!file.delist(|| true), "still dirty: stays listed");
         assert!(!file.enlist());
         assert!(file.delist(|| false));
         assert!(file.enlist());
@@ -63,7 +63,7 @@ fn a_file_is_listed_once() {
 }
 
 #[test]
-fn a_stream_is_told_of_in_steps() {
+fn a_stream_notifies_in_steps() {
     let test = || {
         let file = FileState::default();
         assert!(!file.stream_passed(0..3, 4));
@@ -72,7 +72,7 @@ fn a_stream_is_told_of_in_steps() {
         assert!(!file.stream_passed(0..8, 4), "not read yet");
         assert_eq!(file.take_passed(), Some(0..8));
         assert_eq!(file.take_passed(), None);
-        assert!(file.stream_passed(0..2, 4), "a stream that began anew");
+        assert!(file.stream_passed(0..2, 4), "a stream that restarted");
         assert!(file.start(5..6));
         assert!(!file.start(1..2));
         assert_eq!(file.take_started(), Some(1..6));

@@ -1,4 +1,5 @@
-//! The readers' ahead inbox: each job comes out once, a thread that waits gets the next one, closing lets everybody go.
+//! The inbox of the readahead threads: each job is returned once, a waiting thread gets the next one, closing
+//! ends all waits.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ fn each_job_comes_out_once_and_closing_ends_all_waits() {
         for worker in workers {
             worker.join().expect("no panic");
         }
-        assert!(taken >= 2, "there was room for so many");
+        assert!(taken >= 2, "at least this many fit");
         let mut seen = ran.lock().expect("no panic").clone();
         seen.extend(left);
         seen.sort_unstable();
@@ -70,6 +71,6 @@ fn a_job_wakes_a_thread_that_waits() {
             .map(|worker| worker.join().expect("no panic").expect("not closed"))
             .sum();
         assert_eq!(sum, 3);
-        assert!(inbox.is_behind(), "nobody waits and nothing is in line");
+        assert!(inbox.is_behind(), "no waiter and no queued job");
     });
 }

@@ -1,8 +1,9 @@
-//! The concurrent structures of this crate under `shuttle`: the same sources, over locks and atomics whose every step its
-//! scheduler decides. `SHUTTLE_ITERATIONS=100000 cargo test -p throughline-fileio --test model --release` looks longer.
+//! The crate's concurrent structures under `shuttle`: the same sources, with locks and atomics whose every
+//! step its scheduler controls. `SHUTTLE_ITERATIONS=100000 cargo test -p throughline-fileio --test model
+//! --release` runs more schedules.
 //!
-//! A structure is added by including its source here with `#[path]`; it must take its locks and atomics from `crate::sync`
-//! and use nothing else of the crate.
+//! To add a structure, include its source here with `#[path]`. It must take its locks and atomics from
+//! `crate::sync` and use nothing else of the crate.
 
 #[path = "../../src/cache/activity.rs"]
 mod activity;
@@ -28,11 +29,11 @@ mod sync;
 #[path = "../../src/cache/waits.rs"]
 mod waits;
 mod waits_model;
-#[path = "../../src/writeback/wish.rs"]
-mod wish;
-mod wish_model;
+#[path = "../../src/writeback/wake_flag.rs"]
+mod wake_flag;
+mod wake_flag_model;
 
-/// Runs `test` under so many random schedules, and as many that favour few changes of threads.
+/// Runs `test` under this many random schedules, and as many that favour few context switches.
 fn every_schedule(test: impl Fn() + Send + Sync + Copy + 'static) {
     let iterations = std::env::var("SHUTTLE_ITERATIONS")
         .ok()

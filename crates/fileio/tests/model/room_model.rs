@@ -1,4 +1,5 @@
-//! Room for dirty bytes: never over the limit, first come first served, no lost wake-up, nothing kept by who gave up.
+//! Room for dirty bytes: never over the limit, first come first served, no lost wake-up, nothing kept by a
+//! dropped ticket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ type TestRoom = Room<&'static str>;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// Takes room as the throttle does; the error of a wait in vain.
+/// Takes room as the throttle does; returns the error of a pointless wait.
 fn take(room: &TestRoom, bytes: u64) -> Result<(), &'static str> {
     match room.take_or_queue(bytes)? {
         None => Ok(()),
@@ -26,7 +27,7 @@ fn take(room: &TestRoom, bytes: u64) -> Result<(), &'static str> {
 }
 
 #[test]
-fn room_is_never_over_its_limit_and_nobody_waits_for_ever() {
+fn room_is_never_over_its_limit_and_no_wait_is_endless() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
         let threads: Vec<_> = [7, 4, 10, 1]
@@ -52,21 +53,21 @@ fn room_is_never_over_its_limit_and_nobody_waits_for_ever() {
 }
 
 #[test]
-fn who_waits_first_is_served_first() {
+fn the_first_waiter_is_served_first() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
         assert_eq!(room.take(10), Some(10));
         let first = room.take_or_queue(9).expect("not stuck").expect("no room");
         let late = {
             let room = Arc::clone(&room);
-            // One byte would fit at any time after the first piece is back, but the one in front wants more.
+            // One byte would fit at any time after the first release, but the first waiter needs more.
             thread::spawn(move || take(&room, 1))
         };
         let giver = {
             let room = Arc::clone(&room);
             thread::spawn(move || {
                 room.give_back(5);
-                assert_eq!(room.take(1), None, "past the one who waits");
+                assert_eq!(room.take(1), None, "overtook a waiter");
                 room.give_back(5);
             })
         };
@@ -79,7 +80,7 @@ fn who_waits_first_is_served_first() {
 }
 
 #[test]
-fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
+fn a_dropped_ticket_keeps_no_room_and_blocks_no_waiter() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
         assert_eq!(room.take(6), Some(6));
@@ -92,7 +93,7 @@ fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
             let room = Arc::clone(&room);
             thread::spawn(move || room.give_back(6))
         };
-        // Given up before it is served, or after.
+        // Dropped before it is served, or after.
         drop(large);
         small.join().expect("no panic").expect("not stuck");
         giver.join().expect("no panic");
@@ -101,7 +102,7 @@ fn a_place_given_up_keeps_no_room_and_holds_up_nobody() {
 }
 
 #[test]
-fn who_fits_when_the_one_in_front_gives_up_is_served() {
+fn a_dropped_ticket_lets_the_next_waiter_in() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
         assert_eq!(room.take(6), Some(6));
@@ -117,7 +118,7 @@ fn who_fits_when_the_one_in_front_gives_up_is_served() {
 }
 
 #[test]
-fn who_waits_hears_of_an_error_and_of_its_end() {
+fn waiters_see_an_error_set_and_cleared() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(10));
         assert_eq!(room.take(10), Some(10));
@@ -152,7 +153,7 @@ fn who_waits_hears_of_an_error_and_of_its_end() {
 }
 
 #[test]
-fn who_waits_notices_another_limit() {
+fn waiters_see_a_changed_limit() {
     every_schedule(|| {
         let room = Arc::new(TestRoom::new(4));
         assert_eq!(room.take(4), Some(4));
@@ -163,7 +164,7 @@ fn who_waits_notices_another_limit() {
         room.set_limit(8);
         waiter.join().expect("no panic").expect("not stuck");
         assert_eq!((room.used_bytes(), room.limit_bytes()), (8, 8));
-        // Too large for a limit since lowered: alone, when nothing else is in use.
+        // Larger than the lowered limit: granted alone, when nothing else is in use.
         room.set_limit(2);
         let waiter = {
             let room = Arc::clone(&room);

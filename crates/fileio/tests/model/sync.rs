@@ -1,10 +1,10 @@
-//! What `src/sync.rs` is in the library, made of `shuttle`'s types with `parking_lot`'s face.
+//! The counterpart of `src/sync.rs`: `shuttle`'s types with the interface of `parking_lot`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-// The sharded lock promises what this one does, and is only faster.
+// The sharded lock has the same semantics as this one and is only faster.
 pub(crate) use shuttle::sync::{
     RwLock as ShardedLock, RwLockReadGuard as ShardedLockReadGuard,
     RwLockWriteGuard as ShardedLockWriteGuard,
@@ -35,7 +35,7 @@ impl<T> RwLock<T> {
 
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// The inner guard is away only while a condition variable has it.
+/// The inner guard is taken only while a condition variable has it.
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
@@ -94,7 +94,7 @@ impl Condvar {
         guard.0 = Some(self.0.wait(held).expect("no thread panics"));
     }
 
-    /// Never times out, so that a lost wake-up is a deadlock and not a delay.
+    /// Never times out, so that a lost wake-up shows as a deadlock instead of a delay.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _most: Duration) {
         self.wait(guard);
     }

@@ -1,4 +1,5 @@
-//! The wait table: who saw a reason to wait under a lock, and took a ticket under it, hears of the change.
+//! The wait table: a thread that saw a reason to wait under a lock, and took a ticket under it, is woken by
+//! the change.
 
 use std::sync::Arc;
 
@@ -26,10 +27,10 @@ fn no_wake_is_lost() {
                         }
                         let ticket = waits.ticket(KEY);
                         drop(state);
-                        // Under shuttle the while has no end.
+                        // Under shuttle the bounded wait has no timeout.
                         match waiter {
                             0 => waits.wait(ticket),
-                            _ => waits.wait_a_while(ticket),
+                            _ => waits.wait_timeout(ticket),
                         }
                     }
                 })
@@ -40,7 +41,7 @@ fn no_wake_is_lost() {
             waits.wake(KEY);
         }
         for waiter in waiters {
-            waiter.join().expect("it hears of it");
+            waiter.join().expect("it is woken");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! A file over a mapper in memory, as the page cache sees it, strict about promises.
+//! A file over a mapper in memory, as the page cache sees it, with strict checks of reservations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use throughline_fileio::{
 
 use crate::fake_mapper::{BLOCK, FakeMapper};
 
-/// Its blocks are all there, in order.
+/// A file whose blocks are all allocated, in order.
 pub(crate) struct Flat {
     size: AtomicU64,
 }
@@ -64,11 +64,11 @@ impl Mapper for Flat {
     }
 
     fn abandon(&self, claims: &[Claim]) {
-        assert!(claims.is_empty(), "an overwrite needs no settling");
+        assert!(claims.is_empty(), "overwrites are not passed to abandon");
     }
 }
 
-/// A mapper that can say whether anything is left to be settled.
+/// A mapper that can report whether anything is uncommitted.
 pub(crate) trait Settling: Mapper {
     fn assert_settled(&self) {}
 }
@@ -81,27 +81,27 @@ impl Settling for FakeMapper {
     }
 }
 
-/// A file on the device bytes from `base` on.
+/// A file on the device range at `base`.
 pub(crate) struct FakeFile {
     mapper: Box<dyn Settling>,
     space: AddressSpace,
     base: u64,
     blocks: u64,
     room: Mutex<Room>,
-    /// Commits from now on that fail.
+    /// Number of commits that fail from now on.
     pub(crate) failing_commits: AtomicU64,
 }
 
-/// Blocks that are not in use: promised, or claimed and not settled; and those that are free.
+/// Blocks that are reserved, or claimed and not committed or abandoned; and free blocks.
 struct Room {
     free: u64,
     promised: u64,
-    /// Runs being written, by their first byte.
+    /// Runs being written, by offset.
     runs: BTreeMap<u64, u64>,
 }
 
 impl FakeFile {
-    /// Of `blocks` blocks on the device.
+    /// With `blocks` blocks on the device.
     pub(crate) fn new(
         cache: &Arc<PageCache>,
         mapper: impl Settling + 'static,
@@ -139,10 +139,10 @@ impl FakeFile {
         self.space.is_dirty(0..u64::MAX)
     }
 
-    /// Nothing is promised, claimed or under way.
+    /// Checks that nothing is reserved, claimed or in flight.
     pub(crate) fn assert_settled(&self) {
         let room = self.room.lock();
-        assert_eq!(room.promised, 0, "promises left");
+        assert_eq!(room.promised, 0, "reservations left");
         assert!(room.runs.is_empty(), "runs left: {:?}", room.runs);
         self.mapper.assert_settled();
     }
@@ -206,7 +206,7 @@ impl Backing for FakeFile {
 
     fn unreserve(&self, units: u64) {
         let mut room = self.room.lock();
-        assert!(units <= room.promised, "more given back than was promised");
+        assert!(units <= room.promised, "more returned than reserved");
         room.promised -= units;
     }
 
@@ -215,7 +215,7 @@ impl Backing for FakeFile {
         let before = room.runs.range(..file_offset + len).next_back();
         assert!(
             before.is_none_or(|(_, end)| *end <= file_offset),
-            "two runs over the same bytes"
+            "two runs of the same bytes"
         );
         room.runs.insert(file_offset, file_offset + len);
         drop(room);
@@ -274,7 +274,7 @@ impl Mapper for Writer {
         claim.device_offset += self.file.base;
         let units = new_blocks(&[claim]);
         let mut room = self.file.room.lock();
-        assert!(units <= room.promised, "a claim of what was not promised");
+        assert!(units <= room.promised, "a claim without a reservation");
         room.promised -= units;
         Ok(claim)
     }

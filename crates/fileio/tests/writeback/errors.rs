@@ -1,4 +1,4 @@
-//! Errors of the device and of the mapper: kept, told, tried again.
+//! Errors of the device and the mapper: kept, reported, retried.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::fake_mapper::{BLOCK, FakeMapper};
 use crate::{MIB, cache, memory, on_device, pattern, read, until, write};
 
 #[test]
-fn an_error_is_told_by_every_flush_until_one_succeeds() {
+fn an_error_is_returned_by_every_flush_until_one_succeeds() {
     let inner = memory(8 * MIB);
     let device = Arc::new(FaultDevice::new(Arc::clone(&inner), Fault::From(0)).only(&[Op::Write]));
     let cache = cache(Arc::clone(&device) as _, 64 * MIB, None, None);
@@ -40,7 +40,7 @@ fn an_error_is_told_by_every_flush_until_one_succeeds() {
 }
 
 #[test]
-fn what_failed_is_tried_again_without_being_asked_for() {
+fn a_failed_write_is_retried_by_the_timer() {
     let device = Arc::new(FaultDevice::new(memory(8 * MIB), Fault::Once(0)).only(&[Op::Write]));
     let cache = cache(Arc::clone(&device) as _, 64 * MIB, None, None);
     let file = FakeFile::new(&cache, Flat::new(), 0, 2048);
@@ -62,7 +62,7 @@ fn a_commit_that_fails_leaves_the_blocks_dirty() {
     file.failing_commits.store(2, Ordering::Release);
     for _ in 0..2 {
         buffered::flush(&host, 0..u64::MAX).unwrap_err();
-        assert_eq!(file.promised(), promised, "what was promised is still");
+        assert_eq!(file.promised(), promised, "the reservation is kept");
     }
     buffered::flush(&host, 0..u64::MAX).unwrap();
     assert_eq!(file.size_bytes(), 50_000);
@@ -70,7 +70,7 @@ fn a_commit_that_fails_leaves_the_blocks_dirty() {
 }
 
 #[test]
-fn who_waits_for_room_hears_of_a_dead_device() {
+fn waiters_for_room_get_the_error_of_a_dead_device() {
     let device = Arc::new(FaultDevice::new(memory(64 * MIB), Fault::From(0)).only(&[Op::Write]));
     let cache = cache(Arc::clone(&device) as _, 4 * MIB, Some(MIB), None);
     let file = FakeFile::new(&cache, Flat::new(), 0, 16 << 10);
@@ -86,7 +86,7 @@ fn who_waits_for_room_hears_of_a_dead_device() {
     assert!(matches!(error, Error::Device(_)), "{error}");
     assert!(at <= MIB);
     assert!(cache.throttle().dirty_bytes() <= MIB);
-    // Another file on the same device has no room either, and is told at once.
+    // Another file on the same device gets no room either, and gets the error at once.
     let other = FakeFile::new(&cache, Flat::new(), 32 * MIB, 4096);
     until(|| write(&other.host(), 0, &data).is_err());
     device.set_fault(Fault::Never);
@@ -114,7 +114,7 @@ fn no_byte_is_lost_whichever_write_fails() {
                 write(&host, at as u64, &data[..len]).unwrap();
                 model[at..at + len].copy_from_slice(&data[..len]);
                 if rng.below(8) == 0 {
-                    // Told or not: the next one tells.
+                    // Whether or not this call reports the error, the next one does.
                     let _ = buffered::flush(&host, 0..u64::MAX);
                 }
             }
@@ -130,7 +130,7 @@ fn no_byte_is_lost_whichever_write_fails() {
 }
 
 #[test]
-fn a_bad_block_keeps_little_else_from_the_device() {
+fn a_bad_block_delays_little_else() {
     let bad = 3 * MIB..3 * MIB + BLOCK;
     let hits = move |request: &Request| {
         let start = request.offset_bytes();
@@ -146,7 +146,7 @@ fn a_bad_block_keeps_little_else_from_the_device() {
         buffered::flush(&host, 0..u64::MAX).unwrap_err();
     }
     assert!((BLOCK..=256 << 10).contains(&file.space_ref().dirty_bytes()));
-    // A range without it can be flushed.
+    // A range without the failed blocks can be flushed.
     buffered::flush(&host, 5 * MIB..6 * MIB).unwrap();
     buffered::flush(&host, 3 * MIB..4 * MIB).unwrap_err();
     device.set_fault(Fault::Never);

@@ -1,4 +1,4 @@
-//! Data arrives; a flush ends; files and threads.
+//! Data reaches the device; flushes end; files and threads are released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ fn what_is_written_comes_to_the_device() {
 }
 
 #[test]
-fn all_files_are_flushed_and_let_go() {
+fn all_files_are_flushed_and_released() {
     let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
     let files: Vec<_> = (0..20)
         .map(|i| FakeFile::new(&cache, Flat::new(), i * MIB, 256))
@@ -68,14 +68,14 @@ fn all_files_are_flushed_and_let_go() {
     for file in &files {
         assert_eq!(file.size_bytes(), 10_000);
     }
-    // The flusher keeps no file that is clean.
+    // The flusher keeps no clean file.
     for file in files {
         until(|| Arc::strong_count(&file) == 1);
     }
 }
 
 #[test]
-fn a_few_blocks_are_flushed_by_whoever_waits_for_them() {
+fn a_few_blocks_are_flushed_by_the_waiting_thread() {
     let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
     let file = FakeFile::new(&cache, Flat::new(), 0, 1024);
     let host = file.host();
@@ -87,12 +87,12 @@ fn a_few_blocks_are_flushed_by_whoever_waits_for_them() {
     }
     let counts = cache.writeback().counts();
     assert_eq!((counts.own_flushes, counts.flushes), (10, 0), "{counts:?}");
-    // What is more is the flusher's.
+    // A larger flush goes to the flusher.
     write(&host, MIB, &pattern(1, MIB, 1 << 20)).unwrap();
     buffered::flush(&host, 0..u64::MAX).unwrap();
     let counts = cache.writeback().counts();
     assert_eq!((counts.own_flushes, counts.flushes), (10, 1), "{counts:?}");
-    // And it lets go of what others have flushed.
+    // The flusher releases files that other threads have flushed.
     drop(host);
     cache.writeback().set_age(Duration::from_millis(4));
     until(|| Arc::strong_count(&file) == 1);
@@ -100,7 +100,7 @@ fn a_few_blocks_are_flushed_by_whoever_waits_for_them() {
 }
 
 #[test]
-fn many_who_flush_at_once_leave_every_file_whole() {
+fn concurrent_flushes_leave_every_file_intact() {
     const BLOCKS: u64 = 64;
     let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
     let files: Vec<_> = (0..3)
@@ -119,7 +119,7 @@ fn many_who_flush_at_once_leave_every_file_whole() {
             scope.spawn(move || {
                 let (host, mut rng) = (file.host(), Rng(thread));
                 for _ in 0..60 {
-                    // Of each file, one thread writes the even blocks and another the odd ones.
+                    // In each file, one thread writes the even blocks and another the odd ones.
                     let at = (rng.below(BLOCKS / 2) * 2 + thread / 3) * BLOCK;
                     write(&host, at, &pattern(thread / 3, at, BLOCK as usize)).unwrap();
                     buffered::flush(&host, at..at + BLOCK).unwrap();
@@ -148,7 +148,7 @@ fn many_who_flush_at_once_leave_every_file_whole() {
 }
 
 #[test]
-fn a_flush_ends_although_the_file_is_written_on() {
+fn a_flush_ends_while_the_file_is_being_written() {
     let cache = cache(memory(64 * MIB), 64 * MIB, None, None);
     let file = FakeFile::new(&cache, Flat::new(), 0, 16 << 10);
     let host = file.host();
@@ -195,7 +195,7 @@ fn many_threads_flush_many_files() {
 }
 
 #[test]
-fn what_is_old_is_written_without_being_asked_for() {
+fn old_data_is_written_without_a_request() {
     let cache = cache(memory(MIB), 64 * MIB, None, None);
     cache.writeback().set_age(Duration::from_millis(20));
     let file = FakeFile::new(&cache, Flat::new(), 0, 256);
@@ -205,7 +205,7 @@ fn what_is_old_is_written_without_being_asked_for() {
 }
 
 #[test]
-fn a_stream_is_written_before_anything_else_asks_for_it() {
+fn a_stream_is_written_behind_its_writer() {
     let cache = cache(memory(64 * MIB), 256 * MIB, None, None);
     let file = FakeFile::new(&cache, Flat::new(), 0, 16 << 10);
     let host = file.host();
@@ -234,7 +234,7 @@ fn dirty_memory_stays_within_a_tiny_limit() {
     assert_eq!(file.size_bytes(), at);
 }
 
-/// Much more than the budget, at the speed of memory: the limits hold all the time.
+/// Writes much more than the budget at memory speed: the limits hold all the time.
 #[test]
 fn a_long_stream_stays_within_a_small_budget() {
     let (total, budget) = (1024 * MIB, 64 * MIB);
@@ -274,11 +274,11 @@ fn closing_ends_the_thread_and_dropping_does() {
     cache_one.close();
     assert_eq!(Arc::strong_count(&file), 1, "the flusher has let it go");
     assert_eq!(file.size_bytes(), 0);
-    // It goes on with the next write.
+    // The next write starts it again.
     write(&file.host(), 100, b"not lost").unwrap();
     buffered::flush(&file.host(), 0..u64::MAX).unwrap();
     assert_eq!(file.size_bytes(), 108);
-    // A file that is dirty is written before the last of the cache goes.
+    // A dirty file is written before the last reference to the cache is dropped.
     cache_one.writeback().set_age(Duration::from_millis(10));
     write(&file.host(), 200, b"nobody holds it").unwrap();
     let (weak_file, weak_cache) = (Arc::downgrade(&file), Arc::downgrade(&cache_one));

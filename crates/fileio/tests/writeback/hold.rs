@@ -1,4 +1,4 @@
-//! A device that holds writes back until it is told to let them go.
+//! A device that holds back writes until they are released.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use throughline_device::{BlockDevice, Completion, DeviceInfo, Op, Queue, Request
 #[derive(Default)]
 struct State {
     holds: bool,
-    /// Writes that are held, of all queues.
+    /// Writes held back, of all queues.
     held: usize,
 }
 
@@ -29,7 +29,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until so many writes are held.
+    /// Waits until this many writes are held back.
     pub(crate) fn wait_held(&self, writes: usize) {
         let mut state = self.state.lock();
         while state.held < writes {

@@ -1,4 +1,4 @@
-//! Write-back: what is dirty comes to the device, in order, in turns, after errors, and only then into the mapping.
+//! Write-back: dirty data reaches the device, in order, in turns, after errors, and only then the mapping.
 
 mod backing;
 #[path = "../common/mod.rs"]
@@ -20,7 +20,7 @@ use throughline_fileio::{Backing, CacheOptions, DirtyLimits, PageCache, Result, 
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A cache with a budget, and limits of dirty memory, over the device.
+/// A cache with a budget and limits of dirty memory, over the device.
 pub(crate) fn cache(
     device: Arc<dyn BlockDevice>,
     budget_bytes: u64,
@@ -68,7 +68,7 @@ pub(crate) fn read(host: &Arc<dyn Backing>, offset: u64, len: usize) -> Vec<u8> 
     data
 }
 
-/// What the device has of the file, up to the size that is committed.
+/// The file's contents on the device, up to the committed size.
 pub(crate) fn on_device(disk: &Disk, host: &dyn Backing) -> Vec<u8> {
     let size = host.size_bytes();
     let mut data = vec![0; size as usize];
@@ -79,7 +79,7 @@ pub(crate) fn on_device(disk: &Disk, host: &dyn Backing) -> Vec<u8> {
     data
 }
 
-/// Bytes that say where they belong.
+/// Contents that differ by offset.
 pub(crate) fn pattern(seed: u64, offset: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len];
     for (i, chunk) in data.chunks_mut(8).enumerate() {
@@ -89,14 +89,14 @@ pub(crate) fn pattern(seed: u64, offset: u64, len: usize) -> Vec<u8> {
     data
 }
 
-/// Waits until `done`, which other threads bring about.
+/// Waits until other threads make `done` true.
 pub(crate) fn until(done: impl Fn() -> bool) {
     while !done() {
         std::thread::yield_now();
     }
 }
 
-/// Sets a flag when it goes, so that threads that look at it end although a test failed.
+/// Sets a flag when dropped, so that threads that poll it end even if a test failed.
 pub(crate) struct AtEnd<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 
 impl Drop for AtEnd<'_> {

@@ -1,4 +1,4 @@
-//! What goes to the device when.
+//! The order of writes to the device.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::fake_mapper::FakeMapper;
 use crate::hold::HoldDevice;
 use crate::{MIB, cache, memory, pattern, until, write};
 
-/// The share of writes that begin where or behind where the one before ended, of the device bytes `from..to`.
+/// The fraction of writes to device bytes `from..to` that begin at or after the end of the previous one.
 fn ascending_share(log: &[Logged], from: u64, to: u64) -> f64 {
     let inside = |one: &&Logged| one.op == Op::Write && (from..to).contains(&one.offset_bytes);
     let writes: Vec<&Logged> = log.iter().filter(inside).collect();
@@ -59,7 +59,8 @@ fn files_have_their_turns() {
             write(&file.host(), i * MIB, &pattern(0, i * MIB, MIB as usize)).unwrap();
         }
     }
-    // Less than that is dirty, and nothing written yet: all three are in line when it begins.
+    // Less than the background threshold is dirty and nothing is written yet: all three are queued when
+    // writing begins.
     let mut limits = throughline_fileio::DirtyLimits::default();
     limits.limit_bytes = Some(128 * MIB);
     limits.background_bytes = Some(MIB);
@@ -93,10 +94,14 @@ fn the_size_and_the_blocks_follow_the_data() {
     write(&host, 0, &pattern(0, 0, 300_000)).unwrap();
     buffered::start_flush(&host, 0..u64::MAX);
     gate.wait_held(1);
-    assert_eq!(file.size_bytes(), 0, "the size came before the data");
+    assert_eq!(
+        file.size_bytes(),
+        0,
+        "the size was committed before the data"
+    );
     assert_eq!(file.map(0, 1).unwrap().target, Target::Hole);
     assert!(file.promised() < 74, "blocks are claimed");
-    // What is written meanwhile makes the file longer, and is not waited for by the size of the first run.
+    // Writes made meanwhile extend the file, but the size of the first run does not wait for them.
     write(&host, 290_000, &pattern(1, 290_000, 100_000)).unwrap();
     gate.let_go();
     buffered::flush(&host, 0..u64::MAX).unwrap();

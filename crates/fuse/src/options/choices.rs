@@ -1,4 +1,4 @@
-//! The kernel's FUSE features that a mount uses, each by a name: `without=NAME` and `with=NAME` switch it for measuring.
+//! The FUSE features that a mount uses, by name: `without=NAME` and `with=NAME` switch them for measurements.
 
 use super::list::nearest_choice;
 
@@ -6,14 +6,14 @@ use super::list::nearest_choice;
 pub struct Choice {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its help text.
     pub help: &'static str,
     get: fn(&Choices) -> bool,
     set: fn(&mut Choices, bool),
 }
 
 impl Choice {
-    /// It is made, by these.
+    /// Whether `choices` has it switched on.
     pub fn is_made(&self, choices: &Choices) -> bool {
         (self.get)(choices)
     }
@@ -21,7 +21,7 @@ impl Choice {
 
 macro_rules! choices {
     ($($name:ident: $default:literal, $help:literal;)*) => {
-        /// Which of the kernel's FUSE features are used, where the kernel has them.
+        /// The FUSE features to use, if the kernel has them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Choices {
@@ -45,36 +45,36 @@ macro_rules! choices {
 }
 
 choices! {
-    direct_writes: true, "files opened write-only go past the kernel's cache, into ours";
-    direct_new: true, "so do files opened for reading and writing while they are empty";
-    direct_mixed: false, "so do all files opened for reading and writing";
+    direct_writes: true, "files opened write-only bypass the kernel's cache and use ours";
+    direct_new: true, "so do files opened read-write while they are empty";
+    direct_mixed: false, "so do all files opened read-write";
     direct_io: false, "so do all files";
-    fuseblk: false, "root mounts a block device as the kernel knows such mounts: sync(2) and FIBMAP reach it, unmounting waits until it is closed; ended by force, the device is free before it is closed";
-    export: true, "file handles outlive what the kernel remembers: open_by_handle_at(2), NFS";
-    parallel_direct_writes: true, "writes past the kernel's cache to one file run side by side";
-    direct_mmap: true, "what goes past the kernel's cache can still be mapped";
-    keep_cache: true, "what the kernel's cache holds of a file stays over its next open";
-    explicit_inval: true, "a file's new size or time does not empty the kernel's cache";
-    writeback_cache: false, "the kernel's cache holds writes back; they are lost with this server";
-    give_back: true, "our cache gives back what the kernel's holds";
-    entry_cache: true, "the kernel remembers names and attributes: nobody else changes the image";
-    negative_cache: true, "the kernel remembers names that are not there";
-    cache_symlinks: true, "the kernel remembers where symbolic links point";
-    no_opendir: true, "directories are opened without a request, and the kernel remembers their names";
+    fuseblk: false, "root mounts a block device as fuseblk: sync(2) and FIBMAP reach the server, unmounting waits until it is closed; a forced unmount frees the device before it is closed";
+    export: true, "file handles stay valid when the kernel has forgotten the inode: open_by_handle_at(2), NFS";
+    parallel_direct_writes: true, "writes to one file that bypass the kernel's cache run in parallel";
+    direct_mmap: true, "files that bypass the kernel's cache can still be mapped";
+    keep_cache: true, "the kernel keeps cached file data across opens";
+    explicit_inval: true, "a new size or time of a file does not drop its data from the kernel's cache";
+    writeback_cache: false, "the kernel delays writes in its cache; they are lost if the server dies";
+    give_back: true, "our cache drops data that the kernel caches";
+    entry_cache: true, "the kernel caches names and attributes: nothing else changes the image";
+    negative_cache: true, "the kernel caches missing names";
+    cache_symlinks: true, "the kernel caches the targets of symbolic links";
+    no_opendir: true, "directories are opened without a request, and the kernel caches their listings";
     no_flush: true, "closing a descriptor needs no request";
-    clone_fd: true, "each thread reads requests through a descriptor of its own";
-    spin: true, "requests that come one after the other are served by one thread that looks for the next before it sleeps";
-    async_dio: true, "where it is mounted read-only, the parts of a large direct I/O run side by side";
+    clone_fd: true, "each thread reads requests through its own descriptor";
+    spin: true, "requests in sequence are served by one thread, which spins for the next before it sleeps";
+    async_dio: true, "on a read-only mount, the parts of a large direct I/O run in parallel";
     atomic_o_trunc: true, "opening with O_TRUNC is one request";
-    readdirplus: true, "directories are listed with their files' attributes";
-    readdirplus_auto: true, "that is done only where the attributes are wanted";
-    parallel_dirops: true, "look-ups and listings of one directory run side by side";
-    setxattr_ext: true, "setting an ACL takes the setgid bit away in the same request";
-    handle_killpriv: true, "set-user-ID bits go with a write's own request";
+    readdirplus: true, "directories are listed with the attributes of their files";
+    readdirplus_auto: true, "but only if the attributes are used";
+    parallel_dirops: true, "look-ups and listings of one directory run in parallel";
+    setxattr_ext: true, "setting an ACL clears the setgid bit in the same request";
+    handle_killpriv: true, "a write clears set-user-ID bits in the same request";
 }
 
 impl Choices {
-    /// Makes or unmakes the choice of that name.
+    /// Switches the choice of that name on or off.
     pub(super) fn set(&mut self, name: &str, made: bool) -> Result<(), String> {
         match CHOICES.iter().find(|choice| choice.name == name) {
             Some(choice) => {

@@ -1,7 +1,7 @@
-//! Options that are taken and do nothing, and those that are known and refused.
+//! Options that are accepted and ignored, and options that are known and refused.
 //!
-//! Invariant: what is taken promises nothing that we would break by ignoring it: it says what is so anyway, is meant for another
-//! program, or tunes what is another way here.
+//! Invariant: ignoring an accepted option breaks no promise. It states what is the case anyway, is meant for
+//! another program, or tunes something that does not exist here.
 
 use super::MountOptions;
 use super::table::{Group, Known, with_value};
@@ -10,9 +10,9 @@ const fn ignored(name: &'static str, value: &'static str) -> Known {
     with_value(name, value, Group::Ignored, "", |_, _| Ok(()))
 }
 
-/// Taken, and without a meaning here.
+/// Accepted and ignored.
 pub(super) static IGNORED: &[Known] = &[
-    // What mount(8), fstab and systemd write for themselves.
+    // For mount(8), fstab and systemd.
     ignored("defaults", ""),
     ignored("auto", ""),
     ignored("noauto", ""),
@@ -35,7 +35,7 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("comment", "TEXT"),
     ignored("uhelper", "NAME"),
     ignored("helper", "NAME"),
-    // libfuse's, which say what is so anyway, or tune a path that is another here.
+    // libfuse's: they state what is the case anyway, or tune code that does not exist here.
     ignored("nonempty", ""),
     ignored("use_ino", ""),
     ignored("readdir_ino", ""),
@@ -48,7 +48,7 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("atomic_o_trunc", ""),
     ignored("async_read", ""),
     ignored("sync_read", ""),
-    // Locks are between the programs and the kernel: it never asks us.
+    // The kernel handles file locks itself.
     ignored("no_remote_lock", ""),
     ignored("no_remote_flock", ""),
     ignored("no_remote_posix_lock", ""),
@@ -61,7 +61,7 @@ pub(super) static IGNORED: &[Known] = &[
     with_value("modules", "[=iconv]", Group::Ignored, "", modules),
     with_value("from_code", "UTF-8", Group::Ignored, "", same_bytes),
     with_value("to_code", "UTF-8", Group::Ignored, "", same_bytes),
-    // What mount(8) takes from the list of mounts where it changes one.
+    // mount(8) copies these from the list of mounts on a remount.
     with_value("user_id", "N", Group::Ignored, "", as_listed),
     with_value("group_id", "N", Group::Ignored, "", as_listed),
     with_value("rootmode", "N", Group::Ignored, "", as_listed),
@@ -83,7 +83,7 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("max_threads", "NUMBER"),
     ignored("max_idle_threads", "NUMBER"),
     ignored("congestion_threshold", "NUMBER"),
-    // fuse2fs's and the kernel's ext4's, of the same kind.
+    // The same kind of options of fuse2fs and the kernel's ext4.
     ignored("no_default_opts", ""),
     ignored("directio", ""),
     ignored("lockfile", "FILE"),
@@ -106,34 +106,34 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("no_mbcache", ""),
     with_value("data", "ordered", Group::Ignored, "", |_, text| {
         match text {
-        // What writeback allows is less than ordered, which is what there is.
+        // Ordered, which is always the case, is stricter than writeback.
         "ordered" | "writeback" => Ok(()),
-        _ => Err("data is written before the metadata that speaks of it, data=ordered: there is no other way".into()),
+        _ => Err("only data=ordered is supported: data is written before the metadata that refers to it".into()),
     }
     }),
 ];
 
-/// libfuse's modules: the one that turns names from a character set into another leaves them as they are between two that
-/// are the same, as they are where it is told nothing.
+/// libfuse's modules. `iconv` converts names between character sets; only its identity conversion is
+/// accepted, which is its default.
 fn modules(_: &mut MountOptions, names: &str) -> Result<(), String> {
     let mut names = names.split(':').filter(|name| !name.is_empty());
     match names.find(|name| *name != "iconv") {
         None => Ok(()),
         Some("subdir") => Err(
-            "the root of a mount is the volume's: mount the whole, and bind the directory".into(),
+            "only whole volumes can be mounted: mount the volume, then bind the directory".into(),
         ),
         Some(_) => Err(
-            "there is no such module: iconv is there, which leaves names in UTF-8 as they are"
+            "there is no such module: only iconv is supported, without a conversion of names"
                 .into(),
         ),
     }
 }
 
-/// A character set that names are taken to be in: they are bytes here, and stay the same.
+/// A character set of names. Names are bytes here and are not converted.
 fn same_bytes(_: &mut MountOptions, set: &str) -> Result<(), String> {
     match set.to_ascii_uppercase().as_str() {
         "UTF-8" | "UTF8" | "" => Ok(()),
-        _ => Err("names stay the bytes that they are: write UTF-8".into()),
+        _ => Err("names are not converted: write UTF-8".into()),
     }
 }
 
@@ -142,20 +142,20 @@ fn as_listed(options: &mut MountOptions, _: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Options that are known, and refused: name, and why.
+/// Options that are known and refused: name and reason.
 pub(super) static REFUSED: &[(&str, &str)] = &[
     ("bind", "that is for 'mount --bind'"),
     (
         "nobarrier",
-        "flushes are what makes fsync a promise: they stay",
+        "fsync would not keep its promise without flushes",
     ),
     (
         "subdir",
-        "the root of a mount is the volume's: mount the whole, and bind the directory",
+        "only whole volumes can be mounted: mount the volume, then bind the directory",
     ),
     ("dax", "an image is not memory"),
-    ("usrquota", "quotas are not kept"),
-    ("grpquota", "quotas are not kept"),
-    ("prjquota", "quotas are not kept"),
-    ("sb", "another superblock is for 'e2fsck -b' to read"),
+    ("usrquota", "quotas are not supported"),
+    ("grpquota", "quotas are not supported"),
+    ("prjquota", "quotas are not supported"),
+    ("sb", "backup superblocks are for 'e2fsck -b'"),
 ];

@@ -1,18 +1,18 @@
-//! A list as it stands behind `-o`, taken apart and entered.
+//! Parsing of an `-o` list.
 
 use super::choices::CHOICES;
 use super::ignored::REFUSED;
 use super::table::{Known, known};
 use super::{MountOptions, OptionError};
 
-/// How alike a misspelt name and the one that was meant are, at least (Damerau-Levenshtein, normalised: 1 is the same).
+/// The least similarity of a suggestion to a misspelt name (Damerau-Levenshtein, normalised: 1 is equal).
 const ALIKE: f64 = 0.6;
 
 impl MountOptions {
-    /// Enters the options of a list as `ro,commit=30`. Empty ones are passed over.
+    /// Sets the options of a list like `ro,commit=30`. Empty options are skipped.
     ///
     /// # Errors
-    /// [`OptionError`] for the first that cannot be; those before it are entered.
+    /// [`OptionError`] for the first invalid option; those before it are set.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
         for option in split(list) {
             self.add_one(&option)?;
@@ -20,10 +20,10 @@ impl MountOptions {
         Ok(())
     }
 
-    /// The same, passing over what is unknown (mount(8)'s `-s`). What is known has to be right.
+    /// The same, but skips unknown options (mount(8)'s `-s`). Known options must be valid.
     ///
     /// # Errors
-    /// As [`MountOptions::add`], but for [`OptionError::Unknown`].
+    /// As [`MountOptions::add`], except [`OptionError::Unknown`].
     pub fn add_known(&mut self, list: &str) -> Result<(), OptionError> {
         for option in split(list) {
             match self.add_one(&option) {
@@ -34,19 +34,19 @@ impl MountOptions {
         Ok(())
     }
 
-    /// What no single option shows: whether they fit together. To be called once all are in.
+    /// Checks that the options are compatible. Call it after all options are set.
     ///
     /// # Errors
     /// [`OptionError::Conflict`].
     pub fn check(&self) -> Result<(), OptionError> {
         if self.no_replay && !self.read_only {
             return Err(OptionError::Conflict(
-                "mount option 'noload' shows an image as it lies, which cannot be changed so: add 'ro'",
+                "mount option 'noload' works only with a read-only mount: add 'ro'",
             ));
         }
         if self.as_listed && !self.remount {
             return Err(OptionError::Conflict(
-                "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' are what a mount shows: they are no choice",
+                "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' cannot be chosen: they only appear in the list of mounts",
             ));
         }
         Ok(())
@@ -57,7 +57,7 @@ impl MountOptions {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        // What systemd and people note for themselves.
+        // Options for systemd and other programs.
         if name.starts_with("x-") || name.starts_with("X-") {
             return Ok(());
         }
@@ -72,9 +72,11 @@ impl MountOptions {
             ("with" | "without", Some(value)) => {
                 return self.choices.set(value, name == "with").map_err(wrong);
             }
-            // Flushes are what makes fsync a promise.
+            // Without flushes, fsync would promise nothing.
             ("barrier", Some(value)) if value != "1" => {
-                return Err(wrong("flushes stay".to_owned()));
+                return Err(wrong(
+                    "fsync needs flushes: they cannot be disabled".to_owned(),
+                ));
             }
             _ => {}
         }
@@ -108,8 +110,7 @@ impl Known {
     }
 }
 
-/// The options of a list. A backslash takes the next character as it is, and what stands in double quotes has no commas of
-/// its own, as mount(8) has it.
+/// Splits a list at its commas, except those after a backslash or in double quotes, as mount(8) does.
 fn split(list: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut quoted = false;
@@ -127,7 +128,7 @@ fn split(list: &str) -> Vec<String> {
     options
 }
 
-/// The names in a list, in its order, whether they are known or not.
+/// The option names in a list, in order, known or not.
 pub fn names(list: &str) -> Vec<String> {
     let name = |option: String| match option.split_once('=') {
         Some((name, _)) => name.to_owned(),
@@ -136,7 +137,7 @@ pub fn names(list: &str) -> Vec<String> {
     split(list).into_iter().map(name).collect()
 }
 
-/// A value so that [`MountOptions::add`] reads it as it is.
+/// Escapes a value for [`MountOptions::add`].
 pub fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
@@ -153,7 +154,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     closest(name, names.chain(["with", "without"]))
 }
 
-/// The name of a choice that was probably meant.
+/// The name of the choice that was probably meant.
 pub(super) fn nearest_choice(name: &str) -> Option<&'static str> {
     closest(name, CHOICES.iter().map(|choice| choice.name))
 }

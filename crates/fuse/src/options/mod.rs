@@ -1,10 +1,10 @@
-//! The options of a mount: what `-o` says, read by one table ([`known`]) into [`MountOptions`].
+//! Mount options: `-o` parsed into [`MountOptions`] by one table ([`known`]).
 //!
-//! Options come as mount(8), fstab, `fuse2fs` and libfuse know them: a list with commas (`\,` for one inside a value), the later
-//! one counts where two disagree. What is unknown is an error that names it and what was probably meant; what is known and
-//! without a meaning here is accepted, as long as nothing is promised by it.
+//! The options are those of mount(8), fstab, `fuse2fs` and libfuse: a list with commas (`\,` inside a value),
+//! where the last of conflicting options wins. An unknown option is an error, with a suggestion. Options that
+//! do not apply here are accepted and ignored, as long as this breaks no promise.
 //!
-//! Which of the kernel's FUSE features a mount uses has its own names, for `with=` and `without=`: [`Choices`].
+//! The FUSE features that a mount uses have names for `with=` and `without=`: [`Choices`].
 
 mod choices;
 mod ignored;
@@ -28,82 +28,83 @@ pub use list::{escape, names};
 pub use size::MAX_COMMIT_SECONDS;
 pub use table::{Group, Known, known};
 
-/// How a volume is mounted. As made by [`MountOptions::default`]: read and write, for its owner alone, the kernel checking
-/// permissions, without set-user-ID programs and device files.
+/// How a volume is mounted. The [default](MountOptions::default) is read-write, accessible only to the
+/// mounting user, permissions checked by the kernel, without set-user-ID programs and device files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// Nothing may change, and not one byte of the image does.
+    /// Read-only: no byte of the image changes.
     pub read_only: bool,
-    /// Where the volume begins inside the image, in bytes.
+    /// The start of the volume in the image, in bytes.
     pub offset_bytes: u64,
-    /// The image is shown as it lies, without regard to its journal: for reading only.
+    /// Show the image without replaying its journal; only for read-only mounts.
     pub no_replay: bool,
-    /// What to do where damage is found; `None` leaves it to the superblock.
+    /// The behaviour on damage; `None`: from the superblock.
     pub errors: Option<OnError>,
     /// Memory for the page cache; `None` for the default.
     pub cache: Option<CacheSize>,
-    /// Who may look in.
+    /// Which users have access.
     pub access: Access,
-    /// The kernel was asked for to check permissions; without it, it does so but with [`MountOptions::fakeroot`].
+    /// Permission checks by the kernel were requested. Without this, the kernel checks them except with
+    /// [`MountOptions::fakeroot`].
     pub default_permissions: bool,
-    /// Whoever may look in is root to the volume.
+    /// Users with access have root's rights on the volume.
     pub fakeroot: bool,
-    /// All files look as this user's.
+    /// Show all files as owned by this user ID.
     pub uid: Option<u32>,
-    /// All files look as this group's.
+    /// Show all files as owned by this group ID.
     pub gid: Option<u32>,
-    /// All files look as if everybody had every right to them but for these bits.
+    /// Show all files with permissions 0777 less these bits.
     pub umask: Option<u32>,
-    /// Set-user-ID and set-group-ID programs work as such.
+    /// Honour set-user-ID and set-group-ID programs.
     pub suid: bool,
-    /// Device files work as such.
+    /// Honour device files.
     pub dev: bool,
-    /// Programs may be run.
+    /// Allow programs to be run.
     pub exec: bool,
-    /// All is durable after this time at the latest; `None` for the default.
+    /// Changes are durable after this time at the latest; `None` for the default.
     pub commit: Option<Duration>,
-    /// A file that is replaced is whole after a crash.
+    /// A replaced file is whole after a crash, old or new.
     pub auto_da_alloc: bool,
     /// Every write is durable when it returns.
     pub sync: bool,
     /// Every change of a directory is durable when it returns.
     pub dirsync: bool,
-    /// What reading does to access times.
+    /// When reading a file sets its access time.
     pub atime: Atime,
-    /// Reading a directory counts for its access time.
+    /// Reading a directory sets its access time like a file's.
     pub dir_atime: bool,
-    /// Times that change alone wait for company.
+    /// A change of times only is written with another change of the file.
     pub lazytime: bool,
     /// POSIX ACLs are shown and honoured.
     pub acl: bool,
-    /// Attributes `user.*` are shown and set.
+    /// `user.*` attributes are shown and can be set.
     pub user_xattr: bool,
-    /// Blocks that are freed become holes of the image.
+    /// Freed blocks are discarded: they become holes in the image.
     pub discard: bool,
-    /// New files take the group of their directory, setgid or not.
+    /// New files inherit the group of their directory, setgid or not.
     pub group_of_directory: bool,
-    /// The volume's own blocks count as space.
+    /// The size of the volume includes its own metadata.
     pub minix_df: bool,
     /// The source that the list of mounts shows; `None` for the image's path.
     pub fs_name: Option<String>,
-    /// The type that the list of mounts shows behind `fuse.`; `None` for `throughline`.
+    /// The type that the list of mounts shows after `fuse.`; `None` for `throughline`.
     pub subtype: Option<String>,
-    /// The mount goes when the server does, however that ends: for whoever starts the server to see to.
+    /// Unmount when the server ends, for whatever reason. The caller that starts the server implements it.
     pub auto_unmount: bool,
-    /// A mount that is there is to be changed: for whoever reads the options to do.
+    /// Change an existing mount. The caller implements it.
     pub remount: bool,
-    /// What reading does to access times was said, be it the default.
+    /// `relatime` was given explicitly.
     pub(crate) relatime_said: bool,
-    /// One of the options that the list of mounts shows of every FUSE mount was given.
+    /// An option was given that the list of mounts shows for every FUSE mount.
     pub(crate) as_listed: bool,
-    /// Every request is logged, in the foreground.
+    /// Log every request, in the foreground.
     pub debug: bool,
-    /// What the server logs; `None` for the default.
+    /// The log level; `None` for the default.
     pub log: Option<LevelFilter>,
-    /// Where it logs to; `None` for the system's log.
+    /// The log file; `None` for syslog.
     pub log_file: Option<PathBuf>,
-    /// Which of the kernel's FUSE features are used.
+    /// The FUSE features to use.
     pub choices: Choices,
 }
 
@@ -151,14 +152,14 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// How the volume is opened for such a mount.
+    /// The options to open the volume with.
     pub fn volume_options(&self) -> throughline::OpenOptions {
         let mut options = throughline::OpenOptions::new();
         self.apply(&mut options);
         options
     }
 
-    /// The same, with what else is said of how it is opened.
+    /// Applies the same options to `options`.
     pub fn apply(&self, options: &mut throughline::OpenOptions) {
         options
             .write(!self.read_only)
@@ -177,33 +178,34 @@ impl MountOptions {
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
     }
 
-    /// The kernel checks permissions: always, but for a mount whose users are all root to it.
+    /// Whether the kernel checks permissions: always, except with `fakeroot` and without
+    /// `default_permissions`.
     pub fn kernel_checks_permissions(&self) -> bool {
         self.default_permissions || !self.fakeroot
     }
 }
 
-/// Who may look into a mount, the kernel's permissions apart.
+/// The users with access to a mount, apart from permissions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// The user who mounted it.
     #[default]
     Owner,
-    /// That user, and root.
+    /// That user and root.
     OwnerAndRoot,
-    /// All.
+    /// All users.
     All,
 }
 
-/// What reading a file does to its access time.
+/// When reading a file sets its access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Atime {
-    /// It is set where it is not later than the last change, or older than a day.
+    /// If it is not later than the last change, or older than a day.
     #[default]
     Relative,
-    /// Nothing.
+    /// Never.
     Never,
-    /// It is set.
+    /// Always.
     Always,
 }
 
@@ -220,16 +222,16 @@ impl From<Atime> for throughline::AccessTimes {
 /// Memory for the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSize {
-    /// So many bytes, 1 MiB at least.
+    /// In bytes, at least 1 MiB.
     Bytes(u64),
-    /// So many percent, 1 to 90, of what the process may use.
+    /// In percent, 1 to 90, of the memory that the process may use.
     Percent(u8),
 }
 
-/// As the kernel's ext4 commits.
+/// The commit interval of the kernel's ext4.
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
 
-/// No cache is smaller; often a unit was left out.
+/// The smallest cache. A smaller value usually lacks a unit.
 const MIN_CACHE_BYTES: u64 = 1 << 20;
 
 impl CacheSize {
@@ -242,13 +244,13 @@ impl CacheSize {
         }
         match parse_size(text)? {
             bytes if bytes < MIN_CACHE_BYTES => {
-                Err("that is too little memory: 1M at least (sizes take a unit: 64M, 1G)".into())
+                Err("too little memory: at least 1M (sizes take a unit: 64M, 1G)".into())
             }
             bytes => Ok(CacheSize::Bytes(bytes)),
         }
     }
 
-    /// The same in bytes.
+    /// The size in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             CacheSize::Bytes(bytes) => bytes,
@@ -260,25 +262,25 @@ impl CacheSize {
     }
 }
 
-/// An option that cannot be.
+/// An invalid option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// There is none of that name.
+    /// The name is unknown.
     Unknown {
-        /// As it was written, without a value.
+        /// The name as written, without a value.
         name: String,
-        /// What was probably meant.
+        /// The option that was probably meant.
         nearest: Option<&'static str>,
     },
-    /// There is one, and what stands behind its `=` is wrong, or missing, or too much.
+    /// The value is wrong, missing, or not allowed; or the option is refused.
     Value {
-        /// The option, as it was written.
+        /// The option as written.
         option: String,
-        /// What would be right.
+        /// What is wrong, or a valid form.
         reason: String,
     },
-    /// Two that exclude each other.
+    /// Options that exclude each other.
     Conflict(&'static str),
 }
 

@@ -1,9 +1,9 @@
-//! What a mount was made with, by the names of its options: shown in its status, and compared where it is to be changed.
+//! The settings of a mount, by option name: shown in its status, and compared on a remount.
 
 use super::{Atime, MountOptions};
 
 impl MountOptions {
-    /// What cannot be changed while it is mounted: names, and values as text.
+    /// The settings that cannot change while it is mounted: names, and values as text.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         fn text(value: &impl std::fmt::Debug) -> String {
             format!("{value:?}").to_lowercase()
@@ -36,14 +36,14 @@ impl MountOptions {
         ]
     }
 
-    /// The first setting that these options, given to change a mount, ask for and that it does not have.
+    /// The first setting that these options of a remount request and that the mount does not have.
     ///
-    /// `mounted` gives the settings of the mount by name, as [`MountOptions::settings`] has them.
+    /// `mounted` returns a setting of the mount by name, in the form of [`MountOptions::settings`].
     pub fn asks_for_other<T: AsRef<str>>(
         &self,
         mounted: impl Fn(&str) -> Option<T>,
     ) -> Option<&'static str> {
-        // Of a mount with strictatime the list says relatime.
+        // The list of mounts shows relatime also for a mount with strictatime.
         if self.relatime_said
             && self.atime == Atime::Relative
             && mounted("atime").is_some_and(|has| has.as_ref() == "never")
@@ -56,7 +56,7 @@ impl MountOptions {
             .filter(|((_, value), (_, usual))| value != usual)
             .map(|((name, value), _)| (name, value))
             .find(|(name, value)| {
-                // Something else may not be known to a server of another version.
+                // A server of another version may not know the setting.
                 mounted(name).is_none_or(|has| has.as_ref() != value)
             })
             .map(|(name, _)| name)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_already_is_nothing_else() {
+    fn only_settings_that_differ_are_reported() {
         let mut mounted = MountOptions::default();
         mounted.add("noatime,commit=30").unwrap();
         let has = |name: &str| {

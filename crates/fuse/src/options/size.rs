@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use throughline::parse_size;
 
-/// The longest that changes may wait to be committed: nobody wants to lose more than an hour.
+/// The longest commit interval, in seconds: a crash should not lose more than an hour.
 pub const MAX_COMMIT_SECONDS: u32 = 3600;
 
-/// Where a volume begins. `0x…` is read too: `fuse2fs` hands its number to the C library.
+/// The start of a volume in bytes. `0x…` is accepted too: `fuse2fs` parses with the C library.
 pub(super) fn parse_offset(text: &str) -> Result<u64, String> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
@@ -17,7 +17,7 @@ pub(super) fn parse_offset(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A commit interval; 0 is the default, as the kernel's ext4 has it.
+/// A commit interval; 0 means the default, as in the kernel's ext4.
 pub(super) fn parse_seconds(text: &str) -> Result<Option<Duration>, String> {
     match text.parse::<u32>() {
         Ok(0) => Ok(None),
@@ -25,7 +25,7 @@ pub(super) fn parse_seconds(text: &str) -> Result<Option<Duration>, String> {
             Ok(Some(Duration::from_secs(seconds.into())))
         }
         _ => Err(format!(
-            "write a number of seconds, {MAX_COMMIT_SECONDS} at the most"
+            "write a number of seconds, {MAX_COMMIT_SECONDS} at most"
         )),
     }
 }

@@ -1,7 +1,7 @@
-//! The options of `-o`: one table, from which they are read, explained and, when misspelt, guessed.
+//! The options of `-o`: one table for parsing, for the help, and for suggestions on misspelt names.
 //!
-//! Invariants: a name is in the table once; an option that is accepted and does nothing says so in its help, and none of
-//! them is one whose promise we would break by ignoring it.
+//! Invariants: each name is in the table once. An ignored option is in the group for such options in the
+//! help, and ignoring it breaks no promise.
 
 use tracing::level_filters::LevelFilter;
 
@@ -14,39 +14,39 @@ use super::{Access, Atime, CacheSize, MountOptions};
 pub struct Known {
     /// The word before the `=`.
     pub name: &'static str,
-    /// What stands behind the `=`, for the help; empty: nothing does.
+    /// The placeholder of the value after the `=`, for the help; empty if it takes none.
     pub value: &'static str,
-    /// What it is for.
+    /// Its help text.
     pub help: &'static str,
-    /// Where it is shown.
+    /// Its group in the help.
     pub group: Group,
-    /// Enters it; the text is what stood behind the `=`. The error says what would be right.
+    /// Sets it from the text after the `=`. The error says what a valid value is.
     pub(super) set: Setter,
 }
 
 pub(super) type Setter = fn(&mut MountOptions, &str) -> Result<(), String>;
 
-/// What an option is about.
+/// A group of options in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// The image and how it is opened.
     Image,
-    /// Who may do what.
+    /// Access and permissions.
     Access,
     /// When changes become durable.
     Durability,
-    /// Times of files.
+    /// Access times and change times.
     Times,
-    /// What the file system offers.
+    /// File system features.
     Features,
-    /// How it looks from outside.
+    /// The mount and its server.
     Mount,
-    /// Accepted, and without a meaning here.
+    /// Accepted and ignored.
     Ignored,
 }
 
 impl Group {
-    /// All, in the order of the help.
+    /// All groups, in the order of the help.
     pub const ALL: [Group; 7] = [
         Group::Image,
         Group::Access,
@@ -61,17 +61,17 @@ impl Group {
     pub fn title(self) -> &'static str {
         match self {
             Group::Image => "The image",
-            Group::Access => "Who may do what",
+            Group::Access => "Access and permissions",
             Group::Durability => "When changes become durable",
-            Group::Times => "Times of files",
+            Group::Times => "File times",
             Group::Features => "Features",
             Group::Mount => "The mount",
-            Group::Ignored => "Accepted, and without a meaning here",
+            Group::Ignored => "Accepted and ignored",
         }
     }
 }
 
-/// All options that are taken.
+/// All options that are accepted.
 pub fn known() -> impl Iterator<Item = &'static Known> {
     TABLE.iter().chain(IGNORED)
 }
@@ -105,12 +105,12 @@ macro_rules! sets {
     };
 }
 
-/// The options that do something, but those of [`super::Choices`], which have a list of their own.
+/// The options that have an effect, except those of [`super::Choices`], which have their own list.
 static TABLE: &[Known] = &[
     flag(
         "ro",
         Group::Image,
-        "read only: not one byte of the image changes",
+        "read-only: no byte of the image changes",
         sets!(read_only = true),
     ),
     flag(
@@ -123,7 +123,7 @@ static TABLE: &[Known] = &[
         "offset",
         "BYTES",
         Group::Image,
-        "the volume begins so far inside the image (a unit may follow: K, M, G; s for sectors of 512 bytes)",
+        "start of the volume in the image (units: K, M, G; s for sectors of 512 bytes)",
         |options, text| {
             options.offset_bytes = parse_offset(text)?;
             Ok(())
@@ -132,13 +132,13 @@ static TABLE: &[Known] = &[
     flag(
         "noload",
         Group::Image,
-        "show the image as it lies, without regard to what its journal holds; with ro only",
+        "show the image without replaying its journal; only with ro",
         sets!(no_replay = true),
     ),
     flag(
         "norecovery",
         Group::Image,
-        "the same, and read only, as fuse2fs means it",
+        "the same as noload,ro, as in fuse2fs",
         |options, _| {
             options.no_replay = true;
             options.read_only = true;
@@ -149,7 +149,7 @@ static TABLE: &[Known] = &[
         "errors",
         "HOW",
         Group::Image,
-        "where damage is found: continue, remount-ro (no more changes) or panic (taken for remount-ro); else what the superblock says",
+        "on damage: continue, remount-ro (no more changes) or panic (treated as remount-ro); default: from the superblock",
         |options, text| {
             options.errors = Some(parse_on_error(text)?);
             Ok(())
@@ -159,7 +159,7 @@ static TABLE: &[Known] = &[
         "cache_size",
         "SIZE",
         Group::Image,
-        "memory for the page cache (64M, 1G), or a share of what this process may use (10%); else a quarter of it",
+        "memory for the page cache (64M, 1G), or a share of the memory this process may use (10%); default: a quarter of it",
         |options, text| {
             options.cache = Some(CacheSize::parse(text)?);
             Ok(())
@@ -168,32 +168,32 @@ static TABLE: &[Known] = &[
     flag(
         "allow_other",
         Group::Access,
-        "all users may look in, as permissions allow (without root, /etc/fuse.conf has to say user_allow_other)",
+        "all users have access, subject to permissions (without root, /etc/fuse.conf must have user_allow_other)",
         sets!(access = Access::All),
     ),
     flag(
         "allow_root",
         Group::Access,
-        "root may look in too",
+        "root has access too",
         sets!(access = Access::OwnerAndRoot),
     ),
     flag(
         "default_permissions",
         Group::Access,
-        "the kernel checks permissions and ACLs (the default, but for fakeroot)",
+        "the kernel checks permissions and ACLs (the default, except with fakeroot)",
         sets!(default_permissions = true),
     ),
     flag(
         "fakeroot",
         Group::Access,
-        "who may look in may do all that root may, as far as the kernel leaves it to this program",
+        "users with access have root's rights, as far as the kernel leaves the checks to this program",
         sets!(fakeroot = true),
     ),
     with_value(
         "uid",
         "N",
         Group::Access,
-        "all files look as this user's",
+        "show all files as owned by this user ID",
         |options, text| {
             options.uid = Some(parse_id(text)?);
             Ok(())
@@ -203,7 +203,7 @@ static TABLE: &[Known] = &[
         "gid",
         "N",
         Group::Access,
-        "all files look as this group's",
+        "show all files as owned by this group ID",
         |options, text| {
             options.gid = Some(parse_id(text)?);
             Ok(())
@@ -213,7 +213,7 @@ static TABLE: &[Known] = &[
         "umask",
         "OCTAL",
         Group::Access,
-        "all files look as if everybody had every right to them but these",
+        "show all files with permissions 0777 less these bits",
         |options, text| {
             options.umask = Some(parse_mask(text)?);
             Ok(())
@@ -222,38 +222,43 @@ static TABLE: &[Known] = &[
     flag(
         "suid",
         Group::Access,
-        "set-user-ID and set-group-ID programs work as such (root only)",
+        "honour set-user-ID and set-group-ID programs (root only)",
         sets!(suid = true),
     ),
     flag(
         "nosuid",
         Group::Access,
-        "they do not (the default)",
+        "ignore them (the default)",
         sets!(suid = false),
     ),
     flag(
         "dev",
         Group::Access,
-        "device files work as such (root only)",
+        "honour device files (root only)",
         sets!(dev = true),
     ),
     flag(
         "nodev",
         Group::Access,
-        "they do not (the default)",
+        "ignore them (the default)",
         sets!(dev = false),
     ),
     flag(
         "exec",
         Group::Access,
-        "programs may be run (the default)",
+        "allow programs to be run (the default)",
         sets!(exec = true),
     ),
-    flag("noexec", Group::Access, "they may not", sets!(exec = false)),
+    flag(
+        "noexec",
+        Group::Access,
+        "do not allow it",
+        sets!(exec = false),
+    ),
     flag(
         "kernel",
         Group::Access,
-        "as the kernel's own mount: allow_other, default_permissions, suid, dev",
+        "like a kernel mount: allow_other, default_permissions, suid, dev",
         |options, _| {
             options.access = Access::All;
             options.default_permissions = true;
@@ -266,7 +271,7 @@ static TABLE: &[Known] = &[
         "commit",
         "SECONDS",
         Group::Durability,
-        "what nobody synced is durable after so long at the latest (5; 0 means 5 too)",
+        "changes without a sync are durable after this time at the latest (default 5; 0 means the default)",
         |options, text| {
             options.commit = parse_seconds(text)?;
             Ok(())
@@ -275,13 +280,13 @@ static TABLE: &[Known] = &[
     flag(
         "auto_da_alloc",
         Group::Durability,
-        "a file that is replaced, by a rename or written anew, is whole after a crash without fsync, old or new (the default)",
+        "a file replaced by rename or by truncation and rewriting is whole after a crash without fsync, old or new (the default)",
         sets!(auto_da_alloc = true),
     ),
     flag(
         "noauto_da_alloc",
         Group::Durability,
-        "it may be empty then; a rename over a file waits for nothing",
+        "it may be empty after a crash; a rename over a file does not wait for data",
         sets!(auto_da_alloc = false),
     ),
     flag(
@@ -293,7 +298,7 @@ static TABLE: &[Known] = &[
     flag(
         "async",
         Group::Durability,
-        "writes are staged, fsync makes them durable (the default)",
+        "writes are cached, and fsync makes them durable (the default)",
         |options, _| {
             options.sync = false;
             options.dirsync = false;
@@ -309,13 +314,13 @@ static TABLE: &[Known] = &[
     flag(
         "relatime",
         Group::Times,
-        "a read sets the access time where it is older than the last change, or than a day (the default)",
+        "a read sets the access time if it is older than the last change, or than a day (the default)",
         relatime,
     ),
     flag(
         "noatime",
         Group::Times,
-        "reads leave the access time alone",
+        "reads do not set the access time",
         sets!(atime = Atime::Never),
     ),
     flag(
@@ -327,32 +332,32 @@ static TABLE: &[Known] = &[
     flag(
         "norelatime",
         Group::Times,
-        "the same",
+        "the same as strictatime",
         sets!(atime = Atime::Always),
     ),
-    flag("atime", Group::Times, "as relatime", relatime),
+    flag("atime", Group::Times, "the same as relatime", relatime),
     flag(
         "nodiratime",
         Group::Times,
-        "reading directories leaves their access time alone",
+        "reading a directory does not set its access time",
         sets!(dir_atime = false),
     ),
     flag(
         "diratime",
         Group::Times,
-        "directories as files (the default)",
+        "directories are treated as files are (the default)",
         sets!(dir_atime = true),
     ),
     flag(
         "lazytime",
         Group::Times,
-        "changes of times alone wait for another change of the file, a sync or its last close",
+        "a change of times only is written with another change of the file, a sync, or its last close",
         sets!(lazytime = true),
     ),
     flag(
         "nolazytime",
         Group::Times,
-        "they do not (the default)",
+        "times are written like other changes (the default)",
         sets!(lazytime = false),
     ),
     flag(
@@ -364,74 +369,74 @@ static TABLE: &[Known] = &[
     flag(
         "noacl",
         Group::Features,
-        "none are shown or honoured",
+        "do not show or honour ACLs",
         sets!(acl = false),
     ),
     flag(
         "user_xattr",
         Group::Features,
-        "attributes user.* (the default)",
+        "user.* attributes (the default)",
         sets!(user_xattr = true),
     ),
     flag(
         "nouser_xattr",
         Group::Features,
-        "none are shown or set",
+        "do not show or set them",
         sets!(user_xattr = false),
     ),
     flag(
         "discard",
         Group::Features,
-        "blocks that are freed become holes of the image, once that is durable",
+        "discard freed blocks (holes in the image), once the change is durable",
         sets!(discard = true),
     ),
     flag(
         "nodiscard",
         Group::Features,
-        "they do not, but for fstrim (the default)",
+        "do not, except by fstrim (the default)",
         sets!(discard = false),
     ),
     flag(
         "grpid",
         Group::Features,
-        "new files take the group of their directory",
+        "new files inherit the group of their directory",
         sets!(group_of_directory = true),
     ),
     flag(
         "bsdgroups",
         Group::Features,
-        "the same",
+        "the same as grpid",
         sets!(group_of_directory = true),
     ),
     flag(
         "nogrpid",
         Group::Features,
-        "new files take the group of their maker, but where the directory is setgid (the default)",
+        "new files get the group of their creator, unless the directory is setgid (the default)",
         sets!(group_of_directory = false),
     ),
     flag(
         "sysvgroups",
         Group::Features,
-        "the same",
+        "the same as nogrpid",
         sets!(group_of_directory = false),
     ),
     flag(
         "minixdf",
         Group::Features,
-        "df counts the volume's own blocks as space, and as used",
+        "df includes the volume's own metadata in size and used space",
         sets!(minix_df = true),
     ),
     flag(
         "bsddf",
         Group::Features,
-        "df leaves them out (the default)",
+        "df does not include it (the default)",
         sets!(minix_df = false),
     ),
     with_value(
         "fsname",
         "NAME",
         Group::Mount,
-        "the source that is shown of the mount, instead of the image",
+        "show this as the source of the mount, instead of the image",
         |options, text| {
             options.fs_name = Some(named(text)?);
             Ok(())
@@ -441,7 +446,7 @@ static TABLE: &[Known] = &[
         "subtype",
         "NAME",
         Group::Mount,
-        "the type that is shown of the mount is fuse.NAME, instead of fuse.throughline",
+        "show fuse.NAME as the type of the mount, instead of fuse.throughline",
         |options, text| {
             options.subtype = Some(named(text)?);
             Ok(())
@@ -450,26 +455,26 @@ static TABLE: &[Known] = &[
     flag(
         "auto_unmount",
         Group::Mount,
-        "the mount goes when the server does, however that ends",
+        "unmount when the server ends, for whatever reason",
         sets!(auto_unmount = true),
     ),
     flag(
         "remount",
         Group::Mount,
-        "change the mount that is there: ro makes it read-only, rw ends that where it was mounted so",
+        "change the existing mount: ro makes it read-only; rw reverses this if it was mounted read-write",
         sets!(remount = true),
     ),
     flag(
         "direct_io",
         Group::Mount,
-        "nothing of any file goes into the kernel's cache",
+        "do not cache file data in the kernel",
         sets!(choices.direct_io = true),
     ),
     with_value(
         "log",
         "LEVEL",
         Group::Mount,
-        "what the server logs: off, error, warn (the default), info, debug or trace",
+        "the server's log level: off, error, warn (the default), info, debug or trace",
         |options, text| {
             options.log = Some(
                 text.parse()
@@ -482,7 +487,7 @@ static TABLE: &[Known] = &[
         "log_file",
         "FILE",
         Group::Mount,
-        "it logs there, instead of to the system's log",
+        "log to this file, instead of to syslog",
         |options, text| {
             options.log_file = Some(named(text)?.into());
             Ok(())
@@ -497,7 +502,7 @@ static TABLE: &[Known] = &[
     flag(
         "fuse2fs_debug",
         Group::Mount,
-        "log as much as log=debug does",
+        "the same as log=debug",
         sets!(log = Some(LevelFilter::DEBUG)),
     ),
 ];

@@ -105,7 +105,7 @@ fn commas_can_be_part_of_a_value() {
     let name = r#"/images/a,"b"\c=d"#;
     let options = read(&format!("fsname={}", list::escape(name))).unwrap();
     assert_eq!(options.fs_name.as_deref(), Some(name));
-    // Nothing behind the last backslash.
+    // Nothing after the last backslash.
     assert_eq!(read(r"fsname=a\").unwrap().fs_name.as_deref(), Some("a"));
 }
 
@@ -148,7 +148,7 @@ fn what_cannot_be_is_explained() {
         ("cache_size=0%", "between 1% and 90%"),
         ("cache_size=91%", "between 1% and 90%"),
         ("errors=ignore", "remount-ro"),
-        ("user_id=0", "no choice"),
+        ("user_id=0", "cannot be chosen"),
         ("umask=999", "octal"),
         ("umask=+7", "octal"),
         ("modules=subdir", "bind"),

@@ -1,4 +1,4 @@
-//! Values of options: words, numbers and names, read with an error that says what would be right.
+//! Parsing of option values. Errors say what a valid value is.
 
 use throughline::OnError;
 

@@ -1,4 +1,4 @@
-//! Attributes: GETATTR, STATX, SETATTR, and the attributes in answers to others.
+//! Attributes: GETATTR, STATX, SETATTR, and the attributes in replies to other requests.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
 impl Server {
-    /// The attributes of an inode as the protocol has them.
+    /// The attributes of an inode in the form of the protocol.
     pub(super) fn attr(&self, meta: &Metadata) -> Attr {
         let (atime, atime_ns) = wire_time(meta.accessed());
         let (mtime, mtime_ns) = wire_time(meta.modified());
@@ -50,7 +50,7 @@ impl Server {
         mode_bits(meta.file_type()) | permissions
     }
 
-    /// What the kernel is told of a node: it knows it once more.
+    /// The reply to a look-up of a node; counts the look-up.
     pub(super) fn entry(&self, node: &Node) -> Result<EntryOut, Refusal> {
         let meta = node.metadata()?;
         let nodeid = nodeid_of(node.ino());
@@ -59,23 +59,31 @@ impl Server {
             nodeid,
             generation: meta.generation().into(),
             entry_valid: self.keep_secs(),
-            attr_valid: self.keep_secs(),
+            attr_valid: self.attr_secs(&meta),
             entry_valid_ns: 0,
             attr_valid_ns: 0,
             attr: self.attr(&meta),
         })
     }
 
+    /// How long the kernel may keep attributes. What write-back may change, which no request tells, it asks for each time.
+    fn attr_secs(&self, meta: &Metadata) -> u64 {
+        match meta.is_settled() {
+            true => self.keep_secs(),
+            false => 0,
+        }
+    }
+
     fn attr_out(&self, meta: &Metadata) -> AttrOut {
         AttrOut {
-            attr_valid: self.keep_secs(),
+            attr_valid: self.attr_secs(meta),
             attr_valid_ns: 0,
             dummy: 0,
             attr: self.attr(meta),
         }
     }
 
-    /// What a request means: the inode of its handle where it has one.
+    /// The inode of a request: that of its handle if it has one.
     fn node_of(&self, nodeid: u64, handle: Option<u64>) -> Result<Node, Refusal> {
         match handle.and_then(|fh| self.files.get(fh)) {
             Some(file) => Ok(file.node().clone()),
@@ -116,7 +124,7 @@ impl Server {
             ..Statx::default()
         };
         Answer::of(&StatxOut {
-            attr_valid: self.keep_secs(),
+            attr_valid: self.attr_secs(&meta),
             stat,
             ..StatxOut::default()
         })
@@ -135,7 +143,7 @@ impl Server {
                 .set_len(set.size)?;
         }
         let mut attributes = attributes(&set)?;
-        // Nothing to set, as of chown(-1, -1), is a change all the same, and a change of owner.
+        // Setting nothing, as chown(-1, -1) does, still counts as a change of owner.
         if !has(set_attr::SIZE) && attributes.is_empty() && !node.is_dir() {
             self.check_drops_privileges(request, &node)?;
             attributes = attributes.drop_privileges();
@@ -149,7 +157,7 @@ impl Server {
         Answer::of(&self.attr_out(&node.metadata()?))
     }
 
-    /// Bytes of the volume's blocks.
+    /// The volume's block size in bytes.
     fn block_bytes(&self) -> u32 {
         self.volume.block_bytes()
     }

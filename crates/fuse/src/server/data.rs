@@ -17,13 +17,14 @@ use crate::wire::{
     WRITE_KILL_PRIVILEGES, WRITE_LOCK_OWNER, WriteIn, WriteOut,
 };
 
-/// `SEEK_DATA` and `SEEK_HOLE`; the kernel keeps the others to itself.
+/// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// What one COPY_FILE_RANGE does at most: whoever asked for more asks again, and can be stopped in between.
+/// The maximum length of one COPY_FILE_RANGE. The caller repeats it for more, and can be interrupted in
+/// between.
 const COPY_BYTES: u64 = 16 << 20;
 
-/// What open flags want of a file.
+/// The access that open flags request.
 fn opened_for(flags: u32) -> OpenFor {
     let flags = OFlags::from_bits_retain(flags);
     OpenFor {
@@ -33,14 +34,14 @@ fn opened_for(flags: u32) -> OpenFor {
     }
 }
 
-/// Whether the pages that a change touches have no other bytes of the file.
+/// Whether a change covers its pages completely, up to the end of the file.
 fn is_whole_pages(offset: u64, len: u64, size: u64) -> bool {
     let end = offset.saturating_add(len);
     offset.is_multiple_of(PAGE_BYTES) && (end.is_multiple_of(PAGE_BYTES) || end >= size)
 }
 
 impl Server {
-    /// Opens a file; what the kernel is told of it.
+    /// Opens a file; returns the reply to OPEN.
     pub(super) fn add_file(&self, node: Node, flags: u32) -> Result<OpenOut, Refusal> {
         let (file, open_flags) = OpenFile::new(node, flags, &self.choices, self.files.inodes())?;
         Ok(OpenOut {
@@ -156,7 +157,7 @@ impl Server {
         })
     }
 
-    /// Which block of the volume one of a file is; 0 for none.
+    /// FIBMAP: the volume's block of a file block; 0 for a hole.
     pub(super) fn bmap(&self, request: &Request<'_>) -> Answered {
         let (ask, _) = request.argument::<BmapIn>()?;
         let node = self.nodes.get(request.header.nodeid)?;
@@ -173,8 +174,9 @@ impl Server {
         let (from, to) = (self.file(copy.fh_in)?, self.file(copy.fh_out)?);
         let len = copy.len.min(COPY_BYTES);
         self.drop_privileges_of_others(request, to.node())?;
-        // Behind the copy the kernel drops whole pages of what it keeps of the one file, with whatever was stored to them
-        // meanwhile; and it has not written back what was stored to the other. What we refuse it copies itself.
+        // After the copy, the kernel drops whole pages of the target from its cache, including data stored to
+        // them meanwhile; and it has not written back stores to the source. If we refuse, the kernel copies
+        // by itself.
         let len = len.min(from.buffered().size()?.saturating_sub(copy.offset_in));
         if !is_whole_pages(copy.offset_out, len, to.buffered().size()?) {
             return Err(Errno::OPNOTSUPP.into());

@@ -1,7 +1,7 @@
 //! Listing directories: OPENDIR, READDIR, READDIRPLUS, FSYNCDIR.
 //!
-//! A listing goes on at a position, which is a key of the volume's that no change of the directory disturbs: nothing is kept
-//! between two requests.
+//! The position in a listing is a key of the volume that stays valid when the directory changes. So no state
+//! is kept between two requests.
 
 use rustix::io::Errno;
 use throughline::{Error, FileType, Listed, Node};
@@ -41,7 +41,8 @@ impl Server {
         let mut from = read.offset;
         'page: loop {
             let names = match dir.list(from) {
-                // The kernel counts the look-ups of the names that are told, and nobody else's: an error comes first in a page.
+                // The kernel counts the look-ups of the names that it receives, so names already in the page
+                // are sent. The error is returned by the next request.
                 Err(_) if page.used > 0 => break,
                 names => names?,
             };
@@ -62,8 +63,8 @@ impl Server {
         Ok(Answer::Data(page.used))
     }
 
-    /// The attributes beside a name. None of those for `.` and `..`, of what went meanwhile, and of what cannot be read: the name
-    /// is there, and whoever looks it up is told why.
+    /// The attributes for a name. Empty for `.` and `..`, for a file that was removed meanwhile, and for an
+    /// inode that cannot be read: the name is listed, and a look-up returns the error.
     fn listed_entry(&self, dir: &Node, name: &Listed) -> EntryOut {
         if matches!(name.name.as_slice(), b"." | b"..") {
             return EntryOut::default();
@@ -80,7 +81,7 @@ impl Server {
     }
 }
 
-/// The answer as it fills.
+/// The reply while it is filled.
 struct Page<'a> {
     room: &'a mut [u8],
     used: usize,

@@ -1,7 +1,7 @@
-//! IOCTL: flags of inodes, their projects and generations.
+//! IOCTL: inode flags, projects and generations.
 //!
-//! Who may is for the kernel to say where it knows these requests (flags and projects: owner, and rights); the rest is
-//! asked here.
+//! The kernel checks permission for the requests that it knows (flags and projects: the owner, and
+//! capabilities). The rest is checked here.
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{Answer, Answered, Refusal, Request, Server};
 use crate::wire::{FsXattr, InHeader, IoctlIn, IoctlOut, ioctl};
 
-/// Flags in both forms: of an inode, and as `FS_IOC_FSGETXATTR` has them.
+/// Flags in both forms: of an inode, and of `FS_IOC_FSGETXATTR`.
 const COMMON: [(InodeFlags, u32); 7] = [
     (InodeFlags::IMMUTABLE, 0x8),
     (InodeFlags::APPEND, 0x10),
@@ -48,20 +48,20 @@ impl Server {
     }
 }
 
-/// What it was done with, behind the answer's own header.
+/// A reply with `value` after the header of IOCTL replies.
 pub(super) fn answer(value: &(impl IntoBytes + Immutable)) -> Answered {
     let mut bytes = SmallVec::from_slice(IoctlOut::default().as_bytes());
     bytes.extend_from_slice(value.as_bytes());
     Ok(Answer::Bytes(bytes))
 }
 
-/// That something was set: the time of change is another now.
+/// A reply after a change: ctime changed too.
 fn changed() -> Answered {
     let header = IoctlOut::default();
     Ok(Answer::Changed(SmallVec::from_slice(header.as_bytes())))
 }
 
-/// The argument, where it is a number.
+/// The argument as a 32-bit number.
 fn word(argument: &[u8]) -> Result<u32, Refusal> {
     let bytes = argument.first_chunk().ok_or(Errno::INVAL)?;
     Ok(u32::from_ne_bytes(*bytes))
@@ -77,7 +77,7 @@ fn fs_xattr(node: &Node) -> FsXattr {
     }
 }
 
-/// The flags of a node with those that have this other form set anew.
+/// The flags of a node, with those in [`COMMON`] replaced from `xflags`.
 fn inode_flags(node: &Node, xflags: u32) -> InodeFlags {
     let mut flags = node.flags();
     for (flag, xflag) in COMMON {
@@ -91,7 +91,7 @@ fn set_version(header: &InHeader, node: &Node, version: u32) -> Answered {
         return Err(Errno::PERM.into());
     }
     match node.set_version(version) {
-        // As the kernel's ext4 where checksums depend on it.
+        // As the kernel's ext4, if checksums depend on the generation.
         Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
         done => {
             done?;

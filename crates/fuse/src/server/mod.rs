@@ -1,7 +1,7 @@
-//! [`Server`]: answers requests, one family a file.
+//! [`Server`]: answers requests, with one file per family of requests.
 //!
-//! Every request is read into a thread's memory, worked at and answered by that thread. What fails is an errno; what is
-//! nobody's who asked is in the log as well.
+//! Each thread reads a request into its own memory, serves it and sends the reply. Errors become an errno;
+//! errors that are not the caller's fault are also logged.
 
 mod attributes;
 mod data;
@@ -38,10 +38,10 @@ use crate::wire::{
 pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 use status::{Served, Status};
 
-/// How long the kernel may keep what it was told: for good, as nobody else changes the image.
+/// How long the kernel may cache names and attributes: without limit, because nothing else changes the image.
 const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
 
-/// How long a request that finds the volume full waits for what is just being freed.
+/// How long a request that finds the volume full waits for inodes that are being freed.
 const ROOM_WAIT: Duration = Duration::from_millis(200);
 
 /// See the head of this file.
@@ -52,37 +52,37 @@ pub(crate) struct Server {
     turns: Turns,
     choices: Choices,
     identity: Identity,
-    /// New files take the group of their directory.
+    /// New files inherit the group of their directory.
     group_of_directory: bool,
     status: Status,
-    /// All blocks, where `df` is to count the volume's own as space.
+    /// With `minixdf`: the total number of blocks, which `df` then includes the volume's own metadata in.
     minix_blocks: Option<u64>,
     acl: bool,
-    /// Permissions are checked: they are not for the one user of a mount with `fakeroot`.
+    /// Permissions are checked (not with `fakeroot`).
     checks: bool,
-    /// `FUSE_SETXATTR_EXT` was agreed on.
+    /// `FUSE_SETXATTR_EXT` was negotiated.
     long_setxattr: bool,
     user_xattr: bool,
 }
 
-/// Whose files are, and who may ask.
+/// Overrides of file ownership, and access to the mount.
 struct Identity {
     uid: Option<u32>,
     gid: Option<u32>,
-    /// Of all files, whatever they have themselves.
+    /// Permissions shown for all files, in place of their own.
     permissions: Option<u32>,
-    /// With `allow_root`: who else may use the mount.
+    /// With `allow_root`: the only user ID besides root that may use the mount.
     only_root_and: Option<u32>,
 }
 
-/// Why a request is not done.
+/// Why a request was not done.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// For a reason of the protocol's.
+    /// An error of the protocol.
     Errno(Errno),
-    /// For what the volume says.
+    /// An error of the volume.
     Volume(Error),
-    /// It is done later: it waits for a turn.
+    /// The request is served later: it waits for a turn.
     Later,
 }
 
@@ -104,26 +104,27 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What a request is answered with.
+/// The reply to a request.
 #[allow(
     clippy::large_enum_variant,
-    reason = "one a request, on the stack; a box would be slower"
+    reason = "one per request, on the stack; a box would be slower"
 )]
 pub(super) enum Answer {
-    /// Some bytes.
+    /// These bytes.
     Bytes(SmallVec<[u8; 256]>),
-    /// Some bytes; what the kernel keeps of the inode's attributes is old, and it does not know that from the request.
+    /// These bytes. The inode's attributes changed, which the kernel cannot infer from the request: it is
+    /// notified.
     Changed(SmallVec<[u8; 256]>),
-    /// So many bytes of the thread's memory.
+    /// This many bytes of the thread's memory.
     Data(usize),
-    /// Nothing at all, not even that it was done.
+    /// No reply.
     Silence,
 }
 
 pub(super) type Answered = Result<Answer, Refusal>;
 
 impl Answer {
-    /// That it was done.
+    /// Success without data.
     fn done() -> Answered {
         Ok(Answer::Bytes(SmallVec::new()))
     }
@@ -133,21 +134,21 @@ impl Answer {
     }
 }
 
-/// A request: its header, and what is behind it.
+/// A request: its header and body.
 pub(super) struct Request<'a> {
     pub(super) header: InHeader,
     body: &'a [u8],
-    /// Where it came from.
+    /// The channel that it was read from.
     channel: &'a Channel,
 }
 
 impl<'a> Request<'a> {
-    /// Its argument, and what is behind that.
+    /// The argument, and the bytes after it.
     fn argument<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Refusal> {
         T::read_from_prefix(self.body).map_err(|_| Errno::INVAL.into())
     }
 
-    /// The name that `bytes` begin with, and what is behind it.
+    /// The NUL-terminated name at the start of `bytes`, and the bytes after it.
     fn name(bytes: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Refusal> {
         let end = bytes.iter().position(|byte| *byte == 0);
         let end = end.ok_or(Errno::INVAL)?;
@@ -155,7 +156,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// For `minixdf`.
+/// The volume's total number of blocks, with `minixdf`.
 fn minix_blocks(volume: &Volume, options: &MountOptions) -> Option<u64> {
     if !options.minix_df {
         return None;
@@ -163,20 +164,21 @@ fn minix_blocks(volume: &Volume, options: &MountOptions) -> Option<u64> {
     Some(volume.info().ok()?.blocks)
 }
 
-/// How a request counts.
+/// How a request is counted.
 fn served(header: &InHeader, answered: &Answered) -> Served {
     match answered {
         Ok(Answer::Data(len)) => Served::Bytes(*len),
-        // Of a write: what is behind its headers.
+        // For a write: the bytes after its headers.
         Ok(_) => Served::Bytes((header.len as usize).saturating_sub(WRITE_DATA_AT)),
-        // It counts when it is done.
+        // It is counted when it is done.
         Err(Refusal::Later) => Served::Bytes(0),
         Err(_) => Served::Refused,
     }
 }
 
-/// Whether a request that was refused may have done a part of what it asked for. What is the caller's mistake is found before
-/// that, but that there is no room. Of a volume that was taken down nothing can be had but what the kernel keeps.
+/// Whether a refused request may have made part of its change. Errors of the caller are found before anything
+/// is changed, except lack of space. After a shutdown, the kernel's cached attributes are all that is left,
+/// so they are kept.
 fn may_have_changed(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Volume(Error::Caller(reason)) => matches!(reason, Reason::NoSpace),
@@ -186,12 +188,12 @@ fn may_have_changed(refusal: &Refusal) -> bool {
     }
 }
 
-/// What a request's argument begins with.
+/// The argument at the start of a request's body.
 fn first<T: FromBytes>(body: &[u8]) -> Option<T> {
     T::read_from_prefix(body).ok().map(|(argument, _)| argument)
 }
 
-/// The inodes whose attributes a request changes and the kernel keeps, as far as the request names them.
+/// The inodes named in a request whose attributes it changes and the kernel caches.
 fn changed_nodes(
     opcode: Option<Opcode>,
     header: &InHeader,
@@ -240,21 +242,21 @@ impl Server {
         }
     }
 
-    /// The mount has gone: lets go of everything.
+    /// The mount is gone: drops all handles and nodes.
     pub(crate) fn end(&self) {
         tracing::debug!(
             files = self.files.len(),
             nodes = self.nodes.len(),
-            "the mount has gone"
+            "the mount is gone"
         );
         self.files.clear();
         self.nodes.clear();
     }
 
-    /// Answers the request in `scratch`, and what waits for a turn that is free then.
+    /// Serves the request in `scratch`, then queued requests as long as a turn is free.
     ///
     /// # Errors
-    /// What the system says to the answer.
+    /// The system's, when the reply is written.
     pub(crate) fn serve(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
         let served = self.serve_one(channel, scratch);
         while let Some(mut parked) = self.turns.next() {
@@ -307,7 +309,7 @@ impl Server {
     fn errno(&self, header: &InHeader, refusal: &Refusal) -> Errno {
         match refusal {
             Refusal::Errno(errno) => *errno,
-            // It is not answered yet.
+            // Not reached: it is answered later.
             Refusal::Later => Errno::AGAIN,
             Refusal::Volume(error) => {
                 if let Error::Corrupt(damage) = error {
@@ -321,7 +323,7 @@ impl Server {
         }
     }
 
-    /// As [`Server::answer`]; before it is refused for want of room, what is just being freed is waited for.
+    /// As [`Server::answer`], but before it fails with "no space", waits for inodes that are being freed.
     fn answer_with_room(
         &self,
         opcode: Opcode,
@@ -342,7 +344,7 @@ impl Server {
         let end = Instant::now() + ROOM_WAIT;
         let mut seen = Some(self.nodes.gone());
         while let Some(gone) = seen {
-            // The first time at once: something may have gone since.
+            // The first retry is immediate: space may have been freed since.
             answered = self.answer(opcode, header, channel, scratch);
             seen = full(&answered)
                 .then(|| self.nodes.await_room(gone, end))
@@ -365,7 +367,7 @@ impl Server {
         {
             return Err(Errno::ACCESS.into());
         }
-        // These put their answers where the request is: they take out of it what they need first.
+        // These overwrite the request with their reply, so they copy their argument first.
         match opcode {
             Opcode::Read => return self.read(&header, scratch),
             Opcode::Readdir => return self.read_dir(&header, scratch, false),
@@ -402,7 +404,7 @@ impl Server {
             Opcode::Rename2 => self.rename2(request),
             Opcode::Tmpfile => self.tmpfile(request),
             Opcode::Opendir => self.opendir(request),
-            // Nothing is to be done at a close; said so once, it is not asked again.
+            // A close needs no work. After ENOSYS, the kernel sends no more FLUSH.
             Opcode::Flush if self.choices.no_flush => Err(Errno::NOSYS.into()),
             Opcode::Flush | Opcode::Releasedir => Answer::done(),
             Opcode::Fsyncdir => self.fsyncdir(request),
@@ -424,7 +426,7 @@ impl Server {
         }
     }
 
-    /// Of a block device, whoever unmounts it waits for the answer, and may do with it what they like then.
+    /// For a `fuseblk` mount: umount(2) waits for the reply, and the device is free after it.
     fn destroy(&self) -> Answered {
         self.end();
         self.volume.end_writing()?;
@@ -449,7 +451,7 @@ impl Server {
         Ok(Answer::Silence)
     }
 
-    /// How long the kernel may keep names and attributes.
+    /// How long the kernel may cache names and attributes, in seconds.
     fn keep_secs(&self) -> u64 {
         if self.choices.entry_cache {
             FOR_GOOD.as_secs()

@@ -22,7 +22,7 @@ impl Server {
         let dir = self.nodes.get(request.header.nodeid)?;
         match dir.lookup(name) {
             Ok(node) => Answer::of(&self.entry(&node)?),
-            // That it is not there is something to keep, too.
+            // The kernel caches missing names too.
             Err(Error::Caller(Reason::NotFound)) if self.choices.negative_cache => {
                 Answer::of(&EntryOut {
                     entry_valid: self.keep_secs(),
@@ -33,21 +33,22 @@ impl Server {
         }
     }
 
-    /// `.` is asked for where the kernel has a number from a file handle and has forgotten the inode, or never knew it. It
-    /// compares the generation itself; that there is none is `ESTALE` to whoever has the handle.
+    /// The kernel looks up `.` for the inode number in a file handle, if it has forgotten the inode or never
+    /// knew it. It compares the generation itself; if the inode does not exist, the holder of the handle gets
+    /// `ESTALE`.
     fn lookup_kept(&self, nodeid: u64) -> Answered {
         let node = match nodeid {
             ROOT_NODEID => self.volume.root_node()?,
-            // The root's number on the disk is not what it is called by.
+            // The root's inode number is not a node id.
             ROOT_INO => return Err(Errno::NOENT.into()),
             ino => self.volume.node_kept(ino)?,
         };
         Answer::of(&self.entry(&node)?)
     }
 
-    /// Whose a new inode is, and its mode.
+    /// Owner and mode of a new inode.
     fn new_attributes(&self, header: &InHeader, mode: u32, umask: u32) -> Attributes {
-        // Without ACLs the kernel has masked the mode.
+        // Without ACLs the kernel has already applied the umask.
         let umask = if self.acl { umask } else { 0 };
         Attributes::new()
             .mode(mode & 0o7777)
@@ -56,13 +57,13 @@ impl Server {
             .gid(self.new_group(header))
     }
 
-    /// The group of a new inode, before its directory's setgid bit is looked at.
+    /// The group of a new inode, before its directory's setgid bit is taken into account.
     fn new_group(&self, header: &InHeader) -> u32 {
         if !self.group_of_directory {
             return header.gid;
         }
         let dir = self.nodes.get(header.nodeid);
-        // Where there is none, making it fails next.
+        // If the directory cannot be read, the creation fails next.
         dir.and_then(|dir| dir.metadata())
             .map_or(header.gid, |meta| meta.gid())
     }
@@ -86,10 +87,10 @@ impl Server {
         self.made_open(node, create.flags)
     }
 
-    /// A new file that is open from the start.
+    /// The reply for a new file that is created and opened by one request.
     fn made_open(&self, node: Node, flags: u32) -> Answered {
         let entry = self.entry(&node)?;
-        // The kernel is not told of it where it is not open.
+        // If the open fails, the kernel gets no entry: take the look-up back.
         let open = self.add_file(node, flags);
         let open = open.inspect_err(|_| self.nodes.forget(entry.nodeid, 1))?;
         let mut bytes = SmallVec::from_slice(entry.as_bytes());
@@ -172,7 +173,8 @@ impl Server {
     ) -> Answered {
         let (name, _) = Request::name(request.body)?;
         let dir = self.nodes.get(request.header.nodeid)?;
-        // Held, so that it is not freed before it is known whether the kernel still knows it.
+        // Held, so that the inode is not freed before `lost_a_name` has checked whether the kernel still
+        // knows it.
         let node = dir.lookup(name)?;
         take(&dir, name)?;
         self.nodes.lost_a_name(node)?;
@@ -212,7 +214,7 @@ impl Server {
         };
         let dir = self.nodes.get(request.header.nodeid)?;
         let new_dir = self.nodes.get(new_dir)?;
-        // What is replaced may be known to the kernel still.
+        // The kernel may still know the inode that is replaced.
         let replaced = match mode {
             RenameMode::Replace | RenameMode::Whiteout { replace: true, .. } => {
                 new_dir.lookup(new_name).ok()
@@ -232,5 +234,46 @@ impl Server {
         Ok(Answer::Bytes(SmallVec::from_slice(
             target.as_os_str().as_bytes(),
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use throughline::OpenOptions;
+
+    use super::*;
+    use crate::options::MountOptions;
+
+    #[test]
+    fn of_what_was_made_and_could_not_be_opened_the_kernel_knows_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("image");
+        let mut command = Command::new("mke2fs");
+        let made = command.args(["-q", "-F"]).arg(&path).arg("8M").status();
+        if !made.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: mke2fs cannot be run");
+            return;
+        }
+        let volume = OpenOptions::new().write(true).open(&path);
+        let volume = volume.expect("the volume");
+        let root = volume.root_node().expect("the root");
+        let options = MountOptions::default();
+        let server = Server::new(volume, Path::new("image"), &options, false);
+        let make = |name: &[u8], kind: NewNode<'_>| {
+            let node = root.create(name, kind, &Attributes::new());
+            node.expect("a node")
+        };
+        let file = server.made_open(make(b"file", NewNode::File), 0);
+        assert!(file.is_ok());
+        assert_eq!(server.nodes.len(), 1);
+        // Nothing but a regular file can be opened.
+        let refused = server.made_open(make(b"directory", NewNode::Directory), 0);
+        assert!(refused.is_err());
+        assert_eq!(server.nodes.len(), 1, "a look-up that no answer told");
+        assert_eq!(server.files.len(), 1);
+        server.end();
     }
 }

@@ -1,8 +1,8 @@
-//! Set-user-ID and set-group-ID: who loses them by what, and that the kernel hears of it.
+//! Clearing of set-user-ID and set-group-ID, and its notification to the kernel.
 //!
-//! Invariant: the kernel decides by the mode that it keeps what a program runs as. So where a request takes these bits away and
-//! its answer has no attributes, the kernel is told that the mode is old before the request is answered, and before any byte
-//! is changed.
+//! Invariant: the kernel decides by its cached mode as whom a program runs. So if a request clears these bits
+//! and its reply has no attributes, the kernel is notified that the mode is stale before any byte is changed,
+//! and so before the reply.
 
 use rustix::io::Errno;
 use throughline::Node;
@@ -12,23 +12,23 @@ use crate::nodes::nodeid_of;
 use crate::wire::{InHeader, SetattrIn, set_attr};
 
 impl Server {
-    /// Before a change of bytes by someone who has no right to keep setuid and setgid.
+    /// Clears setuid and setgid before a change of data by a caller without the right to keep them.
     pub(super) fn drop_privileges(
         &self,
         request: &Request<'_>,
         node: &Node,
     ) -> Result<(), Refusal> {
         if node.drop_privileges(|gid| self.is_outsider(&request.header, gid))? {
-            let told = request.channel.attributes_are_old(nodeid_of(node.ino()));
-            if let Err(error) = told {
-                // The connection has gone, and with it what the kernel kept.
-                tracing::warn!(%error, "telling the kernel that a mode is old");
+            let notified = request.channel.attributes_are_old(nodeid_of(node.ino()));
+            if let Err(error) = notified {
+                // The connection is gone, and the kernel's cache with it.
+                tracing::warn!(%error, "notifying the kernel of a stale mode");
             }
         }
         Ok(())
     }
 
-    /// The same where the kernel does not say who has that right.
+    /// The same, for requests in which the kernel does not say whether the caller has that right.
     pub(super) fn drop_privileges_of_others(
         &self,
         request: &Request<'_>,
@@ -40,7 +40,7 @@ impl Server {
         }
     }
 
-    /// Whether a change of attributes takes setgid from a file whose group may not execute it.
+    /// Whether a change of attributes clears setgid on a file that its group may not execute.
     pub(super) fn takes_setgid(
         &self,
         request: &Request<'_>,
@@ -56,8 +56,8 @@ impl Server {
         Ok(alone && self.is_outsider(&request.header, meta.gid()))
     }
 
-    /// Whether who asks is not of the group that the volume has for a file. FUSE tells one group of a process; for the others the
-    /// system is asked, and where it does not say, there are none.
+    /// Whether the caller is not in the file's group. A FUSE request has one group of the process; the
+    /// supplementary groups come from `/proc`. If they cannot be read, there are none.
     fn is_outsider(&self, header: &InHeader, gid: u32) -> bool {
         let gid = self.identity.gid.unwrap_or(gid);
         if header.gid == gid {
@@ -70,9 +70,9 @@ impl Server {
         !groups.any(|group| group.parse() == Ok(gid))
     }
 
-    /// A request that sets nothing takes a file's privileges away: so does the kernel say that somebody writes, and that
-    /// somebody calls `chown(-1, -1)`, which only the owner may; it has not asked, as nothing is set. Where nobody can be
-    /// writing, it is the second.
+    /// Checks a SETATTR that sets nothing, which clears the file's privileges. The kernel sends it for a
+    /// write, and for `chown(-1, -1)`, which only the owner may call; the kernel has not checked that,
+    /// because nothing is set. If no handle is open for writing, it is the second case.
     pub(super) fn check_drops_privileges(
         &self,
         request: &Request<'_>,
@@ -81,7 +81,7 @@ impl Server {
         let (meta, header) = (node.metadata()?, &request.header);
         let owner = self.identity.uid.unwrap_or(meta.uid());
         let (set_user, set_group) = (meta.mode() & 0o4000 != 0, meta.mode() & 0o2000 != 0);
-        // Setgid without execution is no privilege to those of the group.
+        // Setgid without group execution is not a privilege for members of the group.
         let locks = meta.mode() & 0o010 == 0 && !self.is_outsider(header, meta.gid());
         let drops = set_user || (set_group && !locks);
         let may = header.uid == 0 || header.uid == owner || !self.checks;

@@ -1,6 +1,6 @@
-//! What a mount says of itself: `throughline status` reads it as an extended attribute of the mount's root.
+//! The status of a mount, which `throughline status` reads as an extended attribute of the mount's root.
 //!
-//! Requests are counted where they are served, each thread in a line of memory of its own; the sums are made when somebody asks.
+//! Each thread counts its requests in its own cache line; the counts are summed when the status is read.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use crate::wire::{GetxattrIn, GetxattrOut, Opcode};
 use super::volume_ioctls::check_administers;
 use super::{Answer, Answered, Refusal, Request, Server};
 
-/// The attribute of the mount's root. It is in no list.
+/// The attribute of the mount's root with the status as JSON. It is not listed.
 pub const STATUS_ATTRIBUTE: &str = "throughline.status";
 
-/// Asked for at the mount's root by whoever has made it read-only: closes the volume for writing. Its value says that it is.
-/// (Setting an attribute is what the kernel refuses there.)
+/// Reading this attribute of the mount's root closes the volume for writing, once the mount has been made
+/// read-only. (The kernel refuses to set attributes then.) Its value is `read-only`.
 pub const END_WRITING_ATTRIBUTE: &str = "throughline.end-writing";
 
-/// What does not change while it is mounted, and the counts.
+/// What stays the same while it is mounted, and the counts.
 pub(super) struct Status {
     /// The image's path, as the list of mounts shows it.
     image: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct Status {
 }
 
 impl Server {
-    /// The answer to a request for an attribute, where it is for this one.
+    /// The reply to GETXATTR of one of these attributes; `None` for any other.
     pub(super) fn status_attribute(&self, request: &Request<'_>) -> Option<Answered> {
         let (wanted, rest) = request.argument::<GetxattrIn>().ok()?;
         let (name, _) = Request::name(rest).ok()?;
@@ -46,7 +46,7 @@ impl Server {
         }
         let text = match std::str::from_utf8(name) {
             Ok(STATUS_ATTRIBUTE) => self.status.json(&self.volume).to_string(),
-            // How long it is can be asked for without anything being done.
+            // Querying the length has no effect.
             Ok(END_WRITING_ATTRIBUTE) if wanted.size == 0 => READ_ONLY.to_owned(),
             Ok(END_WRITING_ATTRIBUTE) => match self.end_writing(request) {
                 Ok(()) => READ_ONLY.to_owned(),
@@ -69,7 +69,7 @@ impl Server {
 const READ_ONLY: &str = "read-only";
 
 impl Server {
-    /// The kernel lets nobody change anything any more: the volume is closed for writing.
+    /// Closes the volume for writing, once the kernel refuses all changes.
     fn end_writing(&self, request: &Request<'_>) -> Result<(), Refusal> {
         check_administers(request)?;
         self.volume.end_writing()?;
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// What one thread has served.
+/// The counts of one thread.
 #[derive(Default)]
 struct Counts {
     begun: AtomicU64,
@@ -90,12 +90,12 @@ struct Counts {
     written_bytes: AtomicU64,
 }
 
-/// What a request came to, for the counts.
+/// The result of a request, for the counts.
 #[derive(Clone, Copy)]
 pub(super) enum Served {
     /// An error.
     Refused,
-    /// Of a read or a write, so many bytes.
+    /// Success; the number of bytes, for a read or a write.
     Bytes(usize),
 }
 
@@ -109,13 +109,13 @@ impl Status {
         }
     }
 
-    /// A request is being worked at.
+    /// A request is in progress.
     pub(super) fn begin(&self) {
         let counts = self.counts.get_or_default();
         counts.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is done, on the same thread.
+    /// The request is done, on the same thread.
     pub(super) fn end(&self, opcode: Option<Opcode>, served: Served) {
         let counts = self.counts.get_or_default();
         let of_data = match opcode {
@@ -133,14 +133,14 @@ impl Status {
         counts.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it, as JSON.
+    /// The whole status, as JSON.
     pub(super) fn json(&self, volume: &Volume) -> Value {
         let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
             let all = self.counts.iter();
             all.map(|counts| count(counts).load(Ordering::Relaxed))
                 .sum()
         };
-        // In this order: one that ends in between is not counted as one that is worked at.
+        // In this order: a request that begins and ends in between must not make `begun` less than `ended`.
         let ended = sum(|counts| &counts.ended);
         let begun = sum(|counts| &counts.begun);
         let choices: serde_json::Map<String, Value> = CHOICES
@@ -184,19 +184,19 @@ impl Status {
     }
 }
 
-/// Beside what the mount says of itself, what its volume says, with a few words of ours in its parts.
+/// Adds the status of the volume, with some entries replaced.
 fn add_volume(all: &mut Value, volume: &Volume) {
     let parts = serde_json::to_value(volume.status()).unwrap_or_default();
     if let (Some(all), Value::Object(parts)) = (all.as_object_mut(), parts) {
         all.extend(parts);
     }
     let disk = volume.disk();
-    // Its name is the image's, which is there as the list of mounts has it.
+    // Without the device's name: that is the image, which the status already has.
     all["device"] = json!({
         "engine": disk.info().engine,
         "queue_depth": disk.limits().queue_depth,
     });
-    // Damage to it is what the log tells, and every change that fails by it.
+    // Damage to it is in the log, and in the error of every change that fails because of it.
     let info = volume.info().ok();
     all["journal"]["state"] = json!(info.map(|info| info.journal.as_str()));
 }

@@ -1,7 +1,7 @@
-//! IOCTL: what concerns the volume as a whole. Trimming it, its label, taking it down.
+//! IOCTL on the volume as a whole: trimming, its label, shutdown.
 //!
-//! Locally all but reading the label takes the right to administer the system; here that is root's, and the user's who
-//! mounted the volume.
+//! On a local file system, everything but reading the label needs `CAP_SYS_ADMIN`. Here it is allowed for
+//! root and for the user who mounted the volume.
 
 use std::os::unix::fs::FileExt;
 
@@ -13,10 +13,10 @@ use super::ioctls::answer;
 use super::{Answered, Refusal, Request, Server};
 use crate::wire::{IoctlIn, ioctl};
 
-/// Bytes of a label as `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL` have it, a NUL at its end.
+/// The size of a label in `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL`, with its terminating NUL.
 const LABEL_BYTES: usize = 256;
 
-/// `struct fstrim_range`, in bytes; afterwards `len` is how many were trimmed.
+/// `struct fstrim_range`, in bytes; in the reply, `len` is the number of bytes trimmed.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct TrimRange {
@@ -26,7 +26,7 @@ struct TrimRange {
 }
 
 impl Server {
-    /// What is done on one of these requests; `ENOTTY` for any other.
+    /// Serves one of these requests; `ENOTTY` for any other.
     pub(super) fn volume_ioctl(
         &self,
         request: &Request<'_>,
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-/// Who may do with the volume what locally takes the right to administer the system.
+/// Allows root and the user who mounted the volume; stands for `CAP_SYS_ADMIN`.
 pub(super) fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
     let (uid, own) = (request.header.uid, rustix::process::geteuid());
     match uid == 0 || uid == own.as_raw() {
@@ -80,14 +80,15 @@ pub(super) fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// How the caller wants the volume taken down. The kernel takes the request for one that only answers, by its number, and
-/// does not pass the word on that it points to: it is read where the caller has it. Where that cannot be, nothing is lost.
+/// The shutdown mode that the caller requests. By the number of this ioctl, the kernel takes its argument for
+/// output only and does not pass it on, so it is read from the caller's memory. If that fails, the mode is
+/// the one that loses nothing.
 fn take_down_mode(pid: u32, address: u64) -> Result<TakeDown, Refusal> {
     let mut word = [0; 4];
     let read = std::fs::File::open(format!("/proc/{pid}/mem"))
         .and_then(|memory| memory.read_exact_at(&mut word, address));
     if let Err(error) = read {
-        tracing::warn!(%error, "how the volume is to be taken down cannot be read: with all that is dirty");
+        tracing::warn!(%error, "cannot read the shutdown mode: flushing everything first");
         return Ok(TakeDown::Flush);
     }
     match u32::from_ne_bytes(word) {

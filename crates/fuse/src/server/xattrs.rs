@@ -1,6 +1,7 @@
 //! Extended attributes: SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR.
 //!
-//! Whether a caller may is the kernel's to decide; but whose eyes `trusted.` is for it does not ask when it lists.
+//! The kernel checks permissions, except that it does not filter `trusted.` names from a list: that is done
+//! here.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ impl Server {
         Answer::done()
     }
 
-    /// The argument as the kernel that mounted it sends it.
+    /// The argument, in the form that was negotiated with the kernel.
     fn setxattr_argument<'a>(
         &self,
         request: &Request<'a>,
@@ -82,7 +83,7 @@ impl Server {
         Answer::done()
     }
 
-    /// Refuses names that the mount does not show.
+    /// Refuses names that the mount hides.
     fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
         if !self.user_xattr && name.starts_with(b"user.") {
             return Err(Errno::OPNOTSUPP.into());
@@ -91,7 +92,7 @@ impl Server {
     }
 }
 
-/// What was asked for, as far as there is room; or how much room it takes, where there is none.
+/// The reply with `bytes`; with `room` 0, the reply with their length only.
 fn sized(room: u32, bytes: &[u8]) -> Answered {
     if room == 0 {
         return Answer::of(&GetxattrOut {

@@ -1,7 +1,7 @@
-//! The kernel's FUSE protocol on the wire: bytes ↔ plain structures. No I/O, no meaning.
+//! The kernel's FUSE protocol: bytes ↔ plain structures. No I/O and no semantics.
 //!
-//! Source: `include/uapi/linux/fuse.h` of Linux, protocol 7.40. All numbers are the machine's own order, every structure is a
-//! multiple of eight bytes, and what is not named is zero.
+//! Source: `include/uapi/linux/fuse.h` of Linux, protocol 7.40. Numbers are in native byte order, the size of
+//! every FUSE structure is a multiple of eight bytes, and padding is zero.
 
 mod opcode;
 mod replies;
@@ -11,17 +11,17 @@ pub(crate) use opcode::Opcode;
 pub(crate) use replies::*;
 pub(crate) use requests::*;
 
-/// Where the data of a write lie behind the start of the request.
+/// The offset of a write's data in its request.
 pub(crate) const WRITE_DATA_AT: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
-/// Flags of an answer to OPEN.
+/// Flags of the reply to OPEN.
 pub(crate) mod open_flags {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// Which fields of SETATTR count.
+/// The valid fields of SETATTR.
 pub(crate) mod set_attr {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -35,12 +35,12 @@ pub(crate) mod set_attr {
     pub(crate) const KILL_PRIVILEGES: u32 = 1 << 11;
 }
 
-/// Of OPEN and CREATE (`open_flags`), and of WRITE (`write_flags`): setuid and setgid go.
+/// In OPEN and CREATE (`open_flags`), and in WRITE (`write_flags`): clear setuid and setgid.
 pub(crate) const OPEN_KILL_PRIVILEGES: u32 = 1 << 0;
 pub(crate) const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
 
-/// Of READ and WRITE (`read_flags`, `write_flags`): what the kernel does for a program itself, between the program's memory and
-/// us, has the program's lock owner; what it does for its cache has none.
+/// In READ and WRITE (`read_flags`, `write_flags`): the request has a lock owner. Direct I/O between a
+/// program's memory and us has the program's; I/O for the kernel's cache has none.
 pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;
 pub(crate) const WRITE_LOCK_OWNER: u32 = 1 << 1;
 
@@ -60,14 +60,14 @@ pub(crate) mod ioctl {
     pub(crate) const SHUTDOWN: u32 = 0x8004_587d;
 }
 
-/// Of FSYNC and FSYNCDIR: data only.
+/// In FSYNC and FSYNCDIR: data only.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
-/// Of SETXATTR: the setgid bit goes with the permissions that an access list sets.
+/// In SETXATTR: setting this ACL clears the setgid bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// Of GETATTR and STATX: the handle counts.
+/// In GETATTR and STATX: the handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1 << 0;
 
-/// A device number as the protocol has it.
+/// Major and minor number from the protocol's device number.
 pub(crate) fn device_from_wire(rdev: u32) -> (u32, u32) {
     (
         (rdev >> 8) & 0xfff,

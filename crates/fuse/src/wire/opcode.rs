@@ -1,6 +1,6 @@
-//! What a request asks for.
+//! The operation of a request.
 
-/// The operations that this server knows; the others are answered with ENOSYS.
+/// The operations that this server supports; all others get ENOSYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Lookup,
@@ -93,7 +93,8 @@ impl Opcode {
         })
     }
 
-    /// What others than those who may use the mount still cause: the kernel's own, and ends of what was begun before.
+    /// Operations that may be sent on behalf of users without access to the mount: by the kernel itself, or
+    /// on files that are already open.
     pub(crate) fn is_for_all(self) -> bool {
         matches!(
             self,
@@ -112,7 +113,7 @@ impl Opcode {
         )
     }
 
-    /// What changes the inode of its header.
+    /// Operations that change the inode in the request's header.
     pub(crate) fn changes(self) -> bool {
         matches!(
             self,

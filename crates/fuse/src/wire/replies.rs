@@ -1,4 +1,4 @@
-//! What the kernel gets.
+//! Structures that the kernel receives.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -12,7 +12,7 @@ macro_rules! replies {
 }
 
 replies! {
-    /// Before everything. `error` is a negated errno, or 0.
+    /// The header of every reply. `error` is a negated errno, or 0.
     OutHeader { len: u32, error: i32, unique: u64 }
     Attr {
         ino: u64, size: u64, blocks: u64, atime: i64, mtime: i64, ctime: i64, atime_ns: u32, mtime_ns: u32, ctime_ns: u32,
@@ -39,15 +39,16 @@ replies! {
     LseekOut { offset: u64 }
     BmapOut { block: u64 }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
-    /// `struct fsxattr`, which comes from the kernel too.
+    /// `struct fsxattr`, in requests and replies.
     FsXattr { xflags: u32, extent_bytes: u32, extents: u32, project: u32, cow_extent_bytes: u32, padding: [u32; 2] }
-    /// A notice, with which nobody is answered: some of an inode, or its attributes alone, are not what the kernel keeps.
+    /// A notification, not a reply: a range of an inode's data, or only its attributes, are stale in the
+    /// kernel's cache.
     NotifyInvalInode { nodeid: u64, offset: i64, len: i64 }
     /// Before each name of READDIR; the name follows, padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
 
 impl NotifyInvalInode {
-    /// What stands for the error in a notice's header.
+    /// The code of the notification, in the header's `error` field.
     pub(crate) const CODE: i32 = 2;
 }

@@ -1,4 +1,4 @@
-//! What the kernel sends.
+//! Structures that the kernel sends.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -12,10 +12,10 @@ macro_rules! requests {
 }
 
 requests! {
-    /// Before everything.
+    /// The header of every request.
     InHeader { len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, total_extlen: u16, padding: u16 }
     ForgetIn { lookups: u64 }
-    /// One of BATCH_FORGET, behind [`BatchForgetIn`].
+    /// One entry of BATCH_FORGET, after [`BatchForgetIn`].
     ForgetOne { nodeid: u64, lookups: u64 }
     BatchForgetIn { count: u32, dummy: u32 }
     GetattrIn { flags: u32, dummy: u32, fh: u64 }
@@ -34,11 +34,11 @@ requests! {
     ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     WriteIn { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
-    /// Of LISTXATTR too; of GETXATTR the name follows.
+    /// Also for LISTXATTR; in GETXATTR the name follows.
     GetxattrIn { size: u32, padding: u32 }
     FsyncIn { fh: u64, flags: u32, padding: u32 }
     /// The name follows, then the value.
-    /// As it is without `FUSE_SETXATTR_EXT`: Linux before 5.13.
+    /// The form without `FUSE_SETXATTR_EXT`: Linux before 5.13.
     SetxattrShortIn { size: u32, flags: u32 }
     SetxattrIn { size: u32, flags: u32, setxattr_flags: u32, padding: u32 }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }

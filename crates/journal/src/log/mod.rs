@@ -1,4 +1,4 @@
-//! The journal on disk, written: commits go to its head, checkpoints write home and move its tail.
+//! The on-disk journal: commits are written at its head; checkpoints write blocks home and advance its tail.
 //!
 //! ```text
 //!  commit:      [superblock: not empty] ─► revokes, descriptors and copies ─► flush ─► commit block, FUA
@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A transaction is durable exactly when its commit block is; nothing of it goes home before.
-//! - Room of the log is written again only after a superblock that no longer needs it is durable.
-//! - One commit at a time (its caller holds the leader's lock), one checkpoint at a time; both may run at once.
+//! - A transaction is durable exactly when its commit block is; none of its blocks is written home before.
+//! - Log blocks are reused only after a superblock that no longer covers them is durable.
+//! - One commit at a time (its caller leads the round), one checkpoint at a time; a commit and a checkpoint
+//!   may run concurrently.
 
 mod ring;
 mod superblock;
@@ -36,24 +37,24 @@ use ring::Ring;
 use superblock::Superblock;
 use write::Layout;
 
-/// However small the memory's budget is, a transaction may have so many blocks.
+/// The minimum transaction limit, in blocks, for small memory budgets.
 const MIN_TRANSACTION_BLOCKS: u64 = 1024;
 
-/// How a journal on disk is used.
+/// Options of an on-disk journal.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// A change is committed after this time at the latest.
+    /// The longest time until a change is committed.
     pub commit_interval: Duration,
-    /// The volume has checksums (`metadata_csum`): the journal gets them too, if it has none.
+    /// The volume has checksums (`metadata_csum`): a journal without checksums gets them too.
     pub checksums: bool,
-    /// The volume has block numbers of 64 bits.
+    /// The volume has 64-bit block numbers.
     pub bit64: bool,
     /// What time commits say.
     pub clock: SharedClock,
 }
 
 impl Default for LogOptions {
-    /// 5 s, no checksums, 32 bits.
+    /// 5 s, no checksums, 32-bit block numbers.
     fn default() -> Self {
         Self {
             commit_interval: Duration::from_secs(5),
@@ -69,13 +70,13 @@ impl Default for LogOptions {
 pub struct LogUse {
     /// Blocks of the log.
     pub blocks: u32,
-    /// Those of them that hold live transactions.
+    /// Blocks that hold live transactions.
     pub used_blocks: u32,
-    /// Blocks that are not home yet.
+    /// Committed blocks that are not home yet.
     pub pending_blocks: u64,
     /// Checkpoints done.
     pub checkpoints: u64,
-    /// Blocks written to the log, all kinds.
+    /// Blocks of all kinds written to the log.
     pub written_blocks: u64,
 }
 
@@ -86,12 +87,12 @@ pub(crate) struct Log {
     format: JournalFormat,
     superblock: Superblock,
     ring: Mutex<Ring>,
-    /// Told when a round of home writes ends.
-    settled: Condvar,
+    /// Notified when the home writes of a checkpoint end.
+    home_writes_ended: Condvar,
     checkpointer: Mutex<Counts>,
     written_blocks: AtomicU64,
     first_tid: Tid,
-    /// More pending bytes than these should go home soon.
+    /// A checkpoint is due when more bytes than this wait to be written home.
     pending_bytes: u64,
     clock: SharedClock,
     #[cfg(feature = "planted")]
@@ -115,7 +116,7 @@ impl Log {
     ) -> Result<Self> {
         let map = LogMap::new(runs, fs_blocks, block_bytes)?;
         let (superblock, geometry) = Superblock::open(&disk, &map, block_bytes, options)?;
-        // Sequence 0 is not used, as the kernel does not.
+        // As in the kernel, sequence number 0 is not used.
         let first_tid = Tid(geometry.sequence.max(1));
         let ring = Ring::new(geometry.first, geometry.end, first_tid);
         Ok(Self {
@@ -125,7 +126,7 @@ impl Log {
             format: geometry.format,
             superblock,
             ring: Mutex::new(ring),
-            settled: Condvar::new(),
+            home_writes_ended: Condvar::new(),
             checkpointer: Mutex::default(),
             written_blocks: AtomicU64::new(0),
             first_tid,
@@ -135,23 +136,23 @@ impl Log {
         })
     }
 
-    /// The number of the first transaction to be written.
+    /// The number of the first transaction.
     pub(crate) fn first_tid(&self) -> Tid {
         self.first_tid
     }
 
-    /// How big transactions may be, for a budget of `dirty_bytes`.
+    /// The transaction size limit for a budget of `dirty_bytes`.
     pub(crate) fn limits(&self, dirty_bytes: u64) -> Limits {
         let len = u64::from(self.ring.lock().len());
         let budget = dirty_bytes / u64::from(self.format.block_bytes);
         Limits {
-            // Half of the log leaves room for descriptors, and for the transaction before.
+            // Half of the log leaves room for descriptors and for the previous transaction.
             most: (len / 2 - 8).min(budget.max(MIN_TRANSACTION_BLOCKS)),
             soft: false,
         }
     }
 
-    /// Makes a transaction durable. On an error its blocks come back.
+    /// Makes a transaction durable. On an error the transaction is returned.
     pub(crate) fn commit(
         &self,
         cache: &Cache,
@@ -180,7 +181,7 @@ impl Log {
         Ok(layout)
     }
 
-    /// A durable transaction enters the ring.
+    /// Adds a durable transaction to the ring.
     fn enter(&self, cache: &Cache, sealed: Sealed, layout: &Layout) {
         let Sealed {
             tid,
@@ -189,9 +190,10 @@ impl Log {
         } = sealed;
         let mut ring = self.ring.lock();
         let mut gone = ring.push(tid, layout.blocks, layout.head, blocks);
-        // A freed block may hold data from now on: nothing of its old content may still be on the way.
+        // Freed blocks may be reused for data after this. So wait for checkpoint writes of their old content
+        // that are in flight.
         while ring.writing && !revokes.is_empty() {
-            self.settled.wait(&mut ring);
+            self.home_writes_ended.wait(&mut ring);
         }
         for block in revokes {
             gone += u64::from(ring.revoke(block, tid));
@@ -212,21 +214,21 @@ impl Log {
             }
             if used == 0 {
                 return Err(Error::Unsupported(format!(
-                    "a transaction of {blocks} blocks in a journal of {free}"
+                    "a transaction of {blocks} blocks in a log of {free} blocks"
                 )));
             }
             self.checkpoint(cache)?;
         }
     }
 
-    /// Whether a checkpoint is due: the log is half full, or much waits to go home.
+    /// Whether a checkpoint is due: the log is more than half full, or many bytes wait to be written home.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let ring = self.ring.lock();
         ring.used() > ring.len() / 2
             || ring.pending.len() as u64 * u64::from(self.format.block_bytes) > self.pending_bytes
     }
 
-    /// Writes home all that is committed, and frees the room of transactions that are home.
+    /// Writes all committed blocks home, and frees the log space of transactions that are home.
     pub(crate) fn checkpoint(&self, cache: &Cache) -> Result<()> {
         let mut counts = self.checkpointer.lock();
         let batch: Vec<(Tid, FsBlock, Block)> = {
@@ -261,7 +263,7 @@ impl Log {
         let blocks = ring.pop_home();
         let (start, tid) = ring.tail();
         drop(ring);
-        self.settled.notify_all();
+        self.home_writes_ended.notify_all();
         cache.unpin(gone);
         result?;
         if blocks > 0 {
@@ -278,18 +280,18 @@ impl Log {
         change()
     }
 
-    /// Says on disk that the log is empty. All that was committed is home, and nothing commits any more.
+    /// Marks the log as empty on disk. All committed blocks must be home, and no commit may follow.
     pub(crate) fn close(&self) -> Result<()> {
         let (_, tid) = self.ring.lock().tail();
         self.superblock.point_to(&self.disk, None, tid)
     }
 
-    /// Records an error, a positive errno, for whoever opens the journal next.
+    /// Records an error (a positive errno) in the journal's superblock.
     pub(crate) fn record_error(&self, errno: u32) -> Result<()> {
         self.superblock.record_error(&self.disk, errno)
     }
 
-    /// How full it is.
+    /// The current usage.
     pub(crate) fn usage(&self) -> LogUse {
         let checkpoints = self.checkpointer.lock().checkpoints;
         let ring = self.ring.lock();

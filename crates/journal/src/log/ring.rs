@@ -1,4 +1,4 @@
-//! The log as a ring of transactions, and which of their blocks are not home yet.
+//! The log as a ring of transactions, and their blocks that are not home yet.
 //!
 //! ```text
 //!   first                  tail            head                    end
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A live transaction leaves the ring, oldest first, when none of its blocks is still to be written home; and its
-//!   room is used again only after the superblock on disk points behind it.
-//! - Of a block, only its newest committed content is pending: it stands for all older ones.
+//! - Live transactions leave the ring oldest first, each when none of its blocks is pending. Its log space is
+//!   reused only after the superblock on disk points past it.
+//! - Only the newest committed content of a block is pending; it supersedes all older ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,16 +22,16 @@ use crate::tid::Tid;
 pub(crate) struct Ring {
     first: u32,
     end: u32,
-    /// Where the next transaction goes.
+    /// Where the next transaction starts.
     pub(crate) head: u32,
-    /// Blocks that it may have.
+    /// Free blocks from `head` on.
     pub(crate) free: u32,
     live: VecDeque<Live>,
-    /// The number of the transaction that goes to the head.
+    /// The number of the next transaction.
     next: Tid,
-    /// Blocks to be written home.
+    /// Blocks waiting to be written home.
     pub(crate) pending: BTreeMap<FsBlock, Pending>,
-    /// A round of home writes is on its way.
+    /// A checkpoint's home writes are in flight.
     pub(crate) writing: bool,
 }
 
@@ -40,18 +40,18 @@ struct Live {
     tid: Tid,
     start: u32,
     blocks: u32,
-    /// Blocks of `pending` that are of this transaction.
+    /// Number of blocks in [`Ring::pending`] that belong to this transaction.
     pending: usize,
 }
 
-/// A committed block that is not home.
+/// A committed block that is not home yet.
 pub(crate) struct Pending {
     pub(crate) tid: Tid,
     pub(crate) sealed: SealedBlock,
 }
 
 impl Ring {
-    /// An empty log of the blocks `first..end`, `next` being the number of the first transaction.
+    /// An empty log in the journal blocks `first..end`; the first transaction has the number `next`.
     pub(crate) fn new(first: u32, end: u32, next: Tid) -> Self {
         Self {
             first,
@@ -65,7 +65,7 @@ impl Ring {
         }
     }
 
-    /// Blocks of the log.
+    /// Blocks in the log.
     pub(crate) fn len(&self) -> u32 {
         self.end - self.first
     }
@@ -75,7 +75,7 @@ impl Ring {
         self.len() - self.free
     }
 
-    /// The block after `at`, around the end.
+    /// The block after `at`, wrapping around.
     pub(crate) fn after(&self, at: u32) -> u32 {
         if at + 1 >= self.end {
             self.first
@@ -84,15 +84,15 @@ impl Ring {
         }
     }
 
-    /// The oldest live transaction: where it starts, and its number. Where there is none, those of the next.
+    /// The start block and number of the oldest live transaction; those of the next one if none is live.
     pub(crate) fn tail(&self) -> (u32, Tid) {
         self.live
             .front()
             .map_or((self.head, self.next), |live| (live.start, live.tid))
     }
 
-    /// Enters a transaction that is durable: its `blocks` in the log go up to `head`. Answers how many older contents
-    /// need not go home any more.
+    /// Adds a durable transaction that takes `blocks` blocks of the log, up to and not including `head`.
+    /// Returns how many older contents need not be written home any more.
     pub(crate) fn push(
         &mut self,
         tid: Tid,
@@ -113,16 +113,17 @@ impl Ring {
         for sealed in contents {
             let entry = Pending { tid, sealed };
             if let Some(old) = self.pending.insert(entry.sealed.buffer.block, entry) {
-                self.settle(old.tid);
+                self.drop_pending(old.tid);
                 superseded += 1;
             }
         }
         superseded
     }
 
-    /// Takes a block off that was freed by a durable transaction; whether it was pending.
+    /// Removes a block freed by the durable transaction `tid` from the pending ones. Returns whether it was
+    /// pending.
     pub(crate) fn revoke(&mut self, block: FsBlock, tid: Tid) -> bool {
-        // What the freeing transaction itself or a later one logged of the block is its new life.
+        // Content logged by the freeing transaction itself or a later one belongs to the reused block.
         let old = self
             .pending
             .get(&block)
@@ -130,20 +131,21 @@ impl Ring {
         old && self.written(block, None)
     }
 
-    /// Takes a block off that is home, unless a transaction later than `tid` has a newer content; whether it was taken.
+    /// Removes a block that is home from the pending ones, unless its pending content is of another
+    /// transaction than `tid`. Returns whether it was removed.
     pub(crate) fn written(&mut self, block: FsBlock, tid: Option<Tid>) -> bool {
         let same = |pending: &Pending| tid.is_none_or(|tid| tid == pending.tid);
         if !self.pending.get(&block).is_some_and(same) {
             return false;
         }
         if let Some(old) = self.pending.remove(&block) {
-            self.settle(old.tid);
+            self.drop_pending(old.tid);
         }
         true
     }
 
-    fn settle(&mut self, tid: Tid) {
-        // Tids in the ring have no gaps.
+    fn drop_pending(&mut self, tid: Tid) {
+        // The numbers in the ring have no gaps.
         let index = self
             .live
             .front()
@@ -153,8 +155,8 @@ impl Ring {
         }
     }
 
-    /// Takes the oldest transactions off that are home. Answers the blocks of the log that they had: they are free once
-    /// the superblock points behind them ([`Ring::release`]).
+    /// Removes the oldest transactions that are home. Returns the number of their log blocks, which are free
+    /// once the superblock points past them ([`Ring::release`]).
     pub(crate) fn pop_home(&mut self) -> u32 {
         let mut blocks = 0;
         while let Some(live) = self.live.front().filter(|live| live.pending == 0) {
@@ -164,7 +166,7 @@ impl Ring {
         blocks
     }
 
-    /// Gives blocks of the log back to the head.
+    /// Makes blocks of the log free again.
     pub(crate) fn release(&mut self, blocks: u32) {
         self.free += blocks;
     }

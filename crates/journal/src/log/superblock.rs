@@ -19,7 +19,7 @@ use crate::features;
 use crate::map::LogMap;
 use crate::tid::Tid;
 
-/// Fewer are no log.
+/// The minimum number of log blocks.
 const MIN_LOG_BLOCKS: u32 = 256;
 
 /// See the head of this file.
@@ -30,16 +30,16 @@ pub(crate) struct Superblock {
 
 struct State {
     superblock: JournalSuperblock,
-    /// The block it lies in.
+    /// The block that contains it.
     block: AlignedBuf,
 }
 
 impl Superblock {
-    /// Reads and checks it, sets the features that writing needs, and says what the log looks like.
+    /// Reads and checks the superblock, sets the features that writing needs, and returns the log's geometry.
     ///
     /// # Errors
-    /// `Caller` for a log that is not empty; `Unsupported` for unknown features and for a log that is too small;
-    /// `Corrupt`; the device's. Nothing is written then.
+    /// `Caller` for a log that is not empty; `Unsupported` for unknown features and for a log that is too
+    /// small; `Corrupt` for a damaged one; device errors. Nothing is written then.
     pub(crate) fn open(
         disk: &Disk,
         map: &LogMap,
@@ -71,7 +71,7 @@ impl Superblock {
         let log_blocks = geometry.end.saturating_sub(geometry.first);
         if log_blocks < MIN_LOG_BLOCKS {
             return Err(Error::Unsupported(format!(
-                "a journal with a log of {log_blocks} blocks, fewer than {MIN_LOG_BLOCKS}"
+                "a journal with {log_blocks} log blocks, fewer than {MIN_LOG_BLOCKS}"
             )));
         }
         if changed {
@@ -80,7 +80,8 @@ impl Superblock {
         Ok((this, geometry))
     }
 
-    /// Where the oldest live transaction starts, `None` for an empty log, and its number or that of the next.
+    /// Sets the start of the oldest live transaction (`None` for an empty log) and its number (that of the
+    /// next one for an empty log).
     pub(crate) fn point_to(&self, disk: &Disk, start: Option<u32>, tid: Tid) -> Result<()> {
         self.write(disk, |superblock| {
             superblock.s_start.set(start.unwrap_or(0));
@@ -88,12 +89,12 @@ impl Superblock {
         })
     }
 
-    /// Whether it says that the log is empty.
+    /// Whether it marks the log as empty.
     pub(crate) fn says_empty(&self) -> bool {
         self.state.lock().superblock.s_start.get() == 0
     }
 
-    /// Records an error, a positive errno, for whoever opens the journal next.
+    /// Records an error (a positive errno), to be found when the journal is next opened.
     pub(crate) fn record_error(&self, disk: &Disk, errno: u32) -> Result<()> {
         self.write(disk, |superblock| {
             superblock.s_errno.set(errno.wrapping_neg());
@@ -110,7 +111,8 @@ impl Superblock {
     }
 }
 
-/// Sets the features that we write a volume like this with. Sums that are there stay. Whether something changed.
+/// Sets the features that `options` and our log format need. An existing checksum version is kept. Returns
+/// whether something changed.
 fn set_features(superblock: &mut JournalSuperblock, options: &LogOptions) -> bool {
     let before = *superblock;
     if !superblock.has_features() {
@@ -124,8 +126,8 @@ fn set_features(superblock: &mut JournalSuperblock, options: &LogOptions) -> boo
         superblock.s_num_fc_blks.set(0);
     }
     let mut incompat = superblock.incompat() | JournalIncompat::REVOKE;
-    // We write no fast commits, so the log may have their area. With it in use `e2fsck` 1.47 and the kernel disagree on
-    // where the log goes around. The kernel sets the feature again when it mounts.
+    // We write no fast commits, so the log may use their area. With that area in use, `e2fsck` 1.47 and the
+    // kernel disagree on where the log wraps around. The kernel sets the feature again when it mounts.
     incompat.remove(JournalIncompat::ASYNC_COMMIT | JournalIncompat::FAST_COMMIT);
     if options.bit64 {
         incompat |= JournalIncompat::BIT64;

@@ -1,8 +1,9 @@
-//! A transaction as blocks of the log.
+//! Writes a transaction as blocks of the log.
 //!
-//! Order: revoke blocks, then each descriptor with the copies that it names, then the commit block. Everything but the
-//! last goes out as one batch of long bios; the flush behind it makes the data that the transaction speaks of durable
-//! too. The commit block follows alone, so that it is never there without them; it is there as a whole or not at all.
+//! Order: revoke blocks, then each descriptor with the copies that it names, then the commit block. All but
+//! the commit block go out as one batch of long bios. The flush after them also makes the data durable to
+//! which the transaction refers. The commit block follows alone, so it is never on the device without the
+//! others, and is never torn.
 
 use throughline_device::AlignedBuf;
 use throughline_extfmt::checksum::crc32_be;
@@ -15,15 +16,15 @@ use crate::cache::SealedBlock;
 use crate::error::Result;
 use crate::gate::Sealed;
 
-/// What a transaction takes of the log.
+/// The log space of a transaction.
 pub(super) struct Layout {
-    /// Blocks, of all kinds.
+    /// The number of its blocks, of all kinds.
     pub(super) blocks: u32,
-    /// The block behind its last.
+    /// The block after its last one.
     pub(super) head: u32,
 }
 
-/// Blocks of the log that a transaction takes.
+/// The number of log blocks that a transaction needs.
 pub(super) fn blocks_needed(format: &JournalFormat, sealed: &Sealed) -> u32 {
     let descriptors = sealed.blocks.len().div_ceil(format.tags_per_block().max(1));
     let revokes = sealed
@@ -33,7 +34,7 @@ pub(super) fn blocks_needed(format: &JournalFormat, sealed: &Sealed) -> u32 {
     u32::try_from(sealed.blocks.len() + descriptors + revokes + 1).unwrap_or(u32::MAX)
 }
 
-/// A block for the log: made for it, or a snapshot as it is.
+/// A block for the log: built for it, or a snapshot written unchanged.
 enum Copy<'s> {
     Made(AlignedBuf),
     Snapshot(&'s Block),
@@ -48,7 +49,7 @@ impl Copy<'_> {
     }
 }
 
-/// Writes a transaction from block `head` of the log on, and returns when it is durable.
+/// Writes a transaction to the log, starting at block `head`. It is durable on return.
 pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
     let mut copies = revoke_blocks(log, sealed);
     #[cfg(feature = "planted")]
@@ -67,12 +68,13 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
         at = log.after(at);
     }
     let sum = (log.format.csum == JournalCsum::V1).then(|| {
-        // As jbd2 does: over descriptors and copies, in their order.
+        // As in jbd2: over descriptors and copies, in their order.
         pieces[described..]
             .iter()
             .fold(!0, |sum, (_, bytes)| crc32_be(sum, bytes))
     });
-    // Where the device may tear the commit block, only its head is written last: all else of it is zeros, and there.
+    // If the device may tear the commit block, the block is first written as zeros, with the other blocks.
+    // Then only its first sector, which has all its fields, is written last.
     let whole = commit_block(log, sealed, sum);
     let commit = &whole[..log.untorn_bytes().min(whole.len())];
     let zeros = (commit.len() < whole.len()).then(|| log.new_block());
@@ -93,7 +95,7 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
 }
 
 impl Log {
-    /// Bytes that the device writes as a whole or not at all. What a commit block says is in the first of them.
+    /// The number of bytes that the device writes atomically. They contain all of a commit block's fields.
     fn untorn_bytes(&self) -> usize {
         let limits = self.disk.limits();
         limits.physical_block_bytes.max(limits.logical_block_bytes) as usize
@@ -108,7 +110,7 @@ fn revoke_blocks<'s>(log: &Log, sealed: &Sealed) -> Vec<Copy<'s>> {
         let mut writer = RevokeWriter::new(&mut bytes, &log.format, sealed.tid.0);
         for block in part {
             let fits = writer.push(*block);
-            assert!(fits, "a part is as long as a revoke block");
+            assert!(fits, "a revoke block holds its part");
         }
         writer.finish();
         copies.push(Copy::Made(bytes));
@@ -133,7 +135,7 @@ fn describe<'s>(log: &Log, sealed: &Sealed, part: &'s [SealedBlock], copies: &mu
         };
         let sum = log.format.data_checksum(sealed.tid.0, copy.bytes());
         let fits = writer.push(block.buffer.block, looks_like_ours, sum);
-        assert!(fits, "a part is as long as a descriptor");
+        assert!(fits, "a descriptor holds its part");
         copies.push(copy);
     }
     writer.finish();

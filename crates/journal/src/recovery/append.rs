@@ -1,13 +1,13 @@
-//! One more transaction, appended to a log that was recovered: what the fast commits come to.
+//! Appends one transaction to a recovered log: the blocks that result from applying the fast commits.
 //!
 //! ```text
-//!  all of the log home, flushed ─► superblock: the log starts at its end, with transaction n     (empty, the fast
-//!                                                                                         commits for n still count)
-//!  ─► descriptors and copies ─► flush ─► commit of n, FUA                       (now the fast commits are of before)
+//!  whole log home, flushed ─► superblock: start = end of the log, sequence n  (log empty; fast commits for n
+//!                                                                              still count)
+//!  ─► descriptors and copies ─► flush ─► commit of n, FUA                       (fast commits superseded)
 //! ```
 //!
-//! So what they say goes home as a whole or not at all: a cut before the commit applies them again, one after it replays
-//! the transaction.
+//! So the fast commits take effect whole or not at all: after a power cut before the commit they are applied
+//! again; after a later cut the transaction is replayed.
 
 use throughline_block::Purpose;
 use throughline_extfmt::FsBlock;
@@ -19,12 +19,12 @@ use super::log::Log;
 use super::{Replay, ReplayBlock};
 use crate::error::{Error, Result};
 
-/// Blocks in memory at once beside those that are appended, in bytes.
+/// The most bytes of blocks waiting to be written.
 const BATCH_BYTES: usize = 4 << 20;
 
 impl Log<'_> {
-    /// Appends `blocks`, ascending and each once, as the transaction after the last of `replay`, which is home. Answers the
-    /// replay of that transaction.
+    /// Appends `blocks`, ascending and distinct, as the transaction after the last one of `replay`, which
+    /// must be home. Returns the replay of the new transaction.
     pub(super) fn append(
         &self,
         replay: &Replay,
@@ -35,7 +35,7 @@ impl Log<'_> {
         let room = (self.geometry.end - self.geometry.first) as usize;
         if needed > room {
             let text = format!(
-                "the fast commits change {} blocks, more than a transaction in a log of {room} can hold. \
+                "the fast commits change {} blocks, too many for one transaction in a log of {room} blocks. \
                  Mount the image with Linux, or run e2fsck, to replay them",
                 blocks.len()
             );
@@ -59,15 +59,15 @@ impl Log<'_> {
     }
 }
 
-/// Writes a transaction into the log.
+/// Writes one transaction into the log.
 struct Writer<'l, 'a> {
     log: &'l Log<'a>,
     sequence: u32,
-    /// Block of the journal that is next.
+    /// The next block of the journal to write.
     at: u32,
-    /// To be written: where, and what.
+    /// Blocks to be written: byte offset and content.
     waiting: Vec<(u64, Vec<u8>)>,
-    /// Of version 1.
+    /// The running checksum of version 1.
     sum: u32,
     placed: Vec<ReplayBlock>,
 }
@@ -84,7 +84,7 @@ impl<'l, 'a> Writer<'l, 'a> {
         }
     }
 
-    /// A descriptor, and the copies of the blocks that it has the tags of.
+    /// Writes a descriptor with a tag for each of `blocks`, and their copies.
     fn tagged(&mut self, blocks: &[(FsBlock, Box<[u8]>)]) -> Result<()> {
         let format = self.log.format;
         let mut descriptor = vec![0; format.block_bytes as usize];
@@ -96,7 +96,7 @@ impl<'l, 'a> Writer<'l, 'a> {
             let sum = format.data_checksum(self.sequence, &copy);
             assert!(
                 tags.push(*home, escaped, sum),
-                "a descriptor has room for its tags"
+                "a descriptor holds its tags"
             );
             copies.push((*home, escaped, copy));
         }
@@ -113,7 +113,7 @@ impl<'l, 'a> Writer<'l, 'a> {
         Ok(())
     }
 
-    /// Gives a block the next place in the log.
+    /// Queues a block for the next place in the log, and returns that place.
     fn put(&mut self, block: Vec<u8>) -> Result<FsBlock> {
         if self.log.format.csum == JournalCsum::V1 {
             self.sum = crc32_be(self.sum, &block);

@@ -1,13 +1,14 @@
-//! Recovery written home, after which the journal is empty.
+//! Writes a recovered log home and empties the journal.
 //!
 //! ```text
 //!  copies in the log ─► home, ascending ─► flush ─► journal superblock: start 0, number after next, FUA
 //! ```
 //!
 //! Invariants:
-//! - The log is not touched before everything it holds is home and flushed. So a cut at any point leaves a journal that
-//!   recovers to the same volume: before the superblock is written the whole log again, afterwards nothing.
-//! - The next transaction has a number that the torn one, whose blocks may be left in the log, did not have.
+//! - The log is not changed before all its blocks are home and flushed. So a power cut at any point leaves a
+//!   journal that recovers to the same volume: from the whole log before the superblock is written, from an
+//!   empty one after.
+//! - The next transaction does not get the number of a torn one whose blocks may remain in the log.
 
 use throughline_block::Purpose;
 use throughline_extfmt::jbd2::{JournalSuperblock, unescape};
@@ -17,7 +18,7 @@ use super::log::Log;
 use super::{Replay, ReplayBlock};
 use crate::error::{Error, Result};
 
-/// Copies in memory at once, in bytes.
+/// The most bytes of copies held in memory.
 const BATCH_BYTES: usize = 4 << 20;
 
 impl Log<'_> {
@@ -48,7 +49,7 @@ impl Log<'_> {
         Ok(Purpose::Metadata.during(|| self.disk.write_batch(&pieces))?)
     }
 
-    /// Empties the log: the next transaction has the number `sequence`. Durable when it returns.
+    /// Empties the log; the next transaction gets the number `sequence`. Durable on return.
     pub(super) fn reset(&self, sequence: u32) -> Result<()> {
         self.update_superblock(|sb| {
             sb.s_start.set(0);
@@ -57,8 +58,8 @@ impl Log<'_> {
         })
     }
 
-    /// Lets the log start at block `start` of the journal with the transaction `sequence`, which is not there yet: it holds
-    /// nothing, and fast commits on top of that transaction still count. Durable when it returns.
+    /// Sets the log's start to journal block `start` and its first transaction to `sequence`, which is not
+    /// written yet. Such a log is empty, and fast commits for `sequence` still count. Durable on return.
     pub(super) fn start_at(&self, start: u32, sequence: u32) -> Result<()> {
         self.update_superblock(|sb| {
             sb.s_start.set(start);
@@ -66,11 +67,12 @@ impl Log<'_> {
         })
     }
 
-    /// Changes the journal's superblock, durably. What matters of it is in its first sector, so no cut tears it.
+    /// Changes the journal's superblock durably. The fields that change are in its first sector, so a power
+    /// cut does not tear it.
     fn update_superblock(&self, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
         let mut bytes = self.read(0, 1)?;
         let (sb, _) = JournalSuperblock::mut_from_prefix(&mut bytes)
-            .map_err(|_| Error::corrupt("the journal's block is shorter than its superblock"))?;
+            .map_err(|_| Error::corrupt("the journal's blocks are shorter than its superblock"))?;
         change(sb);
         sb.update_checksum();
         let offset = self.offset_of(self.place(0)?)?;

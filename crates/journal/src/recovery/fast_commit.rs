@@ -1,14 +1,14 @@
-//! Fast commits: small logical records in an area behind the log, written between two full commits.
+//! Fast commits: small logical records in an area after the log, written between two full commits.
 //!
 //! ```text
 //!   log: ... commit 7 │ area: head(tid 8) tags tail, tags tail, ... ╳ torn, or left over from before
 //! ```
 //!
-//! They say what has changed on top of the last committed transaction, in terms of inodes, ranges and names, not of
-//! blocks. Here they are found and verified; the file system applies them.
+//! They describe changes on top of the last committed transaction in terms of inodes, ranges and names, not
+//! of blocks. This module finds and verifies them; the file system applies them.
 //!
-//! Invariant: only whole ones count, each with a tail of the transaction that would have come next and the right sum, from
-//! the first on without a gap.
+//! Invariant: a fast commit counts only if it is complete, its tail carries the number of the next
+//! transaction and the right checksum, and all fast commits before it count.
 
 use throughline_extfmt::fast_commit::{
     Change, Head, Record, SUPPORTED_FEATURES, Tag, Tail, records,
@@ -19,16 +19,17 @@ use zerocopy::FromBytes;
 use super::log::Log;
 use crate::error::{Error, Result};
 
-/// The most bytes of fast commits that are replayed; mke2fs makes areas of 1 MiB for most volumes.
+/// The most bytes of fast commits that are replayed. `mke2fs` makes areas of 1 MiB for most volumes.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The changes of each fast commit on top of the recovered log, whose next sequence number is `tid`.
+/// Returns the changes of each fast commit on top of the recovered log, whose next sequence number is `tid`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for fast commits with features that are not known, and for very many; those of the device.
+/// [`Error::Unsupported`] for fast commits with unknown features, and for more than [`MAX_BYTES`]; device
+/// errors.
 pub(crate) fn find(log: &Log<'_>, tid: u32) -> Result<Vec<Vec<Change>>> {
     let geometry = &log.geometry;
-    // The block between the log and the area is not used.
+    // The block between the log and the area is unused.
     let first = geometry.end.saturating_add(1);
     let end = geometry.end.saturating_add(geometry.fast_commit_blocks);
     if !geometry.incompat.contains(JournalIncompat::FAST_COMMIT) {
@@ -40,7 +41,7 @@ pub(crate) fn find(log: &Log<'_>, tid: u32) -> Result<Vec<Vec<Change>>> {
             break;
         }
         if u64::from(at - first) * u64::from(log.block_bytes()) > MAX_BYTES {
-            let text = format!("over {MAX_BYTES} bytes of fast commits in the journal");
+            let text = format!("more than {MAX_BYTES} bytes of fast commits in the journal");
             return Err(Error::Unsupported(text));
         }
     }
@@ -51,7 +52,7 @@ pub(crate) fn find(log: &Log<'_>, tid: u32) -> Result<Vec<Vec<Change>>> {
 struct Commits {
     tid: u32,
     whole: Vec<Vec<Change>>,
-    /// Of the one that has no tail yet.
+    /// The changes of the fast commit whose tail is still to come.
     open: Vec<Change>,
     sum: u32,
 }
@@ -66,7 +67,7 @@ impl Commits {
         }
     }
 
-    /// Goes on with a block of the area; `false`: they end in it.
+    /// Reads the next block of the area. `false` if the fast commits end in it.
     fn take(&mut self, block: &[u8]) -> Result<bool> {
         for record in records(block) {
             let Ok(record) = record else {
@@ -94,7 +95,7 @@ impl Commits {
             return Ok(false);
         }
         if unknown != 0 {
-            let text = format!("fast commits with features {unknown:#x}");
+            let text = format!("fast commits with unknown features {unknown:#x}");
             return Err(Error::Unsupported(text));
         }
         Ok(true)

@@ -1,8 +1,7 @@
-//! The log as the journal's superblock and the journal inode's mapping describe it.
+//! The log, as described by the journal's superblock and the journal inode's mapping.
 //!
-//! Invariants:
-//! - What [`JournalSuperblock::validate`] promises of the geometry, and every block of the journal is mapped to a
-//!   block of the file system. Whatever reads the log relies on it.
+//! Invariant: the geometry has passed [`JournalSuperblock::validate`], and every block of the journal is
+//! mapped to a block of the file system. All readers of the log rely on it.
 
 use throughline_block::{Disk, Purpose};
 use throughline_extfmt::jbd2::{
@@ -15,19 +14,19 @@ use crate::error::{Error, Result};
 use crate::features;
 use crate::map::LogMap;
 
-/// How much of the log is read at once, in bytes.
+/// The most bytes of the log read at once.
 const WINDOW_BYTES: u32 = 256 << 10;
 
-/// A journal whose superblock was checked.
+/// A journal with a checked superblock.
 pub(crate) struct Log<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) fs_blocks: u64,
     map: LogMap,
-    /// The journal's own blocks: first, and the one behind the last, ascending.
+    /// The runs of the journal's own blocks, ascending: the first block and the one after the last.
     own: Vec<(u64, u64)>,
-    /// What its superblock says.
+    /// The geometry from the superblock.
     pub(crate) geometry: JournalGeometry,
-    /// How its blocks are read.
+    /// The format of its blocks.
     pub(crate) format: JournalFormat,
 }
 
@@ -60,34 +59,34 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Bytes of a block.
+    /// The size of a block, in bytes.
     pub(crate) fn block_bytes(&self) -> u32 {
         self.format.block_bytes
     }
 
-    /// Whether data blocks have to be read to verify a transaction.
+    /// Whether data blocks must be read to verify a transaction.
     pub(crate) fn sums_data(&self) -> bool {
         self.format.csum != JournalCsum::None
     }
 
-    /// What a log block is, if its header carries the `sequence` that is looked for.
+    /// The type of a log block, if its header carries `sequence`.
     pub(crate) fn kind_of(&self, bytes: &[u8], sequence: u32) -> Option<BlockType> {
         let (kind, found) = BlockHeader::read(bytes)?;
         (found == sequence).then_some(kind)
     }
 
-    /// Where block `journal_block` lies in the file system.
+    /// The file system block that holds block `journal_block` of the journal.
     pub(crate) fn place(&self, journal_block: u32) -> Result<FsBlock> {
         self.map.place(journal_block)
     }
 
-    /// Whether `block` of the file system is one of the journal.
+    /// Whether `block` of the file system belongs to the journal.
     pub(crate) fn holds(&self, block: FsBlock) -> bool {
         let behind = self.own.partition_point(|(first, _)| *first <= block.0);
         behind > 0 && block.0 < self.own[behind - 1].1
     }
 
-    /// The block after `journal_block`, around the end.
+    /// The block after `journal_block`, wrapping around.
     pub(crate) fn next(&self, journal_block: u32) -> u32 {
         if journal_block + 1 >= self.geometry.end {
             self.geometry.first
@@ -96,7 +95,7 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// How many blocks from `journal_block` on are best read at once, `limit` at most.
+    /// The number of blocks to read at once from `journal_block` on, at most `limit`.
     pub(crate) fn window(&self, journal_block: u32, limit: u32) -> u32 {
         let most = (WINDOW_BYTES / self.block_bytes()).max(1);
         most.min(limit)
@@ -104,7 +103,7 @@ impl<'a> Log<'a> {
             .max(1)
     }
 
-    /// Reads `count` blocks from `journal_block` on, which do not go around the end.
+    /// Reads `count` blocks from `journal_block` on. The range must not wrap around.
     pub(crate) fn read(&self, journal_block: u32, count: u32) -> Result<Vec<u8>> {
         let size = self.block_bytes() as usize;
         let mut bytes = vec![0; size * count as usize];
@@ -117,7 +116,7 @@ impl<'a> Log<'a> {
         Ok(bytes)
     }
 
-    /// Where `block` of the file system begins on the device, which holds all of it.
+    /// The byte offset of `block` of the file system, if all of it lies on the device.
     pub(crate) fn offset_of(&self, block: FsBlock) -> Result<u64> {
         offset_of(self.disk, self.block_bytes(), block)
     }
@@ -129,7 +128,7 @@ fn offset_of(disk: &Disk, block_bytes: u32, block: FsBlock) -> Result<u64> {
         end.is_some_and(|end| end <= disk.len_bytes())
     };
     block.byte_offset(block_bytes).filter(fits).ok_or_else(|| {
-        let what = "recovery needs it, and it lies past the end of the device";
+        let what = "needed for recovery, but past the end of the device";
         Error::corrupt_block(block, Corrupt::new(what))
     })
 }

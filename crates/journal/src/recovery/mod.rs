@@ -1,4 +1,4 @@
-//! Recovery: what a jbd2 journal holds that is not home yet.
+//! Recovery: finds the blocks of a jbd2 journal that are not home yet.
 //!
 //! ```text
 //!  superblock ─► log: where it starts, which features          (log.rs)
@@ -11,20 +11,20 @@
 //!          and the fast commits on top                         (fast_commit.rs)
 //! ```
 //!
-//! The scan, revoke and replay passes of jbd2 become one pass: a transaction's blocks enter the map at its commit,
-//! and a revoke takes out what the same and earlier transactions entered.
+//! The scan, revoke and replay passes of jbd2 are one pass here: at a transaction's commit its blocks are
+//! added to the map, and its revokes remove blocks added by the same and earlier transactions.
 //!
 //! ```text
 //!  read-only: shown by crate::OverlayDevice      to write: write_home, then reset                (apply.rs)
 //! ```
 //!
 //! Invariants:
-//! - [`recover`] writes nothing. The map holds places, not contents, so its size is bounded by the number of blocks in
-//!   the journal, and the journal's by [`MAX_JOURNAL_BLOCKS`].
-//! - Only committed transactions count. A log that ends in a torn one ends before it; a damaged transaction that
-//!   had been committed is an error, never a silent loss.
+//! - [`recover`] writes nothing. The map holds places, not contents: its size is bounded by the number of
+//!   journal blocks, which is at most [`MAX_JOURNAL_BLOCKS`].
+//! - Only committed transactions count. A torn transaction at the end of the log is ignored. A damaged
+//!   transaction that was committed is an error, never a silent loss.
 //! - No transaction changes the journal itself.
-//! - Every checksum the journal's features promise is verified, data blocks included.
+//! - Every checksum that the journal's features call for is verified, including those of data blocks.
 
 mod append;
 mod apply;
@@ -38,65 +38,65 @@ use throughline_extfmt::fast_commit::Change;
 
 use crate::error::Result;
 
-/// The most blocks that a journal may have; what `mke2fs` makes is at most as large.
+/// The most blocks that a journal may have; `mke2fs` makes no larger ones.
 pub const MAX_JOURNAL_BLOCKS: u32 = 10_240_000;
 
 /// A run of the journal inode's blocks, from its mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalRun {
-    /// First block of the run, counted from the journal's start.
+    /// The run's first block, counted from the journal's start.
     pub journal_block: u32,
-    /// Where it lies in the file system.
+    /// The run's first block in the file system.
     pub first: FsBlock,
     /// Blocks in the run.
     pub len: u32,
 }
 
-/// One block that the journal holds newer than its home.
+/// A block with a newer copy in the journal than at home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayBlock {
     /// Its home.
     pub home: FsBlock,
-    /// The block of the file system, inside the journal, that holds its content.
+    /// The file system block, inside the journal, that holds the newer content.
     pub copy: FsBlock,
-    /// The copy's first four bytes stand for the journal's magic number.
+    /// The copy is escaped: its first four bytes stand for the journal's magic number.
     pub escaped: bool,
 }
 
-/// What [`recover`] found.
+/// The result of [`recover`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// Ascending by home, each home once.
+    /// Ascending by home; each home at most once.
     blocks: Vec<ReplayBlock>,
     /// Committed transactions found in the log.
     pub transactions: u32,
-    /// Blocks of these that a revoke took out again.
+    /// Blocks of these transactions that a revoke removed.
     pub revoked: u64,
-    /// Sequence number of the transaction after the last committed one.
+    /// The sequence number of the transaction after the last committed one.
     pub next_sequence: u32,
-    /// Block of the journal behind the last committed transaction.
+    /// The block of the journal after the last committed transaction.
     head: u32,
-    /// Where and why the log ended in a torn transaction, if it did.
+    /// If the log ends in a torn transaction: where, and what is wrong with it.
     pub torn: Option<String>,
-    /// The error that the last writer left in the journal's superblock, a positive errno; 0 for none.
+    /// The error recorded in the journal's superblock, as a positive errno; 0 for none.
     pub recorded_errno: u32,
-    /// Fast commits on top of the last transaction, the oldest first: what each says has changed. They are for the file
-    /// system to apply, on top of the blocks.
+    /// The changes of each fast commit on top of the last transaction, oldest first. The file system must
+    /// apply them on top of the blocks.
     pub fast_commits: Vec<Vec<Change>>,
 }
 
 impl Replay {
-    /// Every block to replay, ascending by home.
+    /// The blocks to replay, ascending by home.
     pub fn blocks(&self) -> &[ReplayBlock] {
         &self.blocks
     }
 
-    /// Whether nothing has to be replayed.
+    /// Whether there is nothing to replay.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.fast_commits.is_empty()
     }
 
-    /// The blocks whose homes are `first` up to, not including, `end`.
+    /// The blocks whose homes are in `first..end`.
     pub fn in_range(&self, first: FsBlock, end: FsBlock) -> &[ReplayBlock] {
         let from = self.blocks.partition_point(|block| block.home < first);
         let rest = self.blocks.get(from..).unwrap_or_default();
@@ -105,12 +105,13 @@ impl Replay {
     }
 }
 
-/// Reads the journal that lies in `runs` of a file system of `fs_blocks` blocks of `block_bytes` bytes, and says
-/// what has to be replayed. Reads the journal's superblock and the live part of the log, no more.
+/// Finds what must be replayed from the journal in `runs` of a file system of `fs_blocks` blocks of
+/// `block_bytes` bytes. Reads only the journal's superblock, the live part of the log and the fast commits.
 ///
 /// # Errors
-/// [`crate::Error::Unsupported`] for features of the journal, or of its fast commits, that are unknown;
-/// [`crate::Error::Corrupt`] for a damaged superblock or a damaged transaction that was committed; device errors.
+/// [`crate::Error::Unsupported`] for unknown features of the journal or of its fast commits;
+/// [`crate::Error::Corrupt`] for a damaged superblock or a damaged transaction that was committed; device
+/// errors.
 pub fn recover(
     disk: &Disk,
     block_bytes: u32,
@@ -126,11 +127,12 @@ pub fn recover(
     Ok(replay)
 }
 
-/// Writes everything of `replay`, which [`recover`] found there, home, ascending and in long bios, and flushes. The journal
-/// is left as it is, so that a crash in the midst of it recovers again; [`reset`] comes next.
+/// Writes all blocks of `replay`, found by [`recover`] in the same journal, home in ascending order and long
+/// bios, and flushes. The journal is not changed, so a crash during the call is recovered again. Call
+/// [`reset`] next.
 ///
 /// # Errors
-/// Those of the device; [`crate::Error::Corrupt`] as [`recover`].
+/// Device errors; otherwise as [`recover`].
 pub fn write_home(
     disk: &Disk,
     block_bytes: u32,
@@ -141,12 +143,13 @@ pub fn write_home(
     log::Log::open(disk, block_bytes, fs_blocks, runs)?.write_home(replay)
 }
 
-/// Writes `blocks` of the file system, ascending and each once, as one transaction more into the log, which holds nothing
-/// but `replay`, and that is home ([`write_home`]). They are what the fast commits of `replay` come to: from the commit
-/// on those are of the past. Answers the replay of that transaction, to be written home and then [`reset`] with.
+/// Appends `blocks` of the file system, ascending and distinct, to the log as one more transaction. They are
+/// the result of applying the fast commits of `replay`, which the new transaction's commit supersedes.
+/// `replay` must be all that the log holds, and must be home ([`write_home`]). Returns the replay of the new
+/// transaction, to be passed to [`write_home`] and then to [`reset`].
 ///
 /// # Errors
-/// [`crate::Error::Unsupported`] for more blocks than the log has room for; as [`write_home`].
+/// [`crate::Error::Unsupported`] for more blocks than fit into the log; otherwise as [`write_home`].
 pub fn append(
     disk: &Disk,
     block_bytes: u32,
@@ -158,9 +161,9 @@ pub fn append(
     log::Log::open(disk, block_bytes, fs_blocks, runs)?.append(replay, blocks)
 }
 
-/// Empties a journal whose content, `replay`, is home: the log starts nowhere, the next transaction gets a number that no
-/// block in it has, and the recorded error goes (the caller has put it into the volume's superblock). One durable
-/// write; none where there is nothing to change.
+/// Empties a journal whose content, `replay`, is home: the log is marked empty, the next transaction gets a
+/// number that no block of the log carries, and the recorded error is cleared (the caller has copied it to
+/// the volume's superblock). One durable write; none if nothing has to change.
 ///
 /// # Errors
 /// As [`write_home`].

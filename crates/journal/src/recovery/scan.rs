@@ -1,8 +1,8 @@
-//! The walk over the log, transaction by transaction.
+//! Walks the log, transaction by transaction.
 //!
 //! Invariants:
-//! - The walk visits each block of the log at most once, so it ends whatever the log says.
-//! - A transaction enters the result whole at its commit block, or not at all.
+//! - The walk visits each block of the log at most once, so it ends whatever the log contains.
+//! - A transaction is added to the result whole, at its commit block, or not at all.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,11 @@ use super::log::Log;
 use super::{Replay, ReplayBlock};
 use crate::error::{Error, Result};
 
-/// The most records of revoke blocks in one transaction; jbd2 writes far fewer than blocks of the journal.
+/// The most revoke records accepted in one transaction. jbd2 writes far fewer of them than the journal has
+/// blocks.
 const MAX_REVOKES: usize = 16 << 20;
 
-/// Walks over the log from its start and collects what the committed transactions hold.
+/// Walks the log from its start and collects the blocks of the committed transactions.
 pub(crate) fn scan(log: &Log<'_>) -> Result<Replay> {
     let mut walk = Walk::new(log);
     let mut newest: BTreeMap<FsBlock, ReplayBlock> = BTreeMap::new();
@@ -53,12 +54,12 @@ pub(crate) fn scan(log: &Log<'_>) -> Result<Replay> {
     Ok(replay)
 }
 
-/// What a log without transactions holds.
+/// The replay of a log without transactions.
 pub(crate) fn nothing(log: &Log<'_>) -> Replay {
     Replay {
         next_sequence: log.geometry.sequence,
         head: log.geometry.start.unwrap_or(log.geometry.first),
-        // Written as a negative number.
+        // On disk the errno is negative.
         recorded_errno: log.geometry.errno.unsigned_abs(),
         ..Replay::default()
     }
@@ -66,11 +67,11 @@ pub(crate) fn nothing(log: &Log<'_>) -> Replay {
 
 /// How the walk over one transaction ended.
 enum Outcome {
-    /// At its commit block, everything right.
+    /// At its commit block, with everything valid.
     Committed(Transaction),
-    /// At a block that is not of this transaction, before anything wrong was seen.
+    /// At a block that does not belong to this transaction, with everything before it valid.
     End,
-    /// At something wrong.
+    /// At invalid content.
     Bad(String),
 }
 
@@ -78,14 +79,14 @@ enum Outcome {
 struct Transaction {
     blocks: Vec<ReplayBlock>,
     revokes: Vec<FsBlock>,
-    /// Running sum of version 1.
+    /// The running checksum of version 1.
     sum: u32,
-    /// The first data block whose sum is wrong. Counts only if the transaction was committed.
+    /// The first data block with a wrong checksum. It matters only if the transaction was committed.
     bad_data: Option<String>,
 }
 
 impl Transaction {
-    /// Checks a data block, and enters it into the sum of the transaction.
+    /// Verifies a data block's checksum, or adds the block to the transaction's.
     fn check_data(&mut self, log: &Log<'_>, tag: &Tag, sequence: u32, data: &[u8]) {
         if log.format.csum == JournalCsum::V1 {
             self.sum = crc32_be(self.sum, data);
@@ -102,11 +103,11 @@ impl Transaction {
 
 struct Walk<'l, 'a> {
     log: &'l Log<'a>,
-    /// The next block to visit.
+    /// The next block of the journal to visit.
     at: u32,
     /// Blocks that may still be visited.
     left: u32,
-    /// What was read ahead: blocks from `window_start` on.
+    /// Blocks read ahead, from `window_start` on.
     window: Vec<u8>,
     window_start: u32,
 }
@@ -122,7 +123,7 @@ impl<'l, 'a> Walk<'l, 'a> {
         }
     }
 
-    /// Visits one block; `None` after all of the log.
+    /// Visits one block; `None` once the whole log has been visited.
     fn visit(&mut self) -> Result<Option<(u32, &[u8])>> {
         if self.left == 0 {
             return Ok(None);
@@ -139,7 +140,7 @@ impl<'l, 'a> Walk<'l, 'a> {
         Ok(Some((at, &self.window[from..from + size])))
     }
 
-    /// Passes over one block without looking at it.
+    /// Passes over one block without reading it.
     fn skip(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let at = self.at;
@@ -147,7 +148,7 @@ impl<'l, 'a> Walk<'l, 'a> {
         Some(at)
     }
 
-    /// Walks to the end of the transaction `sequence`.
+    /// Walks to the end of transaction `sequence`.
     fn transaction(&mut self, sequence: u32) -> Result<Outcome> {
         let log = self.log;
         let mut transaction = Transaction {
@@ -179,7 +180,7 @@ impl<'l, 'a> Walk<'l, 'a> {
                     }
                     if transaction.revokes.len() > MAX_REVOKES {
                         return Err(Error::Unsupported(format!(
-                            "over {MAX_REVOKES} revokes in one transaction"
+                            "more than {MAX_REVOKES} revokes in one transaction"
                         )));
                     }
                 }
@@ -191,7 +192,7 @@ impl<'l, 'a> Walk<'l, 'a> {
         }
     }
 
-    /// Visits the data blocks of one descriptor.
+    /// Visits the data blocks of one descriptor. Returns the outcome if the walk ends in them.
     fn data(
         &mut self,
         transaction: &mut Transaction,
@@ -223,7 +224,7 @@ impl<'l, 'a> Walk<'l, 'a> {
                 return Ok(Some(bad(
                     sequence,
                     at,
-                    format!("block {} is the journal's own", tag.block),
+                    format!("block {} belongs to the journal itself", tag.block),
                 )));
             }
             transaction.blocks.push(ReplayBlock {
@@ -235,9 +236,10 @@ impl<'l, 'a> Walk<'l, 'a> {
         Ok(None)
     }
 
-    /// Fails if transaction `sequence`, in which `what` is wrong, had been committed: then the log is damaged, not
-    /// torn. It had if a later block of the log commits it or a transaction after it. Where commits may overtake
-    /// what they commit, nothing can be told apart, and the log just ends.
+    /// Fails if transaction `sequence`, found invalid because of `what`, was committed: then the log is
+    /// damaged, not torn. It was committed if a later block of the log commits it or a transaction after it.
+    /// With asynchronous commits, a commit block may reach the disk before its transaction, so damaged and
+    /// torn cannot be distinguished, and the log ends here.
     fn refuse_if_committed(&mut self, sequence: u32, what: &str) -> Result<()> {
         if self
             .log
@@ -249,13 +251,13 @@ impl<'l, 'a> Walk<'l, 'a> {
         }
         let log = self.log;
         while let Some((at, bytes)) = self.visit()? {
-            // The magic number first: nearly every block is passed over with one look.
+            // Check the magic number first: it rules out nearly every block.
             if bytes.first_chunk() == Some(&JBD2_MAGIC.to_be_bytes())
                 && let Some(later) = good_commit(log, bytes)
                 && later.wrapping_sub(sequence) <= log.geometry.end
             {
                 let text =
-                    format!("{what}, and block {at} of the journal commits transaction {later}");
+                    format!("{what}; but block {at} of the journal commits transaction {later}");
                 return Err(Error::corrupt(text));
             }
         }
@@ -269,14 +271,14 @@ fn bad(sequence: u32, at: u32, what: impl std::fmt::Display) -> Outcome {
     ))
 }
 
-/// The sequence number of a commit block whose own sum, where it has one, is right.
+/// The sequence number of a commit block whose own checksum, if it has one, is right.
 fn good_commit(log: &Log<'_>, bytes: &[u8]) -> Option<u32> {
     let (kind, sequence) = BlockHeader::read(bytes)?;
     let is_good = kind == BlockType::Commit && log.format.read_commit(bytes).is_ok();
     is_good.then_some(sequence)
 }
 
-/// Judges a transaction whose commit block was reached.
+/// The outcome for a transaction whose commit block was reached.
 fn end_at_commit(
     log: &Log<'_>,
     transaction: Transaction,
@@ -292,7 +294,7 @@ fn end_at_commit(
         return bad(
             sequence,
             at,
-            "the commit block's checksum is not that of its transaction",
+            "the checksum in the commit block does not match the transaction",
         );
     }
     match transaction.bad_data {

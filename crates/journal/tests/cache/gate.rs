@@ -1,4 +1,4 @@
-//! A device that holds writes back, and what is freed meanwhile.
+//! Freeing a block while its old content is being written, on a device that holds writes back.
 
 use std::sync::{Condvar, Mutex};
 
@@ -6,10 +6,11 @@ use throughline_device::{Completion, DeviceInfo, Queue, Request};
 
 use super::*;
 
-/// A block that is forgotten while its old content is on the way to the device: the transaction that freed it is
-/// durable only when that has arrived, so that data written into the reused block afterwards stays.
+/// A block is forgotten while a write of its old content is in flight. The transaction that freed it must
+/// become durable only after that write, so that data written to the reused block afterwards is not
+/// overwritten.
 #[test]
-fn a_freed_block_is_free_when_nothing_of_it_is_on_its_way() {
+fn a_free_is_durable_only_after_writes_in_flight_of_the_old_content() {
     let below = memory();
     let gate = Arc::new(Gate::default());
     let device: Arc<dyn BlockDevice> = Arc::new(GatedDevice {
@@ -36,19 +37,20 @@ fn a_freed_block_is_free_when_nothing_of_it_is_on_its_way() {
                 .unwrap();
             told.send(()).unwrap();
         });
-        // It cannot come while the write is held. A `forget` that does not wait is given the time to show it.
+        // The message cannot arrive while the write is held. The timeout gives a commit that does not wait
+        // time to show.
         let early = forgotten.recv_timeout(Duration::from_millis(200)).is_ok();
         gate.open();
-        assert!(!early, "did not wait");
+        assert!(!early, "the commit did not wait for the write");
         forgotten.recv().unwrap();
     });
     assert_eq!(on_device(&below, 6)[0], 0xdd);
 }
 
-/// Holds writes until it is opened.
+/// Holds writes back until it is opened.
 #[derive(Default)]
 struct Gate {
-    /// A write has arrived; the gate is open.
+    /// Whether a write has arrived, and whether the gate is open.
     state: Mutex<(bool, bool)>,
     changed: Condvar,
 }

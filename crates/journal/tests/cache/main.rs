@@ -1,4 +1,4 @@
-//! The metadata cache and the no-journal mode: snapshots, write-home, eviction, checks, faults, and many threads.
+//! The metadata cache, and commits without a log: snapshots, home writes, eviction, checks, faults, threads.
 
 mod gate;
 
@@ -16,7 +16,7 @@ use throughline_testing::{Fault, FaultDevice};
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 2048;
 
-/// No commit by age.
+/// No commits by age.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn memory() -> Arc<dyn BlockDevice> {
@@ -32,7 +32,7 @@ fn journal(device: &Arc<dyn BlockDevice>) -> Journal {
     journal_with(device, Budget::default())
 }
 
-/// What the device itself holds, past every cache.
+/// The content on the device, read past every cache.
 fn on_device(device: &Arc<dyn BlockDevice>, block: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK as usize];
     Disk::new(Arc::clone(device))
@@ -109,7 +109,11 @@ fn what_was_forgotten_does_not_reach_the_device() {
     assert_eq!(journal.dirty_bytes(), 0);
     journal.sync().unwrap();
     assert_eq!((on_device(&device, 4)[0], on_device(&device, 5)[0]), (0, 0));
-    assert_eq!(journal.read(FsBlock(4)).unwrap()[0], 0, "read anew");
+    assert_eq!(
+        journal.read(FsBlock(4)).unwrap()[0],
+        0,
+        "read from the device"
+    );
 }
 
 #[test]
@@ -157,7 +161,7 @@ fn a_check_runs_once_per_load_and_again_while_it_fails() {
     assert_eq!(journal.dirty_bytes(), 0);
 }
 
-/// A block that is good when it is looked at first, and bad on the device from then on.
+/// Overwrites a block on the device with content that fails its check.
 fn turns_bad(device: &Arc<dyn BlockDevice>, block: u64) {
     let disk = Disk::new(Arc::clone(device)).unwrap();
     let bad = vec![0xbd; BLOCK as usize];
@@ -172,7 +176,7 @@ fn is_good(bytes: &[u8]) -> core::result::Result<(), Corrupt> {
     }
 }
 
-/// So many blocks that none of the others stays.
+/// Reads enough blocks to evict all others.
 fn evict_all(journal: &Journal) {
     for block in 100..300 {
         journal.read(FsBlock(block)).unwrap();
@@ -187,7 +191,7 @@ fn what_is_changed_is_what_was_checked() {
         dirty_bytes: 32 * u64::from(BLOCK),
     };
     let journal = journal_with(&device, budget);
-    // Evicted while it is checked, were it not held.
+    // Would be evicted during the check if the cache did not hold it.
     let mut handle = journal.begin(1).unwrap();
     let check = |bytes: &[u8]| {
         turns_bad(&device, 9);
@@ -197,7 +201,7 @@ fn what_is_changed_is_what_was_checked() {
     let found = handle.modify_checked(FsBlock(9), check, |bytes| bytes[1]);
     assert_eq!(found.unwrap(), 0);
     handle.stop().unwrap();
-    // Evicted between the look and the change, were it not held by the snapshot.
+    // Would be evicted between the read and the change if the snapshot did not hold it.
     let seen = journal.read_checked(FsBlock(10), is_good).unwrap();
     turns_bad(&device, 10);
     evict_all(&journal);
@@ -207,7 +211,7 @@ fn what_is_changed_is_what_was_checked() {
         seen[1]
     );
     drop(seen);
-    // Held by nobody: checked again.
+    // Without a holder it is evicted, and checked again.
     drop(journal.read_checked(FsBlock(11), is_good).unwrap());
     turns_bad(&device, 11);
     evict_all(&journal);
@@ -292,7 +296,7 @@ fn an_operation_left_half_way_stops_all_changes() {
     assert_eq!(
         journal.read(FsBlock(1)).unwrap()[0],
         0x11,
-        "reading goes on"
+        "reading still works"
     );
 }
 
@@ -344,10 +348,10 @@ fn credits_are_counted() {
     assert_eq!(journal.status().credit_overruns, 2);
 }
 
-/// The n-th request fails, for every n: no call that returned `Ok` lost anything, and after the first failed write
-/// every later `begin` and `sync` says so.
+/// For every n, the n-th request fails: no change is lost after a `sync` that returned `Ok`, and after the
+/// first failed write every later `begin` and `sync` returns an error.
 #[test]
-fn every_fault_is_told() {
+fn every_fault_is_reported() {
     const SCRIPT: u64 = 40;
     let run = |device: &Arc<dyn BlockDevice>| -> BTreeSet<u64> {
         let journal = journal_with(
@@ -402,7 +406,7 @@ fn every_fault_is_told() {
     }
 }
 
-/// Blocks whose write failed stay dirty and readable, however many others come by.
+/// Blocks whose write failed stay dirty and readable, however many others are read.
 #[test]
 fn a_failed_write_loses_nothing_in_memory() {
     let device: Arc<dyn BlockDevice> =
@@ -428,8 +432,8 @@ fn a_failed_write_loses_nothing_in_memory() {
     }
 }
 
-/// Threads change counters in shared blocks, read them whole, evict, write home and recreate, with caches far too
-/// small: no change is lost, no snapshot is torn, and everything is on the device at the end.
+/// Threads change counters in shared blocks, read them whole, evict, write home and recreate, with a cache
+/// that is far too small. No change is lost, no snapshot is torn, and everything is on the device at the end.
 #[test]
 fn many_threads_lose_nothing() {
     const THREADS: u64 = 4;
@@ -477,7 +481,7 @@ fn many_threads_lose_nothing() {
     }
 }
 
-/// One thread of [`many_threads_lose_nothing`]: how often it raised each shared block.
+/// One thread of [`many_threads_lose_nothing`]. Returns how often it incremented each shared block.
 fn work(journal: &Journal, seed: u64, rounds: u64, shared: u64) -> Vec<u64> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut raised = vec![0; shared as usize];
@@ -505,7 +509,7 @@ fn work(journal: &Journal, seed: u64, rounds: u64, shared: u64) -> Vec<u64> {
                 );
             }
             _ => {
-                // A block of this thread alone comes and goes.
+                // Create, and perhaps forget, a block that only this thread uses.
                 let own = FsBlock(shared + seed);
                 let mut handle = journal.begin(1).unwrap();
                 handle.create(own, |bytes| bytes.fill(round as u8)).unwrap();

@@ -1,4 +1,4 @@
-//! Fast commits: which ones count, and the transaction that takes their place.
+//! Fast commits: which ones count, and the transaction that replaces them.
 
 use std::sync::Arc;
 
@@ -21,13 +21,14 @@ const TAIL: u16 = 8;
 const PAD: u16 = 7;
 const UNLINK: u16 = 5;
 
-/// One block of fast commits: tags, and whether the last, a tail, has the right sum.
+/// One block of fast commits with the given tags. `sum` is the running checksum; returns the block and the
+/// new sum.
 fn block(size: usize, mut sum: u32, tags: &[(u16, Vec<u8>)], tid: u32) -> (Vec<u8>, u32) {
     let mut bytes = Vec::new();
     for (tag, value) in tags {
         let mut value = value.clone();
         if matches!(*tag, TAIL | PAD) {
-            // To the end of the block.
+            // Extends to the end of the block.
             let rest = size - bytes.len() - 4;
             value = vec![0; rest];
         }
@@ -57,7 +58,7 @@ fn head(features: u32, tid: u32) -> (u16, Vec<u8>) {
     (HEAD, [features.to_le_bytes(), tid.to_le_bytes()].concat())
 }
 
-/// An image whose journal has an area for fast commits behind three transactions.
+/// An image whose journal has three transactions and an area for fast commits.
 fn image(dir: &std::path::Path) -> (Image, Vec<u8>, u32) {
     let image = Image::make(dir, 1024, "^metadata_csum,^64bit");
     transactions(&image, dir, &mut Rng::with_seed(1), "", 3);
@@ -74,7 +75,7 @@ fn put(image: &Image, bytes: &mut [u8], at: u32, block: &[u8]) {
     bytes[place..][..block.len()].copy_from_slice(block);
 }
 
-/// The numbers that the fast commits unlink.
+/// The inode numbers that the fast commits unlink.
 fn found(image: &Image, bytes: &[u8]) -> Result<Vec<Vec<u32>>> {
     let replay = image.recover(&image.disk(bytes).1)?;
     let number = |change: &Change| match change {
@@ -95,7 +96,7 @@ fn whole_ones_of_the_next_transaction_count() {
     let dir = tempfile::tempdir().unwrap();
     let (image, bytes, next) = image(dir.path());
     assert!(found(&image, &bytes).unwrap().is_empty());
-    // The second goes over two blocks, padded.
+    // The second one spans two blocks, with padding.
     let first = [head(0, next), unlink(1), (TAIL, Vec::new())];
     let (one, _) = block(1024, 0, &first, next);
     let (two, sum) = block(1024, 0, &[unlink(2), (PAD, Vec::new())], next);
@@ -105,7 +106,7 @@ fn whole_ones_of_the_next_transaction_count() {
         put(&image, &mut good, at as u32, block);
     }
     assert_eq!(found(&image, &good).unwrap(), [vec![1], vec![2, 3]]);
-    // Torn: any byte that a sum covers.
+    // Torn: a byte covered by a checksum is changed.
     for (at, byte, left) in [(0, 20, 0), (1, 9, 1), (1, 1000, 1), (2, 3, 1), (2, 24, 1)] {
         let mut torn = good.clone();
         torn[image.journal_offset(1024 - AREA_BLOCKS + 1 + at) + byte] ^= 1;
@@ -115,19 +116,19 @@ fn whole_ones_of_the_next_transaction_count() {
             "block {at}, byte {byte}"
         );
     }
-    // Left over from before, or from nowhere.
+    // Of an earlier transaction, or of one that does not exist.
     for tid in [next.wrapping_sub(1), next + 1] {
         let mut old = bytes.clone();
         let tags = [head(0, tid), unlink(1), (TAIL, Vec::new())];
         put(&image, &mut old, 0, &block(1024, 0, &tags, tid).0);
         assert!(found(&image, &old).unwrap().is_empty());
     }
-    // The head is of this transaction, what follows of one before.
+    // The first fast commit is of this transaction, the following one of an earlier one.
     let mut mixed = good.clone();
     let (old, _) = block(1024, 0, &[unlink(2), (TAIL, Vec::new())], next - 1);
     put(&image, &mut mixed, 1, &old);
     assert_eq!(found(&image, &mixed).unwrap(), [vec![1]]);
-    // Features that nobody knows.
+    // Unknown features.
     let tags = [head(4, next), unlink(1), (TAIL, Vec::new())];
     let mut strange = bytes.clone();
     put(&image, &mut strange, 0, &block(1024, 0, &tags, next).0);
@@ -135,10 +136,10 @@ fn whole_ones_of_the_next_transaction_count() {
     assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
 }
 
-/// A transaction appended takes the place of the fast commits, at one moment: cut off anywhere before, they are there
-/// still; afterwards, it is.
+/// An appended transaction replaces the fast commits atomically: after a cut before its commit they are still
+/// there; after a later cut, it is.
 #[test]
-fn a_transaction_appended_is_there_whole_or_the_fast_commits_are() {
+fn an_appended_transaction_replaces_the_fast_commits_atomically() {
     if !tools() {
         return;
     }
@@ -149,7 +150,7 @@ fn a_transaction_appended_is_there_whole_or_the_fast_commits_are() {
         transactions(&image, dir.path(), &mut Rng::with_seed(4), checksums, 4);
         let before = image.bytes();
         let size = block_bytes as usize;
-        // Enough for two descriptors of 1 KiB, some of it with the journal's magic number.
+        // Enough for two descriptors of 1 KiB; some blocks begin with the journal's magic number.
         let first = image.fs_blocks() / 4 * 3;
         let changes: Vec<(FsBlock, Box<[u8]>)> = (0..150_u64)
             .map(|n| {
@@ -185,7 +186,7 @@ fn a_transaction_appended_is_there_whole_or_the_fast_commits_are() {
             let done = run(&Disk::new(Arc::clone(&fault) as _).unwrap());
             let cut = fault.failed() > 0;
             assert_eq!(done.is_err(), cut, "{what}: {done:?}");
-            // Had the device lost its power there: what does recovery come to?
+            // The state that recovery finds after a power cut at this request.
             let replay = image
                 .recover(&Disk::new(Arc::clone(&memory)).unwrap())
                 .unwrap();
@@ -193,12 +194,15 @@ fn a_transaction_appended_is_there_whole_or_the_fast_commits_are() {
             let overlay = OverlayDevice::new(Arc::clone(&memory), Arc::new(replay), block_bytes);
             let shown = home(&content(Arc::new(overlay.unwrap()) as Arc<dyn BlockDevice>));
             if sequence == next {
-                assert!(shown == home(&old), "{what}: cut at {at}, half of it shows");
+                assert!(
+                    shown == home(&old),
+                    "{what}: cut at {at}, the transaction is partly visible"
+                );
                 seen_old += 1;
             } else {
                 assert!(
                     shown == home(&new),
-                    "{what}: cut at {at}, it is not all there"
+                    "{what}: cut at {at}, the transaction is incomplete"
                 );
                 seen_new += 1;
             }

@@ -1,4 +1,4 @@
-//! Recovery written home: the same as the overlay shows, and safe whatever is cut off or fails.
+//! Recovery for writing: the result equals the overlay, and faults and power cuts are survived.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Image {
         self.disk(bytes).0
     }
 
-    /// All of a recovery for writing.
+    /// A whole recovery for writing.
     fn recover_home(&self, disk: &Disk) -> Result<Replay> {
         let replay = self.recover(disk)?;
         write_home(
@@ -36,7 +36,7 @@ impl Image {
         Ok(replay)
     }
 
-    /// What the overlay over `bytes` reads as.
+    /// The content of the overlay over `bytes`.
     pub(crate) fn overlaid(&self, bytes: &[u8]) -> Vec<u8> {
         let (device, disk) = self.disk(bytes);
         let replay = Arc::new(self.recover(&disk).unwrap());
@@ -44,14 +44,14 @@ impl Image {
         content(Arc::new(overlay))
     }
 
-    /// `bytes` but for the journal's superblock.
+    /// `bytes` with the journal's superblock zeroed.
     fn but_superblock(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         let at = self.journal_offset(0);
         bytes[at..at + self.block_bytes as usize].fill(0);
         bytes
     }
 
-    /// A big-endian number of the journal's superblock.
+    /// A big-endian field of the journal's superblock.
     fn field(&self, bytes: &[u8], at: usize) -> u32 {
         let at = self.journal_offset(0) + at;
         u32::from_be_bytes(*bytes[at..].first_chunk().unwrap())
@@ -94,9 +94,9 @@ fn home_is_what_the_overlay_shows_and_the_journal_is_empty() {
         );
         assert!(
             image.but_superblock(after.clone()) == image.but_superblock(image.overlaid(&before)),
-            "{what}: home is not what the overlay shows"
+            "{what}: home differs from the overlay"
         );
-        // The superblock is still a good one, and there is nothing left to do.
+        // The superblock is still valid, and nothing is left to replay.
         let (_, disk) = image.disk(&after);
         let again = image.recover_home(&disk).unwrap();
         assert!(again.is_empty() && again.transactions == 0, "{what}");
@@ -106,9 +106,10 @@ fn home_is_what_the_overlay_shows_and_the_journal_is_empty() {
     }
 }
 
-/// First everything home, ascending and in few bios, then a flush, then the journal's superblock, durable at once.
+/// All blocks are written home first, ascending and in few bios; then comes a flush, then the journal's
+/// superblock with FUA.
 #[test]
-fn the_log_is_let_go_after_all_is_home() {
+fn the_log_is_emptied_after_all_is_home() {
     if !tools() {
         return;
     }
@@ -116,7 +117,7 @@ fn the_log_is_let_go_after_all_is_home() {
     let image = Image::make(dir.path(), 1024, "^metadata_csum,^64bit");
     let data = dir.path().join("data");
     std::fs::write(&data, vec![7; 40 << 10]).unwrap();
-    // Two runs of neighbours, the higher one in the first transaction.
+    // Two runs of adjacent blocks, the higher one in the first transaction.
     for first in [31000, 30000] {
         let list: Vec<String> = (first..first + 40).map(|b: u32| b.to_string()).collect();
         let list = list.join(",");
@@ -143,7 +144,8 @@ fn the_log_is_let_go_after_all_is_home() {
     );
 }
 
-/// Whichever request fails, in whole or in part, and nothing after it arrives: a second recovery comes to the same end.
+/// Any request fails, wholly or partly, and later ones do not reach the device: a second recovery has the
+/// same result.
 #[test]
 fn a_recovery_cut_off_anywhere_is_recovered_again() {
     if !tools() {
@@ -183,7 +185,7 @@ fn a_recovery_cut_off_anywhere_is_recovered_again() {
 }
 
 #[test]
-fn a_recorded_error_is_told_once() {
+fn a_recorded_error_is_reported_once() {
     if !tools() {
         return;
     }
@@ -210,7 +212,7 @@ fn a_recorded_error_is_told_once() {
     }
 }
 
-/// A transaction that would overwrite the log it is in is no transaction.
+/// A transaction that would overwrite its own log is refused.
 #[test]
 fn the_journal_is_not_replayed_over_itself() {
     if !tools() {

@@ -1,5 +1,5 @@
-//! Recovery against crashed journals that `debugfs` writes, with `e2fsck -E journal_only` on a copy as the judge:
-//! our overlay over the crashed image must read as the copy that `e2fsck` replayed.
+//! Recovery of crashed journals written by `debugfs`, compared with `e2fsck -E journal_only` on a copy: our
+//! overlay over the crashed image must read the same as the copy that `e2fsck` replayed.
 
 mod fast;
 mod home;
@@ -19,7 +19,7 @@ use throughline_journal::{Error, OverlayDevice};
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
 const IMAGE_BYTES: u64 = 32 << 20;
 
-/// Whether the tools are there; says so if not.
+/// Whether the tools are installed; prints a message if not.
 fn tools() -> bool {
     let there = |tool: &str| {
         Command::new(tool)
@@ -47,7 +47,7 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// An image with a journal, and where the journal lies.
+/// An image with a journal, and the journal's mapping.
 struct Image {
     path: PathBuf,
     block_bytes: u32,
@@ -59,7 +59,7 @@ impl Image {
         let path = dir.join("image");
         let size = format!("{}k", IMAGE_BYTES >> 10);
         let blocks = block_bytes.to_string();
-        // Journals have at least 1024 blocks.
+        // The smallest journal has 1024 blocks.
         let journal = format!("size={}", block_bytes >> 10);
         let _ = std::fs::remove_file(&path);
         let mut mke2fs = Command::new("mke2fs");
@@ -145,7 +145,7 @@ impl Image {
         recover(disk, self.block_bytes, self.fs_blocks(), &self.runs)
     }
 
-    /// What `e2fsck` makes of a copy of `bytes`.
+    /// A copy of `bytes` after `e2fsck` has replayed it.
     fn replayed(&self, bytes: &[u8]) -> Vec<u8> {
         let copy = self.path.with_extension("copy");
         std::fs::write(&copy, bytes).unwrap();
@@ -155,7 +155,7 @@ impl Image {
         std::fs::read(&copy).unwrap()
     }
 
-    /// Our view must be `e2fsck`'s, but for the two superblocks, in which it notes its work.
+    /// Compares our overlay with `e2fsck`'s replay, except for the two superblocks, which `e2fsck` updates.
     fn compare(&self, what: &str) -> Replay {
         let bytes = self.bytes();
         let (device, disk) = self.disk(&bytes);
@@ -166,7 +166,7 @@ impl Image {
             OverlayDevice::new(device, Arc::new(replay.clone()), self.block_bytes).unwrap();
         let disk = Disk::new(Arc::new(overlay)).unwrap();
         let mut ours = vec![0; bytes.len()];
-        // In pieces that cut blocks, so that partial overlays are seen too.
+        // Read in pieces that split blocks, to test partial overlays too.
         let mut at = 0;
         for piece in ours.chunks_mut(99 * 512) {
             disk.read_at(at, piece).unwrap();
@@ -185,10 +185,11 @@ impl Image {
     }
 }
 
-/// Has `debugfs` write random transactions; every block's content is told by its number and transaction.
+/// Writes random transactions with `debugfs`. The content of every block differs by block number and
+/// transaction.
 fn transactions(image: &Image, dir: &Path, random: &mut Rng, checksums: &str, count: u32) {
     let blocks = image.fs_blocks();
-    // Free blocks behind the journal, few enough to meet again.
+    // Free blocks after the journal, few enough that transactions share some.
     let targets: Vec<u64> = (0..40)
         .map(|_| random.u64(blocks / 4 * 3..blocks - 8))
         .collect();
@@ -214,18 +215,19 @@ fn transactions(image: &Image, dir: &Path, random: &mut Rng, checksums: &str, co
                 .collect::<Vec<_>>()
                 .join(",")
         };
-        // Into a sum of version 1 debugfs takes revoke blocks, and neither Linux nor e2fsck does.
+        // debugfs includes revoke blocks in a version 1 checksum; Linux and e2fsck do not.
         let revoke = match random.u8(..3) {
             0 if checksums != "-c" => format!(" -r {}", numbers(&targets[..random.usize(1..10)])),
             _ => String::new(),
         };
-        // Run anew each time: debugfs 1.47 overwrites the commit of a transaction with revokes by the next one.
+        // One debugfs process for each transaction: debugfs 1.47 overwrites the commit of a transaction with
+        // revokes with the next transaction.
         let write = format!("jw -b {}{revoke} {}", numbers(&list), file.display());
         image.debugfs(&format!("jo {checksums}\n{write}\njc\n"));
     }
 }
 
-/// Checksums of every version, block sizes, 64-bit tags; the image's features, `jo`'s arguments.
+/// Block size, image features and arguments of `jo`: checksums of every version, and 64-bit tags.
 const FORMATS: &[(u32, &str, &str)] = &[
     (1024, "^metadata_csum,^64bit", ""),
     (4096, "^metadata_csum,^64bit,^extent", ""),
@@ -262,12 +264,12 @@ fn the_overlay_reads_as_what_e2fsck_replays() {
     }
     assert!(
         revoked > 10 && escaped > 10,
-        "the scripts say too little: {revoked} revoked, {escaped} escaped"
+        "the scripts test too little: {revoked} revoked, {escaped} escaped"
     );
 }
 
 #[test]
-fn a_log_that_goes_around_its_end_is_followed() {
+fn a_log_that_wraps_around_is_followed() {
     if !tools() {
         return;
     }
@@ -276,7 +278,7 @@ fn a_log_that_goes_around_its_end_is_followed() {
         let mut random = Rng::with_seed(seed);
         let image = Image::make(dir.path(), 1024, "^metadata_csum,^64bit");
         transactions(&image, dir.path(), &mut random, "", 8);
-        // Turn the log (blocks 1 to 1023, live from 1) so that it starts near its end.
+        // Rotate the log (blocks 1 to 1023, live from 1) so that it starts near its end.
         let mut bytes = image.bytes();
         let start = 1023 - random.u32(1..40);
         let size = image.block_bytes as usize;
@@ -290,7 +292,7 @@ fn a_log_that_goes_around_its_end_is_followed() {
         let superblock = image.journal_offset(0);
         bytes[superblock + 0x1c..][..4].copy_from_slice(&start.to_be_bytes());
         std::fs::write(&image.path, bytes).unwrap();
-        let replay = image.compare(&format!("turned to {start}, seed {seed}"));
+        let replay = image.compare(&format!("rotated to {start}, seed {seed}"));
         assert_eq!(replay.transactions, 8);
     }
 }
@@ -309,7 +311,7 @@ fn a_log_that_ends_before_a_commit_ends_before_its_transaction() {
         let size = *block_bytes as usize;
         let (_, disk) = image.disk(&whole);
         assert_eq!(image.recover(&disk).unwrap().transactions, 5);
-        // Cut the log before every block, from its end on: what was not yet written is zeroes.
+        // Truncate the log before every block, from its end backwards: unwritten blocks are zeroes.
         let mut seen = vec![5];
         let mut bytes = whole.clone();
         for cut in (2..log_end(&image, &whole)).rev() {
@@ -331,8 +333,8 @@ fn a_log_that_ends_before_a_commit_ends_before_its_transaction() {
     }
 }
 
-/// Damage in the middle of the log is an error where there are checksums, and a torn end is none; whatever the
-/// damage, nothing panics and no damaged content is shown.
+/// With checksums, damage in the middle of the log is an error, but a torn end is not. No damage causes a
+/// panic or shows damaged content.
 #[test]
 fn damage_is_told_from_a_torn_end() {
     if !tools() {
@@ -347,7 +349,7 @@ fn damage_is_told_from_a_torn_end() {
         let (_, disk) = image.disk(&whole);
         let good = image.recover(&disk).unwrap();
         let end = log_end(&image, &whole);
-        let (mut told, mut torn) = (0, 0);
+        let (mut errors, mut torn) = (0, 0);
         let size = *block_bytes as usize;
         for block in 1..end {
             let offset = image.journal_offset(block);
@@ -358,11 +360,11 @@ fn damage_is_told_from_a_torn_end() {
             disk.write_at(offset as u64, &whole[offset..][..size], false)
                 .unwrap();
             match result {
-                Err(Error::Corrupt { .. }) => told += 1,
+                Err(Error::Corrupt { .. }) => errors += 1,
                 Err(error) => panic!("{features} {checksums} block {block}: {error}"),
                 Ok(replay) => {
                     torn += 1;
-                    // The log ended early, or the change was in bytes that no checksum covers and nobody reads.
+                    // The log ended early, or the change was in unused bytes that no checksum covers.
                     assert!(
                         replay.transactions < 6 || replay == good,
                         "{features} {checksums} block {block}"
@@ -371,13 +373,13 @@ fn damage_is_told_from_a_torn_end() {
             }
         }
         assert!(
-            told > end / 2,
-            "{features} {checksums}: {told} told, {torn} torn of {end}"
+            errors > end / 2,
+            "{features} {checksums}: {errors} errors, {torn} torn of {end}"
         );
     }
 }
 
-/// The block behind the last of the log, which starts at 1 and was never used before.
+/// The block after the last one written of a log that starts at 1 and was never used before.
 fn log_end(image: &Image, bytes: &[u8]) -> u32 {
     let size = image.block_bytes as usize;
     (1..1024)
@@ -390,7 +392,7 @@ fn log_end(image: &Image, bytes: &[u8]) -> u32 {
         + 1
 }
 
-/// Bytes of the journal are changed at random, headers foremost: recovery returns, whatever it finds.
+/// Changes bytes of the journal at random, mostly in headers: recovery returns without a panic.
 #[test]
 fn no_journal_makes_recovery_panic() {
     if !tools() {

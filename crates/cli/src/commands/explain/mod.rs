@@ -25,23 +25,24 @@ use crate::time;
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// Watch the kernel's I/O path, under any command; for root
+    /// Trace the kernel's I/O path while any command runs; needs root
     #[arg(long)]
     kernel: bool,
-    /// Watch this block device, or the one below the file system that this place is on, and what anybody does with it;
-    /// instead of those that the command turns out to have to do with (may be given several times)
+    /// Trace this block device, or the one below the file system of this path, with the I/O of all processes,
+    /// instead of the devices that the command uses (may be given several times)
     #[arg(long, value_name = "PLACE", requires = "kernel")]
     device: Vec<PathBuf>,
-    /// Memory for events, for each processor
+    /// Memory for events, per processor
     #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "4M", value_parser = parse_buffer)]
     buffer: u64,
-    /// Write the account to a file instead of standard error; - is standard output
+    /// Write the account to a file instead of standard error; -: standard output
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Keep the account and single events in a file, as 'lab run' keeps its results: for 'lab report', and for --beside
+    /// Write the account and single events to a file, in the format of 'lab run', for 'lab report' and
+    /// --beside
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Show the account that --out kept beside this one (may be given several times)
+    /// Show an account written by --out beside this one (may be given several times)
     #[arg(long, value_name = "FILE")]
     beside: Vec<PathBuf>,
     #[command(flatten)]

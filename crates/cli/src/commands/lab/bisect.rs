@@ -19,36 +19,37 @@ const EXIT_UNCONFIRMED: u8 = 5;
 /// Arguments of `lab bisect`.
 #[derive(Args, Debug)]
 pub(super) struct BisectArgs {
-    /// The good end: a commit that the bad one comes from
+    /// The good commit, an ancestor of the bad one
     #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "bad")]
     good: Option<String>,
-    /// The bad end
+    /// The bad commit
     #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "build")]
     bad: Option<String>,
-    /// Builds a commit: run by sh -c in a worktree of it
+    /// Command that builds a commit; run by sh -c in a worktree of it
     #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "measure")]
     build: Option<String>,
-    /// Measures one, there: prints a number above 0 as the last line of its standard output
+    /// Command that measures it, in the same place; its last line of standard output must be a number above 0
     #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "good")]
     measure: Option<String>,
     #[command(flatten)]
     candidate: CandidateArgs,
-    /// The most pairs of runs, of the commit that is found and the one before it, to know the size of its change; it ends
-    /// earlier where the size is known to a fifth of itself. 0: those by which it was found are enough
+    /// Maximum pairs of runs of the commit found and its parent, to determine the size of the change; stops
+    /// earlier when the size is known to within a fifth. 0: use only the pairs of the search
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=100_000))]
     size_pairs: u32,
-    /// Follow only the first parent of merges: find the merge by which it came
+    /// Follow only the first parent of merges: finds the merge that introduced the change
     #[arg(long)]
     first_parent: bool,
-    /// Go on with the one bisection of this repository that is unfinished; no other option but -C, --state and the timeouts
-    /// is needed
+    /// Continue the only unfinished bisection of this repository; needs no other options (except -C, --state
+    /// and timeouts, if they were given before)
     #[arg(long, conflicts_with_all = ["good", "bad", "build", "measure", "better", "threshold", "confidence", "max_pairs",
           "size_pairs", "first_parent", "restart", "abandon"])]
     resume: bool,
-    /// Forget what an earlier run of the same command measured
+    /// Discard the measurements of an earlier run of the same command
     #[arg(long)]
     restart: bool,
-    /// Remove an unfinished bisection with its worktrees: the one of this command, or the only one of this repository
+    /// Remove an unfinished bisection and its worktrees: that of this command, or the only one of this
+    /// repository
     #[arg(long, conflicts_with = "restart")]
     abandon: bool,
     #[command(flatten)]

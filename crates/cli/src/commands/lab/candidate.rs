@@ -1,4 +1,5 @@
-//! What `lab bisect` and `lab step` share: how commits are built and measured, and what is seen of it on the way.
+//! What `lab bisect` and `lab step` share: how commits are built and measured, and what is seen of it on the
+//! way.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -22,29 +23,29 @@ const PAIRS_GUESS: f64 = 20.0;
 /// Arguments of both.
 #[derive(Args, Debug)]
 pub(super) struct CandidateArgs {
-    /// A folder in the git repository
+    /// A directory in the git repository
     #[arg(short = 'C', value_name = "DIR", default_value = ".")]
     pub(super) dir: PathBuf,
-    /// Which way the number is good
+    /// Whether higher or lower numbers are better
     #[arg(long, value_name = "WAY", default_value = "higher")]
     better: Way,
-    /// A change no larger than this is none
+    /// A change up to this size, in percent, counts as none
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = threshold)]
     threshold: f64,
-    /// How sure the answer must be
+    /// Required confidence of the answer, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = confidence)]
     confidence: f64,
-    /// The most pairs of runs, one of the good end and one of the commit, to sort a commit by
+    /// Maximum pairs of runs, one of the good commit and one of the candidate, to classify a candidate
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_pairs: u32,
-    /// A build that takes longer counts as one that fails
+    /// A build that takes longer counts as failed
     #[arg(long, value_name = "SECONDS", default_value_t = 7200, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S))]
     build_timeout: u64,
-    /// A run of the measurement that takes longer counts as one that fails
+    /// A measurement that takes longer counts as failed
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S))]
     measure_timeout: u64,
-    /// A folder for worktrees, logs and all that was measured; instead of one below $XDG_STATE_HOME/throughline/bisect, by
-    /// default ~/.local/state/throughline/bisect
+    /// Directory for worktrees, logs and measurements, instead of one below
+    /// $XDG_STATE_HOME/throughline/bisect (by default ~/.local/state/throughline/bisect)
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
 }
@@ -52,12 +53,12 @@ pub(super) struct CandidateArgs {
 /// A month: nobody waits longer for one run.
 const MAX_LIMIT_S: u64 = 31 * 24 * 3600;
 
-/// Which way a number is good.
+/// The direction in which a number is better.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Way {
-    /// More is better, as of throughput
+    /// Higher is better, as for throughput
     Higher,
-    /// Less is better, as of time
+    /// Lower is better, as for time
     Lower,
 }
 

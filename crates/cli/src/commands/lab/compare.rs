@@ -15,7 +15,7 @@ use crate::problem::{Doing, Failure};
 pub(super) struct CompareArgs {
     #[command(flatten)]
     sides: SidesArgs,
-    /// A difference no larger than this is none, in percent
+    /// A difference up to this size, in percent, counts as none
     #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = percent)]
     threshold: f64,
     #[command(flatten)]

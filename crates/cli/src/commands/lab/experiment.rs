@@ -16,22 +16,22 @@ use crate::progress::Progress;
 /// The full size, in percent.
 pub(super) const WHOLE: u64 = 100;
 
-/// Where it is measured, and how often.
+/// The place and the number of measurements.
 #[derive(Args, Debug)]
 pub(super) struct PlaceArgs {
-    /// The directory for images and files: on the disk to be measured
+    /// Directory for images and files, on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(super) dir: PathBuf,
-    /// Samples of each variant or target, instead of the experiment's or workload file's own number (of commands, 20); where the
-    /// run ends as soon as it is certain, the most of them (1000)
+    /// Samples of each variant or target, instead of the number in the experiment or workload file (for
+    /// commands, 20); the maximum (default 1000) for a run that ends as soon as it is certain
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) rounds: Option<u16>,
 }
 
-/// How much, of experiments.
+/// The size of experiments.
 #[derive(Args, Debug)]
 pub(super) struct ScaleArgs {
-    /// Work for each sample, in percent of an experiment's full size
+    /// Work per sample, in percent of the experiment's full size
     #[arg(long, value_name = "PERCENT", default_value_t = WHOLE, value_parser = clap::value_parser!(u64).range(1..=WHOLE))]
     pub(super) scale: u64,
 }
@@ -46,8 +46,8 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     }
 }
 
-/// Runs it, and makes the record of what came out, also of one that was interrupted after its first rounds. Ctrl-C is
-/// watched for already.
+/// Runs it, and makes the record of what came out, also of one that was interrupted after its first rounds.
+/// Ctrl-C is watched for already.
 pub(super) fn measure(
     experiment: &Experiment,
     place: &PlaceArgs,

@@ -15,10 +15,11 @@ use crate::text::quote;
 /// Arguments of `lab founding`.
 #[derive(Args, Debug)]
 pub(super) struct FoundingArgs {
-    /// Run this report alone; may be given several times
+    /// Run only this report; may be given several times
     #[arg(long, value_name = "REPORT", value_parser = clap::value_parser!(u8).range(1..=5))]
     only: Vec<u8>,
-    /// Keep each run as a file in this directory, founding-1.jsonl and so on, for 'lab compare' and 'lab report'
+    /// Write each run to a file in this directory, founding-1.jsonl and so on, for 'lab compare' and 'lab
+    /// report'
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -29,7 +30,8 @@ pub(super) struct FoundingArgs {
     pub(super) json: JsonFlag,
 }
 
-/// Runs them one after the other, and shows each when it has ended. A bar that is not met is reported, and no failure.
+/// Runs them one after the other, and shows each when it has ended. A bar that is not met is reported, and no
+/// failure.
 pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
     experiment::check_globals(&context.globals)?;

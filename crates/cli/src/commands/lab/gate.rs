@@ -28,11 +28,11 @@ pub(crate) const EXIT_DATA: u8 = 65;
 pub(super) struct GateArgs {
     #[command(flatten)]
     sides: SidesArgs,
-    /// How much worse every quantity may be that has no limit of its own, in percent
+    /// Allowed regression of every quantity without its own limit, in percent
     #[arg(long, value_name = "PERCENT", value_parser = percent, required_unless_present = "limit")]
     max_regression: Option<f64>,
-    /// How much worse one quantity may be, in percent: throughput=2; may be given several times. Without --max-regression,
-    /// only these are looked at
+    /// Allowed regression of one quantity, in percent: throughput=2; may be given several times. Without
+    /// --max-regression, only these quantities are judged
     #[arg(long, value_name = "QUANTITY=PERCENT", value_parser = parse_limit)]
     limit: Vec<(String, f64)>,
     #[command(flatten)]

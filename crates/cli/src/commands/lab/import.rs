@@ -22,13 +22,13 @@ pub(super) struct ImportArgs {
     /// A 'sysbench fileio' command line, in quotes, instead of a file
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["file", "job"])]
     sysbench: Option<String>,
-    /// Of a file with several jobs, this one
+    /// Convert only this job of the file
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// Where the workload file goes [default: standard output]. A directory: a file for each job, JOB.toml
+    /// The workload file [default: standard output], or a directory for one file per job, JOB.toml
     #[arg(short, long, value_name = "FILE|DIR")]
     out: Option<PathBuf>,
-    /// Take whatever is left out for a pattern that is lost: exit code 3
+    /// Exit with 3 if anything was left out
     #[arg(long)]
     strict: bool,
 }

@@ -27,20 +27,20 @@ const MOST_ROUNDS: u32 = 1000;
 /// Rounds of commands, if nothing else is said; a workload file says its own.
 const ROUNDS_OF_COMMANDS: u32 = 20;
 
-/// How targets are measured.
+/// Options for measuring targets.
 #[derive(Args, Debug)]
 pub(super) struct MeasureArgs {
     #[command(flatten)]
     pub(super) place: PlaceArgs,
-    /// Where the result goes, as JSON lines, while it runs; - for standard output, then without the table
+    /// Result file, written as JSON lines during the run; - for standard output, without the table
     /// [default: NAME-DATE-TIME.jsonl in the current directory]
     #[arg(short, long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
-    /// Of cmd: targets: each prints a number above 0 as the last line of its standard output, as for 'lab bisect', which is good
-    /// this way; they are compared by that figure, and not by the time that they take
+    /// Compare cmd: targets by a figure instead of their time: the last line of each standard output, a
+    /// number above 0; WAY says whether higher or lower is better
     #[arg(long, value_name = "WAY")]
     pub(super) figure: Option<Way>,
-    /// Draw the order of targets, round by round, from this number [default: one that is drawn, and kept in the result]
+    /// Seed of the order of targets [default: random; recorded in the result]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -12,7 +12,8 @@ use crate::text::quote;
 /// Arguments of `lab models`.
 #[derive(Args, Debug)]
 pub(super) struct ModelsArgs {
-    /// Show this one with its limits, its law, and where its numbers are from; without it all are listed
+    /// Show this model with its limits, its timing law and the sources of its numbers; without it, all are
+    /// listed
     name: Option<String>,
     #[command(flatten)]
     pub(super) json: JsonFlag,

@@ -14,13 +14,14 @@ use crate::text::quote;
 /// Arguments of `lab report`.
 #[derive(Args, Debug)]
 pub(super) struct ReportArgs {
-    /// Results of 'lab run --out'; of several, the others are compared with the first
+    /// Results of 'lab run --out'; the first is the base of comparisons
     #[arg(required = true, value_name = "RESULT")]
     results: Vec<PathBuf>,
-    /// Where to write it (- for standard output) [default: the first result's name with .html; the mail: standard output]
+    /// Output file (-: standard output) [default: the first result's name with .html; with --markdown,
+    /// standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write Markdown for a mail, plain and 78 columns wide, instead of a page
+    /// Write Markdown for e-mail, at most 78 columns wide, instead of a page
     #[arg(long)]
     markdown: bool,
 }

@@ -1,4 +1,5 @@
-//! `lab run`: an experiment, a person's workload or commands, all variants or targets interleaved, and the record of it.
+//! `lab run`: an experiment, a person's workload or commands, all variants or targets interleaved, and the
+//! record of it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,34 +19,35 @@ use crate::problem::{Doing, Failure};
 /// Arguments of `lab run`.
 #[derive(Args, Debug)]
 pub(super) struct RunArgs {
-    /// An experiment, as 'lab list' shows it, or a workload file (--example prints one)
+    /// An experiment from 'lab list', or a workload file (--example prints one)
     #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["example", "target"])]
     name: Option<PathBuf>,
-    /// Print a workload file with every key and what it means, and run nothing
+    /// Print a workload file with every key explained, and exit
     #[arg(long, conflicts_with = "name")]
     example: bool,
-    /// Measure this, instead of the workload file's list; said several times, all are measured interleaved, and held
-    /// against the first. cmd:COMMAND does its own work, and takes no workload file
+    /// Measure this target instead of those in the workload file. Several targets are measured interleaved
+    /// and compared with the first. cmd:COMMAND does its own work and takes no workload file
     #[arg(long, value_name = "SPEC", value_parser = parse_target)]
     target: Vec<TargetSpec>,
     #[command(flatten)]
     how: MeasureArgs,
     #[command(flatten)]
     scale: ScaleArgs,
-    /// End as soon as it is certain how each target compares with the first, after --rounds at the latest (1000, if it is
-    /// not said); the confidence holds over all looks
+    /// Stop when it is certain how each target compares with the first, at the latest after --rounds (default
+    /// 1000); the confidence covers all interim checks
     #[arg(long)]
     until_certain: bool,
-    /// The quantity by which targets are compared, as the table calls it [default: throughput; of commands, time or figure]
+    /// The quantity to compare targets by, as named in the table [default: throughput; for commands, time or
+    /// figure]
     #[arg(long, value_name = "NAME")]
     quantity: Option<String>,
-    /// A difference no larger than this is none, in percent
+    /// A difference up to this size, in percent, counts as none
     #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = percent)]
     threshold: f64,
-    /// How sure all answers together must be, in percent
+    /// Required confidence of all answers together, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
     confidence: f64,
-    /// Let a workload write over what is there: a block device, a plain file, a named file of an image
+    /// Allow a workload to overwrite existing data: a block device, a plain file, a named file of an image
     #[arg(long)]
     overwrite: bool,
 }

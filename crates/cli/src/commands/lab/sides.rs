@@ -15,41 +15,43 @@ use crate::context::Context;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// What is compared with what, and how sure the answer must be.
+/// The two sides of a comparison, and its confidence.
 #[derive(Args, Debug)]
 pub(super) struct SidesArgs {
-    /// What to compare with: a target, as 'lab run --target' takes it, or a file that 'lab run' wrote
+    /// The base: a target, as for 'lab run --target', or a file written by 'lab run'
     #[arg(value_name = "BASE", required_unless_present = "news", conflicts_with_all = ["bases", "news"])]
     base: Option<PathBuf>,
-    /// What is compared with it, of the same kind; without it, --base-series and --new-series name two series of BASE
+    /// The target or file to compare with the base; without it, --base-series and --new-series name two
+    /// series of BASE
     #[arg(value_name = "NEW", conflicts_with_all = ["bases", "news"])]
     new: Option<PathBuf>,
-    /// Files of several runs, to compare with; runs of both sides, taken in turns, are compared in pairs
+    /// Base files of several runs; runs of both sides, taken in turn, are compared in pairs
     #[arg(long = "base", value_name = "FILE", num_args = 1.., requires = "news")]
     bases: Vec<PathBuf>,
-    /// The files of those that are compared with them; without --base, each has both series
+    /// Files of the runs to compare with them; without --base, each file must have both series
     #[arg(long = "new", value_name = "FILE", num_args = 1..)]
     news: Vec<PathBuf>,
-    /// Run this workload on two targets; cmd: targets do their own work, and take none
+    /// Run this workload on two targets (not for cmd: targets)
     #[arg(long, value_name = "FILE.toml", requires = "new")]
     workload: Option<PathBuf>,
-    /// Of files, compare this series alone, which all have; may be given several times [default: all that all have]
+    /// For files, compare only this series, which all must have; may be given several times [default: all
+    /// common series]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["base_series", "new_series"])]
     series: Vec<String>,
-    /// Compare this quantity alone; may be given several times [default: of files, all; of targets, throughput; of commands, time
-    /// or figure]
+    /// Compare only this quantity; may be given several times [default: for files, all; for targets,
+    /// throughput; for commands, time or figure]
     #[arg(long, value_name = "NAME")]
     quantity: Vec<String>,
-    /// The series to compare with, where the two have different names, or are in one file
+    /// The base series, if the two series have different names or are in one file
     #[arg(long, value_name = "NAME")]
     base_series: Option<String>,
-    /// The series that is compared with it
+    /// The series to compare with it
     #[arg(long, value_name = "NAME")]
     new_series: Option<String>,
-    /// Of files, leave the first rounds out, because they warmed up
+    /// For files, skip the first rounds as warm-up
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     skip: u32,
-    /// How sure all answers together must be, in percent
+    /// Required confidence of all answers together, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
     confidence: f64,
     #[command(flatten)]

@@ -17,21 +17,23 @@ pub(crate) const EXIT_ABORT: u8 = 128;
 /// Arguments of `lab step`.
 #[derive(Args, Debug)]
 pub(super) struct StepArgs {
-    /// The good end, by a name that stays the same during the bisection
+    /// The good commit, by a name that does not change during the bisection
     #[arg(long, value_name = "REV")]
     good: String,
-    /// The bad end: a commit is then bad from half of the change between the two on, instead of from the threshold on
+    /// The bad commit. With it, a commit is bad from half of the change between the two, instead of from the
+    /// threshold
     #[arg(long, value_name = "REV")]
     bad: Option<String>,
-    /// Builds a commit: run by sh -c at the top of the checkout; for the ends, of a worktree
+    /// Command that builds a commit; run by sh -c at the top of the checkout (for the good and bad commit, of
+    /// a worktree)
     #[arg(long, value_name = "CMD")]
     build: String,
-    /// Measures one, there: prints a number above 0 as the last line of its standard output
+    /// Command that measures it, in the same place; its last line of standard output must be a number above 0
     #[arg(long, value_name = "CMD")]
     measure: String,
     #[command(flatten)]
     candidate: CandidateArgs,
-    /// Remove the worktrees of the ends, and all that was measured, after 'git bisect run'
+    /// Remove the worktrees and all measurements, after 'git bisect run'
     #[arg(long)]
     end: bool,
 }

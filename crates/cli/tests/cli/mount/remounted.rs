@@ -127,7 +127,7 @@ fn what_cannot_be_changed_is_refused() {
         "ro,nosuid,nodev,noexec,noatime",
         "ro,nosuid,nodev,noexec,relatime",
         "open for reading only",
-        "no choice",
+        "cannot be chosen",
     ] {
         assert!(said.contains(text), "no {text:?}: {said}");
     }

@@ -5,7 +5,7 @@ use throughline_testing::{Fault, FaultDevice};
 
 use crate::cache::Backing;
 use crate::cache::testing::{STALE, Volume};
-use crate::cache::tests::{pattern, settle};
+use crate::cache::tests::{finish, pattern};
 use crate::error::{Error, Reason};
 use crate::mapper::{Map, MappedExtent, Target};
 use crate::throttle::Wait;
@@ -31,12 +31,12 @@ fn what_is_written_is_read_before_and_after_it_is_on_the_device() {
         assert_eq!(file.space().read_cached(777, &mut buf), None);
         assert!(file.read(777, data.len() + 9).unwrap() == data);
         assert_eq!(file.space().read_cached(777, &mut buf), Some(data.len()));
-        settle(&volume, vec![file]);
+        finish(&volume, vec![file]);
     }
 }
 
 #[test]
-fn there_is_nothing_behind_the_end() {
+fn there_is_nothing_past_the_end() {
     let volume = Volume::new(4096, 100, 4 * MIB);
     let file = volume.file();
     let mut buf = [0; 10];
@@ -53,7 +53,7 @@ fn there_is_nothing_behind_the_end() {
         Wait::Yes,
     );
     assert!(matches!(too_far, Err(Error::Caller(Reason::TooLarge))));
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
@@ -66,22 +66,22 @@ fn a_small_write_keeps_the_rest_of_its_block() {
     file.space().drop_clean(0..u64::MAX);
     file.write(5000, b"hello").unwrap();
     expected[5000..5005].copy_from_slice(b"hello");
-    // In its block, and nowhere else, something had to be read.
+    // Only its own block had to be read.
     assert_eq!(file.space().cached_bytes(), 4096);
     assert_eq!(file.read(0, 40_000).unwrap(), expected);
     file.flush().unwrap();
     assert_eq!(file.on_device(), expected);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn what_the_device_holds_behind_the_end_is_never_shown() {
+fn device_contents_past_the_end_are_never_exposed() {
     for block in [1024, 4096, 65536] {
         let volume = Volume::new(block, 100, 4 * MIB);
         let file = volume.file();
         file.write(0, &[7; 100]).unwrap();
         file.flush().unwrap();
-        // Somebody left bytes behind the end, as a direct write that failed does.
+        // Stale bytes past the end, as a failed direct write may leave them.
         let Target::Data { device_offset } = file.map(0, block).unwrap().target else {
             panic!("it is on the device");
         };
@@ -99,7 +99,7 @@ fn what_the_device_holds_behind_the_end_is_never_shown() {
         assert_eq!(file.read(0, expected.len() + 10).unwrap(), expected);
         file.flush().unwrap();
         assert_eq!(file.on_device(), expected);
-        settle(&volume, vec![file]);
+        finish(&volume, vec![file]);
     }
 }
 
@@ -118,20 +118,16 @@ fn holes_and_unwritten_blocks_read_as_zero() {
     assert_eq!(file.read(0, 100_000).unwrap(), expected);
     file.flush().unwrap();
     assert_eq!(file.on_device(), expected);
-    assert_eq!(
-        file.mapped(),
-        11,
-        "only the hole that was written is filled"
-    );
-    settle(&volume, vec![file]);
+    assert_eq!(file.mapped(), 11, "only the written hole is allocated");
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn a_full_volume_is_told_of_at_the_write() {
+fn a_full_volume_fails_the_write() {
     let volume = Volume::new(4096, 10, 4 * MIB);
     let file = volume.file();
     assert_eq!(file.write(0, &[1; 8 * 4096]).unwrap(), 8 * 4096);
-    // As much is taken as there is room for, and nothing of what there is none for.
+    // The write stops where space runs out, and reserves nothing for the rest.
     assert_eq!(file.write(8 * 4096, &[5; 3 * 4096]).unwrap(), 2 * 4096);
     let refused = file.write(20 * 4096, &[2; 3 * 4096]);
     assert!(
@@ -140,20 +136,20 @@ fn a_full_volume_is_told_of_at_the_write() {
     );
     assert_eq!(file.space().size(), 10 * 4096);
     assert_eq!(volume.promised(), 10);
-    // What is dirty already, and what is on the device, needs nothing.
+    // Overwriting dirty or allocated blocks needs no space.
     file.write(0, &[3; 4096]).unwrap();
     file.flush().unwrap();
     file.write(4096, &[4; 4096]).unwrap();
     file.flush().unwrap();
     assert_eq!(volume.free(), 0);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn discarded_blocks_give_back_what_was_promised_for_them() {
+fn discarded_blocks_return_their_reservations() {
     let volume = Volume::new(4096, 100, 4 * MIB);
     let file = volume.file();
-    // Not flushed: whether the flusher has come by or not, the outcome is the same.
+    // Not flushed: the result does not depend on whether the flusher has run.
     file.write(0, &[1; 40_960]).unwrap();
     file.punch(4096..8192);
     file.truncate(10_000);
@@ -164,21 +160,21 @@ fn discarded_blocks_give_back_what_was_promised_for_them() {
     expected.resize(20_000, 0);
     assert_eq!(file.read(0, 20_000).unwrap(), expected);
     file.flush().unwrap();
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn a_file_that_is_let_go_leaves_nothing_behind() {
+fn a_dropped_file_leaves_nothing_behind() {
     let volume = Volume::new(4096, 1000, 8 * MIB);
     let file = volume.file();
     file.write(0, &[1; 1_000_000]).unwrap();
     file.flush().unwrap();
     assert_eq!(file.read(0, 1_000_000).unwrap(), vec![1; 1_000_000]);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn mappings_that_cannot_be_true_are_errors() {
+fn impossible_mappings_are_errors() {
     let volume = Volume::new(4096, 100, 4 * MIB);
     let file = volume.file();
     file.write(0, &[1; 40_960]).unwrap();
@@ -209,11 +205,11 @@ fn mappings_that_cannot_be_true_are_errors() {
     }
     file.lie(None);
     assert_eq!(file.read(0, 4096).unwrap(), vec![1; 4096]);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn who_may_not_wait_does_not_read_from_the_device() {
+fn a_write_that_must_not_wait_does_not_read_from_the_device() {
     let volume = Volume::new(4096, 100, 4 * MIB);
     let file = volume.file();
     file.write(0, &[1; 40_960]).unwrap();
@@ -222,19 +218,19 @@ fn who_may_not_wait_does_not_read_from_the_device() {
     let refused = file.write_as(10, b"x", Wait::No);
     assert!(matches!(refused, Err(Error::Caller(Reason::WouldBlock))));
     assert_eq!(file.write_as(4096, &[2; 4096], Wait::No).unwrap(), 4096);
-    // Half of it needs nothing to be read.
+    // The first block is written whole and needs no read.
     assert_eq!(file.write_as(8192, &[3; 6000], Wait::No).unwrap(), 4096);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_leaves_nothing_behind() {
+fn a_read_error_is_returned_and_leaves_nothing_behind() {
     let device = Arc::new(MemoryDevice::new(2 << 20));
     let faulty = Arc::new(FaultDevice::counting(device).only(&[Op::Read]));
     let volume = Volume::over(Arc::clone(&faulty) as _, 4096, 4 * MIB);
     let file = volume.file();
     let data = pattern(4, 0, 400_000);
-    // In two calls, so that folios end there.
+    // In two calls, so that a folio ends there.
     file.write(0, &data[..40_960]).unwrap();
     file.write(40_960, &data[40_960..]).unwrap();
     file.flush().unwrap();
@@ -242,10 +238,10 @@ fn what_cannot_be_read_is_told_and_leaves_nothing_behind() {
     faulty.set_fault(Fault::From(faulty.requests()));
     assert!(file.read(200_000, 100).is_err());
     assert!(file.write(200_001, b"x").is_err());
-    // What is cached comes all the same, and up to what is not a call has what it read.
+    // Cached bytes are still returned, and a call returns what it read before the error.
     assert_eq!(file.read(0, 400_000).unwrap(), data[..40_960]);
     assert_eq!(file.space().dirty_bytes(), 0);
     faulty.set_fault(Fault::Never);
     assert!(file.read(0, 400_000).unwrap() == data);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }

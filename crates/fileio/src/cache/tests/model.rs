@@ -1,13 +1,13 @@
-//! Random operations on a file, against a list of bytes.
+//! Random operations on a file, compared with a byte vector.
 
 use proptest::prelude::*;
 
 use crate::cache::Backing;
 use crate::cache::testing::{FakeFile, Volume};
-use crate::cache::tests::{pattern, settle};
+use crate::cache::tests::{finish, pattern};
 use crate::error::{Error, Reason};
 
-/// The file stays shorter than this.
+/// Maximum file size in the test.
 const MOST: u64 = 3 << 20;
 
 #[derive(Clone, Debug)]
@@ -125,14 +125,14 @@ fn check(block: u64, budget_bytes: u64, ops: &[Op]) {
     assert!(file.read(0, model.len() + 1).unwrap() == model);
     file.flush().unwrap();
     assert!(file.on_device() == model);
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_file_is_what_a_list_of_bytes_is(
+    fn a_file_matches_a_byte_vector(
         block in prop::sample::select(vec![1024_u64, 4096, 65536]),
         budget_mib in 1_u64..12,
         ops in prop::collection::vec(any_op(), 1..60),

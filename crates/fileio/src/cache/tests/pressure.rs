@@ -1,8 +1,8 @@
-//! Little memory.
+//! Tests with little memory.
 
 use crate::cache::Backing;
 use crate::cache::testing::Volume;
-use crate::cache::tests::{pattern, settle};
+use crate::cache::tests::{finish, pattern};
 
 const MIB: u64 = 1 << 20;
 
@@ -23,13 +23,14 @@ fn a_stream_larger_than_the_budget_goes_through_it() {
             assert!(file.read(index as u64 * 70_001, piece.len()).unwrap() == piece);
             assert!(volume.cache.pool.used_bytes() <= budget);
         }
-        settle(&volume, vec![file]);
+        finish(&volume, vec![file]);
     }
 }
 
-/// Reads 4 KiB blocks that are hot, and between them a file much larger than the budget: how many of the hot reads were hits.
+/// Reads hot 4 KiB blocks interleaved with a file much larger than the budget. Returns the hits among the hot
+/// reads.
 #[test]
-fn a_scan_does_not_push_out_what_is_hot() {
+fn a_scan_does_not_evict_hot_folios() {
     let budget = 8 * MIB;
     let volume = Volume::new(4096, 40 * 256, budget);
     let (hot, cold) = (volume.file(), volume.file());
@@ -56,7 +57,7 @@ fn a_scan_does_not_push_out_what_is_hot() {
         }
     }
     assert!(hits * 100 >= asked * 95, "{hits} hits of {asked}");
-    settle(&volume, vec![hot, cold]);
+    finish(&volume, vec![hot, cold]);
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_smaller_budget_gives_memory_back() {
     assert!(volume.cache.pool.used_bytes() <= 2 * MIB);
     assert_eq!(volume.cache.budget_bytes(), 2 * MIB);
     assert!(file.read(0, 10 * MIB as usize).unwrap() == pattern(1, 0, 10 * MIB as usize));
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn without_memory_a_read_goes_past_the_cache() {
     file.write(0, &data).unwrap();
     file.flush().unwrap();
     file.space().drop_clean(0..u64::MAX);
-    // All of it is with somebody else.
+    // Take all memory out of the pool.
     let held: Vec<_> = std::iter::from_fn(|| volume.cache.pool.take(4096)).collect();
     assert!(!held.is_empty());
     assert!(file.read(1234, 500_000).unwrap() == data[1234..501_234]);
@@ -88,7 +89,7 @@ fn without_memory_a_read_goes_past_the_cache() {
     drop(held);
     assert!(file.read(0, MIB as usize).unwrap() == data);
     assert!(!file.space().is_empty());
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn entries_of_dropped_folios_are_sifted_out() {
         "{}",
         volume.cache.policy.len()
     );
-    settle(&volume, vec![file]);
+    finish(&volume, vec![file]);
 }
 
 #[test]
@@ -121,19 +122,20 @@ fn a_long_stream_recycles_what_it_left() {
         file.write(at * MIB, &piece).unwrap();
     }
     file.flush().unwrap();
-    // It went on in what it had: long before the budget is used up.
+    // It reused its own folios long before the budget was used up.
     let held = volume.cache.pool.held_bytes();
     assert!(held < 140 * MIB, "{} MiB", held / MIB);
     assert!(other.space().read_cached(0, &mut [0; 4096]).is_some());
     for at in 0..180 {
         assert!(file.read(at * MIB, MIB as usize).unwrap() == piece);
     }
-    settle(&volume, vec![file, other]);
+    finish(&volume, vec![file, other]);
 }
 
-/// Hot blocks all over the memory, each a folio of its own: a stream finds few large pieces, and takes smaller ones.
+/// Hot blocks spread over all memory, each in its own folio: a stream finds few large pieces and takes
+/// smaller ones.
 #[test]
-fn a_stream_does_not_push_out_small_hot_folios() {
+fn a_stream_does_not_evict_small_hot_folios() {
     let (budget, hot_bytes) = (16 * MIB, 4 * MIB);
     let volume = Volume::new(4096, 110 * 256, budget);
     let (hot, stream) = (volume.file(), volume.file());
@@ -154,7 +156,8 @@ fn a_stream_does_not_push_out_small_hot_folios() {
             hot.read_into(at, &mut buf, &random_stream).unwrap();
         }
     }
-    // While the stream, read and then written, passes several budgets, nobody looks at the hot ones.
+    // While the stream, read and then written, exceeds the budget several times, the hot blocks are not
+    // accessed.
     let reader = crate::ReadStream::default();
     let mut into = vec![0; MIB as usize];
     for at in 0..96 {
@@ -173,5 +176,5 @@ fn a_stream_does_not_push_out_small_hot_folios() {
         hits * 100 >= blocks * 95,
         "written: {hits} hits of {blocks}"
     );
-    settle(&volume, vec![hot, stream]);
+    finish(&volume, vec![hot, stream]);
 }

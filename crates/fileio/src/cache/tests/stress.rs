@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cache::Backing;
 use crate::cache::testing::Volume;
-use crate::cache::tests::settle;
+use crate::cache::tests::finish;
 
 const REGION: u64 = 96 << 10;
 const REGIONS: u64 = 24;
 
-/// Each thread owns regions of both files and checks what it wrote there, between others that read all over, cut what is behind,
-/// drop and flush.
+/// Each thread owns regions of both files and checks its writes, while other threads read everywhere,
+/// truncate behind the regions, drop and flush.
 #[test]
 fn threads_find_what_they_wrote() {
     for block in [1024_u64, 4096] {
@@ -29,7 +29,7 @@ fn threads_find_what_they_wrote() {
             }
             done.store(true, Ordering::Relaxed);
         });
-        settle(&volume, files.into_iter().collect());
+        finish(&volume, files.into_iter().collect());
     }
 }
 
@@ -51,7 +51,8 @@ fn owner(thread: u64, files: &[std::sync::Arc<crate::cache::testing::FakeFile>; 
             assert_eq!(file.write(at, model).unwrap(), model.len());
         } else {
             let read = file.read(at, len as usize).unwrap();
-            // Behind the end, as far as the others have come, there is nothing, and what was not written is zero.
+            // Past the end that the other threads have reached there is nothing, and unwritten bytes are
+            // zero.
             assert!(read == model[..read.len()], "at {at} of file {index}");
             assert!(model[read.len()..].iter().all(|byte| *byte == 0));
         }

@@ -1,4 +1,4 @@
-//! What the flusher takes, and what becomes of it: here by hand, with no flusher.
+//! Taking dirty blocks and ending their write-back, called directly, without a flusher.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use crate::cache::{Backing, DirtyRun};
 
 const BLOCK: u64 = 4096;
 
-/// A file for a test that is its flusher: freezing it keeps the real one away.
+/// A file whose flusher is the test: freezing it keeps the real flusher away.
 fn quiet() -> (Arc<Volume>, Arc<FakeFile>) {
     let volume = Volume::new(BLOCK, 2000, 64 << 20);
     let file = volume.file();
@@ -20,7 +20,7 @@ fn take(file: &FakeFile) -> Option<DirtyRun> {
     file.space().take_dirty(0..u64::MAX, u64::MAX)
 }
 
-/// As after a write that arrived: nothing of the promise is needed any more.
+/// Ends a run as after a successful write: its reservation is no longer needed.
 fn end(file: &FakeFile, run: DirtyRun, ok: bool) {
     let units = run.reserved_units;
     file.space().write_back_ended(file, run, ok);
@@ -99,7 +99,7 @@ fn what_is_under_write_back_does_not_change_and_is_not_taken_twice() {
     let piece = &first.pieces[0];
     assert!(piece.pages[piece.range.clone()] == old[..piece.range.len()]);
     assert_eq!(file.read(BLOCK, 100).unwrap(), [9; 100]);
-    // The block counts twice, and its newer bytes wait.
+    // The block counts twice, and its newer contents wait.
     assert_eq!(file.space().dirty_bytes(), (64 << 10) + BLOCK);
     assert_eq!(volume.cache.throttle().dirty_bytes(), (64 << 10) + BLOCK);
     assert!(take(&file).is_none());
@@ -177,7 +177,7 @@ fn nothing_runs_while_frozen_and_a_freeze_waits() {
 }
 
 #[test]
-fn what_fails_again_and_again_is_dirty_at_every_moment() {
+fn repeatedly_failing_blocks_stay_dirty_throughout() {
     let (_volume, file) = quiet();
     let _frozen = file.space().freeze();
     file.write(0, &pattern(1, 0, 5000)).unwrap();

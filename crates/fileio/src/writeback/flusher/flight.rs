@@ -12,27 +12,27 @@ use super::super::run::Run;
 use super::{Flusher, Issue};
 use crate::cache::Running;
 
-/// A run on its way.
+/// A run in flight.
 pub(super) struct Flight {
     pub(super) run: Run,
     file: Key,
-    /// Whom its end concerns, and whether they began after it.
+    /// The jobs that the run concerns, and whether they began after it.
     pub(super) jobs: Vec<(JobId, Concern)>,
-    /// Keeps a freeze out until the run is no more.
+    /// Prevents a freeze until the run has ended.
     _running: Running,
 }
 
-/// What a run is to a job.
+/// How a run concerns a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
-    /// Taken after the job began: it carries what the job wants written.
+    /// Taken after the job began: it writes data that the job covers.
     Counts,
-    /// In flight when the job began: its blocks may have been dirty again.
+    /// In flight when the job began: its blocks may be dirty again.
     LookAgain,
 }
 
 impl Flusher {
-    /// Takes the first run of dirty blocks in the range and sends it on its way.
+    /// Takes the first run of dirty blocks in the range and submits it.
     pub(super) fn issue(&mut self, key: Key, range: Range<u64>, most_bytes: u64) -> Issue {
         let Some(file) = self.files.get(key) else {
             return Issue::Clean;
@@ -87,12 +87,12 @@ impl Flusher {
         let has_ended = flight.run.has_ended();
         self.runs.insert(id, flight);
         if has_ended {
-            self.settle_ended(key);
+            self.finish_ended(key);
         }
         Issue::Issued(end - start, end)
     }
 
-    /// Takes what the device has done; waits for it if there is nothing better to do.
+    /// Processes completions; waits for one if `wait`.
     pub(super) fn collect(&mut self, wait: bool) {
         let Some(stream) = &mut self.stream else {
             return;
@@ -106,15 +106,15 @@ impl Flusher {
             flight.run.piece_ended(result);
             if flight.run.has_ended() {
                 let key = flight.file;
-                self.settle_ended(key);
+                self.finish_ended(key);
             }
         }
         self.written = written;
     }
 
-    /// Settles the runs of a file that have ended, in the order in which they were taken: so the file's size does not go
-    /// ahead of what was taken before.
-    fn settle_ended(&mut self, key: Key) {
+    /// Finishes the ended runs of a file in the order they were taken, so that the committed size never
+    /// covers a run that has not ended.
+    fn finish_ended(&mut self, key: Key) {
         while let Some(file) = self.files.get(key)
             && let Some(id) = file.runs.front().copied()
             && self
@@ -124,7 +124,7 @@ impl Flusher {
         {
             file.runs.pop_front();
             if let Some(flight) = self.runs.remove(&id) {
-                self.settle(key, flight);
+                self.finish(key, flight);
             }
         }
         if self
@@ -137,7 +137,7 @@ impl Flusher {
         self.forget_clean(key);
     }
 
-    fn settle(&mut self, key: Key, flight: Flight) {
+    fn finish(&mut self, key: Key, flight: Flight) {
         if let Some(stream) = &mut self.stream {
             stream.submit_open();
         }
@@ -148,7 +148,7 @@ impl Flusher {
             ..
         } = flight;
         let (host, range) = (Arc::clone(&run.host), run.range());
-        let outcome = run.settle();
+        let outcome = run.finish();
         drop(running);
         let counting = &self.shared.counting;
         counting.commits.add(u64::from(outcome.has_committed));

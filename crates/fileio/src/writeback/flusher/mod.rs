@@ -1,8 +1,8 @@
-//! The flusher: the thread that writes.
+//! The flusher thread.
 //!
-//! Its loop never waits for messages while something is in flight, and never for the device while its queue has room and
-//! there is work. What it does first: what somebody waits for; what is old; then files by turns, where much is dirty, or else
-//! what streams have left behind.
+//! Its loop never waits for messages while something is in flight, and never for the device while the queue
+//! has room and there is work. Priority: what a thread waits for; what is old; retries; then, above the
+//! background threshold, files by turns; then what streams have passed.
 
 mod flight;
 mod turns;
@@ -24,53 +24,53 @@ use crate::cache::Backing;
 use crate::error::Error;
 use flight::{Concern, Flight};
 
-/// How often the flusher looks for what is old, at least.
+/// Maximum interval between looks for old data.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Flusher {
     shared: Arc<Shared>,
-    /// Opened when it is needed, so that a device that gives no queue is an error like any other.
+    /// Opened on first use, so that a device without a queue is an ordinary error.
     stream: Option<Stream>,
     files: Files,
     jobs: Jobs,
     runs: HashMap<u64, Flight>,
     last_run: u64,
     written: Vec<Written>,
-    /// Whose turn it is, and what is left of it in bytes.
+    /// The file whose turn it is, and the rest of its chunk in bytes.
     turn: Option<(Key, u64)>,
-    /// Background work that memory pressure still asks for, in bytes.
+    /// Background write-back that memory pressure still requires, in bytes.
     urge_bytes: u64,
-    /// Memory was short, and there was nothing to write that could be.
-    is_in_vain: bool,
-    /// So many files yet are written with their tails.
+    /// Memory was short, but nothing could be written.
+    found_nothing: bool,
+    /// Number of visits that still include the tail of the file.
     tails_too: usize,
     next_look: Instant,
-    /// The throttle was told that nothing gets on.
+    /// The throttle was given the error that stalls write-back.
     is_stuck: bool,
-    /// How many files had failed when that was told last.
+    /// Number of failed files at the last report.
     failing: usize,
     is_stopping: bool,
 }
 
-/// A flusher that panics looks at nothing any more: the next file that becomes dirty has another one started.
+/// Reports on a panic that no flusher is running: the next dirty file starts a new one.
 struct Unwatched<'a>(&'a Inbox);
 
 impl Drop for Unwatched<'_> {
     fn drop(&mut self) {
-        self.0.say_unwatched();
+        self.0.set_unwatched();
     }
 }
 
-/// What became of looking for something to write.
+/// Result of looking for something to write.
 enum Issue {
-    /// A run of so many bytes is on its way; it ends at this file byte.
+    /// A run of this many bytes was submitted; it ends at this offset of the file.
     Issued(u64, u64),
-    /// Nothing in the range is dirty that is not on its way.
+    /// Nothing in the range is dirty, except what is already in flight.
     Clean,
     /// The file is frozen.
     Frozen,
-    /// Nothing can be written.
+    /// Writing is not possible.
     Failed(Error),
 }
 
@@ -86,7 +86,7 @@ impl Flusher {
             written: Vec::new(),
             turn: None,
             urge_bytes: 0,
-            is_in_vain: false,
+            found_nothing: false,
             tails_too: 0,
             next_look: Instant::now(),
             is_stuck: false,
@@ -95,64 +95,64 @@ impl Flusher {
         }
     }
 
-    /// Works until it is told to stop, and what is in flight then has ended.
+    /// Runs until it is stopped and everything in flight has ended.
     pub(super) fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let inbox = &shared.inbox;
-        let mut is_drowsy = false;
+        let mut is_about_to_sleep = false;
         let _unwatched = Unwatched(inbox);
         loop {
-            self.welcome();
+            self.enter_dirtied();
             while let Some(message) = inbox.next() {
-                self.hear(message);
+                self.handle(message);
             }
             if self.is_stopping && self.runs.is_empty() {
                 break;
             }
             let has_worked = !self.is_stopping && self.work();
-            self.tell_failing();
+            self.publish_failure();
             if has_worked || !self.runs.is_empty() {
                 self.collect(!has_worked);
-                if std::mem::take(&mut is_drowsy) {
-                    inbox.say_awake();
+                if std::mem::take(&mut is_about_to_sleep) {
+                    inbox.set_awake();
                 }
                 continue;
             }
-            // Sleeps only if it finds nothing after it has said so.
-            if !std::mem::replace(&mut is_drowsy, true) {
-                inbox.say_asleep(self.alarm().is_none());
+            // Sleep only if nothing was found after announcing it.
+            if !std::mem::replace(&mut is_about_to_sleep, true) {
+                inbox.set_asleep(self.alarm().is_none());
                 continue;
             }
-            is_drowsy = false;
-            self.tell_stuck();
+            is_about_to_sleep = false;
+            self.report_stuck();
             if let Some(message) = inbox.wait(self.alarm()) {
-                self.hear(message);
+                self.handle(message);
             }
         }
         self.end();
     }
 
-    /// Takes in what became dirty.
-    fn welcome(&mut self) {
+    /// Enters the files that became dirty.
+    fn enter_dirtied(&mut self) {
         for (host, since) in self.shared.inbox.take_dirtied() {
             let key = self.files.enter(host, since);
-            // It may have been flushed before this was read.
+            // The file may have been flushed meanwhile.
             self.forget_clean(key);
         }
     }
 
-    fn hear(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         let counting = &self.shared.counting;
         match message {
             Message::Passed(host) => {
                 counting.stream_passes.add(1);
                 if let Some(range) = host.space().flushing.take_passed() {
-                    self.ask(host, Kind::Passed, range, None);
+                    self.request(host, Kind::Passed, range, None);
                 }
             }
             Message::Start(host) => {
                 if let Some(range) = host.space().flushing.take_started() {
-                    self.ask(host, Kind::Urgent, range, None);
+                    self.request(host, Kind::Urgent, range, None);
                 }
             }
             Message::Failed(host, error) => {
@@ -165,12 +165,12 @@ impl Flusher {
             }
             Message::Flush(host, range, reply) => {
                 counting.flushes.add(1);
-                self.ask(host, Kind::Urgent, range, Some(reply));
+                self.request(host, Kind::Urgent, range, Some(reply));
             }
             Message::FlushAll(reply) => {
                 counting.flushes.add(1);
-                // What became dirty before it was sent.
-                self.welcome();
+                // Including what became dirty before the message was sent.
+                self.enter_dirtied();
                 for key in self.files.keys() {
                     reply.part();
                     self.add_job(key, Kind::Urgent, 0..u64::MAX, Some(Arc::clone(&reply)));
@@ -193,8 +193,8 @@ impl Flusher {
         self.jobs.thaw();
     }
 
-    /// A job for a file that may be new here. One that is clean and that nobody waits for is left alone.
-    fn ask(
+    /// Adds a job for a file that may be unknown. Ignores clean files, after answering a waiting thread.
+    fn request(
         &mut self,
         host: Arc<dyn Backing>,
         kind: Kind,
@@ -208,7 +208,7 @@ impl Flusher {
             }
             return;
         }
-        // If it was not listed it is now; if it was, it is here already or the message is on its way.
+        // If the file was not listed it is now; if it was, it is already known or a message is queued.
         space.flushing.enlist();
         let key = self.files.enter(host, Instant::now());
         self.add_job(key, kind, range, reply);
@@ -241,9 +241,9 @@ impl Flusher {
         }
     }
 
-    // ---- what to do next
+    // ---- choosing the next work
 
-    /// Does one thing, if there is one and the device has room for it. Whether there was.
+    /// Submits one run, if there is one and the device has room. Returns whether it did.
     fn work(&mut self) -> bool {
         self.look_at_clock();
         if self.stream.as_ref().is_some_and(Stream::is_full) {
@@ -256,7 +256,7 @@ impl Flusher {
             || self.do_job(Kind::Passed)
     }
 
-    /// Whether files are to be written although nobody asks for one.
+    /// Whether background write-back is required.
     fn is_wanted(&self) -> bool {
         let file = self.files.any();
         file.is_some_and(|file| {
@@ -274,7 +274,9 @@ impl Flusher {
         self.next_look = self.next_look.min(now + look);
         if now >= self.next_look {
             self.next_look = now + look;
-            self.shared.unlooked.store(0, Ordering::Relaxed);
+            self.shared
+                .own_flushes_since_look
+                .store(0, Ordering::Relaxed);
             self.thaw();
             for key in self.files.keys() {
                 self.forget_clean(key);
@@ -290,20 +292,20 @@ impl Flusher {
         }
     }
 
-    /// One run of the next job of a kind.
+    /// Submits one run of the next job of a kind.
     fn do_job(&mut self, kind: Kind) -> bool {
         while let Some(id) = self.jobs.take(kind) {
             let Some(job) = self.jobs.get(id) else {
                 continue;
             };
-            let (key, insists) = (job.file, job.insists());
+            let (key, tries_failed) = (job.file, job.tries_failed());
             let Some(range) = job.next() else {
                 continue;
             };
             let is_failed = self.files.get(key).is_none_or(|f| f.place == Place::Failed);
             let most = self.job_run_bytes(is_failed);
-            let issue = match is_failed && !insists {
-                // Its retry does all of it.
+            let issue = match is_failed && !tries_failed {
+                // Its retry covers the range.
                 true => Issue::Clean,
                 false => self.issue(key, range, most),
             };
@@ -334,7 +336,7 @@ impl Flusher {
         false
     }
 
-    /// Ends a job that is done.
+    /// Ends a job if it is done.
     fn end_job(&mut self, id: JobId) {
         let Some(ended) = self.jobs.end(id) else {
             return;
@@ -352,18 +354,19 @@ impl Flusher {
         let Some(host) = self.files.forget_clean(key) else {
             return;
         };
-        // What failed is gone, as by a truncation: nobody need wait in vain any more.
+        // The failed blocks are gone, for example by a truncation: waiting is no longer pointless.
         if self.is_stuck && self.files.lasting_failure().is_none() {
             self.is_stuck = false;
             host.space().cache().throttle().stuck(None);
         }
     }
 
-    // ---- the end of the work
+    // ---- idle and end
 
-    /// There is nothing to do and nothing in flight: whoever waits for room waits in vain where a file has failed.
-    fn tell_stuck(&mut self) {
-        let is_waited_for = std::mem::take(&mut self.is_in_vain) || self.is_wanted();
+    /// Called when there is nothing to do and nothing in flight: if a file has failed, threads waiting for
+    /// room get its error.
+    fn report_stuck(&mut self) {
+        let is_waited_for = std::mem::take(&mut self.found_nothing) || self.is_wanted();
         if self.is_stuck || !is_waited_for {
             return;
         }
@@ -374,8 +377,8 @@ impl Flusher {
         }
     }
 
-    /// Whether the write-back of files fails, for whoever asks.
-    fn tell_failing(&mut self) {
+    /// Publishes the current failure for [`super::Writeback::failing`].
+    fn publish_failure(&mut self) {
         let failing = self.files.failed_count();
         if failing != self.failing {
             self.failing = failing;
@@ -383,7 +386,7 @@ impl Flusher {
         }
     }
 
-    /// When there will be something to do without a message.
+    /// Time of the next work that needs no message.
     fn alarm(&self) -> Option<Instant> {
         if self.files.is_empty() {
             return None;
@@ -392,7 +395,7 @@ impl Flusher {
         Some(retry.map_or(self.next_look, |at| at.min(self.next_look)))
     }
 
-    /// Lets go of everything. Jobs that are not done end as that.
+    /// Releases everything. Unfinished jobs end with an error.
     fn end(mut self) {
         if let Some(file) = self.files.any().filter(|_| self.is_stuck) {
             file.host.space().cache().throttle().stuck(None);
@@ -401,7 +404,7 @@ impl Flusher {
         *self.shared.failing.lock() = None;
         let shared = Arc::clone(&self.shared);
         drop(self);
-        shared.inbox.say_unwatched();
+        shared.inbox.set_unwatched();
         let dirtied = shared.inbox.take_dirtied();
         hosts.extend(dirtied.into_iter().map(|(host, _)| host));
         while let Some(message) = shared.inbox.next() {

@@ -1,4 +1,4 @@
-//! Background work: files by turns, a chunk each, and how much at once.
+//! Background write-back: files take turns of one chunk each; and the size of runs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,34 +11,35 @@ use super::super::jobs::Kind;
 use super::{Flusher, Issue};
 use crate::cache::AddressSpace;
 
-/// A run is at least so long, where so much is dirty, and at most.
+/// Minimum and maximum length of a run, as far as enough is dirty.
 const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
 
-/// With a limit of dirty memory so small that a run of [`RUN_BYTES`] would be much of it, at least.
+/// Minimum length of a run if the limit of dirty memory is so small that [`RUN_BYTES`] would be much of it.
 const LEAST_RUN_BYTES: u64 = 64 << 10;
 
-/// A run of a file that failed, at most: what can be written is not kept from it for long by what cannot.
+/// Maximum length of a run of a failed file, so that data that cannot be written delays the rest only
+/// briefly.
 const FAILED_RUN_BYTES: u64 = 256 << 10;
 
 impl Flusher {
-    /// One run of the file whose turn it is.
+    /// Submits one run of the file whose turn it is.
     pub(super) fn background(&mut self) -> bool {
         if self.turns() {
             return true;
         }
-        // What is being appended to is written too rather than leaving the device without work. Once round: a file may have
-        // nothing to be taken and stay, as one with a job does.
+        // Rather than leave the device idle, also write the folios being appended to. One pass only: a file
+        // may stay queued without anything to take, for example because of a job.
         if self.runs.is_empty() && self.files.all_ready(Place::Tail) {
             self.tails_too = self.files.ready_count();
             if self.turns() {
                 return true;
             }
         }
-        self.is_in_vain |= std::mem::take(&mut self.urge_bytes) > 0;
+        self.found_nothing |= std::mem::take(&mut self.urge_bytes) > 0;
         false
     }
 
-    /// Once round the files in line, until one has something to write.
+    /// One pass over the queued files, until one has something to write.
     fn turns(&mut self) -> bool {
         for _ in 0..self.files.ready_count() {
             let Some(key) = self.files.front() else {
@@ -81,7 +82,7 @@ impl Flusher {
         }
     }
 
-    /// The file has nothing to write at the moment.
+    /// Ends the turn of a file that has nothing to write now.
     fn end_turn(&mut self, key: Key, place: Option<Place>) {
         let Some(file) = self.files.get(key) else {
             return;
@@ -94,13 +95,15 @@ impl Flusher {
         self.forget_clean(key);
     }
 
-    /// Looks for a run of a file in its turn: from where the last one ended, round the file, and round its tail.
+    /// Looks for a run of a file in its turn: from the end of the last run, wrapping at the end, and skipping
+    /// its tail.
     fn visit(&mut self, key: Key, most_bytes: u64) -> Issue {
         let Some(file) = self.files.get(key) else {
             return Issue::Clean;
         };
         let (from, host) = (file.cursor, Arc::clone(&file.host));
-        // One that is being written anew is best left until it is whole: while it is open, as long as nobody waits.
+        // A file being replaced is best left until its new contents are complete: while it is open, unless a
+        // thread waits.
         let is_unfinished =
             || self.tails_too == 0 || host.is_open() && !self.is_pressed(host.space());
         if host.whole_bytes() > 0 && is_unfinished() {
@@ -127,7 +130,7 @@ impl Flusher {
         Issue::Clean
     }
 
-    /// Whether memory is short, or somebody waits for room.
+    /// Whether memory is short or a thread waits for room.
     fn is_pressed(&self, space: &AddressSpace) -> bool {
         self.urge_bytes > 0 || space.cache().throttle().is_waited_for()
     }
@@ -138,21 +141,21 @@ impl Flusher {
         chunk.unwrap_or(RUN_BYTES.start).max(1)
     }
 
-    /// The longest run of a job.
+    /// Maximum length of a job's run.
     pub(super) fn job_run_bytes(&self, is_failed: bool) -> u64 {
         let most = self.run_bytes();
         if is_failed {
             return most.min(FAILED_RUN_BYTES);
         }
-        // Where somebody else waits he has his turn soon.
+        // If another thread waits, it should get its turn soon.
         match self.jobs.is_any(Kind::Urgent) {
             true => most.min(RUN_BYTES.start),
             false => most,
         }
     }
 
-    /// The longest run: a part of a chunk, so that what a slow device has done is clean and counted soon, and a part of what
-    /// may be dirty at all, so that several are in flight and others become dirty meanwhile.
+    /// Maximum length of a run: a fraction of a chunk, so that data on a slow device becomes clean soon, and
+    /// a fraction of the dirty limit, so that several runs are in flight while more data becomes dirty.
     fn run_bytes(&self) -> u64 {
         let Some(file) = self.files.any() else {
             return RUN_BYTES.start;

@@ -1,4 +1,4 @@
-//! A wish: no wake-up is lost, and none comes that was not wished for.
+//! The wake flag: no wake-up is lost, and none is sent without the flag.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use shuttle::sync::mpsc;
 use shuttle::thread;
 
 use crate::every_schedule;
-use crate::wish::Wish;
+use crate::wake_flag::WakeFlag;
 
 #[test]
-fn who_sleeps_is_woken_for_all_that_is_made() {
+fn a_sleeper_is_woken_for_all_work() {
     every_schedule(|| {
-        let (wish, made) = (Arc::new(Wish::default()), Arc::new(AtomicU64::new(0)));
+        let (flag, made) = (Arc::new(WakeFlag::default()), Arc::new(AtomicU64::new(0)));
         let (to, from) = mpsc::channel();
         let makers: Vec<_> = (0..2)
             .map(|_| {
-                let (wish, made, to) = (Arc::clone(&wish), Arc::clone(&made), to.clone());
+                let (flag, made, to) = (Arc::clone(&flag), Arc::clone(&made), to.clone());
                 thread::spawn(move || {
                     for _ in 0..2 {
                         made.fetch_add(1, Ordering::Relaxed);
-                        if wish.grant() {
-                            to.send(()).expect("the sleeper is there");
+                        if flag.take() {
+                            to.send(()).expect("the sleeper lives");
                         }
                     }
                 })
@@ -29,13 +29,13 @@ fn who_sleeps_is_woken_for_all_that_is_made() {
             .collect();
         let mut seen = 0;
         while seen < 4 {
-            wish.make();
+            flag.set();
             let now = made.load(Ordering::Relaxed);
             if now == seen {
                 // A lost wake-up is a deadlock here.
-                from.recv().expect("the makers are there");
+                from.recv().expect("a producer lives");
             }
-            wish.drop_it();
+            flag.clear();
             seen = now;
         }
         for maker in makers {
@@ -45,14 +45,14 @@ fn who_sleeps_is_woken_for_all_that_is_made() {
 }
 
 #[test]
-fn nobody_is_told_who_does_not_wish() {
+fn only_a_set_flag_is_taken() {
     let test = || {
-        let wish = Wish::default();
-        assert!(!wish.grant());
-        wish.make();
-        assert!(wish.is_made());
-        assert!(wish.grant());
-        assert!(!wish.grant(), "told once");
+        let flag = WakeFlag::default();
+        assert!(!flag.take());
+        flag.set();
+        assert!(flag.is_set());
+        assert!(flag.take());
+        assert!(!flag.take(), "taken once");
     };
     shuttle::check_random(test, 1);
 }
