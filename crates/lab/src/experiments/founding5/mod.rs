@@ -21,10 +21,10 @@ use throughline_fileio::PageCache;
 use super::Experiment;
 use crate::callgrind;
 use crate::hollow::load_image;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mke2fs};
 use crate::meter::Meter;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::{Error, Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -108,13 +108,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             }
         }
     }
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(20),
-        settings,
-    )?;
-    drop(variants);
+    outcome.measure(settings, 20, variants)?;
     for target in memory.into_iter().chain(disk) {
         target.close()?;
     }
@@ -126,10 +120,6 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
 
 fn variant_name(where_: &str, place: Place, way: Way) -> String {
     format!("{where_}, {}: {}", place.name(), way.name())
-}
-
-fn as_error(error: throughline::Error) -> Error {
-    Error::new(error.to_string())
 }
 
 /// The open file of one place, and the table that the naive way looks its device up in.
@@ -163,40 +153,36 @@ impl Opened {
 impl Target {
     fn ext4_in_memory(options: OpenOptions, image: &Path, file_bytes: u64) -> Result<Target> {
         let device = Arc::new(load_image(image)?) as Arc<dyn BlockDevice>;
-        let volume = roomy(options, file_bytes)
-            .open_device(device)
-            .map_err(as_error)?;
+        let volume = roomy(options, file_bytes).open_device(device)?;
         Target::ext4(volume, file_bytes)
     }
 
     fn ext4_on_disk(settings: &Settings<'_>, image: &Path, file_bytes: u64) -> Result<Target> {
-        let volume = tight(settings).open(image).map_err(as_error)?;
+        let volume = tight(settings).open(image)?;
         Target::ext4(volume, file_bytes)
     }
 
     fn ext4(volume: Volume, file_bytes: u64) -> Result<Target> {
         let mut options = FileOptions::new();
-        let file = options.create(true).open(&volume, NAME).map_err(as_error)?;
+        let file = options.create(true).open(&volume, NAME)?;
         Target::new(Opened::Ext4(volume, file), file_bytes)
     }
 
     fn raw_in_memory(options: OpenOptions, file_bytes: u64) -> Result<Target> {
         let device = Arc::new(MemoryDevice::new(file_bytes)) as Arc<dyn BlockDevice>;
-        let file = roomy(options, file_bytes)
-            .open_raw_device(device)
-            .map_err(as_error)?;
+        let file = roomy(options, file_bytes).open_raw_device(device)?;
         Target::new(Opened::Raw(file), file_bytes)
     }
 
     fn raw_on_disk(settings: &Settings<'_>, path: &Path, file_bytes: u64) -> Result<Target> {
         let file = tight(settings).create(true).open_raw(path);
-        Target::new(Opened::Raw(file.map_err(as_error)?), file_bytes)
+        Target::new(Opened::Raw(file?), file_bytes)
     }
 
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
         // The first buffered write makes the cache of a raw file.
         let page = [0; PAGE_BYTES as usize];
-        opened.handle().write_all_at(0, &page).map_err(as_error)?;
+        opened.handle().write_all_at(0, &page)?;
         let cache = opened
             .cache()
             .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
@@ -212,7 +198,7 @@ impl Target {
         let file = self.opened.handle();
         for call in 0..calls {
             let offset = call * CALL_BYTES;
-            file.write_all_at(offset, buffer).map_err(as_error)?;
+            file.write_all_at(offset, buffer)?;
             if way == Way::PerPage {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
                     // The write has paid for its bytes already.
@@ -228,28 +214,22 @@ impl Target {
     fn sample(&self, buffer: &[u8], way: Way) -> Result<Sample> {
         let (file, calls) = (self.opened.handle(), self.file_bytes / CALL_BYTES);
         if matches!(self.opened, Opened::Ext4(..)) {
-            file.set_len(0).map_err(as_error)?;
+            file.set_len(0)?;
         }
         let (looked_up, balanced) = (self.handles.looked_up(), self.balance_calls());
         let meter = Meter::start();
         self.write(buffer, calls, way)?;
         let spent = meter.spent();
-        let pages = (calls * CALL_BYTES / PAGE_BYTES) as f64;
+        let per_page = |count: u64| count as f64 / (calls * CALL_BYTES / PAGE_BYTES) as f64;
+        let looked_up = per_page(self.handles.looked_up() - looked_up);
+        let balanced = per_page(self.balance_calls() - balanced);
         let sample = vec![
             ("throughput", "MB/s", spent.mb_per_s(self.file_bytes)),
             ("cpu", "s/GiB", spent.cpu_s_per_gib(self.file_bytes)),
-            (
-                "look-ups per page",
-                "",
-                (self.handles.looked_up() - looked_up) as f64 / pages,
-            ),
-            (
-                "balance calls per page",
-                "",
-                (self.balance_calls() - balanced) as f64 / pages,
-            ),
+            ("look-ups per page", "", looked_up),
+            ("balance calls per page", "", balanced),
         ];
-        file.sync_data().map_err(as_error)?;
+        file.sync_data()?;
         Ok(sample)
     }
 
@@ -262,10 +242,11 @@ impl Target {
         match self.opened {
             Opened::Ext4(volume, file) => {
                 drop(file);
-                volume.close().map_err(as_error)
+                volume.close()?;
             }
-            Opened::Raw(file) => file.close().map_err(as_error),
+            Opened::Raw(file) => file.close()?,
         }
+        Ok(())
     }
 }
 
@@ -326,30 +307,20 @@ const COUNTED_CALLS: u64 = 512;
 fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<Instructions> {
     let mut counted = Vec::new();
     if !callgrind::is_there() {
-        outcome
-            .notes
-            .push("instructions were left out: valgrind is not there".into());
+        outcome.note("instructions were left out: valgrind is not there");
         return Ok(counted);
     }
     let image = image.to_string_lossy();
     for place in Place::ALL {
         for way in Way::ALL {
-            let arguments = [
-                "lab",
-                "alone",
-                EXPERIMENT.name,
-                place.name(),
-                way.name(),
-                &image,
-            ];
-            match callgrind::instructions("*founding5*counted*", &arguments, scratch)? {
-                Some(count) => counted.push((place, way, count as f64 / COUNTED_CALLS as f64)),
-                None => {
-                    let note = "instructions were left out: callgrind did not find the function";
-                    outcome.notes.push(note.into());
-                    return Ok(counted);
-                }
-            }
+            let alone = ["lab", "alone", EXPERIMENT.name];
+            let arguments = [&alone[..], &[place.name(), way.name(), &image]].concat();
+            let found = callgrind::instructions("*founding5*counted*", &arguments, scratch)?;
+            let Some(count) = found else {
+                outcome.note("instructions were left out: callgrind did not find the function");
+                return Ok(counted);
+            };
+            counted.push((place, way, count as f64 / COUNTED_CALLS as f64));
         }
     }
     Ok(counted)
@@ -387,15 +358,10 @@ fn bars(outcome: &mut Outcome, instructions: &Instructions) {
         for place in Place::ALL {
             let name = |way| variant_name(where_, place, way);
             let (ours, naive) = (name(Way::Cached), name(Way::PerPage));
-            let looked_up = outcome.samples(&ours, "look-ups per page");
-            let most = looked_up.iter().copied().fold(0.0, f64::max);
+            let most = outcome.most(&ours, "look-ups per page");
             outcome.at_most(&format!("look-ups per page, {ours}"), most, 0.0);
-            outcome.ratio(
-                &format!("throughput, {where_}, {}: cached / per page", place.name()),
-                "throughput",
-                &ours,
-                &naive,
-            );
+            let title = format!("throughput, {where_}, {}: cached / per page", place.name());
+            ratios! { outcome; title => "throughput", ours, naive; }
         }
     }
     for place in Place::ALL {
@@ -408,7 +374,7 @@ fn bars(outcome: &mut Outcome, instructions: &Instructions) {
         };
         for (way, count) in [(Way::Cached, ours), (Way::PerPage, naive)] {
             let name = format!("instructions per 32 KiB, {}: {}", place.name(), way.name());
-            outcome.counters.insert(name, count.round());
+            outcome.count(name, count.round());
         }
         let name = format!("instructions, {}: cached / per page", place.name());
         outcome.at_most(&name, ours / naive, 0.999);

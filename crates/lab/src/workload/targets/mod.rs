@@ -135,15 +135,9 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
         TargetKind::Model(name) => Box::new(ours::Raw::model(name, needs)?),
         TargetKind::Dir(path) => Box::new(kernel::Dir::open(path, needs)?),
         TargetKind::File(path) => Box::new(kernel::OneFile::open(path, needs)?),
-        TargetKind::Make {
-            fs_type,
-            mkfs,
-            mount,
-        } => Box::new(made::Made::on_loop(fs_type, mkfs, mount.as_deref(), needs)?),
-        TargetKind::Mount { mkfs, mount } => {
-            Box::new(made::Made::ours(mkfs, mount.as_deref(), needs)?)
+        TargetKind::Made { by, mkfs, mount } => {
+            Box::new(made::Made::mount(by, mkfs, mount.as_deref(), needs)?)
         }
-        TargetKind::Fuse2fs { mkfs } => Box::new(made::Made::fuse2fs(mkfs, needs)?),
     })
 }
 
@@ -174,7 +168,7 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
 /// An error where the file system that this is on has no room for so many bytes: to find that out by writing takes long, and
 /// takes the room away from all others.
 fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
-    let free = rustix::fs::fstatvfs(on).map_err(std::io::Error::from)?;
+    let free = rustix::fs::fstatvfs(on)?;
     let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
     match wanted_bytes > free_bytes {
         true => Err(Error::new(format!(

@@ -13,7 +13,7 @@ use throughline_models::MODELS;
 use super::made::new_image;
 use super::{Access, Needs, Target, file_name, room, too_short};
 use crate::explain::ours::{Watched, listening};
-use crate::streams::targets::{Place, as_error};
+use crate::streams::targets::Place;
 use crate::{Error, Result};
 
 use super::super::{SyncPolicy, Workload};
@@ -27,30 +27,30 @@ struct OurFile {
 
 impl Access for OurFile {
     fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        self.place.read_exact_at(at, buf).map_err(as_error)
+        Ok(self.place.read_exact_at(at, buf)?)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.place.write_all_at(at, bytes).map_err(as_error)
+        Ok(self.place.write_all_at(at, bytes)?)
     }
 
     fn sync(&self) -> Result<()> {
-        self.place.sync_all().map_err(as_error)
+        Ok(self.place.sync_all()?)
     }
 
     fn empty(&self) -> Result<()> {
-        match self.resizable {
-            true => self.place.set_len(0).map_err(as_error),
-            false => Ok(()),
+        if self.resizable {
+            self.place.set_len(0)?;
         }
+        Ok(())
     }
 
     fn settle(&self, forget: bool) -> Result<()> {
         self.sync()?;
-        match forget {
-            true => self.place.advise(Advice::DontNeed, 0, 0).map_err(as_error),
-            false => Ok(()),
+        if forget {
+            self.place.advise(Advice::DontNeed, 0, 0)?;
         }
+        Ok(())
     }
 }
 
@@ -100,8 +100,7 @@ impl Raw {
             .create(!there)
             .read_only(as_it_is)
             .listener(listening(watched.as_ref()))
-            .open_raw(path)
-            .map_err(as_error)?;
+            .open_raw(path)?;
         let mut raw = Raw::on(file, watched, needs);
         raw.as_it_is = as_it_is;
         raw.made = (!there).then(|| path.to_owned());
@@ -149,8 +148,7 @@ impl Raw {
         let file = needs
             .options_of_new()
             .listener(listening(watched.as_ref()))
-            .open_raw_device(device)
-            .map_err(as_error)?;
+            .open_raw_device(device)?;
         Ok(Raw::on(file, watched, needs))
     }
 
@@ -175,7 +173,7 @@ impl Raw {
         if let Some(watched) = &self.watched {
             watched.closing_raw(&file);
         }
-        file.close().map_err(as_error)
+        Ok(file.close()?)
     }
 
     fn file(&self) -> Result<&RawFile> {
@@ -192,7 +190,7 @@ impl Target for Raw {
     fn open(&self, _number: u32) -> Result<Arc<dyn Access>> {
         let file = self.file()?;
         let resizable = file.disk().is_resizable();
-        let place = Place::Plain(file.reopen(&self.options).map_err(as_error)?);
+        let place = Place::Plain(file.reopen(&self.options)?);
         Ok(Arc::new(OurFile { place, resizable }))
     }
 
@@ -272,8 +270,7 @@ impl Image {
         let volume = options
             .clone()
             .listener(listening(watched.as_ref()))
-            .open(path)
-            .map_err(as_error)?;
+            .open(path)?;
         if let Some(watched) = &watched {
             watched.opened(&volume);
         }
@@ -306,16 +303,13 @@ impl Image {
             return Ok(());
         };
         let made = std::mem::take(self.made.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let removed = made
-            .iter()
-            .try_for_each(|name| match volume.metadata(name) {
-                Ok(_) => volume.remove_file(name).map_err(as_error),
-                Err(_) => Ok(()),
-            });
+        let there = |name: &&String| volume.metadata(name).is_ok();
+        let mut made = made.iter().filter(there);
+        let removed = made.try_for_each(|name| volume.remove_file(name));
         if let Some(watched) = &self.watched {
             watched.closing(&volume);
         }
-        removed.and(volume.close().map_err(as_error))
+        Ok(removed.and(volume.close())?)
     }
 }
 
@@ -329,10 +323,7 @@ impl Target for Image {
             self.note_made(&name);
         }
         let mut options = self.options.clone();
-        let file = options
-            .create(!self.as_it_is)
-            .open(self.volume()?, &name)
-            .map_err(as_error)?;
+        let file = options.create(!self.as_it_is).open(self.volume()?, &name)?;
         Ok(Arc::new(OurFile {
             place: Place::InImage(file),
             resizable: true,
