@@ -121,32 +121,32 @@ impl Settings<'_> {
     /// Opens the volume on an image, its cache observed too.
     pub(crate) fn volume(&self, image: &Path) -> Result<Volume> {
         let volume = self.opening().open(image)?;
-        self.hear_cache(volume.cache());
+        self.observe_cache(volume.cache());
         Ok(volume)
     }
 
     /// The same for a device that is driven without more of the engine.
-    pub(crate) fn hear_disk(&self, disk: &Disk) {
+    pub(crate) fn observe_disk(&self, disk: &Disk) {
         if let Some(listener) = self.listener() {
             disk.listen(listener);
         }
     }
 
     /// The same for the cache of something that is open.
-    pub(crate) fn hear_cache(&self, cache: &Arc<PageCache>) {
+    pub(crate) fn observe_cache(&self, cache: &Arc<PageCache>) {
         if let Some(watch) = self.watch {
             watch.variants().cache(cache);
         }
     }
 
     /// The same for a plain file or a device.
-    pub(crate) fn hear_cache_of(&self, file: &RawFile) {
+    pub(crate) fn observe_cache_of(&self, file: &RawFile) {
         if self.watch.is_some() {
             // It makes one with the first buffered write at the latest.
             file.prepare_cache();
             file.cache()
                 .into_iter()
-                .for_each(|cache| self.hear_cache(cache));
+                .for_each(|cache| self.observe_cache(cache));
         }
     }
 

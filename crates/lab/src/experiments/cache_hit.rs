@@ -44,11 +44,11 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut options = settings.opening();
     options.cache_bytes(Some(len * 2));
     let volume = options.open(&image)?;
-    settings.hear_cache(volume.cache());
+    settings.observe_cache(volume.cache());
     let file = volume.create_file("/cached", &Attributes::new())?;
     fill(&file, &plain)?;
     let raw = options.open_raw(&plain)?;
-    settings.hear_cache_of(&raw);
+    settings.observe_cache_of(&raw);
     let kernel = File::open(&plain)?;
     let memory = bring_in(&file, &raw, &kernel, len)?;
 

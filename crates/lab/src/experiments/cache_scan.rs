@@ -104,7 +104,7 @@ fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) ->
     let mut options = settings.opening();
     options.cache_bytes(Some(sizes.budget));
     let file = options.open_raw(path)?;
-    settings.hear_cache_of(&file);
+    settings.observe_cache_of(&file);
     let hot = file.reopen(&throughline::FileOptions::new())?;
     hot.advise(Advice::Random, 0, 0)?;
     let mut random = fastrand::Rng::with_seed(1);

@@ -50,7 +50,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
     let disk = Disk::new(Arc::new(NullDevice::new(1 << 30)))?;
-    settings.hear_disk(&disk);
+    settings.observe_disk(&disk);
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();

@@ -21,7 +21,7 @@ mod page;
 mod samples;
 #[cfg(test)]
 mod testing;
-mod text;
+pub(crate) mod text;
 mod trace;
 mod verdict;
 

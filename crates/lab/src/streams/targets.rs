@@ -187,7 +187,7 @@ impl Plain {
     }
 
     fn heard(file: RawFile, settings: &Settings<'_>) -> Plain {
-        settings.hear_cache_of(&file);
+        settings.observe_cache_of(&file);
         Plain(file)
     }
 }

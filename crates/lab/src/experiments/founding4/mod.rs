@@ -137,7 +137,7 @@ impl Way {
     ) -> Result<Way> {
         let device = Arc::new(ProbeDevice::new(inner, depth));
         let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)?);
-        settings.hear_disk(&disk);
+        settings.observe_disk(&disk);
         Ok(Way {
             raw: RawFile::new(Arc::clone(&disk)),
             disk,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use throughline::{DirtyLimits, File, FileOptions, Handle, OpenOptions, RawFile, Volume};
-use throughline_device::{AlignedBuf, BlockDevice, MemoryDevice};
+use throughline_device::{AlignedBuf, MemoryDevice};
 use throughline_fileio::PageCache;
 
 use super::Experiment;
@@ -84,20 +84,18 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let memory_bytes = whole_mib(settings.scaled(256 << 20, 16 << 20));
     let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
     mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
-    let memory = [
-        Target::ext4_in_memory(settings.opening(), &image, memory_bytes)?,
-        Target::raw_in_memory(settings.opening(), memory_bytes)?,
-    ];
+    let in_memory = |place| Target::in_memory(place, settings.opening(), &image, memory_bytes);
+    let memory = [in_memory(Place::Ext4)?, in_memory(Place::Raw)?];
     let instructions = instructions(&image, scratch.path(), &mut outcome)?;
     mke2fs(&image, 2 * disk_bytes.max(64 << 20), &["-t", "ext4"])?;
     let disk = [
-        Target::ext4_on_disk(settings, &image, disk_bytes)?,
-        Target::raw_on_disk(settings, &plain, disk_bytes)?,
+        Target::on_disk(Place::Ext4, settings, &image, disk_bytes)?,
+        Target::on_disk(Place::Raw, settings, &plain, disk_bytes)?,
     ];
     let caches = memory.iter().chain(&disk).map(|of| of.opened.cache());
     caches
         .flatten()
-        .for_each(|cache| settings.hear_cache(cache));
+        .for_each(|cache| settings.observe_cache(cache));
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
@@ -135,6 +133,12 @@ enum Opened {
 }
 
 impl Opened {
+    fn ext4(volume: Volume) -> Result<Opened> {
+        let mut options = FileOptions::new();
+        let file = options.create(true).open(&volume, NAME)?;
+        Ok(Opened::Ext4(volume, file))
+    }
+
     fn handle(&self) -> &Handle {
         match self {
             Opened::Ext4(_, file) => file,
@@ -151,32 +155,41 @@ impl Opened {
 }
 
 impl Target {
-    fn ext4_in_memory(options: OpenOptions, image: &Path, file_bytes: u64) -> Result<Target> {
-        let device = Arc::new(load_image(image)?) as Arc<dyn BlockDevice>;
-        let volume = roomy(options, file_bytes).open_device(device)?;
-        Target::ext4(volume, file_bytes)
+    /// With so much memory that a file of this size is written without anyone waiting for the device.
+    fn in_memory(
+        place: Place,
+        mut options: OpenOptions,
+        image: &Path,
+        file_bytes: u64,
+    ) -> Result<Target> {
+        let room = Some(2 * file_bytes.max(64 << 20));
+        options
+            .cache_bytes(room)
+            .dirty_limits(DirtyLimits::new(room, None));
+        let opened = match place {
+            Place::Ext4 => Opened::ext4(options.open_device(Arc::new(load_image(image)?))?)?,
+            Place::Raw => {
+                let device = Arc::new(MemoryDevice::new(file_bytes));
+                Opened::Raw(options.open_raw_device(device)?)
+            }
+        };
+        Target::new(opened, file_bytes)
     }
 
-    fn ext4_on_disk(settings: &Settings<'_>, image: &Path, file_bytes: u64) -> Result<Target> {
-        let volume = tight(settings).open(image)?;
-        Target::ext4(volume, file_bytes)
-    }
-
-    fn ext4(volume: Volume, file_bytes: u64) -> Result<Target> {
-        let mut options = FileOptions::new();
-        let file = options.create(true).open(&volume, NAME)?;
-        Target::new(Opened::Ext4(volume, file), file_bytes)
-    }
-
-    fn raw_in_memory(options: OpenOptions, file_bytes: u64) -> Result<Target> {
-        let device = Arc::new(MemoryDevice::new(file_bytes)) as Arc<dyn BlockDevice>;
-        let file = roomy(options, file_bytes).open_raw_device(device)?;
-        Target::new(Opened::Raw(file), file_bytes)
-    }
-
-    fn raw_on_disk(settings: &Settings<'_>, path: &Path, file_bytes: u64) -> Result<Target> {
-        let file = tight(settings).create(true).open_raw(path);
-        Target::new(Opened::Raw(file?), file_bytes)
+    /// With so little memory that most of a file waits for the device.
+    fn on_disk(
+        place: Place,
+        settings: &Settings<'_>,
+        path: &Path,
+        file_bytes: u64,
+    ) -> Result<Target> {
+        let mut options = settings.opening();
+        options.cache_bytes(Some(256 << 20));
+        let opened = match place {
+            Place::Ext4 => Opened::ext4(options.open(path)?)?,
+            Place::Raw => Opened::Raw(options.create(true).open_raw(path)?),
+        };
+        Target::new(opened, file_bytes)
     }
 
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
@@ -248,21 +261,6 @@ impl Target {
         }
         Ok(())
     }
-}
-
-/// Options under which a file of this size is written without anyone waiting for the device.
-fn roomy(mut options: OpenOptions, file_bytes: u64) -> OpenOptions {
-    options
-        .cache_bytes(Some(2 * file_bytes.max(64 << 20)))
-        .dirty_limits(DirtyLimits::new(Some(2 * file_bytes.max(64 << 20)), None));
-    options
-}
-
-/// Options under which most of a file waits for the device.
-fn tight(settings: &Settings<'_>) -> OpenOptions {
-    let mut options = settings.opening();
-    options.cache_bytes(Some(256 << 20));
-    options
 }
 
 /// The number of the only device.
@@ -337,10 +335,7 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
         return Err(Error::new("no such place or way"));
     };
     let bytes = COUNTED_CALLS * CALL_BYTES;
-    let target = match place {
-        Place::Ext4 => Target::ext4_in_memory(OpenOptions::new(), Path::new(image), bytes)?,
-        Place::Raw => Target::raw_in_memory(OpenOptions::new(), bytes)?,
-    };
+    let target = Target::in_memory(place, OpenOptions::new(), Path::new(image), bytes)?;
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     target.write(&buffer, 2, way)?;
     counted(&target, &buffer, way)?;

@@ -53,7 +53,7 @@ impl Target {
             .opening()
             .cache_bytes(Some(CACHE_BYTES))
             .open_raw_device(Arc::clone(&device) as _)?;
-        settings.hear_cache_of(&file);
+        settings.observe_cache_of(&file);
         Ok(Target {
             device,
             file,

@@ -17,6 +17,7 @@ use serde_json::Value;
 use throughline::OpenOptions;
 use throughline_device::AlignedBuf;
 
+use self::ours::Ours;
 use super::{Layout, TargetKind, TargetSpec, Workload};
 use crate::explain::ours::Watch;
 use crate::streams::writers;
@@ -126,13 +127,11 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
                 "a command does its own work: it is measured beside other commands, without a workload file",
             ));
         }
-        TargetKind::Image { path, file } => {
-            Box::new(ours::Image::open(path, file.as_deref(), needs)?)
-        }
-        TargetKind::NewImage { mkfs } => Box::new(ours::Image::make(mkfs, needs)?),
-        TargetKind::Raw(path) => Box::new(ours::Raw::open(path, needs)?),
-        TargetKind::Memory => Box::new(ours::Raw::memory(needs)?),
-        TargetKind::Model(name) => Box::new(ours::Raw::model(name, needs)?),
+        TargetKind::Image { path, file } => Box::new(Ours::image(path, file.as_deref(), needs)?),
+        TargetKind::NewImage { mkfs } => Box::new(Ours::new_image(mkfs, needs)?),
+        TargetKind::Raw(path) => Box::new(Ours::raw(path, needs)?),
+        TargetKind::Memory => Box::new(Ours::memory(needs)?),
+        TargetKind::Model(name) => Box::new(Ours::model(name, needs)?),
         TargetKind::Dir(path) => Box::new(kernel::Dir::open(path, needs)?),
         TargetKind::File(path) => Box::new(kernel::OneFile::open(path, needs)?),
         TargetKind::Made { by, mkfs, mount } => {
