@@ -5,7 +5,7 @@ use throughline::{Attributes, Dir, Metadata};
 
 use crate::context::{Context, place_parser};
 use crate::images::Access;
-use crate::owner::{Names, Owner};
+use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::Guard;
@@ -36,9 +36,7 @@ pub(crate) struct ChownArgs {
 
 /// Changes each place's owner.
 pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure> {
-    let owner = Names::of_host()
-        .parse_owner(&args.owner)
-        .map_err(Failure::Usage)?;
+    let owner = Owner::parse(&args.owner).map_err(Failure::Usage)?;
     let places = context.expand(&args.places, Access::Write)?;
     context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
