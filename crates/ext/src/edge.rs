@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock};
 
-use crate::balloc::{GROUP_CREDITS, Run};
+use crate::balloc::{Blocks, GROUP_CREDITS, Run};
 use crate::error::{Error, Reason, Result};
 use crate::file;
 use crate::fs::Fs;
@@ -91,13 +91,13 @@ impl<'a> Edges<'a> {
                 is_journaled: false,
             };
             let mut edge = match beside {
-                Some(_) => edge.written(|edge| write_new(fs, edge, Fs::claim))?,
+                Some(_) => edge.written(|edge| write_new(fs, edge, Blocks::claim))?,
                 None => edge,
             };
             if edge.new.is_none() {
                 edge.old = block;
-                edge =
-                    edge.written(|edge| fs.with_room(|| write_new(fs, edge, Fs::claim_metadata)))?;
+                edge = edge
+                    .written(|edge| fs.with_room(|| write_new(fs, edge, Blocks::claim_metadata)))?;
             }
             edges.left.push(edge);
         }
@@ -237,7 +237,7 @@ fn beside(fs: &Fs, inode: &Inode, zeros: &Range<u64>, block: &Extent) -> Result<
 }
 
 /// Claims blocks for the old ones, and writes their bytes to them, with the zeros.
-fn write_new(fs: &Fs, edge: &Edge, claim: fn(&Fs, FsBlock, u32) -> Result<Run>) -> Result<Run> {
+fn write_new(fs: &Fs, edge: &Edge, claim: fn(&Blocks, FsBlock, u32) -> Result<Run>) -> Result<Run> {
     let (log, old) = (fs.geo.block_log, &edge.old);
     fs.check_data_range(old.start, old.len.into())?;
     let mut bytes = vec![0; (old.len as usize) << log];

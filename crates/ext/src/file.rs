@@ -228,22 +228,6 @@ impl Fs {
         Ok(within)
     }
 
-    /// Runs a change in a transaction. Where it answers a reason of the caller's, it has left everything consistent.
-    pub(crate) fn transact<R>(
-        &self,
-        credits: u32,
-        change: impl FnOnce(&mut Handle<'_>) -> Result<R>,
-    ) -> Result<R> {
-        let mut h = self.begin(credits)?;
-        let result = self.note_damage(change(&mut h));
-        match &result {
-            Ok(_) | Err(Error::Caller(_) | Error::Unsupported(_)) => h.stop()?,
-            // Dropped: half of a change is nothing to go on with.
-            Err(_) => {}
-        }
-        result
-    }
-
     /// As [`Fs::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
     pub(crate) fn transact_on<R>(
         &self,

@@ -5,6 +5,7 @@
 //! holds may leave memory at any time ([`InodeTable`]), as long as it was stored; where times are not, [`crate::times`]
 //! holds it.
 
+mod make;
 mod table;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

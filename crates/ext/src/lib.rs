@@ -11,8 +11,10 @@
 //! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
 #![forbid(unsafe_code)]
 
+mod alloc;
 mod attr;
 mod balloc;
+mod base;
 mod cached;
 mod changes;
 mod check;
@@ -48,6 +50,7 @@ mod orphan;
 mod primary;
 mod privileges;
 mod replay;
+mod room;
 mod seek;
 mod shutdown;
 mod statfs;
@@ -59,12 +62,16 @@ mod times;
 mod truncate;
 mod xattr;
 
+pub use alloc::Alloc;
 pub use attr::{Attributes, Metadata, SetTime};
+pub use balloc::Blocks;
+pub use base::Base;
 pub use dir::{DirEntry, Listing, ReadDir};
 pub use error::{Corrupt, Error, Reason, Result};
 pub use fallocate::Fallocate;
 pub use flags::OpenFor;
 pub use fs::Fs;
+pub use groups::Groups;
 pub use handle::Handle;
 pub use inode::Inode;
 pub use label::MAX_LABEL_BYTES;

@@ -5,8 +5,9 @@ pub use throughline_journal::Counts as JournalCounts;
 use throughline_block::Purpose;
 use throughline_extfmt::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 
+use crate::base::Access;
 use crate::error::{Error, Result};
-use crate::fs::{Access, Fs};
+use crate::fs::Fs;
 use crate::replay;
 
 /// An internal journal, as its superblock says and, while it is written to, as it is.

@@ -46,6 +46,7 @@ impl Fs {
             _ => self.overhead()?,
         };
         let (free, kept) = self.free_and_kept(&sb);
+        let free = free.saturating_add(self.emptied.blocks());
         let (low, high) = sb.s_uuid.split_at(8);
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         Ok(StatFs {

@@ -20,8 +20,9 @@ use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
 
+use crate::base::Access;
 use crate::error::Result;
-use crate::fs::{Access, Fs};
+use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::options::OpenOptions;
 

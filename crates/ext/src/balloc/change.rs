@@ -8,15 +8,15 @@ use throughline_extfmt::bitmap;
 use throughline_extfmt::group_desc::GroupFlags;
 use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber};
 
+use super::Blocks;
 use super::map::BlockMap;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::groups::check_csum;
 use crate::handle::Handle;
 
 /// A change of one group's bitmap, under the group's lock.
 pub(super) struct Change<'c, 'h> {
-    fs: &'c Fs,
+    fs: &'c Blocks,
     h: &'c mut Handle<'h>,
     map: &'c mut BlockMap,
     group: GroupNumber,
@@ -87,7 +87,7 @@ impl Change<'_, '_> {
     }
 }
 
-impl Fs {
+impl Blocks {
     /// Runs `f` on the group's map, made first if it is not in memory, under the group's lock.
     pub(super) fn with_map<R>(
         &self,
@@ -106,7 +106,7 @@ impl Fs {
         }
     }
 
-    /// Brings what [`Fs::load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
+    /// Brings what [`Blocks::load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
     /// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
     fn warm_map(&self, group: GroupNumber) {
         // Errors are for whoever reads it to use it.

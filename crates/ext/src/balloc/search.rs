@@ -8,10 +8,10 @@
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
+use super::Blocks;
 use super::Run;
 use super::map::{BlockMap, FreeRun};
 use crate::error::{Reason, Result};
-use crate::fs::Fs;
 
 /// A run of this many blocks is long enough for anybody.
 const LONG_ENOUGH: u32 = 8192;
@@ -34,7 +34,7 @@ struct Wanted {
     enough: u32,
 }
 
-impl Fs {
+impl Blocks {
     /// Claims a run of 1 to `want` blocks that were promised.
     pub(super) fn find_run(&self, goal: FsBlock, want: u32) -> Result<Run> {
         let (group, bit) = match self.geo.group_of_block(goal) {
@@ -120,7 +120,7 @@ impl Fs {
         Ok(claimed.map(|run| self.run_of(group, run)))
     }
 
-    /// As [`Fs::with_map`]; nothing of a group that is damaged.
+    /// As [`Blocks::with_map`]; nothing of a group that is damaged.
     fn search_group<R>(
         &self,
         group: GroupNumber,

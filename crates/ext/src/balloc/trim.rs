@@ -1,4 +1,4 @@
-//! Telling the device which blocks it need not keep: on request ([`Fs::trim`], `FITRIM`), or whatever a commit has freed
+//! Telling the device which blocks it need not keep: on request ([`Blocks::trim`], `FITRIM`), or whatever a commit has freed
 //! (`-o discard`).
 //!
 //! Invariants:
@@ -9,14 +9,13 @@
 //! - The group's lock is held for a few long discards at a time.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
+use super::Blocks;
 use super::map::BlockMap;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 
 /// Free runs that are discarded under the lock of their group before others have a turn.
 const RUNS_AT_ONCE: usize = 32;
@@ -36,7 +35,7 @@ struct Step {
     blocks: u64,
 }
 
-impl Fs {
+impl Blocks {
     /// Tells the device of the free blocks between two bytes of the volume, in runs of at least `least_bytes`, that their
     /// content is no longer needed. Answers how many bytes it was told of. Blocks whose freeing is not durable are left out.
     ///
@@ -124,21 +123,6 @@ impl Fs {
             true => Ok(()),
             false => Err(no_discard()),
         }
-    }
-
-    /// From now on what commits have freed is discarded before anybody gets it again, by the journal's thread. A device
-    /// that cannot use that is not told, and neither is one of a volume that can only be read.
-    pub fn discard_freed(self: &Arc<Self>) {
-        if self.is_read_only() || !self.disk.limits().discard {
-            return;
-        }
-        self.balloc.discards.store(true, Ordering::Release);
-        let fs = Arc::downgrade(self);
-        self.journal.after_commits(move || {
-            if let Some(fs) = fs.upgrade() {
-                fs.trim_freed();
-            }
-        });
     }
 
     /// Discards the blocks whose freeing has become durable, and gives them to the maps then. Locks of files may be held, none

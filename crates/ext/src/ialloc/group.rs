@@ -4,12 +4,12 @@ use throughline_extfmt::bitmap;
 use throughline_extfmt::group_desc::GroupFlags;
 use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber, InodeNumber};
 
+use crate::alloc::Alloc;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::groups::check_csum;
 use crate::handle::Handle;
 
-impl Fs {
+impl Alloc {
     /// Takes the lowest free inode of a group; `None` if there is none.
     pub(super) fn take_inode_in(
         &self,
@@ -149,7 +149,7 @@ impl Fs {
     }
 
     /// Checks that an inode is in use as its bitmap has it.
-    pub(super) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<()> {
+    pub(crate) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<()> {
         if self.is_bit_set(group, index)? {
             return Ok(());
         }
