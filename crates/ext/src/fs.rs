@@ -14,32 +14,26 @@ use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
 use throughline_fileio::PageCache;
 
-use crate::alloc::Alloc;
 use crate::dir::HashRules;
 use crate::emptied;
 use crate::error::{Error, Result};
-use crate::inode::InodeTable;
+use crate::inode::Inodes;
 use crate::lock_order::{Held, Rank, locked};
 use crate::mmp::MmpGuard;
 use crate::open::Recovery;
-use crate::orphan::Orphans;
 use crate::primary;
 use crate::synchronous::Synchronous;
 use crate::system::SystemInodes;
-use crate::times::Times;
 use crate::xattr::Xattrs;
 
 /// An open volume. Shared by all threads; [`Fs::close`] or [`Fs::shut_down`] ends it well, dropping it does its best.
 pub struct Fs {
-    pub(crate) alloc: Alloc,
+    pub(crate) below: Inodes,
     /// Cached data of files.
     pub(crate) cache: Arc<PageCache>,
-    pub(crate) inodes: InodeTable,
     pub(crate) rename: Mutex<()>,
     pub(crate) hash_rules: HashRules,
-    pub(crate) orphans: Orphans,
     pub(crate) xattrs: Xattrs,
-    pub(crate) times: Times,
     pub(crate) synchronous: Synchronous,
     pub(crate) system: SystemInodes,
     /// Files that were emptied.
@@ -49,10 +43,10 @@ pub struct Fs {
 }
 
 impl Deref for Fs {
-    type Target = Alloc;
+    type Target = Inodes;
 
-    fn deref(&self) -> &Alloc {
-        &self.alloc
+    fn deref(&self) -> &Inodes {
+        &self.below
     }
 }
 
@@ -160,7 +154,7 @@ impl Fs {
         }
         let result = self
             .sync()
-            .and_then(|()| crate::orphan::end_all(self))
+            .and_then(|()| crate::reclaim::end_all(self))
             .and_then(|()| self.mark_closed());
         if result.is_ok() {
             // What the last commits freed, where that is wanted.

@@ -32,11 +32,11 @@ use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
-use crate::inode::InodeTable;
+use crate::inode::Inodes;
 use crate::mmp::MmpGuard;
 use crate::options::OpenOptions;
-use crate::orphan::{Orphans, OrphansSettled};
 use crate::primary::{self, Primary};
+use crate::reclaim::{self, OrphansSettled};
 use crate::replay::Replayed;
 use crate::synchronous::Synchronous;
 use crate::system::SystemInodes;
@@ -214,7 +214,7 @@ impl Fs {
             return Err(error);
         }
         fs.mark_in_use(options)?;
-        recovery.orphans = crate::orphan::recover(&fs)?;
+        recovery.orphans = reclaim::recover(&fs)?;
         fs.recovery = recovery;
         Ok(fs)
     }
@@ -301,15 +301,12 @@ impl Fs {
         let balloc = Balloc::new(&sb, &base.geo, options.use_reserved);
         let blocks = Blocks::new(Groups::new(base), balloc);
         Ok(Self {
-            alloc: Alloc::new(blocks, Ialloc::new(&sb)),
+            below: Inodes::new(Alloc::new(blocks, Ialloc::new(&sb)), Times::new(options)),
             cache,
-            inodes: InodeTable::default(),
             rename: Mutex::new(()),
             hash_rules: HashRules::new(&sb),
-            times: Times::new(options),
             synchronous: Synchronous::new(options),
             system: SystemInodes::of(&sb),
-            orphans: Orphans::default(),
             xattrs: Xattrs::new(options.acl),
             emptied: crate::emptied::OfVolume::new(options.auto_da_alloc),
             recovery: Recovery::default(),

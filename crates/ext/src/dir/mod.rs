@@ -18,9 +18,10 @@
 //!   order of its hashes. So a listing that goes on at a position misses nothing, whatever was added or removed.
 
 mod block;
+mod check;
 mod grow;
 mod htree;
-mod index;
+pub(crate) mod index;
 mod inline;
 mod linear;
 mod list;
@@ -38,7 +39,6 @@ use crate::inode::Inode;
 
 pub(crate) use grow::INSERT_CREDITS;
 pub(crate) use htree::HashRules;
-pub(crate) use index::Index;
 pub(crate) use list::list;
 pub use list::{DirEntry, Listing, ReadDir};
 

@@ -20,7 +20,7 @@
 //! - What it holds is allocated on the disk and in memory, and nothing else refers to it.
 //! - The volume keeps such inodes in memory.
 
-mod inode;
+pub(crate) mod inode;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -40,7 +40,6 @@ use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map::{self, Format};
 use inode::Emptied;
-pub(crate) use inode::OfInode;
 pub(crate) use volume::OfVolume;
 
 /// So much of a file that is written anew is committed at once; a longer one is cut where it is written back.
@@ -157,7 +156,7 @@ fn credits(fs: &Fs, found: &map::Survey) -> u32 {
 }
 
 /// Frees what the disk still shows of an inode, if it does: part of a change that stores the inode in the end. Credits:
-/// [`OfInode::credits`]. The mapping lock is held exclusively.
+/// [`inode::OfInode::credits`]. The mapping lock is held exclusively.
 ///
 /// # Errors
 /// Those of the journal; `Corrupt` where blocks cannot be its own.

@@ -8,13 +8,13 @@ use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::{FsBlock, GroupNumber, InodeImage, InodeNumber};
 
 use super::Inode;
+use super::inodes::Inodes;
 use crate::error::{Error, Reason, Result};
-use crate::flags;
-use crate::fs::Fs;
+use crate::flags::seen;
 use crate::handle::Handle;
 use crate::ialloc::Near;
 
-impl Fs {
+impl Inodes {
     /// A fresh inode (3 credits: bitmap, descriptor, inode table): its number taken, its image made and stored, its object in the table. Times are
     /// now, flags and project as inherited, no names yet (the caller sets the link count and stores), and an empty extent
     /// tree or block map. `mode` has the type bits.
@@ -45,7 +45,7 @@ impl Fs {
         self.note_damage(result)
     }
 
-    /// Gives an inode back (3 credits, as [`Fs::new_inode`]): one without names whose blocks are freed. Sets the deletion time.
+    /// Gives an inode back (3 credits, as [`Inodes::new_inode`]): one without names whose blocks are freed. Sets the deletion time.
     ///
     /// # Errors
     /// Those of the journal; `Corrupt`, with nothing changed, for one that is free already.
@@ -92,7 +92,7 @@ impl Fs {
         }
         image.set_generation(self.ialloc.generation(now.nanoseconds));
         let of_parent = parent.raw.read().flags();
-        let mut flags = flags::inherited(of_parent, kind);
+        let mut flags = seen::inherited(of_parent, kind);
         let mapped = matches!(
             kind,
             FileType::Regular | FileType::Directory | FileType::Symlink

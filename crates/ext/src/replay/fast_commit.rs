@@ -27,7 +27,7 @@ use throughline_extfmt::fast_commit::Change;
 
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::orphan;
+use crate::reclaim;
 use ranges::Space;
 
 /// Blocks that one step may touch, and many more: in memory, credits cost nothing.
@@ -40,7 +40,7 @@ const CREDITS: u32 = 2048;
 pub(super) fn apply(fs: &Fs, commits: &[Vec<Change>]) -> Result<()> {
     let mut replay = Replay {
         fs,
-        orphans: orphan::recorded(fs)?,
+        orphans: reclaim::recorded(fs)?,
         space: Space::default(),
         changed: BTreeSet::new(),
         directories: BTreeSet::new(),
