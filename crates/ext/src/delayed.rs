@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What the volume's allocator has put by ([`Fs::put_by`]) is the sum of `units` and `nodes` over all inodes.
+//! - What the volume's allocator has put by ([`Inodes::put_by`]) is the sum of `units` and `nodes` over all inodes.
 //! - `nodes` and `lent` together cover the mapping's need for all units that are not entered yet, in whatever order and
 //!   place they will be. They are never less than that, and more only until the next [`Delayed::settle`].
 //! - The mapping of a file with room put by changes by write-back only; whatever else changes it (a direct write,
@@ -22,8 +22,8 @@ use throughline_extfmt::FileBlock;
 use throughline_fileio::Holes;
 
 use crate::error::{Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
 use state::State;
 pub(crate) use state::{Delayed, Lent};
@@ -45,7 +45,7 @@ impl Delayed {
     /// `NoSpace`, and nothing is put by then; `TooLarge`; those of reading the mapping.
     pub(crate) fn put_by(
         &self,
-        fs: &Fs,
+        fs: &Inodes,
         inode: &Inode,
         range: (u64, u64),
         dirty_blocks: u64,
@@ -83,7 +83,7 @@ impl Delayed {
     }
 
     /// Gives up room for so many blocks of data, and what their mapping would have needed.
-    pub(crate) fn give_up(&self, fs: &Fs, inode: &Inode, units: u64) {
+    pub(crate) fn give_up(&self, fs: &Inodes, inode: &Inode, units: u64) {
         let mut state = self.state.lock();
         let units = units.min(state.units);
         state.units -= units;
@@ -94,7 +94,7 @@ impl Delayed {
     }
 
     /// The tables that lead to a range of an indirect map are there.
-    pub(crate) fn tables_made(&self, fs: &Fs, range: (FileBlock, u32)) -> Result<()> {
+    pub(crate) fn tables_made(&self, fs: &Inodes, range: (FileBlock, u32)) -> Result<()> {
         let mut state = self.state.lock();
         map::each_table(fs, range, |table| {
             state.missing.remove(&table);
@@ -103,7 +103,7 @@ impl Delayed {
 
     /// After a commit: room that the mapping cannot need any more goes back. With `restored`, so many blocks that were
     /// entered count as promised again, since their data is dirty still.
-    pub(crate) fn settle(&self, fs: &Fs, inode: &Inode, restored: u64) {
+    pub(crate) fn settle(&self, fs: &Inodes, inode: &Inode, restored: u64) {
         let mut state = self.state.lock();
         if restored > 0 {
             state.units += restored;
@@ -116,7 +116,7 @@ impl Delayed {
     }
 
     /// After a change of the mapping beside write-back: room for what it made necessary.
-    pub(crate) fn renew(&self, fs: &Fs, inode: &Inode) {
+    pub(crate) fn renew(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         if state.is_idle() {
             return;
@@ -129,7 +129,7 @@ impl Delayed {
     }
 
     /// Nothing of the file is dirty, and nobody writes it: nothing is to be converted.
-    pub(crate) fn all_clean(&self, fs: &Fs, inode: &Inode) {
+    pub(crate) fn all_clean(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         state.converts = 0;
         let surplus = state.surplus(fs, inode);
@@ -141,19 +141,19 @@ impl Delayed {
 
 impl State {
     /// Blocks that the mapping may need.
-    fn needed(&self, fs: &Fs, inode: &Inode) -> u64 {
+    fn needed(&self, fs: &Inodes, inode: &Inode) -> u64 {
         let entries = (self.units + self.claimed).saturating_add(2 * self.converts);
         map::nodes_needed(fs, inode, entries).saturating_add(self.missing.len() as u64)
     }
 
     /// Of those, the ones that are not put by yet.
-    fn lacking(&self, fs: &Fs, inode: &Inode) -> u64 {
+    fn lacking(&self, fs: &Inodes, inode: &Inode) -> u64 {
         self.needed(fs, inode)
             .saturating_sub(self.nodes + self.lent)
     }
 
     /// Takes out what is put by beyond the need.
-    fn surplus(&mut self, fs: &Fs, inode: &Inode) -> u64 {
+    fn surplus(&mut self, fs: &Inodes, inode: &Inode) -> u64 {
         if self.units + self.claimed == 0 {
             self.missing.clear();
         }
@@ -165,7 +165,7 @@ impl State {
 }
 
 impl Needs {
-    fn of(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Result<Self> {
+    fn of(fs: &Inodes, inode: &Inode, (from, to): (u64, u64)) -> Result<Self> {
         let mut needs = Self::default();
         let log = fs.geo.block_log;
         let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;

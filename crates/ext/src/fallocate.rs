@@ -10,18 +10,18 @@ use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
+use crate::data::Data;
 use crate::edge::Edges;
 use crate::emptied;
 use crate::error::{Error, Reason, Result};
-use crate::file::{self, INODE_CREDITS};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
+use crate::regular::{self, INODE_CREDITS};
 use crate::truncate;
 
-/// What [`Fs::fallocate`] does with a range.
+/// What [`Data::fallocate`] does with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
     /// Allocates what is missing in it; a range behind the end lengthens the file.
@@ -60,7 +60,7 @@ struct Collapse {
     shift_from: Option<u64>,
 }
 
-impl Fs {
+impl Data {
     /// Changes how `len` bytes from `offset` on are allocated; see [`Fallocate`].
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Fs {
 
     fn fallocate_alone(&self, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
         let _io = inode.io_exclusive();
-        if file::is_inline(inode) {
+        if regular::is_inline(inode) {
             inline::spill(self, inode)?;
         }
         emptied::settle(self, inode)?;
@@ -157,7 +157,7 @@ impl Fs {
     fn allocate(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
         let size = map::size(self, inode)?;
         if grow && end > size {
-            file::zero_in_block(self, inode, size, end)?;
+            regular::zero_in_block(self, inode, size, end)?;
         }
         let mut taken = Vec::new();
         let blocks = self.touched(offset, end);
@@ -250,11 +250,11 @@ impl Fs {
     fn settle(&self, inode: &Inode, size: u64) -> Result<()> {
         let old = map::size(self, inode)?;
         if size > old {
-            file::zero_in_block(self, inode, old, size)?;
+            regular::zero_in_block(self, inode, old, size)?;
         }
         self.transact_on(inode, INODE_CREDITS, |h| {
-            file::grow_to(self, h, inode, size)?;
-            file::touch(self, inode);
+            regular::grow_to(self, h, inode, size)?;
+            regular::touch(self, inode);
             self.store(h, inode)
         })
     }
@@ -389,7 +389,7 @@ impl Fs {
                     if left.shift_from.is_none() {
                         map::set_size(inode, size);
                     }
-                    file::touch(self, inode);
+                    regular::touch(self, inode);
                     self.store(h, inode)?;
                     done
                 })
@@ -455,8 +455,8 @@ impl Fs {
                     });
                     // The size first, so that nothing ever lies behind it.
                     if next.is_ok() {
-                        file::grow_to(self, h, inode, new_size)?;
-                        file::touch(self, inode);
+                        regular::grow_to(self, h, inode, new_size)?;
+                        regular::touch(self, inode);
                     }
                     self.store(h, inode)?;
                     next

@@ -231,17 +231,6 @@ impl Fs {
         Ok(())
     }
 
-    /// Refuses to change bytes that are there in a file that may only be appended to.
-    ///
-    /// # Errors
-    /// `Permission`.
-    pub fn check_overwrite(&self, inode: &Inode) -> Result<()> {
-        if inode.flags.any(InodeFlags::APPEND) {
-            return Err(Reason::Permission.into());
-        }
-        Ok(())
-    }
-
     /// Whether `inode` may get a name in `dir`: what is in a directory that gives its project on belongs to that.
     ///
     /// # Errors

@@ -12,41 +12,36 @@ use std::sync::atomic::Ordering;
 use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
-use throughline_fileio::PageCache;
 
+use crate::data::Data;
 use crate::dir::HashRules;
 use crate::emptied;
 use crate::error::{Error, Result};
-use crate::inode::Inodes;
+use crate::inode::Inode;
 use crate::lock_order::{Held, Rank, locked};
 use crate::mmp::MmpGuard;
 use crate::open::Recovery;
+use crate::open_file::OpenFile;
 use crate::primary;
-use crate::synchronous::Synchronous;
 use crate::system::SystemInodes;
 use crate::xattr::Xattrs;
 
 /// An open volume. Shared by all threads; [`Fs::close`] or [`Fs::shut_down`] ends it well, dropping it does its best.
 pub struct Fs {
-    pub(crate) below: Inodes,
-    /// Cached data of files.
-    pub(crate) cache: Arc<PageCache>,
     pub(crate) rename: Mutex<()>,
     pub(crate) hash_rules: HashRules,
     pub(crate) xattrs: Xattrs,
-    pub(crate) synchronous: Synchronous,
     pub(crate) system: SystemInodes,
-    /// Files that were emptied.
-    pub(crate) emptied: emptied::OfVolume,
     /// What opening it had to mend.
     pub(crate) recovery: Recovery,
+    pub(crate) data: Arc<Data>,
 }
 
 impl Deref for Fs {
-    type Target = Inodes;
+    type Target = Data;
 
-    fn deref(&self) -> &Inodes {
-        &self.below
+    fn deref(&self) -> &Data {
+        &self.data
     }
 }
 
@@ -66,14 +61,29 @@ impl Fs {
         });
     }
 
+    /// Has truncations held back where that keeps files whole that are written anew: needs what the volume's own thread can
+    /// ask for it.
+    pub fn hold_back(self: &Arc<Self>) {
+        let me = Arc::downgrade(self);
+        // While it runs it holds the volume, which ends when nobody does.
+        self.emptied.set_thread(Arc::new(move || {
+            if let Some(fs) = me.upgrade() {
+                emptied::run(&fs);
+            }
+        }));
+    }
+
+    /// Opens a file for buffered I/O.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt` for a size that cannot be.
+    pub fn open_file(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<OpenFile> {
+        OpenFile::new(&self.data, Arc::clone(self) as _, inode)
+    }
+
     /// What opening it for writing had to mend.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
-    }
-
-    /// The page cache of its files.
-    pub fn cache(&self) -> &Arc<PageCache> {
-        &self.cache
     }
 
     /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a time.

@@ -19,7 +19,7 @@ use throughline_fileio::{FileAlone, FileLock, FileShared};
 use throughline_journal::Tid;
 
 use crate::base::Base;
-use crate::cached::Cached;
+use crate::cached::inode::Cached;
 use crate::changes::Changes;
 use crate::delayed::state::Delayed;
 use crate::dir::index::Index;

@@ -5,18 +5,18 @@ use std::io::IoSlice;
 use throughline_fileio::direct::{self, NewFile};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::error::{Reason, Result};
-use crate::file::is_inline;
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::mapper::FileMapper;
+use crate::regular::is_inline;
 
 /// Files whose locks are held at once.
 const FILES_AT_ONCE: usize = 64;
 
-impl Fs {
-    /// Gives each of some files its whole contents, as [`Fs::write_at`] from byte 0 on would. Files that are empty, as new
+impl Data {
+    /// Gives each of some files its whole contents, as [`Data::write_at`] from byte 0 on would. Files that are empty, as new
     /// ones are, are written together: their data in few long I/Os, with one wait for all. One result for each, in order.
     ///
     /// The memory that this takes is about that of the data: the caller bounds it.

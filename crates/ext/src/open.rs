@@ -27,6 +27,7 @@ use crate::alloc::Alloc;
 use crate::balloc::{Balloc, Blocks};
 use crate::base::{Access, Base, Life, Settings};
 use crate::damage::Damage;
+use crate::data::Data;
 use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
@@ -38,7 +39,6 @@ use crate::options::OpenOptions;
 use crate::primary::{self, Primary};
 use crate::reclaim::{self, OrphansSettled};
 use crate::replay::Replayed;
-use crate::synchronous::Synchronous;
 use crate::system::SystemInodes;
 use crate::times::Times;
 use crate::xattr::Xattrs;
@@ -300,16 +300,14 @@ impl Fs {
         };
         let balloc = Balloc::new(&sb, &base.geo, options.use_reserved);
         let blocks = Blocks::new(Groups::new(base), balloc);
+        let inodes = Inodes::new(Alloc::new(blocks, Ialloc::new(&sb)), Times::new(options));
         Ok(Self {
-            below: Inodes::new(Alloc::new(blocks, Ialloc::new(&sb)), Times::new(options)),
-            cache,
             rename: Mutex::new(()),
             hash_rules: HashRules::new(&sb),
-            synchronous: Synchronous::new(options),
             system: SystemInodes::of(&sb),
             xattrs: Xattrs::new(options.acl),
-            emptied: crate::emptied::OfVolume::new(options.auto_da_alloc),
             recovery: Recovery::default(),
+            data: Arc::new(Data::new(inodes, cache, options)),
         })
     }
 

@@ -1,13 +1,13 @@
 //! Room for an operation: where it finds none while some is on its way to be free, that comes first.
 
+use crate::data::Data;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::lock_order::{Place, Rank};
 
 /// Others may take what a commit made free, and free more. After so many times it is left at that.
 const TRIES: u32 = 64;
 
-impl Fs {
+impl Data {
     /// Whether freed blocks, or inodes, wait for their transaction.
     fn is_room_awaited(&self) -> bool {
         self.balloc.blocks_awaiting() > 0

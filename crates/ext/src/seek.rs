@@ -3,13 +3,13 @@
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::error::Result;
-use crate::file;
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, Kind};
+use crate::regular;
 
-impl Fs {
+impl Data {
     /// The first byte at or behind `offset` that is not in a hole; `None` where only holes follow, or the end. Unwritten
     /// blocks are holes.
     ///
@@ -23,7 +23,7 @@ impl Fs {
     /// is behind the last byte.
     ///
     /// # Errors
-    /// As [`Fs::seek_data`].
+    /// As [`Data::seek_data`].
     pub fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
         let size = file_size(self, inode)?;
         if offset >= size {
@@ -36,14 +36,14 @@ impl Fs {
     /// was not written yet, and bytes that are in the inode.
     ///
     /// # Errors
-    /// As [`Fs::seek_data`].
+    /// As [`Data::seek_data`].
     pub fn block_at(&self, inode: &Inode, block: u64) -> Result<Option<FsBlock>> {
-        file::check_regular(inode)?;
+        regular::check_regular(inode)?;
         let _io = inode.io_shared();
         let Some(block) = u32::try_from(block).ok().filter(|block| *block < u32::MAX) else {
             return Ok(None);
         };
-        if file::is_inline(inode) {
+        if regular::is_inline(inode) {
             return Ok(None);
         }
         let start = u64::from(block) << self.geo.block_log;
@@ -53,10 +53,10 @@ impl Fs {
     }
 
     fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
-        file::check_regular(inode)?;
+        regular::check_regular(inode)?;
         let _io = inode.io_shared();
         let size = coherent::size(self, inode)?;
-        if file::is_inline(inode) {
+        if regular::is_inline(inode) {
             return Ok((data && offset < size).then_some(offset));
         }
         if !coherent::is_clean(inode) {
@@ -81,7 +81,7 @@ impl Fs {
     }
 }
 
-fn file_size(fs: &Fs, inode: &Inode) -> Result<u64> {
-    file::check_regular(inode)?;
+fn file_size(fs: &Data, inode: &Inode) -> Result<u64> {
+    regular::check_regular(inode)?;
     coherent::size(fs, inode)
 }

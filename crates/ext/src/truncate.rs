@@ -20,18 +20,18 @@ use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::edge::Edges;
 use crate::emptied;
 use crate::error::{Reason, Result};
-use crate::file::{self, INODE_CREDITS};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
 use crate::inode::Inode;
 use crate::map::{self, Format, Kind};
 use crate::orphan::{self, ORPHAN_CREDITS};
+use crate::regular::{self, INODE_CREDITS};
 
-impl Fs {
+impl Data {
     /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
     /// reads as zero.
     ///
@@ -50,7 +50,7 @@ impl Fs {
 
     fn resize(&self, inode: &Inode, size: u64) -> Result<()> {
         let _io = inode.io_exclusive();
-        if file::is_inline(inode) {
+        if regular::is_inline(inode) {
             if inline::resize(self, inode, size)? {
                 coherent::resized(inode, size);
                 return Ok(());
@@ -113,7 +113,7 @@ impl Fs {
             Edges::prepare(self, inode, slice::from_ref(&(size..end)))?
         } else {
             if !size.is_multiple_of(self.geo.block_bytes.into()) {
-                file::zero_in_block(self, inode, size, u64::MAX)?;
+                regular::zero_in_block(self, inode, size, u64::MAX)?;
             }
             Edges::none(self, inode)
         };
@@ -122,10 +122,10 @@ impl Fs {
 
     /// Makes the committed size `size`, which is larger than it is.
     fn commit_size(&self, inode: &Inode, size: u64) -> Result<()> {
-        file::zero_in_block(self, inode, map::size(self, inode)?, size)?;
+        regular::zero_in_block(self, inode, map::size(self, inode)?, size)?;
         self.transact_on(inode, INODE_CREDITS, |h| {
-            file::grow_to(self, h, inode, size)?;
-            file::touch(self, inode);
+            regular::grow_to(self, h, inode, size)?;
+            regular::touch(self, inode);
             self.store(h, inode)
         })
     }
@@ -139,7 +139,7 @@ const LOOK_AHEAD_RUNS: usize = 64;
 ///
 /// # Errors
 /// `Corrupt`; those of the device.
-pub(crate) fn look_ahead(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
+pub(crate) fn look_ahead(fs: &Data, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
     fs.look_at_place(inode)?;
     let mut at = from;
     for _ in 0..LOOK_AHEAD_RUNS {
@@ -162,7 +162,7 @@ pub(crate) fn look_ahead(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Resu
 ///
 /// # Errors
 /// `Corrupt` where blocks cannot be its own; those of the device.
-pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn free_all(fs: &Data, inode: &Inode) -> Result<()> {
     let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
     coherent::resized(inode, 0);
@@ -174,21 +174,21 @@ pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
 ///
 /// # Errors
 /// As [`free_all`].
-pub(crate) fn free_beyond_size(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn free_beyond_size(fs: &Data, inode: &Inode) -> Result<()> {
     let _io = inode.io_exclusive();
     let size = map::size(fs, inode)?;
     if Format::of(&inode.raw.read()) == Format::None {
         return release(fs, inode);
     }
     if inode.kind == Some(FileType::Regular) {
-        file::zero_in_block(fs, inode, size, u64::MAX)?;
+        regular::zero_in_block(fs, inode, size, u64::MAX)?;
     }
     shrink(fs, inode, size, false, Edges::none(fs, inode))
 }
 
 /// Takes the file down to `size`; an orphan with names is none afterwards. Once the size is that, what is cached behind it is
 /// dropped. The I/O lock is held exclusively, and the file frozen.
-fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) -> Result<()> {
+fn shrink(fs: &Data, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) -> Result<()> {
     if Format::of(&inode.raw.read()) == Format::None {
         return Ok(());
     }
@@ -218,7 +218,7 @@ fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) 
 
 /// One transaction of [`shrink`]. Answers the end of the blocks that are left to free, or to be made zero in part.
 fn shrink_step(
-    fs: &Fs,
+    fs: &Data,
     h: &mut Handle<'_>,
     inode: &Inode,
     (size, blocks): (u64, Range<u64>),
@@ -233,7 +233,7 @@ fn shrink_step(
         map::set_size(inode, size);
     }
     if touch {
-        file::touch(fs, inode);
+        regular::touch(fs, inode);
     }
     if left.is_some() {
         // Whoever holds an inode has it from the table.
@@ -247,7 +247,7 @@ fn shrink_step(
 
 /// What a crash leaves of a truncation that has just begun: its first transaction; whether there would be others.
 #[cfg(test)]
-pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
+pub(crate) fn begin_only(fs: &Data, inode: &Inode, size: u64) -> Result<bool> {
     let _io = inode.io_exclusive();
     let end = size.next_multiple_of(fs.geo.block_bytes.into());
     let mut edges = Edges::prepare(fs, inode, slice::from_ref(&(size..end)))?;
@@ -262,7 +262,7 @@ pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
 
 /// A truncation that cannot go on leaves the file as long as the blocks that it has: were it shorter, they would show
 /// when it grows. `to` is the end of those blocks. Where not even that can be done, the inode stays an orphan.
-fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
+fn stop_short(fs: &Data, inode: &Inode, before: u64, to: u64) {
     let reached = before.min(to << fs.geo.block_log);
     let stopped = map::size(fs, inode).and_then(|size| {
         if size >= reached {
@@ -270,7 +270,7 @@ fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
         }
         fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
             let _map = inode.map_exclusive();
-            file::grow_to(fs, h, inode, reached)?;
+            regular::grow_to(fs, h, inode, reached)?;
             orphan::remove_named(fs, h, inode)?;
             fs.store(h, inode)
         })
@@ -281,7 +281,7 @@ fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
 }
 
 /// An orphan with names and without blocks of its own is none.
-fn release(fs: &Fs, inode: &Inode) -> Result<()> {
+fn release(fs: &Data, inode: &Inode) -> Result<()> {
     fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
         orphan::remove_named(fs, h, inode)?;
         fs.store(h, inode)
@@ -291,7 +291,7 @@ fn release(fs: &Fs, inode: &Inode) -> Result<()> {
 /// Unmaps and frees blocks of `from..to`, the last first, as many as the handle's credits allow, which leaves some to store
 /// the inode ([`map::take_credits`]). The mapping lock is held exclusively. Answers the end of what is left; `None` when nothing is.
 pub(crate) fn free_range(
-    fs: &Fs,
+    fs: &Data,
     h: &mut Handle<'_>,
     inode: &Inode,
     range: (u64, u64),

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use throughline_extfmt::{FsBlock, Geometry, InodeImage};
 
+/// So much of a file that is written anew is committed at once; a longer one is cut where it is written back.
+pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
+
 /// What the disk still shows of an inode.
 pub(super) struct Emptied {
     /// `i_block`.

@@ -15,11 +15,11 @@ use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::file::INODE_CREDITS;
 use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map;
+use crate::regular::INODE_CREDITS;
 
 use super::layout::{Layout, Shape, Spot};
 use super::place::{NewBlock, Place, put_block};
