@@ -7,8 +7,8 @@ use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{InodeImage, InodeNumber};
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::names::Names;
 use crate::privileges;
 use crate::xattr::{self, Step, acl};
 
@@ -75,7 +75,7 @@ pub struct Attributes {
     pub accessed: Option<SetTime>,
     /// Last change of the contents.
     pub modified: Option<SetTime>,
-    /// As [`Fs::drop_privileges`] in the same transaction, whatever else is set but permissions.
+    /// As [`Names::drop_privileges`] in the same transaction, whatever else is set but permissions.
     pub drop_privileges: bool,
     /// What takes privileges takes setgid where the group may not execute, too: for a caller who is not of the group.
     pub drop_setgid: bool,
@@ -87,7 +87,7 @@ impl From<Timestamp> for SetTime {
     }
 }
 
-impl Fs {
+impl Names {
     /// The attributes of an inode.
     ///
     /// # Errors

@@ -11,10 +11,10 @@ mod tests;
 use throughline_extfmt::features::{Incompat, RoCompat};
 use throughline_extfmt::inode::{BASE_BYTES, FileType, InodeFlags, Time};
 
+use crate::attrs::Attrs;
 use crate::coherent;
 use crate::emptied;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use seen::{COMPRESSION, meaningful};
@@ -66,7 +66,7 @@ pub struct OpenFor {
     pub truncate: bool,
 }
 
-impl Fs {
+impl Attrs {
     /// The flags of an inode as a program is shown them (`FS_IOC_GETFLAGS`).
     pub fn flags(&self, inode: &Inode) -> InodeFlags {
         let shown = inode.raw.read().flags() & VISIBLE;

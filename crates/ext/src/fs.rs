@@ -9,39 +9,31 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
 
-use crate::data::Data;
-use crate::dir::HashRules;
 use crate::emptied;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::lock_order::{Held, Rank, locked};
+use crate::lock_order::{Rank, locked};
 use crate::mmp::MmpGuard;
+use crate::names::Names;
 use crate::open::Recovery;
 use crate::open_file::OpenFile;
 use crate::primary;
-use crate::system::SystemInodes;
-use crate::xattr::Xattrs;
 
 /// An open volume. Shared by all threads; [`Fs::close`] or [`Fs::shut_down`] ends it well, dropping it does its best.
 pub struct Fs {
-    pub(crate) rename: Mutex<()>,
-    pub(crate) hash_rules: HashRules,
-    pub(crate) xattrs: Xattrs,
-    pub(crate) system: SystemInodes,
     /// What opening it had to mend.
     pub(crate) recovery: Recovery,
-    pub(crate) data: Arc<Data>,
+    pub(crate) names: Names,
 }
 
 impl Deref for Fs {
-    type Target = Data;
+    type Target = Names;
 
-    fn deref(&self) -> &Data {
-        &self.data
+    fn deref(&self) -> &Names {
+        &self.names
     }
 }
 
@@ -84,11 +76,6 @@ impl Fs {
     /// What opening it for writing had to mend.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
-    }
-
-    /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a time.
-    pub(crate) fn lock_rename(&self) -> Held<MutexGuard<'_, ()>> {
-        locked(Rank::Rename, 0, || self.rename.lock())
     }
 
     /// Every change so far is on the disk when this returns: data that is cached, metadata, the superblock's counts.

@@ -13,6 +13,7 @@
 
 mod alloc;
 mod attr;
+mod attrs;
 mod balloc;
 mod base;
 mod cached;
@@ -43,6 +44,7 @@ mod map;
 mod mapper;
 mod mmp;
 mod namei;
+mod names;
 mod open;
 mod open_file;
 mod ops;
@@ -67,6 +69,7 @@ mod xattr;
 
 pub use alloc::Alloc;
 pub use attr::{Attributes, Metadata, SetTime};
+pub use attrs::Attrs;
 pub use balloc::Blocks;
 pub use base::Base;
 pub use data::Data;
@@ -81,6 +84,7 @@ pub use inode::{Inode, Inodes};
 pub use label::MAX_LABEL_BYTES;
 pub use log_info::{JournalCounts, LogInfo};
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
+pub use names::Names;
 pub use open::Recovery;
 pub use open_file::OpenFile;
 pub use ops::{NewInode, NewKind, RenameMode};

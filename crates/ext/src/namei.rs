@@ -11,8 +11,8 @@ use throughline_extfmt::inode::InodeFlags;
 
 use crate::dir;
 use crate::error::{Corrupt, Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::names::Names;
 
 /// Longest name, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -67,7 +67,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl Fs {
+impl Names {
     /// The root directory.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Fs {
         self.lookup_and(dir, name, |_| Ok(()))
     }
 
-    /// As [`Fs::lookup`], and the inode is [open](Fs::open_inode): its name cannot go between the two.
+    /// As [`Names::lookup`], and the inode is [open](Fs::open_inode): its name cannot go between the two.
     ///
     /// # Errors
     /// As there; `NotFound` for `.` and `..` that are just being freed.
@@ -175,7 +175,7 @@ impl Fs {
     /// The inode that an entry of `dir` names, of a volume that can only be read.
     ///
     /// # Errors
-    /// As [`Fs::lookup`].
+    /// As [`Names::lookup`].
     pub fn inode_listed(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
         self.named_inode(dir, ino)
     }
@@ -269,7 +269,7 @@ impl Fs {
 
 /// A walk under way.
 struct Walk<'a> {
-    fs: &'a Fs,
+    fs: &'a Names,
     at: Arc<Inode>,
     rest: Rest,
     links_left: u32,

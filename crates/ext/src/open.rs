@@ -24,24 +24,23 @@ use throughline_journal::recovery::JournalRun;
 use throughline_journal::{Budget, Journal, LogOptions};
 
 use crate::alloc::Alloc;
+use crate::attrs::Attrs;
 use crate::balloc::{Balloc, Blocks};
 use crate::base::{Access, Base, Life, Settings};
 use crate::damage::Damage;
 use crate::data::Data;
-use crate::dir::HashRules;
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
 use crate::inode::Inodes;
 use crate::mmp::MmpGuard;
+use crate::names::Names;
 use crate::options::OpenOptions;
 use crate::primary::{self, Primary};
 use crate::reclaim::{self, OrphansSettled};
 use crate::replay::Replayed;
-use crate::system::SystemInodes;
 use crate::times::Times;
-use crate::xattr::Xattrs;
 
 /// Incompatible features that are understood in full.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
@@ -301,13 +300,10 @@ impl Fs {
         let balloc = Balloc::new(&sb, &base.geo, options.use_reserved);
         let blocks = Blocks::new(Groups::new(base), balloc);
         let inodes = Inodes::new(Alloc::new(blocks, Ialloc::new(&sb)), Times::new(options));
+        let data = Arc::new(Data::new(inodes, cache, options));
         Ok(Self {
-            rename: Mutex::new(()),
-            hash_rules: HashRules::new(&sb),
-            system: SystemInodes::of(&sb),
-            xattrs: Xattrs::new(options.acl),
             recovery: Recovery::default(),
-            data: Arc::new(Data::new(inodes, cache, options)),
+            names: Names::new(Attrs::new(data, &sb, options.acl), &sb),
         })
     }
 

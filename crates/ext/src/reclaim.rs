@@ -11,8 +11,8 @@ use throughline_extfmt::features::{Compat, RoCompat};
 use throughline_extfmt::superblock::State;
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber};
 
+use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::orphan::place::{ORPHAN_CREDITS, Place, Slot};
@@ -40,7 +40,7 @@ pub struct OrphansSettled {
 ///
 /// # Errors
 /// Those of freeing them; what is left is for the next open.
-pub(crate) fn end_all(fs: &Fs) -> Result<()> {
+pub(crate) fn end_all(fs: &Attrs) -> Result<()> {
     let mut all = fs.orphans.list().held();
     all.extend(fs.orphans.file.get().into_iter().flat_map(OrphanFile::held));
     for inode in all {
@@ -55,11 +55,11 @@ pub(crate) fn end_all(fs: &Fs) -> Result<()> {
 ///
 /// # Errors
 /// `Corrupt` for orphans that cannot be; the device's.
-pub(crate) fn recover(fs: &Fs) -> Result<OrphansSettled> {
+pub(crate) fn recover(fs: &Attrs) -> Result<OrphansSettled> {
     fs.note_damage(recover_all(fs))
 }
 
-fn recover_all(fs: &Fs) -> Result<OrphansSettled> {
+fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
     let sb = fs.superblock();
     let (has_file, present) = (
         sb.compat().contains(Compat::ORPHAN_FILE),
@@ -98,7 +98,7 @@ fn recover_all(fs: &Fs) -> Result<OrphansSettled> {
 ///
 /// # Errors
 /// As [`recover`].
-pub(crate) fn recorded(fs: &Fs) -> Result<HashSet<InodeNumber>> {
+pub(crate) fn recorded(fs: &Attrs) -> Result<HashSet<InodeNumber>> {
     let sb = fs.superblock();
     let mut all = HashSet::new();
     let mut ino = InodeNumber(sb.s_last_orphan.get());
@@ -118,7 +118,7 @@ pub(crate) fn recorded(fs: &Fs) -> Result<HashSet<InodeNumber>> {
     Ok(all)
 }
 
-fn recover_list(fs: &Fs, settled: &mut OrphansSettled) -> Result<()> {
+fn recover_list(fs: &Attrs, settled: &mut OrphansSettled) -> Result<()> {
     let mut ino = InodeNumber(fs.superblock().s_last_orphan.get());
     // A list without a circle has each inode once.
     let mut left = fs.geo.inodes;
@@ -137,7 +137,7 @@ fn recover_list(fs: &Fs, settled: &mut OrphansSettled) -> Result<()> {
 }
 
 fn recover_slot(
-    fs: &Fs,
+    fs: &Attrs,
     file: &OrphanFile,
     (slot, ino): (Slot, InodeNumber),
     settled: &mut OrphansSettled,
@@ -151,7 +151,7 @@ fn recover_slot(
     settle(fs, &inode, settled)
 }
 
-fn orphan_inode(fs: &Fs, ino: InodeNumber) -> Result<Arc<Inode>> {
+fn orphan_inode(fs: &Attrs, ino: InodeNumber) -> Result<Arc<Inode>> {
     let corrupt = |what: &str| Err(Error::corrupt(what).in_inode(ino));
     if ino < fs.geo.first_ino {
         return corrupt("a reserved inode is listed as an orphan");
@@ -169,7 +169,7 @@ fn orphan_inode(fs: &Fs, ino: InodeNumber) -> Result<Arc<Inode>> {
 }
 
 /// Frees an orphan, or ends its truncation.
-fn settle(fs: &Fs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<()> {
+fn settle(fs: &Attrs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<()> {
     if inode.raw.read().links_count() == 0 {
         settled.freed += 1;
         return fs.free_if_unused(inode);
@@ -182,7 +182,7 @@ fn settle(fs: &Fs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<(
 ///
 /// # Errors
 /// `Corrupt` for one with holes, or of a size that cannot be; those of the device.
-fn open_file(fs: &Fs) -> Result<OrphanFile> {
+fn open_file(fs: &Attrs) -> Result<OrphanFile> {
     let ino = InodeNumber(fs.superblock.lock().s_orphan_file_inum.get());
     let corrupt = |what: String| Error::corrupt(what).in_inode(ino);
     let file = match fs.inode(ino) {
@@ -212,7 +212,7 @@ fn open_file(fs: &Fs) -> Result<OrphanFile> {
     Ok(OrphanFile::new(ino, file.csum_seed, blocks))
 }
 
-impl Fs {
+impl Attrs {
     /// Notes that somebody has the inode open: it stays, with or without names, until [`Fs::close_inode`].
     ///
     /// # Errors

@@ -15,10 +15,10 @@ use super::split::{self, Item};
 use super::{DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map;
+use crate::names::Names;
 
 /// Steps that one insertion may need: the conversion, a split on each level, a new level, the leaf; and to spare.
 const MAX_STEPS: u32 = 16;
@@ -30,7 +30,12 @@ pub(crate) const INSERT_CREDITS: u32 =
     5 + (MAX_STEPS + 1) * (1 + GROUP_CREDITS) + map::INSERT_CREDITS;
 
 /// Adds a name to a directory that has no room for it.
-pub(super) fn insert(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<()> {
+pub(super) fn insert(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    dir: &Inode,
+    entry: &NewEntry<'_>,
+) -> Result<()> {
     for _ in 0..MAX_STEPS {
         if step(fs, h, dir, entry)? {
             return Ok(());
@@ -40,7 +45,7 @@ pub(super) fn insert(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<
 }
 
 /// Adds the name, or makes room for it (`false`).
-fn step(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
+fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
     let blocks = Blocks::new(fs, dir)?;
     if shape(fs, dir) == Shape::Hashed {
         let tree = Tree::open_to_change(&blocks)?;
@@ -94,7 +99,7 @@ pub(super) fn drop_stale_index(blocks: &Blocks<'_>) -> Result<()> {
 /// Gives a directory without blocks its first one, with `.`, `..` and `records`: whole records of inline data, which stay
 /// as they are.
 pub(super) fn first_block(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     parent: InodeNumber,

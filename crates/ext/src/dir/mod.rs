@@ -20,6 +20,7 @@
 mod block;
 mod check;
 mod grow;
+pub(crate) mod hash;
 mod htree;
 pub(crate) mod index;
 mod inline;
@@ -33,12 +34,11 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 
 use crate::error::{Corrupt, Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 
 pub(crate) use grow::INSERT_CREDITS;
-pub(crate) use htree::HashRules;
 pub(crate) use list::list;
 pub use list::{DirEntry, Listing, ReadDir};
 
@@ -83,7 +83,7 @@ enum Shape {
     Hashed,
 }
 
-fn shape(fs: &Fs, dir: &Inode) -> Shape {
+fn shape(fs: &Names, dir: &Inode) -> Shape {
     let flags = dir.raw.read().flags();
     if flags.contains(InodeFlags::INLINE_DATA) {
         Shape::Inline
@@ -97,7 +97,7 @@ fn shape(fs: &Fs, dir: &Inode) -> Shape {
 /// Whether the directory was removed. Who came by its name has it still, but nothing keeps its blocks: they may be read
 /// only while it has links, which whoever removes it takes away under its lock. Where nothing is written, nothing is removed:
 /// a count of 0 is damage, and the names are there.
-fn is_removed(fs: &Fs, dir: &Inode) -> bool {
+fn is_removed(fs: &Names, dir: &Inode) -> bool {
     let raw = dir.raw.read();
     let is_empty = raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0);
     raw.links_count() == 0 && (is_empty || !fs.is_as_found())
@@ -105,7 +105,7 @@ fn is_removed(fs: &Fs, dir: &Inode) -> bool {
 
 /// Finds a name other than `.` and `..`; one that was removed has none. Damage is read around: what is found is for reading,
 /// [`lookup_to_change`] for everything else.
-pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     if is_removed(fs, dir) {
         return Ok(None);
     }
@@ -134,7 +134,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>>
 }
 
 /// Looks at the whole index of a hashed directory, once; whether it leads to all names.
-fn index_is_sound(fs: &Fs, dir: &Inode) -> Result<bool> {
+fn index_is_sound(fs: &Names, dir: &Inode) -> Result<bool> {
     if dir.index.is_unknown() {
         let check = || match htree::Tree::open(&Blocks::new(fs, dir)?)? {
             Some(tree) => tree.check(),
@@ -152,7 +152,7 @@ fn index_is_sound(fs: &Fs, dir: &Inode) -> Result<bool> {
 ///
 /// # Errors
 /// `Corrupt` where it is not.
-pub(crate) fn lookup_to_change(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     if is_removed(fs, dir) {
         return Ok(None);
     }
@@ -191,7 +191,7 @@ fn index_damaged(dir: &Inode) -> Corrupt {
 ///
 /// # Errors
 /// `Exists`; `Unsupported` for a hash that is not known.
-pub(crate) fn room(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Room> {
+pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     match shape(fs, dir) {
         Shape::Inline => match inline::find(fs, dir, name)? {
             Some(_) => Err(Reason::Exists.into()),
@@ -210,7 +210,7 @@ pub(crate) fn room(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Room> {
 /// # Errors
 /// `NoSpace`, where the directory is as it was, or grown and sound.
 pub(crate) fn insert(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     room: Room,
@@ -246,7 +246,7 @@ pub(crate) fn insert(
 }
 
 /// Takes a name away.
-pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
+pub(crate) fn remove(fs: &Names, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
     match found.at {
         Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
             format::remove(bytes, format, offset)
@@ -261,7 +261,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, found: &Found) ->
 
 /// Lets a name mean another inode.
 pub(crate) fn replace(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     found: &Found,
@@ -285,7 +285,7 @@ pub(crate) fn replace(
 ///
 /// # Errors
 /// `NotFound` for a directory that was removed; `Corrupt`; those of the device.
-pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
+pub(crate) fn parent(fs: &Names, dir: &Inode) -> Result<InodeNumber> {
     if is_removed(fs, dir) {
         return Err(Reason::NotFound.into());
     }
@@ -297,7 +297,7 @@ pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
 
 /// Lets `..` mean another directory.
 pub(crate) fn set_parent(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     parent: InodeNumber,
@@ -311,7 +311,7 @@ pub(crate) fn set_parent(
 }
 
 /// Whether it holds no names but `.` and `..`.
-pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
+pub(crate) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     match shape(fs, dir) {
         Shape::Inline => inline::is_empty(fs, dir),
         _ => linear::is_empty(&Blocks::new(fs, dir)?),
@@ -322,7 +322,7 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
 ///
 /// # Errors
 /// `NoSpace`; nothing has changed then.
-pub(crate) fn init(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
+pub(crate) fn init(fs: &Names, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
     if inline::init(fs, dir, parent)? {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Damaged directories: read around what is damaged.
 //!
-//! Only for those who read. Each damaged place is noted ([`Fs::note_damage`]) and passed over: a hole, a block that lies outside the
+//! Only for those who read. Each damaged place is noted ([`Names::note_damage`]) and passed over: a hole, a block that lies outside the
 //! volume, in a block what cannot be a record. A block with a wrong checksum still has its names. Whoever changes a directory
 //! reads it by [`Blocks::read`], and gets the damage.
 
@@ -9,9 +9,9 @@ use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 use super::block::{Blocks, DirBlock};
 use super::{DirEntry, FIRST, Found, Spot};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, Kind};
+use crate::names::Names;
 
 /// Runs and holes of a directory's mapping that are looked at behind its size.
 const MOST_RUNS_BEHIND: u32 = 4096;
@@ -26,7 +26,7 @@ pub(super) enum Left {
 
 impl Blocks<'_> {
     /// The end of the blocks that are mapped from `at` on.
-    pub(super) fn mapped_end(fs: &Fs, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
+    pub(super) fn mapped_end(fs: &Names, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
         let (mut at, mut end) = (at, at);
         for _ in 0..MOST_RUNS_BEHIND {
             let Some(found) = fs.around_damage(map::lookup(fs, dir, at, u32::MAX - at.0))? else {

@@ -8,9 +8,9 @@ use super::symlink::check_target;
 use super::{is_there, may_add, need_dir};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::Prepared;
 use crate::xattr::acl::{self, Inherited};
@@ -79,7 +79,7 @@ impl NewKind<'_> {
         }
     }
 
-    fn check(&self, fs: &Fs) -> Result<()> {
+    fn check(&self, fs: &Names) -> Result<()> {
         match *self {
             Self::Symlink(target) => check_target(target, fs.block_bytes()),
             Self::CharDevice { major, minor } | Self::BlockDevice { major, minor }
@@ -92,7 +92,7 @@ impl NewKind<'_> {
     }
 }
 
-impl Fs {
+impl Names {
     /// Creates an inode and its first name in `parent`.
     ///
     /// # Errors

@@ -8,9 +8,9 @@ use throughline_extfmt::inode::Time;
 
 use super::{MAX_LINKS, is_there, lock_directories, may_add, may_link, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
 
@@ -19,8 +19,8 @@ const LINK_CREDITS: u32 = dir::INSERT_CREDITS + 1 + ORPHAN_CREDITS;
 /// Blocks that taking a name away may change: its leaf, two inodes, what the orphan list is in.
 pub(super) const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
 
-impl Fs {
-    /// Gives an inode, not a directory, one more name; one that was made without ([`Fs::tmpfile`]), its first.
+impl Names {
+    /// Gives an inode, not a directory, one more name; one that was made without ([`Names::tmpfile`]), its first.
     ///
     /// # Errors
     /// `Permission` for a directory, an immutable inode or one of the volume's own, `Exists`, `NotDir`, `NotFound` (either was removed

@@ -12,9 +12,9 @@ use throughline_extfmt::inode::Time;
 use super::link::UNLINK_CREDITS;
 use super::{lock_directories, may_add, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei};
 
@@ -65,7 +65,7 @@ struct Seen {
     target: Option<Arc<Inode>>,
 }
 
-impl Fs {
+impl Names {
     /// Gives the inode that `old_name` means in `old_dir` the name `new_name` in `new_dir`, atomically.
     ///
     /// Where both names mean one inode already, nothing is done.

@@ -6,9 +6,9 @@ use throughline_extfmt::inode::{FAST_SYMLINK_MAX, InodeFlags};
 use throughline_extfmt::nokey as format;
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 use crate::{inline, map};
 
 /// Whether that can be the target of a symbolic link.
@@ -25,7 +25,7 @@ pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
     Ok(())
 }
 
-impl Fs {
+impl Names {
     /// Puts the target into a fresh inode. The caller stores it.
     pub(super) fn fill_symlink(
         &self,
@@ -66,7 +66,7 @@ impl Fs {
         Ok(target)
     }
 
-    /// As [`Fs::read_link`], and nobody has read it.
+    /// As [`Names::read_link`], and nobody has read it.
     pub(crate) fn shown_target(&self, link: &Inode) -> Result<Vec<u8>> {
         let content = self.read_target(link)?;
         if !self.is_encrypted(link) {

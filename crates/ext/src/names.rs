@@ -1,0 +1,44 @@
+//! [`Names`], the tree of a volume: directories, paths, and the operations that give and take names.
+//!
+//! Invariants:
+//! - An inode's number of names and the names that there are change in one transaction.
+//! - One rename at a time moves a directory or touches two of them: nobody makes a circle.
+
+use std::ops::Deref;
+
+use parking_lot::{Mutex, MutexGuard};
+use throughline_extfmt::Superblock;
+
+use crate::attrs::Attrs;
+use crate::dir::hash::HashRules;
+use crate::lock_order::{Held, Rank, locked};
+
+/// See the head of this file.
+pub struct Names {
+    rename: Mutex<()>,
+    pub(crate) hash_rules: HashRules,
+    attrs: Attrs,
+}
+
+impl Deref for Names {
+    type Target = Attrs;
+
+    fn deref(&self) -> &Attrs {
+        &self.attrs
+    }
+}
+
+impl Names {
+    pub(crate) fn new(attrs: Attrs, sb: &Superblock) -> Self {
+        Self {
+            rename: Mutex::new(()),
+            hash_rules: HashRules::new(sb),
+            attrs,
+        }
+    }
+
+    /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a time.
+    pub(crate) fn lock_rename(&self) -> Held<MutexGuard<'_, ()>> {
+        locked(Rank::Rename, 0, || self.rename.lock())
+    }
+}
