@@ -16,9 +16,9 @@ use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
-use crate::regular::{self, INODE_CREDITS};
+use crate::regular;
 use crate::truncate;
 
 /// What [`Data::fallocate`] does with a range.

@@ -20,10 +20,10 @@ use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self};
 use crate::mapper::FileMapper;
-use crate::regular::{INODE_CREDITS, check_regular, is_inline, tick, total, touch, zero_in_block};
+use crate::regular::{check_regular, is_inline, tick, total, touch, zero_in_block};
 
 impl Data {
     /// Reads a regular file from byte `offset` on. Answers how many bytes there were: fewer than asked only at the end.

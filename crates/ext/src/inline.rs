@@ -14,9 +14,9 @@ use crate::balloc::{GROUP_CREDITS, Run};
 use crate::data::Data;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self, INSERT_CREDITS};
-use crate::regular::{self, INODE_CREDITS};
+use crate::regular;
 
 /// Reads a file's bytes from `offset` on; answers how many there were.
 ///

@@ -23,12 +23,15 @@ use crate::cached::inode::Cached;
 use crate::changes::Changes;
 use crate::delayed::state::Delayed;
 use crate::dir::index::Index;
-use crate::emptied;
+use crate::emptied::inode::OfInode as EmptiedState;
 use crate::flags::seen::Seen;
 use crate::lock_order::{Held, Rank, locked};
-use crate::times;
+use crate::times::inode::OfInode as TimesState;
 
 pub use inodes::Inodes;
+
+/// Blocks that storing an inode touches: its own, and the superblock when the first large file comes into being.
+pub(crate) const INODE_CREDITS: u32 = 2;
 
 /// In the count of open files: it is being freed.
 const CLOSED_FOR_GOOD: u32 = u32::MAX;
@@ -54,7 +57,7 @@ pub struct Inode {
     /// Its flags, as they were stored last.
     pub(crate) flags: Seen,
     /// What is known of its times.
-    pub(crate) times: times::inode::OfInode,
+    pub(crate) times: TimesState,
     /// The transaction in which it was made; `None` for one that was on the disk before.
     pub(crate) made_in: Option<Tid>,
     /// The transactions of its last changes.
@@ -76,7 +79,7 @@ pub struct Inode {
     /// Room put by for what is cached only.
     pub(crate) delayed: Delayed,
     /// What the disk still shows, where it was emptied.
-    pub(crate) emptied: emptied::inode::OfInode,
+    pub(crate) emptied: EmptiedState,
     /// Buffered writes behind its end, one at a time.
     extend: Mutex<()>,
     /// What lies behind its end in its last block is known to be zero on the disk.
@@ -214,7 +217,7 @@ impl Inode {
             map: RwLock::new(()),
             csum_seed: base.geo.inode_seed(ino, raw.generation()),
             flags: Seen::new(&raw),
-            times: times::inode::OfInode::default(),
+            times: TimesState::default(),
             raw: RwLock::new(raw),
             made_in: None,
             changes: Changes::unknown(base.journal.running()),
@@ -226,7 +229,7 @@ impl Inode {
             mapping: crate::map::state::State::default(),
             cached: OnceLock::new(),
             delayed: Delayed::default(),
-            emptied: emptied::inode::OfInode::default(),
+            emptied: EmptiedState::default(),
             extend: Mutex::new(()),
             tail_is_zero: AtomicBool::new(false),
             orphan: Mutex::default(),

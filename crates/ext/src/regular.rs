@@ -14,9 +14,6 @@ use crate::handle::Handle;
 use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
 
-/// Blocks that storing an inode touches: its own, and the superblock when the first large file comes into being.
-pub(crate) const INODE_CREDITS: u32 = 2;
-
 /// Two changes of the times are this far apart, at least.
 const TICK_NS: u128 = 4_000_000;
 

@@ -26,10 +26,10 @@ use crate::emptied;
 use crate::error::{Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self, Format, Kind};
 use crate::orphan::{self, ORPHAN_CREDITS};
-use crate::regular::{self, INODE_CREDITS};
+use crate::regular;
 
 impl Data {
     /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains

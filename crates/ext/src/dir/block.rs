@@ -12,7 +12,7 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{Corrupt as FormatCorrupt, FileBlock, FsBlock, InodeNumber};
 use throughline_journal::Block;
 
-use super::{FIRST, NewEntry, Shape, shape};
+use super::entry::{FIRST, NewEntry, Shape, shape};
 use crate::error::{Corrupt, Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;

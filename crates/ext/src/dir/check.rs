@@ -9,7 +9,7 @@
 
 use throughline_extfmt::{FileBlock, dir as format};
 
-use super::FIRST;
+use super::entry::FIRST;
 use super::htree::Tree;
 use crate::error::{Error, Result};
 

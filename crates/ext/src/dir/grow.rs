@@ -10,9 +10,11 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber};
 
 use super::block::{Blocks, DirBlock};
+use super::entry::{
+    DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape,
+};
 use super::htree::{Path, Tree};
 use super::split::{self, Item};
-use super::{DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;

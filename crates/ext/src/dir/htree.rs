@@ -12,8 +12,8 @@ use throughline_extfmt::hash::HashVersion;
 use throughline_extfmt::htree::{IndexNode, Root};
 
 use super::block::{Blocks, DirBlock};
+use super::entry::{FIRST, Found, Room};
 use super::hash::key;
-use super::{FIRST, Found, Room};
 use crate::error::{Error, Result};
 
 /// Leaves that names of one hash may fill. More cannot come about by chance.

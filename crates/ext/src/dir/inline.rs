@@ -12,21 +12,13 @@ use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::xattr::{self, Attribute, Value};
 use throughline_extfmt::{Corrupt as FormatCorrupt, InodeImage, InodeNumber};
 
+use super::entry::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Region, Spot};
+use super::grow;
 use super::list::{self, DirEntry};
-use super::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Spot, grow};
 use crate::error::{Corrupt, Error, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::names::Names;
-
-/// Where entries are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Region {
-    /// Behind the inode of `..`, in `i_block`.
-    Main,
-    /// In the attribute's value.
-    Value,
-}
 
 type Format<T> = core::result::Result<T, FormatCorrupt>;
 

@@ -17,9 +17,10 @@ use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 
 use super::block::Blocks;
+use super::entry::{Shape, index_damaged, is_removed, shape};
 use super::hash::NAMES;
 use super::salvage::Left;
-use super::{Shape, htree, index_damaged, index_is_sound, inline, is_removed, nokey, shape};
+use super::{htree, index_is_sound, inline, nokey};
 use crate::error::{Corrupt, Error, Reason, Result};
 use crate::inode::Inode;
 use crate::names::Names;

@@ -19,6 +19,7 @@
 
 mod block;
 mod check;
+mod entry;
 mod grow;
 pub(crate) mod hash;
 mod htree;
@@ -30,78 +31,21 @@ pub(crate) mod nokey;
 mod salvage;
 mod split;
 
-use throughline_extfmt::inode::{FileType, InodeFlags};
-use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
+use throughline_extfmt::inode::FileType;
+use throughline_extfmt::{InodeNumber, dir as format};
 
-use crate::error::{Corrupt, Error, Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::names::Names;
 
+pub(crate) use entry::{Found, Room};
 pub(crate) use grow::INSERT_CREDITS;
 pub(crate) use list::list;
 pub use list::{DirEntry, Listing, ReadDir};
 
 use block::Blocks;
-
-/// The most bytes that the blocks of a directory may have without `large_dir`.
-const MAX_BYTES_SHORT: u64 = u32::MAX as u64;
-
-/// A name, found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// What it means.
-    pub(crate) ino: InodeNumber,
-    at: Spot,
-}
-
-/// Where an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
-    /// At that byte of a region of the inode.
-    Inline(inline::Region, usize),
-    /// At that byte of a leaf.
-    Leaf(FsBlock, usize),
-}
-
-/// Where a name that was not found can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// Into the inode, perhaps.
-    Inline,
-    /// Into that leaf.
-    Leaf(FsBlock),
-    /// Nowhere: the directory has to grow.
-    None,
-}
-
-/// How a directory's names are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    Inline,
-    Linear,
-    Hashed,
-}
-
-fn shape(fs: &Names, dir: &Inode) -> Shape {
-    let flags = dir.raw.read().flags();
-    if flags.contains(InodeFlags::INLINE_DATA) {
-        Shape::Inline
-    } else if flags.contains(InodeFlags::INDEX) && fs.hash_rules.indexes(flags) {
-        Shape::Hashed
-    } else {
-        Shape::Linear
-    }
-}
-
-/// Whether the directory was removed. Who came by its name has it still, but nothing keeps its blocks: they may be read
-/// only while it has links, which whoever removes it takes away under its lock. Where nothing is written, nothing is removed:
-/// a count of 0 is damage, and the names are there.
-fn is_removed(fs: &Names, dir: &Inode) -> bool {
-    let raw = dir.raw.read();
-    let is_empty = raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0);
-    raw.links_count() == 0 && (is_empty || !fs.is_as_found())
-}
+use entry::{NewEntry, Shape, Spot, index_damaged, is_removed, shape};
 
 /// Finds a name other than `.` and `..`; one that was removed has none. Damage is read around: what is found is for reading,
 /// [`lookup_to_change`] for everything else.
@@ -177,14 +121,6 @@ fn check_index(dir: &Inode) -> Result<()> {
         return Err(index_damaged(dir).into());
     }
     Ok(())
-}
-
-fn index_damaged(dir: &Inode) -> Corrupt {
-    Corrupt {
-        inode: Some(dir.ino),
-        block: None,
-        what: "the directory's hash tree is damaged".into(),
-    }
 }
 
 /// Where `name`, which must not be there, can go.
@@ -328,25 +264,3 @@ pub(crate) fn init(fs: &Names, h: &mut Handle<'_>, dir: &Inode, parent: InodeNum
     }
     grow::first_block(fs, h, dir, parent, &[])
 }
-
-/// A name to be added.
-struct NewEntry<'a> {
-    name: &'a [u8],
-    ino: InodeNumber,
-    /// Its type, as entries hold it.
-    code: u8,
-}
-
-impl NewEntry<'_> {
-    /// Bytes it needs.
-    fn len_bytes(&self) -> usize {
-        format::record_bytes(self.name.len())
-    }
-}
-
-/// The block where a directory starts.
-const FIRST: FileBlock = FileBlock(0);
-/// Byte of `..` in it.
-const DOTDOT_OFFSET: usize = 12;
-/// Bytes of `.` and `..` in it.
-const DOTS_BYTES: usize = 24;

@@ -11,8 +11,9 @@ use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::nokey::{self, Shown};
 
 use super::block::Blocks;
+use super::entry::{Shape, shape};
 use super::list::{self, DirEntry};
-use super::{Shape, hash, htree, index_is_sound, shape};
+use super::{hash, htree, index_is_sound};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::names::Names;

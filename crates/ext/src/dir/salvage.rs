@@ -7,7 +7,8 @@
 use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 
 use super::block::{Blocks, DirBlock};
-use super::{DirEntry, FIRST, Found, Spot};
+use super::entry::{FIRST, Found, Spot};
+use super::list::DirEntry;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::map::{self, Kind};

@@ -35,9 +35,9 @@ use crate::coherent;
 use crate::data::Data;
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self, Format};
-use crate::regular::{self, INODE_CREDITS};
+use crate::regular;
 use inode::Emptied;
 use volume::Next;
 

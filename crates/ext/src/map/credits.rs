@@ -10,10 +10,9 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use super::store::Budget;
 use super::tree::Format;
 use crate::balloc::GROUP_CREDITS;
-use crate::inode::Inode;
 use crate::inode::Inodes;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::regular::INODE_CREDITS;
 
 /// Levels of nodes below the root of an extent tree, at most.
 const LEVELS: u32 = 5;

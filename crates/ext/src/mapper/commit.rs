@@ -14,8 +14,9 @@ use crate::delayed::Lent;
 use crate::emptied;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::inode::INODE_CREDITS;
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Spare};
-use crate::regular::{self, INODE_CREDITS};
+use crate::regular;
 
 /// What of a write is not entered yet.
 struct Left<'c> {

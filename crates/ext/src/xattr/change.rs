@@ -17,9 +17,8 @@ use crate::attrs::Attrs;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map;
-use crate::regular::INODE_CREDITS;
 
 use super::layout::{Layout, Shape, Spot};
 use super::place::{NewBlock, Place, put_block};
