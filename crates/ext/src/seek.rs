@@ -16,7 +16,7 @@ impl Data {
     /// # Errors
     /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt`; those of the device.
     pub fn seek_data(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
-        self.seek(inode, offset, true)
+        seek(self, inode, offset, true)
     }
 
     /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where `offset`
@@ -29,7 +29,7 @@ impl Data {
         if offset >= size {
             return Ok(None);
         }
-        Ok(Some(self.seek(inode, offset, false)?.unwrap_or(size)))
+        Ok(Some(seek(self, inode, offset, false)?.unwrap_or(size)))
     }
 
     /// Where on the volume a block of a file lies, once what is dirty of it is written back; `None` for a hole, a block that
@@ -51,34 +51,34 @@ impl Data {
         let found = map::lookup_block_run(self, inode, FileBlock(block), 1)?;
         Ok(found.map(|(first, _)| first))
     }
+}
 
-    fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
-        regular::check_regular(inode)?;
-        let _io = inode.io_shared();
-        let size = coherent::size(self, inode)?;
-        if regular::is_inline(inode) {
-            return Ok((data && offset < size).then_some(offset));
-        }
-        if !coherent::is_clean(inode) {
-            // What is dirty has no place yet.
-            coherent::flush(inode, offset..u64::MAX)?;
-        }
-        let mut at = offset;
-        while at < size {
-            let Some(block) = u32::try_from(at >> self.geo.block_log)
-                .ok()
-                .filter(|b| *b < u32::MAX)
-            else {
-                return Ok((!data).then_some(at));
-            };
-            let found = map::lookup(self, inode, FileBlock(block), u32::MAX - block)?;
-            if matches!(found.kind, Kind::Data(_)) == data {
-                return Ok(Some(at));
-            }
-            at = (u64::from(block) + u64::from(found.len_blocks)) << self.geo.block_log;
-        }
-        Ok(None)
+fn seek(fs: &Data, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
+    regular::check_regular(inode)?;
+    let _io = inode.io_shared();
+    let size = coherent::size(fs, inode)?;
+    if regular::is_inline(inode) {
+        return Ok((data && offset < size).then_some(offset));
     }
+    if !coherent::is_clean(inode) {
+        // What is dirty has no place yet.
+        coherent::flush(inode, offset..u64::MAX)?;
+    }
+    let mut at = offset;
+    while at < size {
+        let Some(block) = u32::try_from(at >> fs.geo.block_log)
+            .ok()
+            .filter(|b| *b < u32::MAX)
+        else {
+            return Ok((!data).then_some(at));
+        };
+        let found = map::lookup(fs, inode, FileBlock(block), u32::MAX - block)?;
+        if matches!(found.kind, Kind::Data(_)) == data {
+            return Ok(Some(at));
+        }
+        at = (u64::from(block) + u64::from(found.len_blocks)) << fs.geo.block_log;
+    }
+    Ok(None)
 }
 
 fn file_size(fs: &Data, inode: &Inode) -> Result<u64> {

@@ -44,90 +44,90 @@ impl Data {
         if size > map::max_size(self, inode) {
             return Err(Reason::TooLarge.into());
         }
-        self.resize(inode, size)?;
+        resize(self, inode, size)?;
         self.data_changed(inode)
     }
+}
 
-    fn resize(&self, inode: &Inode, size: u64) -> Result<()> {
-        let _io = inode.io_exclusive();
-        if regular::is_inline(inode) {
-            if inline::resize(self, inode, size)? {
-                coherent::resized(inode, size);
-                return Ok(());
-            }
-            inline::spill(self, inode)?;
-        }
-        let seen = coherent::size(self, inode)?;
-        if size > 0 && size <= seen {
-            emptied::settle(self, inode)?;
-        }
-        if size > seen {
-            self.lengthen(inode, size)
-        } else {
-            self.shorten(inode, size)
-        }
+/// Makes the committed size `size`, which is larger than it is.
+fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    regular::zero_in_block(fs, inode, map::size(fs, inode)?, size)?;
+    fs.transact_on(inode, INODE_CREDITS, |h| {
+        regular::grow_to(fs, h, inode, size)?;
+        regular::touch(fs, inode);
+        fs.store(h, inode)
+    })
+}
+
+/// Makes the committed size `size`, and frees what lies behind it.
+fn cut(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let blocks = (size.div_ceil(fs.geo.block_bytes.into()), u32::MAX.into());
+    look_ahead(fs, inode, blocks)?;
+    let committed = map::size(fs, inode)?;
+    if size > committed {
+        commit_size(fs, inode, size)?;
     }
+    let edges = if size < committed {
+        let end = size.next_multiple_of(fs.geo.block_bytes.into());
+        Edges::prepare(fs, inode, slice::from_ref(&(size..end)))?
+    } else {
+        if !size.is_multiple_of(fs.geo.block_bytes.into()) {
+            regular::zero_in_block(fs, inode, size, u64::MAX)?;
+        }
+        Edges::none(fs, inode)
+    };
+    shrink(fs, inode, size, true, edges)
+}
 
-    fn lengthen(&self, inode: &Inode, size: u64) -> Result<()> {
-        // What was written behind the committed end is on the device before a size is that reaches it.
-        let _frozen = if coherent::size(self, inode)? > map::size(self, inode)? {
-            coherent::before_move(inode)?
-        } else {
-            coherent::freeze(inode)
-        };
-        let done = self.commit_size(inode, size);
-        inode.delayed.renew(self, inode);
-        if done.is_ok() {
+fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
+    // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
+    // written yet may count on it.
+    let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
+    let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
+    let done = if size == 0 && emptied::hold(fs, inode)? {
+        coherent::drop_cached(fs, inode, coherent::ALL);
+        coherent::resized(inode, 0);
+        Ok(())
+    } else {
+        cut(fs, inode, size)
+    };
+    inode.delayed.renew(fs, inode);
+    done
+}
+
+fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    // What was written behind the committed end is on the device before a size is that reaches it.
+    let _frozen = if coherent::size(fs, inode)? > map::size(fs, inode)? {
+        coherent::before_move(inode)?
+    } else {
+        coherent::freeze(inode)
+    };
+    let done = commit_size(fs, inode, size);
+    inode.delayed.renew(fs, inode);
+    if done.is_ok() {
+        coherent::resized(inode, size);
+    }
+    done
+}
+
+fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let _io = inode.io_exclusive();
+    if regular::is_inline(inode) {
+        if inline::resize(fs, inode, size)? {
             coherent::resized(inode, size);
+            return Ok(());
         }
-        done
+        inline::spill(fs, inode)?;
     }
-
-    fn shorten(&self, inode: &Inode, size: u64) -> Result<()> {
-        let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
-        // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
-        // written yet may count on it.
-        let rest = size > map::size(self, inode)? || has_tables && !inode.delayed.is_idle();
-        let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
-        let done = if size == 0 && emptied::hold(self, inode)? {
-            coherent::drop_cached(self, inode, coherent::ALL);
-            coherent::resized(inode, 0);
-            Ok(())
-        } else {
-            self.cut(inode, size)
-        };
-        inode.delayed.renew(self, inode);
-        done
+    let seen = coherent::size(fs, inode)?;
+    if size > 0 && size <= seen {
+        emptied::settle(fs, inode)?;
     }
-
-    /// Makes the committed size `size`, and frees what lies behind it.
-    fn cut(&self, inode: &Inode, size: u64) -> Result<()> {
-        let blocks = (size.div_ceil(self.geo.block_bytes.into()), u32::MAX.into());
-        look_ahead(self, inode, blocks)?;
-        let committed = map::size(self, inode)?;
-        if size > committed {
-            self.commit_size(inode, size)?;
-        }
-        let edges = if size < committed {
-            let end = size.next_multiple_of(self.geo.block_bytes.into());
-            Edges::prepare(self, inode, slice::from_ref(&(size..end)))?
-        } else {
-            if !size.is_multiple_of(self.geo.block_bytes.into()) {
-                regular::zero_in_block(self, inode, size, u64::MAX)?;
-            }
-            Edges::none(self, inode)
-        };
-        shrink(self, inode, size, true, edges)
-    }
-
-    /// Makes the committed size `size`, which is larger than it is.
-    fn commit_size(&self, inode: &Inode, size: u64) -> Result<()> {
-        regular::zero_in_block(self, inode, map::size(self, inode)?, size)?;
-        self.transact_on(inode, INODE_CREDITS, |h| {
-            regular::grow_to(self, h, inode, size)?;
-            regular::touch(self, inode);
-            self.store(h, inode)
-        })
+    if size > seen {
+        lengthen(fs, inode, size)
+    } else {
+        shorten(fs, inode, size)
     }
 }
 

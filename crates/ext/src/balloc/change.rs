@@ -30,12 +30,12 @@ impl Change<'_, '_> {
         if desc.free_blocks() < len {
             return Err(self.corrupt("its free count is too small", &desc));
         }
-        let csum = if self.fs.block_uninit(&desc) {
-            let bits = self.fs.initial_bitmap(self.group)?;
+        let csum = if block_uninit(self.fs, &desc) {
+            let bits = initial_bitmap(self.fs, self.group)?;
             self.h.create(desc.block_bitmap(), |bytes| {
                 bytes.copy_from_slice(&bits);
                 bitmap::set_range(bytes, range.clone());
-                self.fs.block_bitmap_csum(bytes)
+                block_bitmap_csum(self.fs, bytes)
             })?
         } else {
             let bits = self.fs.read(desc.block_bitmap())?;
@@ -45,7 +45,7 @@ impl Change<'_, '_> {
             drop(bits);
             self.h.modify(desc.block_bitmap(), |bytes| {
                 bitmap::set_range(bytes, range.clone());
-                self.fs.block_bitmap_csum(bytes)
+                block_bitmap_csum(self.fs, bytes)
             })?
         };
         self.seal(csum, |desc| {
@@ -59,10 +59,10 @@ impl Change<'_, '_> {
     /// Clears the bits of an allocated range.
     pub(super) fn free(&mut self, first: u32, len: u32) -> Result<()> {
         let desc = self.fs.group_desc(self.group)?;
-        self.fs.check_bits_set(self.group, &desc, first, len)?;
+        check_bits_set(self.fs, self.group, &desc, first, len)?;
         let csum = self.h.modify(desc.block_bitmap(), |bytes| {
             bitmap::clear_range(bytes, first..first.saturating_add(len));
-            self.fs.block_bitmap_csum(bytes)
+            block_bitmap_csum(self.fs, bytes)
         })?;
         self.seal(csum, |desc| {
             desc.set_free_blocks(desc.free_blocks().saturating_add(len));
@@ -98,24 +98,12 @@ impl Blocks {
         if let Some(map) = slot.lock().as_mut() {
             return Ok(f(map));
         }
-        self.warm_map(group);
+        warm_map(self, group);
         let mut held = slot.lock();
         match held.as_mut() {
             Some(map) => Ok(f(map)),
-            None => Ok(f(held.insert(self.load_map(group)?))),
+            None => Ok(f(held.insert(load_map(self, group)?))),
         }
-    }
-
-    /// Brings what [`Blocks::load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
-    /// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
-    fn warm_map(&self, group: GroupNumber) {
-        // Errors are for whoever reads it to use it.
-        if let Ok(desc) = self.group_desc(group)
-            && !self.block_uninit(&desc)
-        {
-            let _ = self.read(desc.block_bitmap());
-        }
-        let _ = self.zones();
     }
 
     /// Runs a change of the group's bitmap under the group's lock.
@@ -138,122 +126,137 @@ impl Blocks {
     /// Checks that a range is allocated on disk.
     pub(super) fn check_allocated(&self, group: GroupNumber, first: u32, len: u32) -> Result<()> {
         let desc = self.group_desc(group)?;
-        self.check_bits_set(group, &desc, first, len)
-    }
-
-    fn check_bits_set(
-        &self,
-        group: GroupNumber,
-        desc: &GroupDesc,
-        first: u32,
-        len: u32,
-    ) -> Result<()> {
-        let free = if self.block_uninit(desc) {
-            len
-        } else {
-            bitmap::count_clear(
-                &self.read(desc.block_bitmap())?,
-                first..first.saturating_add(len),
-            )
-        };
-        if free == 0 {
-            return Ok(());
-        }
-        let start = self
-            .geo
-            .group_first_block(group)
-            .0
-            .saturating_add(first.into());
-        Err(Error::corrupt(format!(
-            "{free} of {len} blocks from {start} are to be freed and free already"
-        )))
+        check_bits_set(self, group, &desc, first, len)
     }
 
     /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
     pub(crate) fn check_block_bitmap(&self, group: GroupNumber) -> Result<()> {
         let slot = self.balloc.groups.get_or_insert(group);
         let _held = slot.lock();
-        self.load_map(group).map(|_| ())
+        load_map(self, group).map(|_| ())
     }
+}
 
-    /// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
-    fn load_map(&self, group: GroupNumber) -> Result<BlockMap> {
-        let desc = self.group_desc(group)?;
-        let blocks = self.geo.group_blocks(group);
-        let map = if self.block_uninit(&desc) {
-            BlockMap::new(&self.initial_bitmap(group)?, blocks)
-        } else {
-            let at = desc.block_bitmap();
-            let bits = self.read_checked(at, |bytes| self.check_bitmap(group, bytes))?;
-            self.check_zones_used(group, &bits)
-                .map_err(|e| e.in_block(at))?;
-            BlockMap::new(&bits, blocks)
-        };
-        if map.free() != desc.free_blocks() {
+/// Puts a changed bitmap's checksum into its descriptor.
+fn block_bitmap_csum(all: &Blocks, bits: &[u8]) -> Option<u32> {
+    let seed = all.geo.csum_seed?;
+    Some(bitmap::checksum(bits, all.geo.clusters_per_group, seed))
+}
+
+/// Whether the group's block bitmap was never written.
+fn block_uninit(all: &Blocks, desc: &GroupDesc) -> bool {
+    all.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
+}
+
+/// The fixed metadata in a group, as ranges of bits.
+fn zone_bits(all: &Blocks, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
+    let FsBlock(start) = all.geo.group_first_block(group);
+    let end = start.saturating_add(all.geo.group_blocks(group).into());
+    let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
+    Ok(all
+        .zones()?
+        .within(start, end)
+        .map(move |zone| (bit(zone.0), bit(zone.1))))
+}
+
+/// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
+fn initial_bitmap(all: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
+    let mut bits = vec![0; all.geo.block_bytes as usize];
+    for (first, end) in zone_bits(all, group)? {
+        bitmap::set_range(&mut bits, first..end);
+    }
+    let (blocks, all) = (
+        all.geo.group_blocks(group),
+        all.geo.block_bytes.saturating_mul(8),
+    );
+    bitmap::set_range(&mut bits, blocks..all);
+    Ok(bits)
+}
+
+fn check_zones_used(all: &Blocks, group: GroupNumber, bits: &[u8]) -> Result<()> {
+    for (first, end) in zone_bits(all, group)? {
+        if bitmap::count_clear(bits, first..end) != 0 {
             return Err(Error::corrupt(format!(
-                "group {group} has {} free blocks in its bitmap, {} in its descriptor",
-                map.free(),
-                desc.free_blocks()
+                "block bitmap of group {group} has the volume's structures free"
             )));
         }
-        Ok(map)
     }
+    Ok(())
+}
 
-    /// The checksum of a bitmap just read, against the descriptor as it is now.
-    fn check_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
-        let desc = self
-            .group_desc(group)
-            .map_err(|e| Corrupt::new(e.to_string()))?;
-        self.geo.csum_seed.map_or(Ok(()), |seed| {
-            let right = self.kept_csum(bitmap::checksum(bytes, self.geo.clusters_per_group, seed));
-            check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
-        })
-    }
+/// The checksum of a bitmap just read, against the descriptor as it is now.
+fn check_bitmap(
+    all: &Blocks,
+    group: GroupNumber,
+    bytes: &[u8],
+) -> core::result::Result<(), Corrupt> {
+    let desc = all
+        .group_desc(group)
+        .map_err(|e| Corrupt::new(e.to_string()))?;
+    all.geo.csum_seed.map_or(Ok(()), |seed| {
+        let right = all.kept_csum(bitmap::checksum(bytes, all.geo.clusters_per_group, seed));
+        check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
+    })
+}
 
-    fn check_zones_used(&self, group: GroupNumber, bits: &[u8]) -> Result<()> {
-        for (first, end) in self.zone_bits(group)? {
-            if bitmap::count_clear(bits, first..end) != 0 {
-                return Err(Error::corrupt(format!(
-                    "block bitmap of group {group} has the volume's structures free"
-                )));
-            }
-        }
-        Ok(())
+/// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
+fn load_map(all: &Blocks, group: GroupNumber) -> Result<BlockMap> {
+    let desc = all.group_desc(group)?;
+    let blocks = all.geo.group_blocks(group);
+    let map = if block_uninit(all, &desc) {
+        BlockMap::new(&initial_bitmap(all, group)?, blocks)
+    } else {
+        let at = desc.block_bitmap();
+        let bits = all.read_checked(at, |bytes| check_bitmap(all, group, bytes))?;
+        check_zones_used(all, group, &bits).map_err(|e| e.in_block(at))?;
+        BlockMap::new(&bits, blocks)
+    };
+    if map.free() != desc.free_blocks() {
+        return Err(Error::corrupt(format!(
+            "group {group} has {} free blocks in its bitmap, {} in its descriptor",
+            map.free(),
+            desc.free_blocks()
+        )));
     }
+    Ok(map)
+}
 
-    /// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
-    fn initial_bitmap(&self, group: GroupNumber) -> Result<Vec<u8>> {
-        let mut bits = vec![0; self.geo.block_bytes as usize];
-        for (first, end) in self.zone_bits(group)? {
-            bitmap::set_range(&mut bits, first..end);
-        }
-        let (blocks, all) = (
-            self.geo.group_blocks(group),
-            self.geo.block_bytes.saturating_mul(8),
-        );
-        bitmap::set_range(&mut bits, blocks..all);
-        Ok(bits)
+fn check_bits_set(
+    all: &Blocks,
+    group: GroupNumber,
+    desc: &GroupDesc,
+    first: u32,
+    len: u32,
+) -> Result<()> {
+    let free = if block_uninit(all, desc) {
+        len
+    } else {
+        bitmap::count_clear(
+            &all.read(desc.block_bitmap())?,
+            first..first.saturating_add(len),
+        )
+    };
+    if free == 0 {
+        return Ok(());
     }
+    let start = all
+        .geo
+        .group_first_block(group)
+        .0
+        .saturating_add(first.into());
+    Err(Error::corrupt(format!(
+        "{free} of {len} blocks from {start} are to be freed and free already"
+    )))
+}
 
-    /// The fixed metadata in a group, as ranges of bits.
-    fn zone_bits(&self, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
-        let FsBlock(start) = self.geo.group_first_block(group);
-        let end = start.saturating_add(self.geo.group_blocks(group).into());
-        let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
-        Ok(self
-            .zones()?
-            .within(start, end)
-            .map(move |zone| (bit(zone.0), bit(zone.1))))
+/// Brings what [`load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
+/// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
+fn warm_map(all: &Blocks, group: GroupNumber) {
+    // Errors are for whoever reads it to use it.
+    if let Ok(desc) = all.group_desc(group)
+        && !block_uninit(all, &desc)
+    {
+        let _ = all.read(desc.block_bitmap());
     }
-
-    /// Whether the group's block bitmap was never written.
-    fn block_uninit(&self, desc: &GroupDesc) -> bool {
-        self.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
-    }
-
-    /// Puts a changed bitmap's checksum into its descriptor.
-    fn block_bitmap_csum(&self, bits: &[u8]) -> Option<u32> {
-        let seed = self.geo.csum_seed?;
-        Some(bitmap::checksum(bits, self.geo.clusters_per_group, seed))
-    }
+    let _ = all.zones();
 }

@@ -68,61 +68,16 @@ impl Blocks {
                 end: first.saturating_add(len),
                 least,
             };
-            let mut next = Some(first).filter(|_| self.may_have(group, least));
+            let mut next = Some(first).filter(|_| may_have(self, group, least));
             while let Some(at) = next {
                 self.check_up()?;
                 let step =
-                    self.with_map(group, |map| self.trim_some(map, group, at, &wanted))??;
+                    self.with_map(group, |map| trim_some(self, map, group, at, &wanted))??;
                 blocks = blocks.saturating_add(step.blocks);
                 next = step.next;
             }
         }
         Ok(blocks.saturating_mul(block_bytes))
-    }
-
-    /// Whether a group may have a free run of so many blocks, without reading its bitmap.
-    fn may_have(&self, group: GroupNumber, least: u32) -> bool {
-        // What cannot be read is for the reading of its bitmap to say.
-        self.most_in(group).map_or(true, |most| most >= least)
-    }
-
-    /// Some discards under the lock of a group.
-    fn trim_some(
-        &self,
-        map: &BlockMap,
-        group: GroupNumber,
-        mut at: u32,
-        wanted: &Wanted,
-    ) -> Result<Step> {
-        let group_start = self.geo.group_first_block(group).0;
-        let (mut runs, mut blocks) = (0, 0u32);
-        while let Some(run) = map.next_free(at..wanted.end) {
-            if runs == RUNS_AT_ONCE || blocks >= BLOCKS_AT_ONCE {
-                return Ok(Step {
-                    next: Some(run.first),
-                    blocks: blocks.into(),
-                });
-            }
-            at = run.first.saturating_add(run.len);
-            if run.len < wanted.least {
-                continue;
-            }
-            self.discard(group_start.saturating_add(run.first.into()), run.len)?;
-            runs += 1;
-            blocks = blocks.saturating_add(run.len);
-        }
-        Ok(Step {
-            next: None,
-            blocks: blocks.into(),
-        })
-    }
-
-    fn discard(&self, start: u64, blocks: u32) -> Result<()> {
-        let log = self.geo.block_log;
-        match self.disk.discard(start << log, u64::from(blocks) << log)? {
-            true => Ok(()),
-            false => Err(no_discard()),
-        }
     }
 
     /// Discards the blocks whose freeing has become durable, and gives them to the maps then. Locks of files may be held, none
@@ -139,7 +94,7 @@ impl Blocks {
                 let group_start = self.geo.group_first_block(freed.group).0;
                 let start = group_start.saturating_add(freed.first.into());
                 if self.balloc.discards()
-                    && let Err(error) = self.discard(start, freed.len)
+                    && let Err(error) = discard(self, start, freed.len)
                 {
                     // The volume is none the worse for it.
                     self.balloc.discards.store(false, Ordering::Release);
@@ -149,6 +104,51 @@ impl Blocks {
             }
         }
     }
+}
+
+fn discard(all: &Blocks, start: u64, blocks: u32) -> Result<()> {
+    let log = all.geo.block_log;
+    match all.disk.discard(start << log, u64::from(blocks) << log)? {
+        true => Ok(()),
+        false => Err(no_discard()),
+    }
+}
+
+/// Some discards under the lock of a group.
+fn trim_some(
+    all: &Blocks,
+    map: &BlockMap,
+    group: GroupNumber,
+    mut at: u32,
+    wanted: &Wanted,
+) -> Result<Step> {
+    let group_start = all.geo.group_first_block(group).0;
+    let (mut runs, mut blocks) = (0, 0u32);
+    while let Some(run) = map.next_free(at..wanted.end) {
+        if runs == RUNS_AT_ONCE || blocks >= BLOCKS_AT_ONCE {
+            return Ok(Step {
+                next: Some(run.first),
+                blocks: blocks.into(),
+            });
+        }
+        at = run.first.saturating_add(run.len);
+        if run.len < wanted.least {
+            continue;
+        }
+        discard(all, group_start.saturating_add(run.first.into()), run.len)?;
+        runs += 1;
+        blocks = blocks.saturating_add(run.len);
+    }
+    Ok(Step {
+        next: None,
+        blocks: blocks.into(),
+    })
+}
+
+/// Whether a group may have a free run of so many blocks, without reading its bitmap.
+fn may_have(all: &Blocks, group: GroupNumber, least: u32) -> bool {
+    // What cannot be read is for the reading of its bitmap to say.
+    all.most_in(group).map_or(true, |most| most >= least)
 }
 
 fn no_discard() -> Error {

@@ -20,7 +20,7 @@ use crate::map;
 use crate::names::Names;
 
 /// A directory whose contents are blocks, seen while its lock is held.
-pub(super) struct Blocks<'a> {
+pub(super) struct DirBlocks<'a> {
     pub(super) fs: &'a Names,
     pub(super) dir: &'a Inode,
     /// How its entries are read.
@@ -60,7 +60,7 @@ pub(super) struct DirBlock {
     pub(super) format: DirFormat,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> DirBlocks<'a> {
     /// The blocks that the directory's size says; none of one that was removed ([`crate::error::Reason::NotFound`]).
     pub(super) fn new(fs: &'a Names, dir: &'a Inode) -> Result<Self> {
         let (size, links) = {
@@ -82,7 +82,7 @@ impl<'a> Blocks<'a> {
         Ok(Self::of(fs, dir, count))
     }
 
-    /// As [`Blocks::new`], to be read around damage: a size that cannot be is cut to what can, a last block in part is one; and
+    /// As [`DirBlocks::new`], to be read around damage: a size that cannot be is cut to what can, a last block in part is one; and
     /// where nothing is written, one that ends before the blocks do is not believed.
     pub(super) fn to_read(fs: &'a Names, dir: &'a Inode) -> Result<Self> {
         let (mut damage, mut count) = match Self::new(fs, dir) {

@@ -11,7 +11,7 @@ use throughline_extfmt::FileBlock;
 use throughline_extfmt::hash::HashVersion;
 use throughline_extfmt::htree::{IndexNode, Root};
 
-use super::block::{Blocks, DirBlock};
+use super::block::{DirBlock, DirBlocks};
 use super::entry::{FIRST, Found, Room};
 use super::hash::key;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ const MAX_CONTINUED: usize = 4096;
 
 /// A hashed directory, its root read and checked.
 pub(super) struct Tree<'a> {
-    pub(super) blocks: &'a Blocks<'a>,
+    pub(super) blocks: &'a DirBlocks<'a>,
     version: HashVersion,
     pub(super) indirect_levels: u8,
 }
@@ -49,7 +49,7 @@ pub(super) struct Leaves {
 
 impl<'a> Tree<'a> {
     /// Reads the root; `None` for a hash that cannot be computed here.
-    pub(super) fn open(blocks: &'a Blocks<'a>) -> Result<Option<Self>> {
+    pub(super) fn open(blocks: &'a DirBlocks<'a>) -> Result<Option<Self>> {
         let block = blocks.read(FIRST)?;
         let root = Root::read(&block.bytes, &blocks.tree)
             .map_err(|what| blocks.damage(block.block, what))?;
@@ -65,7 +65,7 @@ impl<'a> Tree<'a> {
     }
 
     /// As [`Self::open`]; without the hash, names cannot be added.
-    pub(super) fn open_to_change(blocks: &'a Blocks<'a>) -> Result<Self> {
+    pub(super) fn open_to_change(blocks: &'a DirBlocks<'a>) -> Result<Self> {
         Self::open(blocks)?
             .ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 
-use super::block::Blocks;
+use super::block::DirBlocks;
 use super::entry::{Shape, index_damaged, is_removed, shape};
 use super::hash::NAMES;
 use super::salvage::Left;
@@ -96,7 +96,7 @@ pub(crate) fn list(fs: &Names, dir: &Inode, from: u64) -> Result<Listing> {
     if shape(fs, dir) == Shape::Inline {
         return Ok(inline_names(fs, dir, from));
     }
-    let blocks = Blocks::to_read(fs, dir)?;
+    let blocks = DirBlocks::to_read(fs, dir)?;
     let names = names_from(&blocks, from)?;
     Ok(Listing {
         names,
@@ -113,7 +113,7 @@ fn inline_names(fs: &Names, dir: &Inode, from: u64) -> Listing {
     Listing { names, left_out }
 }
 
-fn names_from(blocks: &Blocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
+fn names_from(blocks: &DirBlocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
     loop {
         let batch = batch(blocks, from)?;
         let mut entries = batch.entries;
@@ -125,7 +125,7 @@ fn names_from(blocks: &Blocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
     }
 }
 
-fn batch(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn batch(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let (fs, dir) = (blocks.fs, blocks.dir);
     if shape(fs, dir) == Shape::Hashed {
         return hashed(blocks, from);
@@ -142,7 +142,7 @@ fn batch(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// Names of a hashed directory, in the order of hashes where its index is sound.
-fn hashed(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn hashed(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let (fs, dir) = (blocks.fs, blocks.dir);
     if from >= DISK {
         return in_order_of_disk(blocks, from);
@@ -164,7 +164,7 @@ fn hashed(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// As [`in_block`], with positions behind those of hashes.
-fn in_order_of_disk(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn in_order_of_disk(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let mut batch = in_block(blocks, (from - DISK).saturating_mul(4))?;
     let position = |byte: u64| DISK.saturating_add(byte / 4);
     for entry in &mut batch.entries {
@@ -195,7 +195,7 @@ fn sort(entries: &mut [DirEntry]) {
 }
 
 /// The names of the block that holds byte `from` of the directory.
-fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn in_block(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let block_bytes = u64::from(blocks.fs.geo.block_bytes);
     let Some(at) = u32::try_from(from / block_bytes)
         .ok()
@@ -225,7 +225,7 @@ fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// The names of the leaf that a key belongs to, and of those that its last hash goes on in.
-fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Batch> {
+fn in_tree(blocks: &DirBlocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Batch> {
     let leaves = tree.leaves_of(major(from))?;
     let mut entries = Vec::new();
     if from <= DOTDOT {

@@ -44,7 +44,7 @@ pub(crate) use grow::INSERT_CREDITS;
 pub(crate) use list::list;
 pub use list::{DirEntry, Listing, ReadDir};
 
-use block::Blocks;
+use block::DirBlocks;
 use entry::{NewEntry, Shape, Spot, index_damaged, is_removed, shape};
 
 /// Finds a name other than `.` and `..`; one that was removed has none. Damage is read around: what is found is for reading,
@@ -65,7 +65,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
         None if is_hashed => dir.index.set_damaged(),
         _ => {}
     }
-    let blocks = Blocks::to_read(fs, dir)?;
+    let blocks = DirBlocks::to_read(fs, dir)?;
     let may_be_left = known.is_none() || !blocks.whole || is_hashed && !index_is_sound(fs, dir)?;
     if !may_be_left {
         return Ok(None);
@@ -80,7 +80,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
 /// Looks at the whole index of a hashed directory, once; whether it leads to all names.
 fn index_is_sound(fs: &Names, dir: &Inode) -> Result<bool> {
     if dir.index.is_unknown() {
-        let check = || match htree::Tree::open(&Blocks::new(fs, dir)?)? {
+        let check = || match htree::Tree::open(&DirBlocks::new(fs, dir)?)? {
             Some(tree) => tree.check(),
             None => Ok(()),
         };
@@ -102,10 +102,10 @@ pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<O
     }
     match shape(fs, dir) {
         Shape::Inline => inline::find(fs, dir, name),
-        Shape::Linear => linear::find(&Blocks::new(fs, dir)?, name),
+        Shape::Linear => linear::find(&DirBlocks::new(fs, dir)?, name),
         Shape::Hashed => {
             check_index(dir)?;
-            let blocks = Blocks::new(fs, dir)?;
+            let blocks = DirBlocks::new(fs, dir)?;
             match htree::Tree::open(&blocks)? {
                 Some(tree) => tree.find(name),
                 // A hash we cannot compute: the names are in the leaves all the same.
@@ -133,10 +133,10 @@ pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
             Some(_) => Err(Reason::Exists.into()),
             None => Ok(Room::Inline),
         },
-        Shape::Linear => linear::room(&Blocks::new(fs, dir)?, name),
+        Shape::Linear => linear::room(&DirBlocks::new(fs, dir)?, name),
         Shape::Hashed => {
             check_index(dir)?;
-            htree::Tree::open_to_change(&Blocks::new(fs, dir)?)?.room(name)
+            htree::Tree::open_to_change(&DirBlocks::new(fs, dir)?)?.room(name)
         }
     }
 }
@@ -161,7 +161,7 @@ pub(crate) fn insert(
     };
     match room {
         Room::Leaf(block) => {
-            let blocks = Blocks::new(fs, dir)?;
+            let blocks = DirBlocks::new(fs, dir)?;
             grow::drop_stale_index(&blocks)?;
             if blocks.insert(h, block, &entry)? {
                 return Ok(());
@@ -188,7 +188,7 @@ pub(crate) fn remove(fs: &Names, h: &mut Handle<'_>, dir: &Inode, found: &Found)
             format::remove(bytes, format, offset)
         }),
         Spot::Leaf(block, offset) => {
-            Blocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
+            DirBlocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
                 format::remove(bytes, format, offset)
             })
         }
@@ -210,7 +210,7 @@ pub(crate) fn replace(
             format::set_inode(bytes, format, offset, ino, code)
         }),
         Spot::Leaf(block, offset) => {
-            Blocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
+            DirBlocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
                 format::set_inode(bytes, format, offset, ino, code)
             })
         }
@@ -227,7 +227,7 @@ pub(crate) fn parent(fs: &Names, dir: &Inode) -> Result<InodeNumber> {
     }
     match shape(fs, dir) {
         Shape::Inline => Ok(inline::parent(dir)),
-        _ => Ok(Blocks::new(fs, dir)?.dotdot()?.0),
+        _ => Ok(DirBlocks::new(fs, dir)?.dotdot()?.0),
     }
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn set_parent(
         inline::set_parent(dir, parent);
         return Ok(());
     }
-    let blocks = Blocks::new(fs, dir)?;
+    let blocks = DirBlocks::new(fs, dir)?;
     blocks.set_dotdot(h, parent)
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn set_parent(
 pub(crate) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     match shape(fs, dir) {
         Shape::Inline => inline::is_empty(fs, dir),
-        _ => linear::is_empty(&Blocks::new(fs, dir)?),
+        _ => linear::is_empty(&DirBlocks::new(fs, dir)?),
     }
 }
 

@@ -10,7 +10,7 @@ use throughline_extfmt::hash::{HashVersion, NameHash};
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::nokey::{self, Shown};
 
-use super::block::Blocks;
+use super::block::DirBlocks;
 use super::entry::{Shape, shape};
 use super::list::{self, DirEntry};
 use super::{hash, htree, index_is_sound};
@@ -34,11 +34,11 @@ fn hashes(fs: &Names, dir: &Inode) -> Result<Option<HashVersion>> {
     let by_default = Some(fs.hash_rules.default_version());
     Ok(match shape(fs, dir) {
         Shape::Inline => by_default,
-        Shape::Linear if Blocks::to_read(fs, dir)?.count == 1 => by_default,
+        Shape::Linear if DirBlocks::to_read(fs, dir)?.count == 1 => by_default,
         Shape::Linear => None,
         // It is listed in the order of the disk.
         Shape::Hashed if !index_is_sound(fs, dir)? => None,
-        Shape::Hashed => htree::Tree::open(&Blocks::new(fs, dir)?)?.map(|tree| tree.version()),
+        Shape::Hashed => htree::Tree::open(&DirBlocks::new(fs, dir)?)?.map(|tree| tree.version()),
     })
 }
 
