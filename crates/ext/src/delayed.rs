@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What the volume's allocator has put by ([`Inodes::put_by`]) is the sum of `units` and `nodes` over all inodes.
+//! - What the volume's allocator has put by ([`crate::Blocks::put_by`]) is the sum of `units` and `nodes` over all inodes.
 //! - `nodes` and `lent` together cover the mapping's need for all units that are not entered yet, in whatever order and
 //!   place they will be. They are never less than that, and more only until the next [`Delayed::settle`].
 //! - The mapping of a file with room put by changes by write-back only; whatever else changes it (a direct write,

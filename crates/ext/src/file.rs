@@ -184,7 +184,7 @@ impl Data {
     }
 
     /// Refuses writing to what is not a regular file, or must not change. (Whether bytes that are there may be changed was
-    /// decided when the file was opened: [`Data::check_open`].)
+    /// decided when the file was opened: [`crate::Attrs::check_open`].)
     pub(crate) fn check_may_write(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         check_regular(inode)?;
@@ -231,7 +231,7 @@ impl Data {
         Ok(within)
     }
 
-    /// As [`Data::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
+    /// As [`crate::Base::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
     pub(crate) fn transact_on<R>(
         &self,
         inode: &Inode,

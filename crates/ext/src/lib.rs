@@ -4,7 +4,7 @@
 //! `throughline-extfmt`'s, the metadata blocks the journal's, the data path `throughline-fileio`'s.
 //!
 //! Invariants the whole crate holds to:
-//! - Every change of metadata happens inside a [`Handle`] that `Fs::begin` gave; a read-only volume gives none.
+//! - Every change of metadata happens inside a [`Handle`] that `Base::begin` gave; a read-only volume gives none.
 //! - Blocks of data are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
 //! - Data in the page cache has its room put by before a write call returns, its mapping's too (`delayed`).
 //! - Locks are taken in the order of `lock_order`; a handle is begun with no mapping or group lock held.

@@ -88,7 +88,7 @@ impl Names {
         self.lookup_and(dir, name, |_| Ok(()))
     }
 
-    /// As [`Names::lookup`], and the inode is [open](Fs::open_inode): its name cannot go between the two.
+    /// As [`Names::lookup`], and the inode is [open](crate::Attrs::open_inode): its name cannot go between the two.
     ///
     /// # Errors
     /// As there; `NotFound` for `.` and `..` that are just being freed.
@@ -192,37 +192,9 @@ impl Names {
             Err(Error::Caller(Reason::NotFound)) => Err(corrupt(format!(
                 "a name leads to inode {ino}, which is not in use"
             ))),
-            Ok(inode) => self.check_named(dir, &inode).map(|()| inode),
+            Ok(inode) => check_named(self, dir, &inode).map(|()| inode),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
-    /// as long as nothing is written.
-    fn check_named(&self, dir: &Inode, inode: &Inode) -> Result<()> {
-        let (links, flags) = {
-            let raw = inode.raw.read();
-            (raw.links_count(), raw.flags())
-        };
-        let why = if flags.contains(InodeFlags::EA_INODE) {
-            // It would be locked as a file and as a value.
-            "is for an attribute's value"
-        } else if links == 0 {
-            // The directory is locked, and a name and its count change together.
-            "has no names by its own count"
-        } else {
-            return Ok(());
-        };
-        let damage = Corrupt {
-            inode: Some(dir.ino),
-            block: None,
-            what: format!("a name leads to inode {}, which {why}", inode.ino),
-        };
-        if inode.is_dir() && self.is_as_found() {
-            self.count_damage(&damage);
-            return Ok(());
-        }
-        Err(damage.into())
     }
 
     /// The inode at the end of a path from the root.
@@ -265,6 +237,34 @@ impl Names {
             }
         }
     }
+}
+
+/// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
+/// as long as nothing is written.
+fn check_named(fs: &Names, dir: &Inode, inode: &Inode) -> Result<()> {
+    let (links, flags) = {
+        let raw = inode.raw.read();
+        (raw.links_count(), raw.flags())
+    };
+    let why = if flags.contains(InodeFlags::EA_INODE) {
+        // It would be locked as a file and as a value.
+        "is for an attribute's value"
+    } else if links == 0 {
+        // The directory is locked, and a name and its count change together.
+        "has no names by its own count"
+    } else {
+        return Ok(());
+    };
+    let damage = Corrupt {
+        inode: Some(dir.ino),
+        block: None,
+        what: format!("a name leads to inode {}, which {why}", inode.ino),
+    };
+    if inode.is_dir() && fs.is_as_found() {
+        fs.count_damage(&damage);
+        return Ok(());
+    }
+    Err(damage.into())
 }
 
 /// A walk under way.

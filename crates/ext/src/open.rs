@@ -129,7 +129,7 @@ impl Recovery {
 impl Fs {
     /// Opens the volume on `disk`.
     ///
-    /// A volume with features that can only be read opens for reading, whatever was asked: see [`Fs::read_only_reason`].
+    /// A volume with features that can only be read opens for reading, whatever was asked: see [`Base::read_only_reason`].
     /// One whose journal needs recovery is recovered first where it is opened for writing; for reading it is shown as it
     /// will be, and not touched.
     ///

@@ -27,9 +27,9 @@ use crate::map;
 use crate::regular::{self, is_inline};
 
 /// A regular file open for buffered I/O, with direct I/O beside it. Clones are the same open file; all threads may use it
-/// at once. It keeps the volume ([`Data`]) in memory: whoever opened that ends it with [`Fs::shut_down`].
+/// at once. It keeps the volume ([`crate::Fs`]) in memory: whoever opened that ends it with [`crate::Fs::shut_down`].
 ///
-/// It does not count as an open file for what happens to inodes without names: that is [`Fs::open_inode`]'s.
+/// It does not count as an open file for what happens to inodes without names: that is [`crate::Attrs::open_inode`]'s.
 #[derive(Clone)]
 pub struct OpenFile {
     host: Arc<dyn Backing>,

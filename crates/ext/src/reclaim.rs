@@ -213,7 +213,7 @@ fn open_file(fs: &Attrs) -> Result<OrphanFile> {
 }
 
 impl Attrs {
-    /// Notes that somebody has the inode open: it stays, with or without names, until [`Fs::close_inode`].
+    /// Notes that somebody has the inode open: it stays, with or without names, until [`Attrs::close_inode`].
     ///
     /// # Errors
     /// `NotFound` for an inode that lost its last name and is being freed.
@@ -225,7 +225,7 @@ impl Attrs {
         }
     }
 
-    /// The reverse of [`Fs::open_inode`]. The last one frees an inode without names.
+    /// The reverse of [`Attrs::open_inode`]. The last one frees an inode without names.
     ///
     /// # Errors
     /// Those of freeing it; it stays on the orphan list then.

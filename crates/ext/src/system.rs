@@ -34,7 +34,7 @@ impl Attrs {
         reserved || self.system.0.contains(&ino)
     }
 
-    /// As [`Attrs::inode`], for a number that does not come from a name: the volume's own inodes are not there, nor those of attributes'
+    /// As [`crate::Inodes::inode`], for a number that does not come from a name: the volume's own inodes are not there, nor those of attributes'
     /// values.
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 //! they wait until [`Journal::committed`](throughline_journal::Journal::committed) has come to T. Nobody is told when it
 //! has: whoever looks for blocks, or frees some, first gives those that are durable to the maps.
 //!
-//! Whoever finds no space while blocks wait makes their transaction durable and looks again ([`Blocks::with_room`]). That frees
+//! Whoever finds no space while blocks wait makes their transaction durable and looks again ([`crate::Data::with_room`]). That frees
 //! all that wait, so it happens once in as many blocks as the volume has left to give, not once a call.
 //!
 //! Invariants:

@@ -152,7 +152,7 @@ fn kept_for_maps(geo: &Geometry) -> u64 {
 impl Blocks {
     /// Claims up to `want` blocks for data, as one run: at the goal where that is free, else a long run near it. In memory
     /// only; [`Blocks::confirm`] or [`Blocks::release`] ends it. A handle and mapping locks may be held; who holds neither asks in
-    /// [`Blocks::with_room`].
+    /// [`crate::Data::with_room`].
     ///
     /// # Errors
     /// `NoSpace` exactly when nothing is left for this caller, but for freed blocks that wait; those of reading bitmaps.

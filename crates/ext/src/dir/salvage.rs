@@ -1,6 +1,6 @@
 //! Damaged directories: read around what is damaged.
 //!
-//! Only for those who read. Each damaged place is noted ([`Names::note_damage`]) and passed over: a hole, a block that lies outside the
+//! Only for those who read. Each damaged place is noted ([`crate::Base::note_damage`]) and passed over: a hole, a block that lies outside the
 //! volume, in a block what cannot be a record. A block with a wrong checksum still has its names. Whoever changes a directory
 //! reads it by [`DirBlocks::read`], and gets the damage.
 

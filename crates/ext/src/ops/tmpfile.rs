@@ -13,7 +13,7 @@ use crate::names::Names;
 
 impl Names {
     /// Makes a regular file without a name, as one in `dir` would be. Where it is `linkable`, [`Names::link`] may give it its
-    /// first name. Open it ([`Fs::open_inode`]): it goes when it is closed, or with the volume.
+    /// first name. Open it ([`crate::Attrs::open_inode`]): it goes when it is closed, or with the volume.
     ///
     /// # Errors
     /// `NotDir`, `NotFound` (the directory was removed), `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
