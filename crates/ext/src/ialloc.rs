@@ -132,7 +132,7 @@ impl Alloc {
     /// # Errors
     /// `Corrupt` for a number that does not exist, or a damaged bitmap; those of the device.
     pub(crate) fn is_inode_used(&self, ino: InodeNumber) -> Result<bool> {
-        let (group, index) = self.number_place(ino)?;
+        let (group, index) = number_place(self, ino)?;
         self.is_bit_set(group, index).map_err(|e| e.in_inode(ino))
     }
 
@@ -146,7 +146,7 @@ impl Alloc {
         ino: InodeNumber,
         is_dir: bool,
     ) -> Result<()> {
-        let place = self.number_place(ino)?;
+        let place = number_place(self, ino)?;
         self.take_this_inode(h, place, is_dir)
             .map_err(|e| e.in_inode(ino))?;
         self.ialloc.free.fetch_sub(1, Ordering::Relaxed);
@@ -163,16 +163,11 @@ impl Alloc {
         ino: InodeNumber,
         was_dir: bool,
     ) -> Result<()> {
-        let (group, index) = self.number_place(ino)?;
+        let (group, index) = number_place(self, ino)?;
         self.put_inode_in(h, group, index, was_dir)
             .map_err(|e| e.in_inode(ino))?;
         self.ialloc.free.fetch_add(1, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn number_place(&self, ino: InodeNumber) -> Result<(GroupNumber, u32)> {
-        let place = self.geo.inode_place(ino);
-        place.ok_or_else(|| Error::corrupt("an inode that does not exist").in_inode(ino))
     }
 
     /// Takes the lowest free inode of the best group that has one (3 credits).
@@ -189,12 +184,12 @@ impl Alloc {
             return Err(Reason::NoSpace.into());
         }
         let first = if is_dir {
-            self.group_for_dir(near)?
+            group_for_dir(self, near)?
         } else {
-            self.group_for_child(near)
+            group_for_child(self, near)
         };
         for step in 0..self.geo.groups {
-            let group = self.next_group(first, step);
+            let group = next_group(self, first, step);
             if self.group_desc(group)?.free_inodes() == 0 {
                 continue;
             }
@@ -209,89 +204,93 @@ impl Alloc {
         Err(Reason::NoSpace.into())
     }
 
-    /// Files follow each other near their directory.
-    fn group_for_child(&self, near: &Near<'_>) -> GroupNumber {
-        match near.last_child_group.load(Ordering::Relaxed) {
-            group if group < self.geo.groups && !self.has_free_inodes_at_home(near) => {
-                GroupNumber(group)
-            }
-            _ => self.group_of_inode(near.ino),
-        }
-    }
-
-    /// Whether the directory's own group can take a file: cheaper than to find out by searching.
-    fn has_free_inodes_at_home(&self, near: &Near<'_>) -> bool {
-        self.group_desc(self.group_of_inode(near.ino))
-            .is_ok_and(|desc| desc.free_inodes() != 0)
-    }
-
     pub(crate) fn group_of_inode(&self, ino: InodeNumber) -> GroupNumber {
         self.geo
             .inode_place(ino)
             .map_or(GroupNumber(0), |(group, _)| group)
     }
+}
 
-    fn next_group(&self, first: GroupNumber, step: u32) -> GroupNumber {
-        let sum = u64::from(first.0) + u64::from(step);
-        GroupNumber((sum % u64::from(self.geo.groups.max(1))) as u32)
+fn room_in_flex(all: &Alloc, flex: u32, log: u32) -> Result<Room> {
+    let mut room = Room {
+        inodes: 0,
+        blocks: 0,
+        dirs: 0,
+    };
+    let first = flex << log;
+    let end = u64::from(first)
+        .saturating_add(1 << log)
+        .min(all.geo.groups.into()) as u32;
+    for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
+        let desc = all.group_desc(group)?;
+        room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
+        room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
+        room.dirs = room.dirs.saturating_add(desc.used_dirs().into());
     }
+    Ok(room)
+}
 
-    /// The first group of the flex group for a new directory; without flex groups each group is one.
-    fn group_for_dir(&self, near: &Near<'_>) -> Result<GroupNumber> {
-        let log = self.geo.log_groups_per_flex;
-        let flexes = (u64::from(self.geo.groups).div_ceil(1 << log)).max(1) as u32;
-        let first = if near.is_top {
-            self.ialloc
-                .rotor
-                .fetch_add(1, Ordering::Relaxed)
-                .wrapping_mul(0x9E37_79B9)
-                % flexes
-        } else {
-            self.group_of_inode(near.ino).0 >> log
-        };
-        let average = Room {
-            inodes: u64::from(self.ialloc.free_inodes()) / u64::from(flexes),
-            blocks: self.balloc.free_on_disk() / u64::from(flexes),
-            dirs: 0,
-        };
-        let mut best: Option<(u32, Room)> = None;
-        for step in 0..flexes.min(FLEXES_LOOKED_AT) {
-            let flex = ((u64::from(first) + u64::from(step)) % u64::from(flexes)) as u32;
-            let room = self.room_in_flex(flex, log)?;
-            if !near.is_top
-                && room.inodes > average.inodes / 4
-                && room.blocks >= average.blocks / 4
-                && room.inodes > 0
-            {
-                return Ok(GroupNumber(flex << log));
-            }
-            let fit =
-                room.inodes > 0 && room.inodes >= average.inodes && room.blocks >= average.blocks;
-            if fit && best.as_ref().is_none_or(|(_, best)| room.dirs < best.dirs) {
-                best = Some((flex, room));
-            }
+/// The first group of the flex group for a new directory; without flex groups each group is one.
+fn group_for_dir(all: &Alloc, near: &Near<'_>) -> Result<GroupNumber> {
+    let log = all.geo.log_groups_per_flex;
+    let flexes = (u64::from(all.geo.groups).div_ceil(1 << log)).max(1) as u32;
+    let first = if near.is_top {
+        all.ialloc
+            .rotor
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_mul(0x9E37_79B9)
+            % flexes
+    } else {
+        all.group_of_inode(near.ino).0 >> log
+    };
+    let average = Room {
+        inodes: u64::from(all.ialloc.free_inodes()) / u64::from(flexes),
+        blocks: all.balloc.free_on_disk() / u64::from(flexes),
+        dirs: 0,
+    };
+    let mut best: Option<(u32, Room)> = None;
+    for step in 0..flexes.min(FLEXES_LOOKED_AT) {
+        let flex = ((u64::from(first) + u64::from(step)) % u64::from(flexes)) as u32;
+        let room = room_in_flex(all, flex, log)?;
+        if !near.is_top
+            && room.inodes > average.inodes / 4
+            && room.blocks >= average.blocks / 4
+            && room.inodes > 0
+        {
+            return Ok(GroupNumber(flex << log));
         }
-        Ok(GroupNumber(best.map_or(first, |(flex, _)| flex) << log))
-    }
-
-    fn room_in_flex(&self, flex: u32, log: u32) -> Result<Room> {
-        let mut room = Room {
-            inodes: 0,
-            blocks: 0,
-            dirs: 0,
-        };
-        let first = flex << log;
-        let end = u64::from(first)
-            .saturating_add(1 << log)
-            .min(self.geo.groups.into()) as u32;
-        for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
-            let desc = self.group_desc(group)?;
-            room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
-            room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
-            room.dirs = room.dirs.saturating_add(desc.used_dirs().into());
+        let fit = room.inodes > 0 && room.inodes >= average.inodes && room.blocks >= average.blocks;
+        if fit && best.as_ref().is_none_or(|(_, best)| room.dirs < best.dirs) {
+            best = Some((flex, room));
         }
-        Ok(room)
     }
+    Ok(GroupNumber(best.map_or(first, |(flex, _)| flex) << log))
+}
+
+fn next_group(all: &Alloc, first: GroupNumber, step: u32) -> GroupNumber {
+    let sum = u64::from(first.0) + u64::from(step);
+    GroupNumber((sum % u64::from(all.geo.groups.max(1))) as u32)
+}
+
+/// Whether the directory's own group can take a file: cheaper than to find out by searching.
+fn has_free_inodes_at_home(all: &Alloc, near: &Near<'_>) -> bool {
+    all.group_desc(all.group_of_inode(near.ino))
+        .is_ok_and(|desc| desc.free_inodes() != 0)
+}
+
+/// Files follow each other near their directory.
+fn group_for_child(all: &Alloc, near: &Near<'_>) -> GroupNumber {
+    match near.last_child_group.load(Ordering::Relaxed) {
+        group if group < all.geo.groups && !has_free_inodes_at_home(all, near) => {
+            GroupNumber(group)
+        }
+        _ => all.group_of_inode(near.ino),
+    }
+}
+
+fn number_place(all: &Alloc, ino: InodeNumber) -> Result<(GroupNumber, u32)> {
+    let place = all.geo.inode_place(ino);
+    place.ok_or_else(|| Error::corrupt("an inode that does not exist").in_inode(ino))
 }
 
 /// What a flex group has left, and the directories it has.
