@@ -22,7 +22,7 @@ use crate::handle::Handle;
 use crate::ialloc::Ialloc;
 use crate::lock_order::{Rank, locked};
 
-/// See the head of this file.
+/// What of a volume is free and what is taken, and the superblock, which counts both: the layer above [`Blocks`].
 pub struct Alloc {
     blocks: Blocks,
     pub(crate) ialloc: Ialloc,

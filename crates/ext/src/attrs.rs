@@ -12,7 +12,7 @@ use crate::data::Data;
 use crate::system::SystemInodes;
 use crate::xattr::Xattrs;
 
-/// See the head of this file.
+/// What belongs to an inode beside its bytes, and its end: the layer above [`Data`].
 pub struct Attrs {
     pub(crate) xattrs: Xattrs,
     pub(crate) system: SystemInodes,

@@ -28,7 +28,8 @@ use crate::mmp::MmpGuard;
 /// Credits that a step of a long operation makes use of.
 const MOST_STEP_CREDITS: u32 = 512;
 
-/// See the head of this file.
+/// The lowest layer of an open volume: its device, its journal, its shape, and whether it may be changed. Reached
+/// through [`crate::Fs`], as all layers are.
 pub struct Base {
     pub(crate) disk: Arc<Disk>,
     pub(crate) journal: Journal,

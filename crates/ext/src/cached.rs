@@ -1,5 +1,8 @@
 //! The page cache's side of an inode: [`Cached`] in the inode, and [`CachedFile`], the file as the cache sees it.
 //!
+//! The cache holds files, and a file the volume: what is dirty keeps the volume open. The volume is a layer above and not
+//! named here, only held.
+//!
 //! Invariants:
 //! - There is at most one [`CachedFile`] of an inode at a time. All open files hold it, and while the file is dirty so does
 //!   the flusher; whoever reads ahead holds it too. So when there is none, nothing of the file is dirty and nobody

@@ -17,7 +17,7 @@ use crate::emptied::volume::OfVolume;
 use crate::inode::Inodes;
 use crate::options::OpenOptions;
 
-/// See the head of this file.
+/// The bytes of files: the layer above [`Inodes`].
 pub struct Data {
     /// Cached data of files.
     pub(crate) cache: Arc<PageCache>,

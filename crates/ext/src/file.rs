@@ -1,11 +1,11 @@
-//! Reading and writing files: locks, sizes and times around the data path.
+//! Reading and writing files: the locks around the data path.
 //!
 //! - A read, and a write within the size that covers whole blocks, share the inode's I/O lock and take no other lock while
 //!   all they touch is mapped and known to the thread.
 //! - A write that lengthens the file, or that covers a block in part, is alone: it reads, changes and writes back, or
 //!   decides by the size.
 //! - So is one to a file that is cached, or that somebody has open for buffered I/O ([`crate::coherent`]).
-//! - Times are changed at most once in a [`TICK_NS`], as the kernel's clock ticks: not a transaction for every write (and
+//! - Times are changed at most once in a [`tick`], as the kernel's clock ticks: not a transaction for every write (and
 //!   with lazy times for none).
 
 use std::io::{IoSlice, IoSliceMut};

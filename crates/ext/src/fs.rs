@@ -1,9 +1,10 @@
-//! [`Fs`], an open volume: what is known of it for as long as it is open, and its superblock.
+//! [`Fs`], an open volume: the uppermost layer, which opens, syncs and closes what the others have, and ends their threads.
+//!
+//! Everything else that a volume can do is a method of one of the layers that it owns ([`crate::Names`] and those below).
 //!
 //! Invariants:
-//! - The geometry never changes while the volume is open.
-//! - The superblock's bytes in memory are what the disk holds, or newer; free counts enter them when it is written.
-//! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
+//! - A volume is marked clean only after everything else is on the disk.
+//! - The threads of a volume hold it at most while they are at work; who closes it ends them.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ const JOIN_AT: usize = 1 << 16;
 /// Descriptor blocks that are asked for at once where all of them will be read.
 const READ_AHEAD_BLOCKS: u32 = 256;
 
-/// The groups of a volume: the layer above [`Base`].
+/// The block groups of a volume, their descriptors, and the blocks that no file may own: the layer above [`Base`].
 pub struct Groups {
     base: Base,
     zones: OnceLock<Zones>,

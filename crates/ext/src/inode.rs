@@ -1,4 +1,4 @@
-//! Inodes in memory: the object, its locks, and how its image goes to and from the inode table.
+//! Inodes in memory: the object and its locks. How its image goes to and from the inode table: [`inodes`].
 //!
 //! [`Inode::raw`] is the on-disk inode, byte for byte, and the only truth about an inode: attributes are read from it and
 //! written to it, and [`Inodes::store`] puts it into its block of the inode table inside a handle. So an inode that nobody

@@ -13,7 +13,7 @@ use crate::attrs::Attrs;
 use crate::dir::hash::HashRules;
 use crate::lock_order::{Held, Rank, locked};
 
-/// See the head of this file.
+/// The tree of a volume: the layer above [`Attrs`].
 pub struct Names {
     rename: Mutex<()>,
     pub(crate) hash_rules: HashRules,

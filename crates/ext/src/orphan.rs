@@ -1,5 +1,5 @@
-//! Inodes without names: freed when nobody has them open, and remembered on disk until then. And inodes of which more
-//! is cut off than fits into one transaction.
+//! Where the disk remembers inodes that are to be freed or cut: inodes without names, and inodes of which more is cut off than
+//! fits into one transaction. What ends them is above ([`crate::reclaim`]).
 //!
 //! An inode that loses its last name becomes an orphan in the same transaction, and leaves the orphans in the transaction
 //! that frees it. One that is being truncated is an orphan from the transaction that sets its size to the one that frees

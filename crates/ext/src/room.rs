@@ -1,4 +1,7 @@
-//! Room for an operation: where it finds none while some is on its way to be free, that comes first.
+//! Room for an operation ([`Data::with_room`]): where it finds none while some is on its way to be free, that comes first.
+//!
+//! Freed blocks and inodes wait for the transaction that freed them, and files that are emptied in memory only for the disk to
+//! show it. The allocators know the first and not the second, so this is above both.
 
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};

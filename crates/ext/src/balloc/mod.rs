@@ -68,7 +68,7 @@ enum Purpose {
     PutBy,
 }
 
-/// The blocks of a volume: the layer above [`Groups`].
+/// Which blocks of a volume are free, claimed or waiting: the layer above [`Groups`].
 pub struct Blocks {
     groups: Groups,
     pub(crate) balloc: Balloc,

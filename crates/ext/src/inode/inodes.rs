@@ -22,7 +22,7 @@ use crate::handle::Handle;
 use crate::orphan::Orphans;
 use crate::times::Times;
 
-/// See the head of this file.
+/// The inodes of a volume: the layer above [`Alloc`].
 pub struct Inodes {
     alloc: Alloc,
     pub(crate) inodes: InodeTable,
