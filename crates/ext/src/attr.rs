@@ -179,16 +179,6 @@ impl Names {
     }
 }
 
-fn change_attributes(fs: &Names, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
-    let now = fs.now();
-    set.apply(raw, now);
-    if set.modified.is_some() {
-        // The next write sets the time again, however soon it comes.
-        inode.mapping.touched.store(0, Ordering::Relaxed);
-    }
-    raw.set_time(Time::Change, now);
-}
-
 fn set_plain_attributes(fs: &Names, inode: &Inode, set: &Attributes) -> Result<()> {
     let mut h = fs.begin(1)?;
     {
@@ -202,6 +192,16 @@ fn set_plain_attributes(fs: &Names, inode: &Inode, set: &Attributes) -> Result<(
         return Err(gone.unwrap_or(error));
     }
     h.stop()
+}
+
+fn change_attributes(fs: &Names, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
+    let now = fs.now();
+    set.apply(raw, now);
+    if set.modified.is_some() {
+        // The next write sets the time again, however soon it comes.
+        inode.mapping.touched.store(0, Ordering::Relaxed);
+    }
+    raw.set_time(Time::Change, now);
 }
 
 impl Attributes {

@@ -86,230 +86,129 @@ impl Data {
     }
 }
 
-fn aligned(fs: &Data, offset: u64, end: u64) -> Result<Span> {
-    let bytes = u64::from(fs.geo.block_bytes);
-    if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
-        return Err(Reason::Invalid("the range is not whole blocks").into());
+fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
+    let _io = inode.io_exclusive();
+    if regular::is_inline(inode) {
+        inline::spill(fs, inode)?;
     }
-    Ok(Span {
-        from: offset / bytes,
-        to: end / bytes,
-    })
-}
-
-fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Result<()> {
-    fs.look_at_place(inode)?;
-    let by = (blocks.to - blocks.from) as u32;
-    let mut cursor = Some(extents::END);
-    while let Some(to) = cursor {
-        cursor = fs.with_room(|| {
-            let credits = CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS;
-            fs.transact_on(inode, credits, |h| {
-                let _map = inode.map_exclusive();
-                let next = map::with_extents(fs, h, inode, |tree| {
-                    extents::split_at(tree, blocks.from as u32)?;
-                    extents::shift_right(tree, blocks.from, to, by, LEAVES_PER_STEP)
-                });
-                // The size first, so that nothing ever lies behind it.
-                if next.is_ok() {
-                    regular::grow_to(fs, h, inode, new_size)?;
-                    regular::touch(fs, inode);
-                }
-                fs.store(h, inode)?;
-                next
-            })
-        })?;
-        coherent::drop_cached(fs, inode, blocks.from << fs.geo.block_log..u64::MAX);
+    emptied::settle(fs, inode)?;
+    let extents = Format::of(&inode.raw.read()) == Format::Extents;
+    if !extents && mode != Fallocate::PunchHole {
+        return Err(Error::Unsupported(
+            "fallocate of a file without extents, but for punching holes".into(),
+        ));
     }
-    Ok(())
-}
-
-fn insert_range(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-    let blocks = aligned(fs, offset, end)?;
-    let size = coherent::size(fs, inode)?;
-    if offset >= size {
-        return Err(Reason::Invalid("a range to put in must begin within the file").into());
+    let done = match mode {
+        Fallocate::Allocate => allocate_beside(fs, inode, offset, end, true),
+        Fallocate::KeepSize => allocate_beside(fs, inode, offset, end, false),
+        Fallocate::PunchHole => punch(fs, inode, offset, end),
+        Fallocate::ZeroRange => zero_range(fs, inode, offset, end, true),
+        Fallocate::ZeroRangeKeepSize => zero_range(fs, inode, offset, end, false),
+        Fallocate::Collapse => collapse(fs, inode, offset, end),
+        Fallocate::Insert => insert_range(fs, inode, offset, end),
+    };
+    if matches!(done, Err(Error::Caller(_))) {
+        // A part of it may have been done.
+        coherent::drop_clean(inode);
     }
-    let new_size = size
-        .checked_add(end - offset)
-        .filter(|s| *s <= map::max_size(fs, inode));
-    let new_size = new_size.ok_or(Reason::TooLarge)?;
-    let _frozen = coherent::before_move(inode)?;
-    settle(fs, inode, size)?;
-    let done = insert_on_device(fs, inode, blocks, new_size);
-    coherent::resized(inode, map::size(fs, inode)?);
     done
 }
 
-/// Frees, and closes the hole when all is free and the credits are enough.
-fn collapse_step(
-    fs: &Data,
-    h: &mut Handle<'_>,
-    inode: &Inode,
-    blocks: Span,
-    left: &mut Collapse,
-) -> Result<()> {
-    if let Some(to) = left.free_to {
-        left.free_to = truncate::free_range(fs, h, inode, (blocks.from, to))?;
-        if left.free_to.is_some() || h.credits_left() < LEAVES_CREDITS + INODE_CREDITS {
-            return Ok(());
+/// The blocks that a byte range touches.
+fn touched(fs: &Data, offset: u64, end: u64) -> Span {
+    Span {
+        from: offset >> fs.geo.block_log,
+        to: end.div_ceil(fs.geo.block_bytes.into()),
+    }
+}
+
+/// The blocks that lie in a byte range whole. What is left of a range at the end of the file belongs to its last block.
+fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
+    let bytes = u64::from(fs.geo.block_bytes);
+    let to = if end >= size {
+        end.div_ceil(bytes)
+    } else {
+        end / bytes
+    };
+    let from = offset.div_ceil(bytes);
+    Span {
+        from,
+        to: to.max(from),
+    }
+}
+
+/// Allocates beside what is dirty elsewhere. What is dirty in the range has its blocks promised, and gets them first.
+fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let seen = coherent::size(fs, inode)?;
+    // What was written behind the committed end is on the device before a size is that reaches it.
+    let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
+        coherent::before_move(inode)?
+    } else {
+        coherent::flush(inode, offset..end)?;
+        coherent::freeze(inode)
+    };
+    let done = allocate(fs, inode, offset, end, grow);
+    inode.delayed.renew(fs, inode);
+    coherent::resized(inode, map::size(fs, inode)?.max(seen));
+    done
+}
+
+/// The size comes last, and where the room does not suffice what was allocated goes back: who is refused finds the file as
+/// it was.
+fn allocate(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let size = map::size(fs, inode)?;
+    if grow && end > size {
+        regular::zero_in_block(fs, inode, size, end)?;
+    }
+    let mut taken = Vec::new();
+    let blocks = touched(fs, offset, end);
+    match allocate_blocks(fs, inode, blocks, &mut taken) {
+        Ok(()) => settle(fs, inode, if grow { end } else { 0 }),
+        Err(error) => {
+            for run in taken {
+                free_again(fs, inode, run)?;
+            }
+            Err(error)
         }
     }
-    let Some(from) = left.shift_from else {
-        return Ok(());
-    };
-    let by = (blocks.to - blocks.from) as u32;
-    left.shift_from = map::with_extents(fs, h, inode, |t| {
-        extents::shift_left(t, from, by, LEAVES_PER_STEP)
-    })?;
-    Ok(())
 }
 
-fn collapse_on_device(fs: &Data, inode: &Inode, blocks: Span, size: u64) -> Result<()> {
-    truncate::look_ahead(fs, inode, (blocks.from, blocks.to))?;
-    let shift = LEAVES_CREDITS + INODE_CREDITS;
-    let both = map::take_credits(fs, inode) + shift;
-    let credits = both.min(fs.journal.max_credits()).max(shift);
-    let mut left = Collapse {
-        free_to: Some(blocks.to),
-        shift_from: Some(blocks.to),
-    };
-    while left.shift_from.is_some() {
-        fs.with_room(|| {
-            fs.transact_on(inode, credits, |h| {
+/// Frees blocks that were allocated just now.
+fn free_again(fs: &Data, inode: &Inode, blocks: Span) -> Result<()> {
+    let mut end = Some(blocks.to);
+    while let Some(to) = end {
+        end = fs.with_room(|| {
+            fs.transact_on(inode, map::take_credits(fs, inode), |h| {
                 let _map = inode.map_exclusive();
-                let done = collapse_step(fs, h, inode, blocks, &mut left);
-                if left.shift_from.is_none() {
-                    map::set_size(inode, size);
-                }
-                regular::touch(fs, inode);
+                let left = truncate::free_range(fs, h, inode, (blocks.from, to));
                 fs.store(h, inode)?;
-                done
+                left
             })
         })?;
-        coherent::drop_cached(fs, inode, blocks.from << fs.geo.block_log..u64::MAX);
     }
     Ok(())
 }
 
-fn collapse(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-    let blocks = aligned(fs, offset, end)?;
-    let size = coherent::size(fs, inode)?;
-    if end >= size {
-        return Err(Reason::Invalid("a range to take out must end before the file does").into());
-    }
-    let _frozen = coherent::before_move(inode)?;
-    settle(fs, inode, size)?;
-    let done = collapse_on_device(fs, inode, blocks, size - (end - offset));
-    coherent::resized(inode, map::size(fs, inode)?);
-    done
-}
-
-fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-    let whole = whole(fs, offset, end, map::size(fs, inode)?);
-    fs.look_at_place(inode)?;
-    let mut edges = edges(fs, inode, (offset, end), whole)?;
-    let mut at = Some(whole.from);
-    let credits = fs.step_credits();
-    let most = (credits.saturating_sub(INODE_CREDITS) / CONVERT_CREDITS).max(1);
-    while let Some(from) = at {
-        at = fs.with_room(|| {
-            let credits = most * CONVERT_CREDITS + INODE_CREDITS + edges.credits();
-            let credits = credits.min(fs.journal.max_credits());
-            fs.transact_on(inode, credits, |h| {
-                let _map = inode.map_exclusive();
-                edges.enter(h)?;
-                let range = (from, whole.to);
-                let next = map::set_unwritten(fs, h, inode, range, true, most as usize);
-                fs.store(h, inode)?;
-                next
-            })
-        })?;
-        let reached = at.map_or(end, |at| at << fs.geo.block_log);
-        coherent::drop_cached(fs, inode, offset..reached);
-    }
-    end_edges(fs, inode, edges)?;
-    allocate(fs, inode, offset, end, grow)
-}
-
-fn zero_range(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-    let size = coherent::size(fs, inode)?;
-    let _frozen = coherent::before_loss(inode, offset..end, true)?;
-    settle(fs, inode, size)?;
-    let done = zero_on_device(fs, inode, offset, end, grow);
-    coherent::resized(inode, map::size(fs, inode)?);
-    done
-}
-
-/// One transaction. Answers the end of the blocks that are left to free.
-fn punch_step(
-    fs: &Data,
-    inode: &Inode,
-    blocks: (u64, u64),
-    edges: &mut Edges<'_>,
-) -> Result<Option<u64>> {
-    let credits = map::take_credits(fs, inode).saturating_add(edges.credits());
-    let credits = credits.min(fs.journal.max_credits());
-    fs.transact_on(inode, credits, |h| {
-        let _map = inode.map_exclusive();
-        edges.enter(h)?;
-        let left = truncate::free_range(fs, h, inode, blocks);
-        fs.store(h, inode)?;
-        left
-    })
-}
-
-fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-    let size = coherent::size(fs, inode)?;
-    let _frozen = coherent::before_loss(inode, offset..end, true)?;
-    // The bytes that made the file so long may be those that go.
-    settle(fs, inode, size)?;
-    let whole = whole(fs, offset, end, size);
-    truncate::look_ahead(fs, inode, (offset >> fs.geo.block_log, whole.to))?;
-    let mut edges = edges(fs, inode, (offset, end), whole)?;
-    let mut to = Some(whole.to);
-    let mut lost = end;
-    while let Some(next) = to {
-        to = fs.with_room(|| punch_step(fs, inode, (whole.from, next), &mut edges))?;
-        let from = to.map_or(offset, |to| to << fs.geo.block_log);
-        coherent::drop_cached(fs, inode, from..lost);
-        lost = from;
-    }
-    end_edges(fs, inode, edges)
-}
-
-/// Ends what of a change's edges there was no room for.
-fn end_edges(fs: &Data, inode: &Inode, edges: Edges<'_>) -> Result<()> {
-    if edges.is_left() {
-        fs.sync_through(inode.changes.last(true))?;
-        edges.end_left()?;
+/// Allocates what is missing of a range, and says what that was.
+fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>) -> Result<()> {
+    let mut at = blocks.from;
+    while at < blocks.to {
+        let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
+        let found = map::lookup(fs, inode, FileBlock(at as u32), left)?;
+        let len = match found.kind {
+            Kind::Hole => fs.with_room(|| allocate_hole(fs, inode, at, found))?,
+            Kind::Data(_) | Kind::Unwritten(_) => found.len_blocks,
+        };
+        let to = at + u64::from(len);
+        if matches!(found.kind, Kind::Hole) {
+            match taken.last_mut() {
+                Some(last) if last.to == at => last.to = to,
+                _ => taken.push(Span { from: at, to }),
+            }
+        }
+        at = to;
     }
     Ok(())
-}
-
-/// The parts of blocks at the edges of a range.
-fn edges<'a>(
-    fs: &'a Data,
-    inode: &'a Inode,
-    (offset, end): (u64, u64),
-    whole: Span,
-) -> Result<Edges<'a>> {
-    let log = fs.geo.block_log;
-    let (first, last) = (whole.from << log, whole.to << log);
-    Edges::prepare(fs, inode, &[offset..end.min(first), last.max(offset)..end])
-}
-
-/// Notes that the file changed, and grew to `size` if it was smaller.
-fn settle(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
-    let old = map::size(fs, inode)?;
-    if size > old {
-        regular::zero_in_block(fs, inode, old, size)?;
-    }
-    fs.transact_on(inode, INODE_CREDITS, |h| {
-        regular::grow_to(fs, h, inode, size)?;
-        regular::touch(fs, inode);
-        fs.store(h, inode)
-    })
 }
 
 /// Allocates the first run of a hole as unwritten; how many blocks that was.
@@ -342,127 +241,228 @@ fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32
     }
 }
 
-/// Allocates what is missing of a range, and says what that was.
-fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>) -> Result<()> {
-    let mut at = blocks.from;
-    while at < blocks.to {
-        let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
-        let found = map::lookup(fs, inode, FileBlock(at as u32), left)?;
-        let len = match found.kind {
-            Kind::Hole => fs.with_room(|| allocate_hole(fs, inode, at, found))?,
-            Kind::Data(_) | Kind::Unwritten(_) => found.len_blocks,
-        };
-        let to = at + u64::from(len);
-        if matches!(found.kind, Kind::Hole) {
-            match taken.last_mut() {
-                Some(last) if last.to == at => last.to = to,
-                _ => taken.push(Span { from: at, to }),
-            }
-        }
-        at = to;
+/// Notes that the file changed, and grew to `size` if it was smaller.
+fn settle(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let old = map::size(fs, inode)?;
+    if size > old {
+        regular::zero_in_block(fs, inode, old, size)?;
+    }
+    fs.transact_on(inode, INODE_CREDITS, |h| {
+        regular::grow_to(fs, h, inode, size)?;
+        regular::touch(fs, inode);
+        fs.store(h, inode)
+    })
+}
+
+/// The parts of blocks at the edges of a range.
+fn edges<'a>(
+    fs: &'a Data,
+    inode: &'a Inode,
+    (offset, end): (u64, u64),
+    whole: Span,
+) -> Result<Edges<'a>> {
+    let log = fs.geo.block_log;
+    let (first, last) = (whole.from << log, whole.to << log);
+    Edges::prepare(fs, inode, &[offset..end.min(first), last.max(offset)..end])
+}
+
+/// Ends what of a change's edges there was no room for.
+fn end_edges(fs: &Data, inode: &Inode, edges: Edges<'_>) -> Result<()> {
+    if edges.is_left() {
+        fs.sync_through(inode.changes.last(true))?;
+        edges.end_left()?;
     }
     Ok(())
 }
 
-/// Frees blocks that were allocated just now.
-fn free_again(fs: &Data, inode: &Inode, blocks: Span) -> Result<()> {
-    let mut end = Some(blocks.to);
-    while let Some(to) = end {
-        end = fs.with_room(|| {
-            fs.transact_on(inode, map::take_credits(fs, inode), |h| {
+fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+    let size = coherent::size(fs, inode)?;
+    let _frozen = coherent::before_loss(inode, offset..end, true)?;
+    // The bytes that made the file so long may be those that go.
+    settle(fs, inode, size)?;
+    let whole = whole(fs, offset, end, size);
+    truncate::look_ahead(fs, inode, (offset >> fs.geo.block_log, whole.to))?;
+    let mut edges = edges(fs, inode, (offset, end), whole)?;
+    let mut to = Some(whole.to);
+    let mut lost = end;
+    while let Some(next) = to {
+        to = fs.with_room(|| punch_step(fs, inode, (whole.from, next), &mut edges))?;
+        let from = to.map_or(offset, |to| to << fs.geo.block_log);
+        coherent::drop_cached(fs, inode, from..lost);
+        lost = from;
+    }
+    end_edges(fs, inode, edges)
+}
+
+/// One transaction. Answers the end of the blocks that are left to free.
+fn punch_step(
+    fs: &Data,
+    inode: &Inode,
+    blocks: (u64, u64),
+    edges: &mut Edges<'_>,
+) -> Result<Option<u64>> {
+    let credits = map::take_credits(fs, inode).saturating_add(edges.credits());
+    let credits = credits.min(fs.journal.max_credits());
+    fs.transact_on(inode, credits, |h| {
+        let _map = inode.map_exclusive();
+        edges.enter(h)?;
+        let left = truncate::free_range(fs, h, inode, blocks);
+        fs.store(h, inode)?;
+        left
+    })
+}
+
+fn zero_range(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let size = coherent::size(fs, inode)?;
+    let _frozen = coherent::before_loss(inode, offset..end, true)?;
+    settle(fs, inode, size)?;
+    let done = zero_on_device(fs, inode, offset, end, grow);
+    coherent::resized(inode, map::size(fs, inode)?);
+    done
+}
+
+fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let whole = whole(fs, offset, end, map::size(fs, inode)?);
+    fs.look_at_place(inode)?;
+    let mut edges = edges(fs, inode, (offset, end), whole)?;
+    let mut at = Some(whole.from);
+    let credits = fs.step_credits();
+    let most = (credits.saturating_sub(INODE_CREDITS) / CONVERT_CREDITS).max(1);
+    while let Some(from) = at {
+        at = fs.with_room(|| {
+            let credits = most * CONVERT_CREDITS + INODE_CREDITS + edges.credits();
+            let credits = credits.min(fs.journal.max_credits());
+            fs.transact_on(inode, credits, |h| {
                 let _map = inode.map_exclusive();
-                let left = truncate::free_range(fs, h, inode, (blocks.from, to));
+                edges.enter(h)?;
+                let range = (from, whole.to);
+                let next = map::set_unwritten(fs, h, inode, range, true, most as usize);
                 fs.store(h, inode)?;
-                left
+                next
             })
         })?;
+        let reached = at.map_or(end, |at| at << fs.geo.block_log);
+        coherent::drop_cached(fs, inode, offset..reached);
+    }
+    end_edges(fs, inode, edges)?;
+    allocate(fs, inode, offset, end, grow)
+}
+
+fn collapse(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+    let blocks = aligned(fs, offset, end)?;
+    let size = coherent::size(fs, inode)?;
+    if end >= size {
+        return Err(Reason::Invalid("a range to take out must end before the file does").into());
+    }
+    let _frozen = coherent::before_move(inode)?;
+    settle(fs, inode, size)?;
+    let done = collapse_on_device(fs, inode, blocks, size - (end - offset));
+    coherent::resized(inode, map::size(fs, inode)?);
+    done
+}
+
+fn collapse_on_device(fs: &Data, inode: &Inode, blocks: Span, size: u64) -> Result<()> {
+    truncate::look_ahead(fs, inode, (blocks.from, blocks.to))?;
+    let shift = LEAVES_CREDITS + INODE_CREDITS;
+    let both = map::take_credits(fs, inode) + shift;
+    let credits = both.min(fs.journal.max_credits()).max(shift);
+    let mut left = Collapse {
+        free_to: Some(blocks.to),
+        shift_from: Some(blocks.to),
+    };
+    while left.shift_from.is_some() {
+        fs.with_room(|| {
+            fs.transact_on(inode, credits, |h| {
+                let _map = inode.map_exclusive();
+                let done = collapse_step(fs, h, inode, blocks, &mut left);
+                if left.shift_from.is_none() {
+                    map::set_size(inode, size);
+                }
+                regular::touch(fs, inode);
+                fs.store(h, inode)?;
+                done
+            })
+        })?;
+        coherent::drop_cached(fs, inode, blocks.from << fs.geo.block_log..u64::MAX);
     }
     Ok(())
 }
 
-/// The size comes last, and where the room does not suffice what was allocated goes back: who is refused finds the file as
-/// it was.
-fn allocate(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-    let size = map::size(fs, inode)?;
-    if grow && end > size {
-        regular::zero_in_block(fs, inode, size, end)?;
-    }
-    let mut taken = Vec::new();
-    let blocks = touched(fs, offset, end);
-    match allocate_blocks(fs, inode, blocks, &mut taken) {
-        Ok(()) => settle(fs, inode, if grow { end } else { 0 }),
-        Err(error) => {
-            for run in taken {
-                free_again(fs, inode, run)?;
-            }
-            Err(error)
+/// Frees, and closes the hole when all is free and the credits are enough.
+fn collapse_step(
+    fs: &Data,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    blocks: Span,
+    left: &mut Collapse,
+) -> Result<()> {
+    if let Some(to) = left.free_to {
+        left.free_to = truncate::free_range(fs, h, inode, (blocks.from, to))?;
+        if left.free_to.is_some() || h.credits_left() < LEAVES_CREDITS + INODE_CREDITS {
+            return Ok(());
         }
     }
+    let Some(from) = left.shift_from else {
+        return Ok(());
+    };
+    let by = (blocks.to - blocks.from) as u32;
+    left.shift_from = map::with_extents(fs, h, inode, |t| {
+        extents::shift_left(t, from, by, LEAVES_PER_STEP)
+    })?;
+    Ok(())
 }
 
-/// Allocates beside what is dirty elsewhere. What is dirty in the range has its blocks promised, and gets them first.
-fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-    let seen = coherent::size(fs, inode)?;
-    // What was written behind the committed end is on the device before a size is that reaches it.
-    let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
-        coherent::before_move(inode)?
-    } else {
-        coherent::flush(inode, offset..end)?;
-        coherent::freeze(inode)
-    };
-    let done = allocate(fs, inode, offset, end, grow);
-    inode.delayed.renew(fs, inode);
-    coherent::resized(inode, map::size(fs, inode)?.max(seen));
+fn insert_range(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+    let blocks = aligned(fs, offset, end)?;
+    let size = coherent::size(fs, inode)?;
+    if offset >= size {
+        return Err(Reason::Invalid("a range to put in must begin within the file").into());
+    }
+    let new_size = size
+        .checked_add(end - offset)
+        .filter(|s| *s <= map::max_size(fs, inode));
+    let new_size = new_size.ok_or(Reason::TooLarge)?;
+    let _frozen = coherent::before_move(inode)?;
+    settle(fs, inode, size)?;
+    let done = insert_on_device(fs, inode, blocks, new_size);
+    coherent::resized(inode, map::size(fs, inode)?);
     done
 }
 
-/// The blocks that lie in a byte range whole. What is left of a range at the end of the file belongs to its last block.
-fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
+fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Result<()> {
+    fs.look_at_place(inode)?;
+    let by = (blocks.to - blocks.from) as u32;
+    let mut cursor = Some(extents::END);
+    while let Some(to) = cursor {
+        cursor = fs.with_room(|| {
+            let credits = CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS;
+            fs.transact_on(inode, credits, |h| {
+                let _map = inode.map_exclusive();
+                let next = map::with_extents(fs, h, inode, |tree| {
+                    extents::split_at(tree, blocks.from as u32)?;
+                    extents::shift_right(tree, blocks.from, to, by, LEAVES_PER_STEP)
+                });
+                // The size first, so that nothing ever lies behind it.
+                if next.is_ok() {
+                    regular::grow_to(fs, h, inode, new_size)?;
+                    regular::touch(fs, inode);
+                }
+                fs.store(h, inode)?;
+                next
+            })
+        })?;
+        coherent::drop_cached(fs, inode, blocks.from << fs.geo.block_log..u64::MAX);
+    }
+    Ok(())
+}
+
+fn aligned(fs: &Data, offset: u64, end: u64) -> Result<Span> {
     let bytes = u64::from(fs.geo.block_bytes);
-    let to = if end >= size {
-        end.div_ceil(bytes)
-    } else {
-        end / bytes
-    };
-    let from = offset.div_ceil(bytes);
-    Span {
-        from,
-        to: to.max(from),
+    if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
+        return Err(Reason::Invalid("the range is not whole blocks").into());
     }
-}
-
-/// The blocks that a byte range touches.
-fn touched(fs: &Data, offset: u64, end: u64) -> Span {
-    Span {
-        from: offset >> fs.geo.block_log,
-        to: end.div_ceil(fs.geo.block_bytes.into()),
-    }
-}
-
-fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
-    let _io = inode.io_exclusive();
-    if regular::is_inline(inode) {
-        inline::spill(fs, inode)?;
-    }
-    emptied::settle(fs, inode)?;
-    let extents = Format::of(&inode.raw.read()) == Format::Extents;
-    if !extents && mode != Fallocate::PunchHole {
-        return Err(Error::Unsupported(
-            "fallocate of a file without extents, but for punching holes".into(),
-        ));
-    }
-    let done = match mode {
-        Fallocate::Allocate => allocate_beside(fs, inode, offset, end, true),
-        Fallocate::KeepSize => allocate_beside(fs, inode, offset, end, false),
-        Fallocate::PunchHole => punch(fs, inode, offset, end),
-        Fallocate::ZeroRange => zero_range(fs, inode, offset, end, true),
-        Fallocate::ZeroRangeKeepSize => zero_range(fs, inode, offset, end, false),
-        Fallocate::Collapse => collapse(fs, inode, offset, end),
-        Fallocate::Insert => insert_range(fs, inode, offset, end),
-    };
-    if matches!(done, Err(Error::Caller(_))) {
-        // A part of it may have been done.
-        coherent::drop_clean(inode);
-    }
-    done
+    Ok(Span {
+        from: offset / bytes,
+        to: end / bytes,
+    })
 }

@@ -211,47 +211,52 @@ impl Alloc {
     }
 }
 
-fn room_in_flex(all: &Alloc, flex: u32, log: u32) -> Result<Room> {
-    let mut room = Room {
-        inodes: 0,
-        blocks: 0,
-        dirs: 0,
-    };
-    let first = flex << log;
-    let end = u64::from(first)
-        .saturating_add(1 << log)
-        .min(all.geo.groups.into()) as u32;
-    for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
-        let desc = all.group_desc(group)?;
-        room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
-        room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
-        room.dirs = room.dirs.saturating_add(desc.used_dirs().into());
+fn number_place(fs: &Alloc, ino: InodeNumber) -> Result<(GroupNumber, u32)> {
+    let place = fs.geo.inode_place(ino);
+    place.ok_or_else(|| Error::corrupt("an inode that does not exist").in_inode(ino))
+}
+
+/// Files follow each other near their directory.
+fn group_for_child(fs: &Alloc, near: &Near<'_>) -> GroupNumber {
+    match near.last_child_group.load(Ordering::Relaxed) {
+        group if group < fs.geo.groups && !has_free_inodes_at_home(fs, near) => GroupNumber(group),
+        _ => fs.group_of_inode(near.ino),
     }
-    Ok(room)
+}
+
+/// Whether the directory's own group can take a file: cheaper than to find out by searching.
+fn has_free_inodes_at_home(fs: &Alloc, near: &Near<'_>) -> bool {
+    fs.group_desc(fs.group_of_inode(near.ino))
+        .is_ok_and(|desc| desc.free_inodes() != 0)
+}
+
+fn next_group(fs: &Alloc, first: GroupNumber, step: u32) -> GroupNumber {
+    let sum = u64::from(first.0) + u64::from(step);
+    GroupNumber((sum % u64::from(fs.geo.groups.max(1))) as u32)
 }
 
 /// The first group of the flex group for a new directory; without flex groups each group is one.
-fn group_for_dir(all: &Alloc, near: &Near<'_>) -> Result<GroupNumber> {
-    let log = all.geo.log_groups_per_flex;
-    let flexes = (u64::from(all.geo.groups).div_ceil(1 << log)).max(1) as u32;
+fn group_for_dir(fs: &Alloc, near: &Near<'_>) -> Result<GroupNumber> {
+    let log = fs.geo.log_groups_per_flex;
+    let flexes = (u64::from(fs.geo.groups).div_ceil(1 << log)).max(1) as u32;
     let first = if near.is_top {
-        all.ialloc
+        fs.ialloc
             .rotor
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_mul(0x9E37_79B9)
             % flexes
     } else {
-        all.group_of_inode(near.ino).0 >> log
+        fs.group_of_inode(near.ino).0 >> log
     };
     let average = Room {
-        inodes: u64::from(all.ialloc.free_inodes()) / u64::from(flexes),
-        blocks: all.balloc.free_on_disk() / u64::from(flexes),
+        inodes: u64::from(fs.ialloc.free_inodes()) / u64::from(flexes),
+        blocks: fs.balloc.free_on_disk() / u64::from(flexes),
         dirs: 0,
     };
     let mut best: Option<(u32, Room)> = None;
     for step in 0..flexes.min(FLEXES_LOOKED_AT) {
         let flex = ((u64::from(first) + u64::from(step)) % u64::from(flexes)) as u32;
-        let room = room_in_flex(all, flex, log)?;
+        let room = room_in_flex(fs, flex, log)?;
         if !near.is_top
             && room.inodes > average.inodes / 4
             && room.blocks >= average.blocks / 4
@@ -267,30 +272,23 @@ fn group_for_dir(all: &Alloc, near: &Near<'_>) -> Result<GroupNumber> {
     Ok(GroupNumber(best.map_or(first, |(flex, _)| flex) << log))
 }
 
-fn next_group(all: &Alloc, first: GroupNumber, step: u32) -> GroupNumber {
-    let sum = u64::from(first.0) + u64::from(step);
-    GroupNumber((sum % u64::from(all.geo.groups.max(1))) as u32)
-}
-
-/// Whether the directory's own group can take a file: cheaper than to find out by searching.
-fn has_free_inodes_at_home(all: &Alloc, near: &Near<'_>) -> bool {
-    all.group_desc(all.group_of_inode(near.ino))
-        .is_ok_and(|desc| desc.free_inodes() != 0)
-}
-
-/// Files follow each other near their directory.
-fn group_for_child(all: &Alloc, near: &Near<'_>) -> GroupNumber {
-    match near.last_child_group.load(Ordering::Relaxed) {
-        group if group < all.geo.groups && !has_free_inodes_at_home(all, near) => {
-            GroupNumber(group)
-        }
-        _ => all.group_of_inode(near.ino),
+fn room_in_flex(fs: &Alloc, flex: u32, log: u32) -> Result<Room> {
+    let mut room = Room {
+        inodes: 0,
+        blocks: 0,
+        dirs: 0,
+    };
+    let first = flex << log;
+    let end = u64::from(first)
+        .saturating_add(1 << log)
+        .min(fs.geo.groups.into()) as u32;
+    for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
+        let desc = fs.group_desc(group)?;
+        room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
+        room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
+        room.dirs = room.dirs.saturating_add(desc.used_dirs().into());
     }
-}
-
-fn number_place(all: &Alloc, ino: InodeNumber) -> Result<(GroupNumber, u32)> {
-    let place = all.geo.inode_place(ino);
-    place.ok_or_else(|| Error::corrupt("an inode that does not exist").in_inode(ino))
+    Ok(room)
 }
 
 /// What a flex group has left, and the directories it has.

@@ -77,17 +77,35 @@ impl Alloc {
     }
 }
 
+/// The seed of checksums that a change of the UUID has to enter; `None` where nothing depends on the UUID.
+fn uuid_seed(fs: &Alloc) -> Result<Option<u32>> {
+    let is = |is: bool, name: &str| match is {
+        true => Err(Error::Unsupported(format!(
+            "the UUID of a volume with {name} cannot be changed here ('tune2fs -U' may be able to)"
+        ))),
+        false => Ok(()),
+    };
+    let geo = &fs.geo;
+    is(geo.compat.contains(Compat::STABLE_INODES), "stable_inodes")?;
+    if geo.incompat.contains(Incompat::CSUM_SEED) || geo.csum_seed.is_some() {
+        return Ok(geo.csum_seed);
+    }
+    is(geo.ro_compat.contains(RoCompat::GDT_CSUM), "uninit_bg")?;
+    is(geo.incompat.contains(Incompat::EA_INODE), "ea_inode")?;
+    Ok(None)
+}
+
 /// What is durable in the journal is put home at once too, so that who looks at the device finds it there: `blkid`,
 /// `e2label`, `mount LABEL=`. Nothing else of the superblock goes with it.
-fn show_name(all: &Alloc) -> Result<()> {
-    if !all.has_log() {
+fn show_name(fs: &Alloc) -> Result<()> {
+    if !fs.has_log() {
         // The commit was the way home.
         return Ok(());
     }
-    all.journal.while_home_rests(|| {
+    fs.journal.while_home_rests(|| {
         // As it is now: of two who set it the later one's stays.
-        let now = all.superblock();
-        primary::edit(&all.disk, |home| {
+        let now = fs.superblock();
+        primary::edit(&fs.disk, |home| {
             home.s_volume_name = now.s_volume_name;
             home.s_uuid = now.s_uuid;
             home.s_checksum_seed = now.s_checksum_seed;
@@ -96,24 +114,6 @@ fn show_name(all: &Alloc) -> Result<()> {
                 .set(home.s_feature_incompat.get() | seeded.bits());
         })
     })
-}
-
-/// The seed of checksums that a change of the UUID has to enter; `None` where nothing depends on the UUID.
-fn uuid_seed(all: &Alloc) -> Result<Option<u32>> {
-    let is = |is: bool, name: &str| match is {
-        true => Err(Error::Unsupported(format!(
-            "the UUID of a volume with {name} cannot be changed here ('tune2fs -U' may be able to)"
-        ))),
-        false => Ok(()),
-    };
-    let geo = &all.geo;
-    is(geo.compat.contains(Compat::STABLE_INODES), "stable_inodes")?;
-    if geo.incompat.contains(Incompat::CSUM_SEED) || geo.csum_seed.is_some() {
-        return Ok(geo.csum_seed);
-    }
-    is(geo.ro_compat.contains(RoCompat::GDT_CSUM), "uninit_bg")?;
-    is(geo.incompat.contains(Incompat::EA_INODE), "ea_inode")?;
-    Ok(None)
 }
 
 fn put_label(sb: &mut Superblock, label: &[u8]) {

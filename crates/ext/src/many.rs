@@ -37,17 +37,6 @@ impl Data {
     }
 }
 
-fn write_whole(fs: &Data, inode: &Inode, data: &[u8]) -> Result<()> {
-    let mut at = 0;
-    while at < data.len() {
-        match fs.write_at(inode, at as u64, &[IoSlice::new(&data[at..])])? {
-            0 => return Err(Reason::NoSpace.into()),
-            written => at = at.saturating_add(written),
-        }
-    }
-    Ok(())
-}
-
 /// Writes those of `some`, places in `files`, that are fit for it; the others' results stay `None`.
 fn write_some(
     fs: &Data,
@@ -90,4 +79,15 @@ fn write_some(
         }
         results[at] = Some(done.map_err(Into::into).and(size.map(|_| ())));
     }
+}
+
+fn write_whole(fs: &Data, inode: &Inode, data: &[u8]) -> Result<()> {
+    let mut at = 0;
+    while at < data.len() {
+        match fs.write_at(inode, at as u64, &[IoSlice::new(&data[at..])])? {
+            0 => return Err(Reason::NoSpace.into()),
+            written => at = at.saturating_add(written),
+        }
+    }
+    Ok(())
 }

@@ -49,14 +49,56 @@ impl Data {
     }
 }
 
-/// Makes the committed size `size`, which is larger than it is.
-fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
-    regular::zero_in_block(fs, inode, map::size(fs, inode)?, size)?;
-    fs.transact_on(inode, INODE_CREDITS, |h| {
-        regular::grow_to(fs, h, inode, size)?;
-        regular::touch(fs, inode);
-        fs.store(h, inode)
-    })
+fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let _io = inode.io_exclusive();
+    if regular::is_inline(inode) {
+        if inline::resize(fs, inode, size)? {
+            coherent::resized(inode, size);
+            return Ok(());
+        }
+        inline::spill(fs, inode)?;
+    }
+    let seen = coherent::size(fs, inode)?;
+    if size > 0 && size <= seen {
+        emptied::settle(fs, inode)?;
+    }
+    if size > seen {
+        lengthen(fs, inode, size)
+    } else {
+        shorten(fs, inode, size)
+    }
+}
+
+fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    // What was written behind the committed end is on the device before a size is that reaches it.
+    let _frozen = if coherent::size(fs, inode)? > map::size(fs, inode)? {
+        coherent::before_move(inode)?
+    } else {
+        coherent::freeze(inode)
+    };
+    let done = commit_size(fs, inode, size);
+    inode.delayed.renew(fs, inode);
+    if done.is_ok() {
+        coherent::resized(inode, size);
+    }
+    done
+}
+
+fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
+    // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
+    // written yet may count on it.
+    let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
+    let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
+    let done = if size == 0 && emptied::hold(fs, inode)? {
+        coherent::drop_cached(fs, inode, coherent::ALL);
+        coherent::resized(inode, 0);
+        Ok(())
+    } else {
+        cut(fs, inode, size)
+    };
+    inode.delayed.renew(fs, inode);
+    done
 }
 
 /// Makes the committed size `size`, and frees what lies behind it.
@@ -79,56 +121,14 @@ fn cut(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     shrink(fs, inode, size, true, edges)
 }
 
-fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
-    let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
-    // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
-    // written yet may count on it.
-    let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
-    let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
-    let done = if size == 0 && emptied::hold(fs, inode)? {
-        coherent::drop_cached(fs, inode, coherent::ALL);
-        coherent::resized(inode, 0);
-        Ok(())
-    } else {
-        cut(fs, inode, size)
-    };
-    inode.delayed.renew(fs, inode);
-    done
-}
-
-fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
-    // What was written behind the committed end is on the device before a size is that reaches it.
-    let _frozen = if coherent::size(fs, inode)? > map::size(fs, inode)? {
-        coherent::before_move(inode)?
-    } else {
-        coherent::freeze(inode)
-    };
-    let done = commit_size(fs, inode, size);
-    inode.delayed.renew(fs, inode);
-    if done.is_ok() {
-        coherent::resized(inode, size);
-    }
-    done
-}
-
-fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
-    let _io = inode.io_exclusive();
-    if regular::is_inline(inode) {
-        if inline::resize(fs, inode, size)? {
-            coherent::resized(inode, size);
-            return Ok(());
-        }
-        inline::spill(fs, inode)?;
-    }
-    let seen = coherent::size(fs, inode)?;
-    if size > 0 && size <= seen {
-        emptied::settle(fs, inode)?;
-    }
-    if size > seen {
-        lengthen(fs, inode, size)
-    } else {
-        shorten(fs, inode, size)
-    }
+/// Makes the committed size `size`, which is larger than it is.
+fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    regular::zero_in_block(fs, inode, map::size(fs, inode)?, size)?;
+    fs.transact_on(inode, INODE_CREDITS, |h| {
+        regular::grow_to(fs, h, inode, size)?;
+        regular::touch(fs, inode);
+        fs.store(h, inode)
+    })
 }
 
 /// Runs of blocks that [`look_ahead`] looks at.

@@ -137,78 +137,56 @@ impl Blocks {
     }
 }
 
-/// Puts a changed bitmap's checksum into its descriptor.
-fn block_bitmap_csum(all: &Blocks, bits: &[u8]) -> Option<u32> {
-    let seed = all.geo.csum_seed?;
-    Some(bitmap::checksum(bits, all.geo.clusters_per_group, seed))
-}
-
-/// Whether the group's block bitmap was never written.
-fn block_uninit(all: &Blocks, desc: &GroupDesc) -> bool {
-    all.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
-}
-
-/// The fixed metadata in a group, as ranges of bits.
-fn zone_bits(all: &Blocks, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
-    let FsBlock(start) = all.geo.group_first_block(group);
-    let end = start.saturating_add(all.geo.group_blocks(group).into());
-    let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
-    Ok(all
-        .zones()?
-        .within(start, end)
-        .map(move |zone| (bit(zone.0), bit(zone.1))))
-}
-
-/// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
-fn initial_bitmap(all: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
-    let mut bits = vec![0; all.geo.block_bytes as usize];
-    for (first, end) in zone_bits(all, group)? {
-        bitmap::set_range(&mut bits, first..end);
+/// Brings what [`load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
+/// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
+fn warm_map(fs: &Blocks, group: GroupNumber) {
+    // Errors are for whoever reads it to use it.
+    if let Ok(desc) = fs.group_desc(group)
+        && !block_uninit(fs, &desc)
+    {
+        let _ = fs.read(desc.block_bitmap());
     }
-    let (blocks, all) = (
-        all.geo.group_blocks(group),
-        all.geo.block_bytes.saturating_mul(8),
-    );
-    bitmap::set_range(&mut bits, blocks..all);
-    Ok(bits)
+    let _ = fs.zones();
 }
 
-fn check_zones_used(all: &Blocks, group: GroupNumber, bits: &[u8]) -> Result<()> {
-    for (first, end) in zone_bits(all, group)? {
-        if bitmap::count_clear(bits, first..end) != 0 {
-            return Err(Error::corrupt(format!(
-                "block bitmap of group {group} has the volume's structures free"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The checksum of a bitmap just read, against the descriptor as it is now.
-fn check_bitmap(
-    all: &Blocks,
+fn check_bits_set(
+    fs: &Blocks,
     group: GroupNumber,
-    bytes: &[u8],
-) -> core::result::Result<(), Corrupt> {
-    let desc = all
-        .group_desc(group)
-        .map_err(|e| Corrupt::new(e.to_string()))?;
-    all.geo.csum_seed.map_or(Ok(()), |seed| {
-        let right = all.kept_csum(bitmap::checksum(bytes, all.geo.clusters_per_group, seed));
-        check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
-    })
+    desc: &GroupDesc,
+    first: u32,
+    len: u32,
+) -> Result<()> {
+    let free = if block_uninit(fs, desc) {
+        len
+    } else {
+        bitmap::count_clear(
+            &fs.read(desc.block_bitmap())?,
+            first..first.saturating_add(len),
+        )
+    };
+    if free == 0 {
+        return Ok(());
+    }
+    let start = fs
+        .geo
+        .group_first_block(group)
+        .0
+        .saturating_add(first.into());
+    Err(Error::corrupt(format!(
+        "{free} of {len} blocks from {start} are to be freed and free already"
+    )))
 }
 
 /// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
-fn load_map(all: &Blocks, group: GroupNumber) -> Result<BlockMap> {
-    let desc = all.group_desc(group)?;
-    let blocks = all.geo.group_blocks(group);
-    let map = if block_uninit(all, &desc) {
-        BlockMap::new(&initial_bitmap(all, group)?, blocks)
+fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
+    let desc = fs.group_desc(group)?;
+    let blocks = fs.geo.group_blocks(group);
+    let map = if block_uninit(fs, &desc) {
+        BlockMap::new(&initial_bitmap(fs, group)?, blocks)
     } else {
         let at = desc.block_bitmap();
-        let bits = all.read_checked(at, |bytes| check_bitmap(all, group, bytes))?;
-        check_zones_used(all, group, &bits).map_err(|e| e.in_block(at))?;
+        let bits = fs.read_checked(at, |bytes| check_bitmap(fs, group, bytes))?;
+        check_zones_used(fs, group, &bits).map_err(|e| e.in_block(at))?;
         BlockMap::new(&bits, blocks)
     };
     if map.free() != desc.free_blocks() {
@@ -221,42 +199,64 @@ fn load_map(all: &Blocks, group: GroupNumber) -> Result<BlockMap> {
     Ok(map)
 }
 
-fn check_bits_set(
-    all: &Blocks,
+/// The checksum of a bitmap just read, against the descriptor as it is now.
+fn check_bitmap(
+    fs: &Blocks,
     group: GroupNumber,
-    desc: &GroupDesc,
-    first: u32,
-    len: u32,
-) -> Result<()> {
-    let free = if block_uninit(all, desc) {
-        len
-    } else {
-        bitmap::count_clear(
-            &all.read(desc.block_bitmap())?,
-            first..first.saturating_add(len),
-        )
-    };
-    if free == 0 {
-        return Ok(());
-    }
-    let start = all
-        .geo
-        .group_first_block(group)
-        .0
-        .saturating_add(first.into());
-    Err(Error::corrupt(format!(
-        "{free} of {len} blocks from {start} are to be freed and free already"
-    )))
+    bytes: &[u8],
+) -> core::result::Result<(), Corrupt> {
+    let desc = fs
+        .group_desc(group)
+        .map_err(|e| Corrupt::new(e.to_string()))?;
+    fs.geo.csum_seed.map_or(Ok(()), |seed| {
+        let right = fs.kept_csum(bitmap::checksum(bytes, fs.geo.clusters_per_group, seed));
+        check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
+    })
 }
 
-/// Brings what [`load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
-/// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
-fn warm_map(all: &Blocks, group: GroupNumber) {
-    // Errors are for whoever reads it to use it.
-    if let Ok(desc) = all.group_desc(group)
-        && !block_uninit(all, &desc)
-    {
-        let _ = all.read(desc.block_bitmap());
+fn check_zones_used(fs: &Blocks, group: GroupNumber, bits: &[u8]) -> Result<()> {
+    for (first, end) in zone_bits(fs, group)? {
+        if bitmap::count_clear(bits, first..end) != 0 {
+            return Err(Error::corrupt(format!(
+                "block bitmap of group {group} has the volume's structures free"
+            )));
+        }
     }
-    let _ = all.zones();
+    Ok(())
+}
+
+/// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
+fn initial_bitmap(fs: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
+    let mut bits = vec![0; fs.geo.block_bytes as usize];
+    for (first, end) in zone_bits(fs, group)? {
+        bitmap::set_range(&mut bits, first..end);
+    }
+    let (blocks, all) = (
+        fs.geo.group_blocks(group),
+        fs.geo.block_bytes.saturating_mul(8),
+    );
+    bitmap::set_range(&mut bits, blocks..all);
+    Ok(bits)
+}
+
+/// The fixed metadata in a group, as ranges of bits.
+fn zone_bits(fs: &Blocks, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
+    let FsBlock(start) = fs.geo.group_first_block(group);
+    let end = start.saturating_add(fs.geo.group_blocks(group).into());
+    let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
+    Ok(fs
+        .zones()?
+        .within(start, end)
+        .map(move |zone| (bit(zone.0), bit(zone.1))))
+}
+
+/// Whether the group's block bitmap was never written.
+fn block_uninit(fs: &Blocks, desc: &GroupDesc) -> bool {
+    fs.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
+}
+
+/// Puts a changed bitmap's checksum into its descriptor.
+fn block_bitmap_csum(fs: &Blocks, bits: &[u8]) -> Option<u32> {
+    let seed = fs.geo.csum_seed?;
+    Some(bitmap::checksum(bits, fs.geo.clusters_per_group, seed))
 }

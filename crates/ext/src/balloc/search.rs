@@ -80,86 +80,20 @@ impl Blocks {
     }
 }
 
-fn run_of(all: &Blocks, group: GroupNumber, run: FreeRun) -> Run {
-    let start = all
-        .geo
-        .group_first_block(group)
-        .0
-        .saturating_add(run.first.into());
-    Run {
-        start: FsBlock(start),
-        len: run.len,
-    }
-}
-
-fn group_after(all: &Blocks, group: u32, step: u32) -> GroupNumber {
-    let sum = u64::from(group) + u64::from(step);
-    GroupNumber((sum % u64::from(all.geo.groups.max(1))) as u32)
-}
-
-/// Nothing is allocated in this group any more. What its descriptor counts as free nobody gets.
-fn pass_over(all: &Blocks, group: GroupNumber) {
-    let free = all.free_counts(group).map_or(0, |(blocks, _)| blocks);
-    all.balloc.pass_over(group, free);
-}
-
-/// As [`Blocks::with_map`]; nothing of a group that is damaged.
-fn search_group<R>(
-    all: &Blocks,
-    group: GroupNumber,
-    f: impl FnOnce(&mut BlockMap) -> R,
-) -> Result<Option<R>> {
-    let found = all.with_map(group, f);
-    let found = all.around_damage(found)?;
-    if found.is_none() {
-        pass_over(all, group);
-    }
-    Ok(found)
-}
-
-/// Claims what is left of a run that was seen before.
-fn claim_at(all: &Blocks, group: GroupNumber, seen: FreeRun) -> Result<Option<Run>> {
-    let claimed = all.with_map(group, |map| {
-        let run = map.run_at(seen.first, seen.len)?;
-        map.claim(run);
-        Some(run)
-    })?;
-    Ok(claimed.map(|run| run_of(all, group, run)))
-}
-
-/// The longest run of the first group that has any.
-fn find_any_run(all: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
-    for step in 0..all.geo.groups {
-        let group = group_after(all, wanted.group, step);
-        if all.most_in(group)? == 0 {
-            continue;
-        }
-        let found = search_group(all, group, |map| {
-            let run = map.find(0, wanted.want, wanted.want)?;
-            map.claim(run);
-            Some(run)
-        })?;
-        if let Some(run) = found.flatten() {
-            return Ok(Some(run_of(all, group, run)));
-        }
-    }
-    Ok(None)
-}
-
 /// All steps of the head of this file, but for the last resort.
-fn find_long_run(all: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
+fn find_long_run(fs: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
     let mut best: Option<(GroupNumber, FreeRun)> = None;
     let mut searched = 0;
-    for step in 0..all.geo.groups.min(GROUPS_LOOKED_AT) {
-        let group = group_after(all, wanted.group, step);
-        let most = all.most_in(group)?;
+    for step in 0..fs.geo.groups.min(GROUPS_LOOKED_AT) {
+        let group = group_after(fs, wanted.group, step);
+        let most = fs.most_in(group)?;
         if most == 0 || step > 0 && most < wanted.enough {
             continue;
         }
         let goal = if step == 0 { wanted.bit } else { 0 };
-        let found = search_group(all, group, |map| search_map(map, wanted, goal))?;
+        let found = search_group(fs, group, |map| search_map(map, wanted, goal))?;
         match found.flatten() {
-            Some(Found::Claimed(run)) => return Ok(Some(run_of(all, group, run))),
+            Some(Found::Claimed(run)) => return Ok(Some(run_of(fs, group, run))),
             Some(Found::Short(run)) if best.is_none_or(|(_, best)| run.len > best.len) => {
                 best = Some((group, run));
             }
@@ -171,8 +105,74 @@ fn find_long_run(all: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
         }
     }
     match best {
-        Some((group, run)) => claim_at(all, group, run),
+        Some((group, run)) => claim_at(fs, group, run),
         None => Ok(None),
+    }
+}
+
+/// The longest run of the first group that has any.
+fn find_any_run(fs: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
+    for step in 0..fs.geo.groups {
+        let group = group_after(fs, wanted.group, step);
+        if fs.most_in(group)? == 0 {
+            continue;
+        }
+        let found = search_group(fs, group, |map| {
+            let run = map.find(0, wanted.want, wanted.want)?;
+            map.claim(run);
+            Some(run)
+        })?;
+        if let Some(run) = found.flatten() {
+            return Ok(Some(run_of(fs, group, run)));
+        }
+    }
+    Ok(None)
+}
+
+/// Claims what is left of a run that was seen before.
+fn claim_at(fs: &Blocks, group: GroupNumber, seen: FreeRun) -> Result<Option<Run>> {
+    let claimed = fs.with_map(group, |map| {
+        let run = map.run_at(seen.first, seen.len)?;
+        map.claim(run);
+        Some(run)
+    })?;
+    Ok(claimed.map(|run| run_of(fs, group, run)))
+}
+
+/// As [`Blocks::with_map`]; nothing of a group that is damaged.
+fn search_group<R>(
+    fs: &Blocks,
+    group: GroupNumber,
+    f: impl FnOnce(&mut BlockMap) -> R,
+) -> Result<Option<R>> {
+    let found = fs.with_map(group, f);
+    let found = fs.around_damage(found)?;
+    if found.is_none() {
+        pass_over(fs, group);
+    }
+    Ok(found)
+}
+
+/// Nothing is allocated in this group any more. What its descriptor counts as free nobody gets.
+fn pass_over(fs: &Blocks, group: GroupNumber) {
+    let free = fs.free_counts(group).map_or(0, |(blocks, _)| blocks);
+    fs.balloc.pass_over(group, free);
+}
+
+fn group_after(fs: &Blocks, group: u32, step: u32) -> GroupNumber {
+    let sum = u64::from(group) + u64::from(step);
+    GroupNumber((sum % u64::from(fs.geo.groups.max(1))) as u32)
+}
+
+fn run_of(fs: &Blocks, group: GroupNumber, run: FreeRun) -> Run {
+    let start = fs
+        .geo
+        .group_first_block(group)
+        .0
+        .saturating_add(run.first.into());
+    Run {
+        start: FsBlock(start),
+        len: run.len,
     }
 }
 

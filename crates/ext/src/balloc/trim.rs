@@ -106,23 +106,21 @@ impl Blocks {
     }
 }
 
-fn discard(all: &Blocks, start: u64, blocks: u32) -> Result<()> {
-    let log = all.geo.block_log;
-    match all.disk.discard(start << log, u64::from(blocks) << log)? {
-        true => Ok(()),
-        false => Err(no_discard()),
-    }
+/// Whether a group may have a free run of so many blocks, without reading its bitmap.
+fn may_have(fs: &Blocks, group: GroupNumber, least: u32) -> bool {
+    // What cannot be read is for the reading of its bitmap to say.
+    fs.most_in(group).map_or(true, |most| most >= least)
 }
 
 /// Some discards under the lock of a group.
 fn trim_some(
-    all: &Blocks,
+    fs: &Blocks,
     map: &BlockMap,
     group: GroupNumber,
     mut at: u32,
     wanted: &Wanted,
 ) -> Result<Step> {
-    let group_start = all.geo.group_first_block(group).0;
+    let group_start = fs.geo.group_first_block(group).0;
     let (mut runs, mut blocks) = (0, 0u32);
     while let Some(run) = map.next_free(at..wanted.end) {
         if runs == RUNS_AT_ONCE || blocks >= BLOCKS_AT_ONCE {
@@ -135,7 +133,7 @@ fn trim_some(
         if run.len < wanted.least {
             continue;
         }
-        discard(all, group_start.saturating_add(run.first.into()), run.len)?;
+        discard(fs, group_start.saturating_add(run.first.into()), run.len)?;
         runs += 1;
         blocks = blocks.saturating_add(run.len);
     }
@@ -145,10 +143,12 @@ fn trim_some(
     })
 }
 
-/// Whether a group may have a free run of so many blocks, without reading its bitmap.
-fn may_have(all: &Blocks, group: GroupNumber, least: u32) -> bool {
-    // What cannot be read is for the reading of its bitmap to say.
-    all.most_in(group).map_or(true, |most| most >= least)
+fn discard(fs: &Blocks, start: u64, blocks: u32) -> Result<()> {
+    let log = fs.geo.block_log;
+    match fs.disk.discard(start << log, u64::from(blocks) << log)? {
+        true => Ok(()),
+        false => Err(no_discard()),
+    }
 }
 
 fn no_discard() -> Error {

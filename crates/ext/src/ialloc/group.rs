@@ -141,81 +141,80 @@ impl Alloc {
     }
 }
 
-fn bad_inode_bitmap(group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
-    Error::corrupt(format!("inode bitmap of group {group}: {what}")).in_block(desc.inode_bitmap())
-}
-
-fn inode_uninit(all: &Alloc, desc: &GroupDesc) -> bool {
-    all.geo.has_group_csum() && desc.flags().contains(GroupFlags::INODE_UNINIT)
-}
-
-/// The lowest index of a group that is no reserved inode.
-fn first_usable(all: &Alloc, group: GroupNumber) -> u32 {
-    all.geo
-        .first_ino
-        .0
-        .saturating_sub(all.geo.inode_at(group, 0).0)
-}
-
-/// The block of the inode table that holds an inode.
-fn inode_block(all: &Alloc, desc: &GroupDesc, index: u32) -> FsBlock {
-    let (block, _) = all.geo.inode_in_table(index);
-    FsBlock(desc.inode_table().0.saturating_add(block.into()))
-}
-
-/// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
-/// nothing then, and may never have been written.
-fn table_block_never_used(
-    all: &Alloc,
-    desc: &GroupDesc,
-    bits: &[u8],
-    index: u32,
-) -> Result<Option<FsBlock>> {
-    let per_block = all.geo.block_bytes / u32::from(all.geo.inode_bytes).max(1);
-    let first = index - index % per_block.max(1);
-    let used = all
+/// A free inode is in use from now on. The group's lock is held.
+fn use_index(
+    fs: &Alloc,
+    h: &mut Handle<'_>,
+    (group, index): (GroupNumber, u32),
+    (desc, bits): (&GroupDesc, &InodeBits),
+    is_dir: bool,
+) -> Result<()> {
+    let fresh_block = table_block_never_used(fs, desc, bits, index)?;
+    if fresh_block.is_none() {
+        // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
+        fs.read(inode_block(fs, desc, index))?;
+    }
+    let csum = change_inode_bits(fs, h, desc, bits, |bits| bitmap::set(bits, index))?;
+    if let Some(block) = fresh_block {
+        h.create(block, |_| ())?;
+    }
+    let behind = fs
         .geo
         .inodes_per_group
-        .saturating_sub(desc.itable_unused());
-    if !all.geo.has_group_csum() || used > first {
-        return Ok(None);
-    }
-    if bitmap::find_set(
-        bits,
-        first
-            ..first
-                .saturating_add(per_block)
-                .min(all.geo.inodes_per_group),
-    )
-    .is_some()
-    {
-        return Err(
-            Error::corrupt("an inode in use lies in the unused part of its table")
-                .in_block(desc.inode_table()),
-        );
-    }
-    Ok(Some(inode_block(all, desc, first)))
+        .saturating_sub(index)
+        .saturating_sub(1);
+    fs.change_group_desc(h, group, |desc| {
+        seal_inode_bitmap(fs, desc, csum);
+        desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
+        if is_dir {
+            desc.set_used_dirs(desc.used_dirs().saturating_add(1));
+        }
+        if fs.geo.has_group_csum() {
+            desc.set_itable_unused(desc.itable_unused().min(behind));
+        }
+    })
 }
 
-/// The bitmap is on disk now, with this checksum.
-fn seal_inode_bitmap(all: &Alloc, desc: &mut GroupDesc, csum: u32) {
-    desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
-    if all.geo.has_metadata_csum() {
-        desc.set_inode_bitmap_csum(csum);
+/// The inode bitmap as it is; made up where it was never written. The group's lock is held.
+fn inode_bits(fs: &Alloc, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
+    if inode_uninit(fs, desc) {
+        let mut bits = vec![0; fs.geo.block_bytes as usize];
+        fs.geo.init_inode_bitmap(&mut bits);
+        return Ok(InodeBits::Made(bits));
     }
+    let bits = fs.read_checked(desc.inode_bitmap(), |bytes| {
+        check_inode_bitmap(fs, group, bytes)
+    })?;
+    Ok(InodeBits::Read(bits))
+}
+
+/// The checksum of a bitmap just read, against the descriptor as it is now.
+fn check_inode_bitmap(
+    fs: &Alloc,
+    group: GroupNumber,
+    bytes: &[u8],
+) -> core::result::Result<(), Corrupt> {
+    let Some(seed) = fs.geo.csum_seed else {
+        return Ok(());
+    };
+    let desc = fs
+        .group_desc(group)
+        .map_err(|e| Corrupt::new(e.to_string()))?;
+    let right = fs.kept_csum(bitmap::checksum(bytes, fs.geo.inodes_per_group, seed));
+    check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
 }
 
 /// Changes one bit on disk. Answers the bitmap's checksum, for the descriptor.
 fn change_inode_bits(
-    all: &Alloc,
+    fs: &Alloc,
     h: &mut Handle<'_>,
     desc: &GroupDesc,
     bits: &InodeBits,
     flip: impl FnOnce(&mut [u8]) -> bool,
 ) -> Result<u32> {
     let csum = |bytes: &[u8]| {
-        all.geo.csum_seed.map_or(0, |seed| {
-            bitmap::checksum(bytes, all.geo.inodes_per_group, seed)
+        fs.geo.csum_seed.map_or(0, |seed| {
+            bitmap::checksum(bytes, fs.geo.inodes_per_group, seed)
         })
     };
     match bits {
@@ -231,67 +230,62 @@ fn change_inode_bits(
     }
 }
 
-/// The checksum of a bitmap just read, against the descriptor as it is now.
-fn check_inode_bitmap(
-    all: &Alloc,
-    group: GroupNumber,
-    bytes: &[u8],
-) -> core::result::Result<(), Corrupt> {
-    let Some(seed) = all.geo.csum_seed else {
-        return Ok(());
-    };
-    let desc = all
-        .group_desc(group)
-        .map_err(|e| Corrupt::new(e.to_string()))?;
-    let right = all.kept_csum(bitmap::checksum(bytes, all.geo.inodes_per_group, seed));
-    check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
+/// The bitmap is on disk now, with this checksum.
+fn seal_inode_bitmap(fs: &Alloc, desc: &mut GroupDesc, csum: u32) {
+    desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
+    if fs.geo.has_metadata_csum() {
+        desc.set_inode_bitmap_csum(csum);
+    }
 }
 
-/// The inode bitmap as it is; made up where it was never written. The group's lock is held.
-fn inode_bits(all: &Alloc, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
-    if inode_uninit(all, desc) {
-        let mut bits = vec![0; all.geo.block_bytes as usize];
-        all.geo.init_inode_bitmap(&mut bits);
-        return Ok(InodeBits::Made(bits));
+/// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
+/// nothing then, and may never have been written.
+fn table_block_never_used(
+    fs: &Alloc,
+    desc: &GroupDesc,
+    bits: &[u8],
+    index: u32,
+) -> Result<Option<FsBlock>> {
+    let per_block = fs.geo.block_bytes / u32::from(fs.geo.inode_bytes).max(1);
+    let first = index - index % per_block.max(1);
+    let used = fs.geo.inodes_per_group.saturating_sub(desc.itable_unused());
+    if !fs.geo.has_group_csum() || used > first {
+        return Ok(None);
     }
-    let bits = all.read_checked(desc.inode_bitmap(), |bytes| {
-        check_inode_bitmap(all, group, bytes)
-    })?;
-    Ok(InodeBits::Read(bits))
+    if bitmap::find_set(
+        bits,
+        first..first.saturating_add(per_block).min(fs.geo.inodes_per_group),
+    )
+    .is_some()
+    {
+        return Err(
+            Error::corrupt("an inode in use lies in the unused part of its table")
+                .in_block(desc.inode_table()),
+        );
+    }
+    Ok(Some(inode_block(fs, desc, first)))
 }
 
-/// A free inode is in use from now on. The group's lock is held.
-fn use_index(
-    all: &Alloc,
-    h: &mut Handle<'_>,
-    (group, index): (GroupNumber, u32),
-    (desc, bits): (&GroupDesc, &InodeBits),
-    is_dir: bool,
-) -> Result<()> {
-    let fresh_block = table_block_never_used(all, desc, bits, index)?;
-    if fresh_block.is_none() {
-        // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
-        all.read(inode_block(all, desc, index))?;
-    }
-    let csum = change_inode_bits(all, h, desc, bits, |bits| bitmap::set(bits, index))?;
-    if let Some(block) = fresh_block {
-        h.create(block, |_| ())?;
-    }
-    let behind = all
-        .geo
-        .inodes_per_group
-        .saturating_sub(index)
-        .saturating_sub(1);
-    all.change_group_desc(h, group, |desc| {
-        seal_inode_bitmap(all, desc, csum);
-        desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
-        if is_dir {
-            desc.set_used_dirs(desc.used_dirs().saturating_add(1));
-        }
-        if all.geo.has_group_csum() {
-            desc.set_itable_unused(desc.itable_unused().min(behind));
-        }
-    })
+/// The block of the inode table that holds an inode.
+fn inode_block(fs: &Alloc, desc: &GroupDesc, index: u32) -> FsBlock {
+    let (block, _) = fs.geo.inode_in_table(index);
+    FsBlock(desc.inode_table().0.saturating_add(block.into()))
+}
+
+/// The lowest index of a group that is no reserved inode.
+fn first_usable(fs: &Alloc, group: GroupNumber) -> u32 {
+    fs.geo
+        .first_ino
+        .0
+        .saturating_sub(fs.geo.inode_at(group, 0).0)
+}
+
+fn inode_uninit(fs: &Alloc, desc: &GroupDesc) -> bool {
+    fs.geo.has_group_csum() && desc.flags().contains(GroupFlags::INODE_UNINIT)
+}
+
+fn bad_inode_bitmap(group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
+    Error::corrupt(format!("inode bitmap of group {group}: {what}")).in_block(desc.inode_bitmap())
 }
 
 /// An inode bitmap: from the disk, or made up.

@@ -174,6 +174,61 @@ impl Names {
     }
 }
 
+/// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
+fn unless_refused(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    inode: Arc<Inode>,
+    named: Result<()>,
+) -> Result<(Arc<Inode>, Result<()>)> {
+    if matches!(named, Err(Error::Caller(_))) {
+        make_orphan(fs, h, &inode)?;
+        return Ok((inode, named));
+    }
+    named.map(|()| (inode, Ok(())))
+}
+
+fn make_orphan(fs: &Names, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    inode.raw.write().set_links_count(0);
+    orphan::add(fs, h, inode)
+}
+
+/// Whose and of what permissions the new inode is, with what its directory gives it.
+fn inherit(fs: &Names, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Inherited> {
+    if matches!(kind, NewKind::Symlink(_)) {
+        return Ok(Inherited {
+            mode: 0o777,
+            lists: None,
+        });
+    }
+    let mode = (new.permissions & 0o7777, new.umask);
+    let is_dir = kind == NewKind::Dir;
+    acl::inherit(fs, parent, is_dir, mode, (new.uid, new.gid))
+}
+
+fn make_inode(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    parent: &Inode,
+    kind: NewKind<'_>,
+    mut permissions: u16,
+    new: NewInode,
+) -> Result<Arc<Inode>> {
+    let (parent_mode, parent_gid) = {
+        let raw = parent.raw.read();
+        (raw.mode(), raw.gid())
+    };
+    let mut gid = new.gid;
+    if parent_mode & SETGID != 0 {
+        gid = parent_gid;
+        if kind == NewKind::Dir {
+            permissions |= SETGID;
+        }
+    }
+    let mode = kind.file_type().mode_bits() | permissions;
+    fs.new_inode(h, parent, mode, new.uid, gid)
+}
+
 /// What the inode holds from the start.
 fn fill(
     fs: &Names,
@@ -211,59 +266,4 @@ fn fill(
         }
     }
     fs.store(h, inode)
-}
-
-fn make_inode(
-    fs: &Names,
-    h: &mut Handle<'_>,
-    parent: &Inode,
-    kind: NewKind<'_>,
-    mut permissions: u16,
-    new: NewInode,
-) -> Result<Arc<Inode>> {
-    let (parent_mode, parent_gid) = {
-        let raw = parent.raw.read();
-        (raw.mode(), raw.gid())
-    };
-    let mut gid = new.gid;
-    if parent_mode & SETGID != 0 {
-        gid = parent_gid;
-        if kind == NewKind::Dir {
-            permissions |= SETGID;
-        }
-    }
-    let mode = kind.file_type().mode_bits() | permissions;
-    fs.new_inode(h, parent, mode, new.uid, gid)
-}
-
-/// Whose and of what permissions the new inode is, with what its directory gives it.
-fn inherit(fs: &Names, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Inherited> {
-    if matches!(kind, NewKind::Symlink(_)) {
-        return Ok(Inherited {
-            mode: 0o777,
-            lists: None,
-        });
-    }
-    let mode = (new.permissions & 0o7777, new.umask);
-    let is_dir = kind == NewKind::Dir;
-    acl::inherit(fs, parent, is_dir, mode, (new.uid, new.gid))
-}
-
-fn make_orphan(fs: &Names, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    inode.raw.write().set_links_count(0);
-    orphan::add(fs, h, inode)
-}
-
-/// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
-fn unless_refused(
-    fs: &Names,
-    h: &mut Handle<'_>,
-    inode: Arc<Inode>,
-    named: Result<()>,
-) -> Result<(Arc<Inode>, Result<()>)> {
-    if matches!(named, Err(Error::Caller(_))) {
-        make_orphan(fs, h, &inode)?;
-        return Ok((inode, named));
-    }
-    named.map(|()| (inode, Ok(())))
 }

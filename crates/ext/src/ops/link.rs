@@ -117,6 +117,45 @@ impl Names {
     }
 }
 
+fn try_link(fs: &Names, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+    let _lock = parent.dir_exclusive();
+    is_there(parent)?;
+    let room = dir::room(fs, parent, name)?;
+    may_add(parent)?;
+    may_link(inode)?;
+    fs.check_project(parent, inode)?;
+    let unnamed = inode.raw.read().links_count() == 0;
+    fs.transact(LINK_CREDITS, |h| {
+        // Counted first: a name more than counted is worse than a count more than named.
+        count_link(fs, h, inode)?;
+        let named = dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())
+            .and_then(|()| fs.dir_changed(h, parent, 0));
+        if matches!(named, Err(Error::Caller(_))) {
+            fs.drop_link(h, inode)?;
+            inode.linkable.store(unnamed, Ordering::Release);
+        } else if named.is_ok() && unnamed {
+            orphan::remove_named(fs, h, inode)?;
+            fs.store(h, inode)?;
+        }
+        named
+    })
+}
+
+fn count_link(fs: &Names, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    {
+        let mut raw = inode.raw.write();
+        match raw.links_count() {
+            0 if inode.linkable.swap(false, Ordering::AcqRel) => raw.set_links_count(1),
+            // Its last name went while we came here.
+            0 => return Err(Reason::NotFound.into()),
+            MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
+            links => raw.set_links_count(links + 1),
+        }
+        raw.set_time(Time::Change, fs.now());
+    }
+    fs.store(h, inode)
+}
+
 /// Removes `child` if it is still what `name` means; both are locked only now, in their order.
 fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -> Result<bool> {
     if child.ino == InodeNumber::ROOT {
@@ -140,43 +179,4 @@ fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -
         fs.drop_dir(h, child)
     })?;
     Ok(true)
-}
-
-fn count_link(fs: &Names, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-    {
-        let mut raw = inode.raw.write();
-        match raw.links_count() {
-            0 if inode.linkable.swap(false, Ordering::AcqRel) => raw.set_links_count(1),
-            // Its last name went while we came here.
-            0 => return Err(Reason::NotFound.into()),
-            MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
-            links => raw.set_links_count(links + 1),
-        }
-        raw.set_time(Time::Change, fs.now());
-    }
-    fs.store(h, inode)
-}
-
-fn try_link(fs: &Names, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
-    let _lock = parent.dir_exclusive();
-    is_there(parent)?;
-    let room = dir::room(fs, parent, name)?;
-    may_add(parent)?;
-    may_link(inode)?;
-    fs.check_project(parent, inode)?;
-    let unnamed = inode.raw.read().links_count() == 0;
-    fs.transact(LINK_CREDITS, |h| {
-        // Counted first: a name more than counted is worse than a count more than named.
-        count_link(fs, h, inode)?;
-        let named = dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())
-            .and_then(|()| fs.dir_changed(h, parent, 0));
-        if matches!(named, Err(Error::Caller(_))) {
-            fs.drop_link(h, inode)?;
-            inode.linkable.store(unnamed, Ordering::Release);
-        } else if named.is_ok() && unnamed {
-            orphan::remove_named(fs, h, inode)?;
-            fs.store(h, inode)?;
-        }
-        named
-    })
 }

@@ -104,150 +104,127 @@ impl Names {
     }
 }
 
-/// The inode has another name, and, where it is a directory, perhaps another parent.
-fn moved(fs: &Names, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inode>>) -> Result<()> {
-    inode.raw.write().set_time(Time::Change, fs.now());
-    if let Some(parent) = parent.filter(|_| inode.is_dir()) {
-        dir::set_parent(fs, h, inode, parent.ino)?;
+fn try_rename(fs: &Names, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
+    loop {
+        let seen = see(fs, old, new)?;
+        // Told before anything that speaks against the move.
+        if mode.refuses() && seen.target.is_some() {
+            return Err(Reason::Exists.into());
+        }
+        if mode == RenameMode::Exchange && seen.target.is_none() {
+            return Err(Reason::NotFound.into());
+        }
+        data_before_rename(fs, &seen, mode)?;
+        let moves_dir =
+            seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
+        let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| fs.lock_rename());
+        if alone.is_some() {
+            refuse_loops(fs, old, new, &seen, mode)?;
+        }
+        if rename_if_still(fs, old, new, &seen, mode)? {
+            drop(alone);
+            return after_rename(fs, &seen, mode);
+        }
     }
-    fs.store(h, inode)
 }
 
-/// Both names change what they mean.
-fn exchange(fs: &Names, pair: &Pair<'_>) -> Result<()> {
-    let Pair {
-        old,
-        new,
-        source,
-        target,
-        from,
-        onto,
-    } = pair;
-    fs.check_project(new.dir, from)?;
-    fs.check_project(old.dir, onto)?;
-    let across = old.dir.ino != new.dir.ino;
-    let gains = if across {
-        i32::from(from.is_dir()) - i32::from(onto.is_dir())
-    } else {
-        0
+/// The content of what gets the name of another file is there when the name is.
+fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
+    let Some(target) = &seen.target else {
+        return Ok(());
     };
-    match gains {
-        1 => fs.may_add_subdirectory(new.dir)?,
-        -1 => fs.may_add_subdirectory(old.dir)?,
-        _ => {}
-    }
-    fs.transact(CREDITS, |h| {
-        dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
-        dir::replace(fs, h, old.dir, source, onto.ino, onto.file_type())?;
-        moved(fs, h, from, across.then_some(new.dir))?;
-        moved(fs, h, onto, across.then_some(old.dir))?;
-        fs.dir_changed(h, old.dir, -gains)?;
-        if across {
-            fs.dir_changed(h, new.dir, gains)
-        } else {
-            Ok(())
-        }
-    })
-}
-
-/// The target's name becomes the source's, the target loses it.
-fn replace(fs: &Names, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
-    let Pair {
-        old,
-        new,
-        source,
-        target,
-        from,
-        onto,
-    } = pair;
-    match (from.is_dir(), onto.is_dir()) {
-        (true, false) => return Err(Reason::NotDir.into()),
-        (false, true) => return Err(Reason::IsDir.into()),
-        _ => {}
-    }
-    fs.check_project(new.dir, from)?;
-    if onto.is_dir() && !dir::is_empty(fs, onto)? {
-        return Err(Reason::NotEmpty.into());
-    }
-    let across = old.dir.ino != new.dir.ino;
-    fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
-        dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
-        leave(fs, h, *old, source, whiteout)?;
-        moved(fs, h, from, across.then_some(new.dir))?;
-        // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
-        // one parent that is one less as well.
-        fs.dir_changed(h, old.dir, -i32::from(from.is_dir()))?;
-        if across {
-            fs.dir_changed(h, new.dir, 0)?;
-        }
-        if onto.is_dir() {
-            fs.drop_dir(h, onto)
-        } else if replaces_in_steps(fs) {
-            Ok(())
-        } else {
-            fs.drop_link(h, onto)
-        }
-    })
-}
-
-/// Takes the old name away, or gives it to the whiteout.
-fn leave(
-    fs: &Names,
-    h: &mut Handle<'_>,
-    old: Entry<'_>,
-    found: &dir::Found,
-    whiteout: Option<&Inode>,
-) -> Result<()> {
-    match whiteout {
-        Some(inode) => dir::replace(fs, h, old.dir, found, inode.ino, inode.file_type()),
-        None => dir::remove(fs, h, old.dir, found),
+    fs.data_before_name(&seen.source, true)?;
+    match mode {
+        RenameMode::Exchange => fs.data_before_name(target, true),
+        _ => Ok(()),
     }
 }
 
-/// Takes the old name away; the insertion may have moved it inside the directory.
-fn remove_moved(
-    fs: &Names,
-    h: &mut Handle<'_>,
-    old: Entry<'_>,
-    ino: InodeNumber,
-    whiteout: Option<&Inode>,
-) -> Result<()> {
-    match dir::lookup_to_change(fs, old.dir, old.name)? {
-        Some(found) if found.ino == ino => leave(fs, h, old, &found, whiteout),
-        _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
-    }
+/// Whether a file that is replaced goes only once the new name is durable: without a journal nothing else says which of
+/// the two reaches the disk first.
+fn replaces_in_steps(fs: &Names) -> bool {
+    fs.emptied.is_on() && !fs.has_log()
 }
 
-/// The new name is free.
-fn rename_free(
+/// What remains to be done when the names have changed. No lock is held.
+fn after_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
+    let replaced = seen.target.as_ref();
+    let Some(target) = replaced.filter(|target| target.ino != seen.source.ino) else {
+        return Ok(());
+    };
+    let in_steps = replaces_in_steps(fs) && !target.is_dir();
+    if in_steps {
+        fs.sync_metadata()?;
+    }
+    if mode == RenameMode::Exchange {
+        return Ok(());
+    }
+    if in_steps {
+        fs.transact(UNLINK_CREDITS, |h| fs.drop_link(h, target))?;
+    }
+    fs.free_if_unused(target)
+}
+
+fn see(fs: &Names, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
+    let source = fs.lookup(old.dir, old.name)?;
+    let target = match fs.lookup(new.dir, new.name) {
+        Ok(target) => Some(target),
+        Err(Error::Caller(Reason::NotFound)) => None,
+        Err(error) => return Err(error),
+    };
+    if [Some(&source), target.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|inode| inode.ino == InodeNumber::ROOT)
+    {
+        return Err(Reason::Busy("it is the root".into()).into());
+    }
+    Ok(Seen { source, target })
+}
+
+/// No directory may come to lie below itself. The rename lock is held, directories are not locked.
+fn refuse_loops(
     fs: &Names,
     old: Entry<'_>,
     new: Entry<'_>,
-    inode: &Inode,
+    seen: &Seen,
     mode: RenameMode,
 ) -> Result<()> {
-    may_remove(old.dir, inode)?;
-    may_add(new.dir)?;
-    fs.check_project(new.dir, inode)?;
-    namei::check_new_name(new.name)?;
-    let across = old.dir.ino != new.dir.ino;
-    let count = i32::from(across && inode.is_dir());
-    if count == 1 {
-        fs.may_add_subdirectory(new.dir)?;
+    if seen.source.is_dir() && is_inside(fs, new.dir, seen.source.ino)? {
+        return Err(Reason::Invalid("a directory cannot be moved into itself").into());
     }
-    let room = dir::room(fs, new.dir, new.name)?;
-    fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
-        // The new name first: only this can fail for want of space, and a name too many is better than one too few.
-        dir::insert(fs, h, new.dir, room, new.name, inode.ino, inode.file_type())?;
-        remove_moved(fs, h, old, inode.ino, whiteout)?;
-        moved(fs, h, inode, across.then_some(new.dir))?;
-        fs.dir_changed(h, old.dir, -count)?;
-        if across {
-            fs.dir_changed(h, new.dir, count)
-        } else {
-            Ok(())
+    match &seen.target {
+        Some(target) if target.is_dir() && is_inside(fs, old.dir, target.ino)? => Err(match mode {
+            RenameMode::Exchange => {
+                Reason::Invalid("a directory cannot be moved into itself").into()
+            }
+            _ => Reason::NotEmpty.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a damaged chain that runs in a circle is found
+/// out by a second walker at half the speed.
+fn is_inside(fs: &Names, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool> {
+    let (mut at, mut slow) = (dir.clone(), dir.clone());
+    let mut steps = 0u64;
+    loop {
+        if at.ino == ancestor {
+            return Ok(true);
         }
-    })
+        if at.ino == InodeNumber::ROOT {
+            return Ok(false);
+        }
+        at = fs.parent(&at)?;
+        steps += 1;
+        if steps.is_multiple_of(2) {
+            slow = fs.parent(&slow)?;
+        }
+        if at.ino == slow.ino && at.ino != ancestor && at.ino != InodeNumber::ROOT {
+            return Err(Error::corrupt("`..` leads in a circle").in_inode(at.ino));
+        }
+    }
 }
 
 /// Renames if both names still mean what was seen; `false` if not.
@@ -306,127 +283,150 @@ fn rename_if_still(
     Ok(true)
 }
 
-/// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a damaged chain that runs in a circle is found
-/// out by a second walker at half the speed.
-fn is_inside(fs: &Names, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool> {
-    let (mut at, mut slow) = (dir.clone(), dir.clone());
-    let mut steps = 0u64;
-    loop {
-        if at.ino == ancestor {
-            return Ok(true);
-        }
-        if at.ino == InodeNumber::ROOT {
-            return Ok(false);
-        }
-        at = fs.parent(&at)?;
-        steps += 1;
-        if steps.is_multiple_of(2) {
-            slow = fs.parent(&slow)?;
-        }
-        if at.ino == slow.ino && at.ino != ancestor && at.ino != InodeNumber::ROOT {
-            return Err(Error::corrupt("`..` leads in a circle").in_inode(at.ino));
-        }
-    }
-}
-
-/// No directory may come to lie below itself. The rename lock is held, directories are not locked.
-fn refuse_loops(
+/// The new name is free.
+fn rename_free(
     fs: &Names,
     old: Entry<'_>,
     new: Entry<'_>,
-    seen: &Seen,
+    inode: &Inode,
     mode: RenameMode,
 ) -> Result<()> {
-    if seen.source.is_dir() && is_inside(fs, new.dir, seen.source.ino)? {
-        return Err(Reason::Invalid("a directory cannot be moved into itself").into());
+    may_remove(old.dir, inode)?;
+    may_add(new.dir)?;
+    fs.check_project(new.dir, inode)?;
+    namei::check_new_name(new.name)?;
+    let across = old.dir.ino != new.dir.ino;
+    let count = i32::from(across && inode.is_dir());
+    if count == 1 {
+        fs.may_add_subdirectory(new.dir)?;
     }
-    match &seen.target {
-        Some(target) if target.is_dir() && is_inside(fs, old.dir, target.ino)? => Err(match mode {
-            RenameMode::Exchange => {
-                Reason::Invalid("a directory cannot be moved into itself").into()
-            }
-            _ => Reason::NotEmpty.into(),
-        }),
-        _ => Ok(()),
+    let room = dir::room(fs, new.dir, new.name)?;
+    fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
+        // The new name first: only this can fail for want of space, and a name too many is better than one too few.
+        dir::insert(fs, h, new.dir, room, new.name, inode.ino, inode.file_type())?;
+        remove_moved(fs, h, old, inode.ino, whiteout)?;
+        moved(fs, h, inode, across.then_some(new.dir))?;
+        fs.dir_changed(h, old.dir, -count)?;
+        if across {
+            fs.dir_changed(h, new.dir, count)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+/// Takes the old name away; the insertion may have moved it inside the directory.
+fn remove_moved(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    old: Entry<'_>,
+    ino: InodeNumber,
+    whiteout: Option<&Inode>,
+) -> Result<()> {
+    match dir::lookup_to_change(fs, old.dir, old.name)? {
+        Some(found) if found.ino == ino => leave(fs, h, old, &found, whiteout),
+        _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
     }
 }
 
-fn see(fs: &Names, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
-    let source = fs.lookup(old.dir, old.name)?;
-    let target = match fs.lookup(new.dir, new.name) {
-        Ok(target) => Some(target),
-        Err(Error::Caller(Reason::NotFound)) => None,
-        Err(error) => return Err(error),
+/// Takes the old name away, or gives it to the whiteout.
+fn leave(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    old: Entry<'_>,
+    found: &dir::Found,
+    whiteout: Option<&Inode>,
+) -> Result<()> {
+    match whiteout {
+        Some(inode) => dir::replace(fs, h, old.dir, found, inode.ino, inode.file_type()),
+        None => dir::remove(fs, h, old.dir, found),
+    }
+}
+
+/// The target's name becomes the source's, the target loses it.
+fn replace(fs: &Names, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
+    let Pair {
+        old,
+        new,
+        source,
+        target,
+        from,
+        onto,
+    } = pair;
+    match (from.is_dir(), onto.is_dir()) {
+        (true, false) => return Err(Reason::NotDir.into()),
+        (false, true) => return Err(Reason::IsDir.into()),
+        _ => {}
+    }
+    fs.check_project(new.dir, from)?;
+    if onto.is_dir() && !dir::is_empty(fs, onto)? {
+        return Err(Reason::NotEmpty.into());
+    }
+    let across = old.dir.ino != new.dir.ino;
+    fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
+        dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
+        leave(fs, h, *old, source, whiteout)?;
+        moved(fs, h, from, across.then_some(new.dir))?;
+        // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
+        // one parent that is one less as well.
+        fs.dir_changed(h, old.dir, -i32::from(from.is_dir()))?;
+        if across {
+            fs.dir_changed(h, new.dir, 0)?;
+        }
+        if onto.is_dir() {
+            fs.drop_dir(h, onto)
+        } else if replaces_in_steps(fs) {
+            Ok(())
+        } else {
+            fs.drop_link(h, onto)
+        }
+    })
+}
+
+/// Both names change what they mean.
+fn exchange(fs: &Names, pair: &Pair<'_>) -> Result<()> {
+    let Pair {
+        old,
+        new,
+        source,
+        target,
+        from,
+        onto,
+    } = pair;
+    fs.check_project(new.dir, from)?;
+    fs.check_project(old.dir, onto)?;
+    let across = old.dir.ino != new.dir.ino;
+    let gains = if across {
+        i32::from(from.is_dir()) - i32::from(onto.is_dir())
+    } else {
+        0
     };
-    if [Some(&source), target.as_ref()]
-        .into_iter()
-        .flatten()
-        .any(|inode| inode.ino == InodeNumber::ROOT)
-    {
-        return Err(Reason::Busy("it is the root".into()).into());
+    match gains {
+        1 => fs.may_add_subdirectory(new.dir)?,
+        -1 => fs.may_add_subdirectory(old.dir)?,
+        _ => {}
     }
-    Ok(Seen { source, target })
+    fs.transact(CREDITS, |h| {
+        dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
+        dir::replace(fs, h, old.dir, source, onto.ino, onto.file_type())?;
+        moved(fs, h, from, across.then_some(new.dir))?;
+        moved(fs, h, onto, across.then_some(old.dir))?;
+        fs.dir_changed(h, old.dir, -gains)?;
+        if across {
+            fs.dir_changed(h, new.dir, gains)
+        } else {
+            Ok(())
+        }
+    })
 }
 
-/// What remains to be done when the names have changed. No lock is held.
-fn after_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
-    let replaced = seen.target.as_ref();
-    let Some(target) = replaced.filter(|target| target.ino != seen.source.ino) else {
-        return Ok(());
-    };
-    let in_steps = replaces_in_steps(fs) && !target.is_dir();
-    if in_steps {
-        fs.sync_metadata()?;
+/// The inode has another name, and, where it is a directory, perhaps another parent.
+fn moved(fs: &Names, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inode>>) -> Result<()> {
+    inode.raw.write().set_time(Time::Change, fs.now());
+    if let Some(parent) = parent.filter(|_| inode.is_dir()) {
+        dir::set_parent(fs, h, inode, parent.ino)?;
     }
-    if mode == RenameMode::Exchange {
-        return Ok(());
-    }
-    if in_steps {
-        fs.transact(UNLINK_CREDITS, |h| fs.drop_link(h, target))?;
-    }
-    fs.free_if_unused(target)
-}
-
-/// Whether a file that is replaced goes only once the new name is durable: without a journal nothing else says which of
-/// the two reaches the disk first.
-fn replaces_in_steps(fs: &Names) -> bool {
-    fs.emptied.is_on() && !fs.has_log()
-}
-
-/// The content of what gets the name of another file is there when the name is.
-fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
-    let Some(target) = &seen.target else {
-        return Ok(());
-    };
-    fs.data_before_name(&seen.source, true)?;
-    match mode {
-        RenameMode::Exchange => fs.data_before_name(target, true),
-        _ => Ok(()),
-    }
-}
-
-fn try_rename(fs: &Names, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
-    loop {
-        let seen = see(fs, old, new)?;
-        // Told before anything that speaks against the move.
-        if mode.refuses() && seen.target.is_some() {
-            return Err(Reason::Exists.into());
-        }
-        if mode == RenameMode::Exchange && seen.target.is_none() {
-            return Err(Reason::NotFound.into());
-        }
-        data_before_rename(fs, &seen, mode)?;
-        let moves_dir =
-            seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
-        let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| fs.lock_rename());
-        if alone.is_some() {
-            refuse_loops(fs, old, new, &seen, mode)?;
-        }
-        if rename_if_still(fs, old, new, &seen, mode)? {
-            drop(alone);
-            return after_rename(fs, &seen, mode);
-        }
-    }
+    fs.store(h, inode)
 }
 
 /// Two names that are both taken, found and locked.
