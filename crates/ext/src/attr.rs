@@ -7,7 +7,7 @@ use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{InodeImage, InodeNumber};
 
 use crate::error::{Error, Reason, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 use crate::privileges;
 use crate::xattr::{self, Step, acl};
@@ -179,7 +179,7 @@ impl Names {
     }
 }
 
-fn set_plain_attributes(fs: &Names, inode: &Inode, set: &Attributes) -> Result<()> {
+fn set_plain_attributes(fs: &Inodes, inode: &Inode, set: &Attributes) -> Result<()> {
     let mut h = fs.begin(1)?;
     {
         let mut raw = inode.raw.write();
@@ -194,7 +194,7 @@ fn set_plain_attributes(fs: &Names, inode: &Inode, set: &Attributes) -> Result<(
     h.stop()
 }
 
-fn change_attributes(fs: &Names, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
+fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
     let now = fs.now();
     set.apply(raw, now);
     if set.modified.is_some() {

@@ -21,7 +21,7 @@ use throughline_fileio::{self as fileio, AddressSpace, Backing, Holes, Map, Mapp
 use crate::data::Data;
 use crate::emptied::inode::WHOLE_BYTES;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 use crate::mapper::{self, FileMapper};
 use crate::regular;
@@ -174,7 +174,7 @@ fn committed_size(fs: &Data, inode: &Inode) -> u64 {
     map::size(fs, inode).unwrap_or(0)
 }
 
-fn map_of(fs: &Data, inode: &Inode, offset: u64, len: u64) -> fileio::Result<MappedExtent> {
+fn map_of(fs: &Inodes, inode: &Inode, offset: u64, len: u64) -> fileio::Result<MappedExtent> {
     if regular::is_inline(inode) {
         // Its bytes are in the inode, and never in the cache.
         return Err(Error::Unsupported("caching a file whose data is in its inode".into()).into());

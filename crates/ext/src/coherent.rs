@@ -16,7 +16,7 @@ use crate::cached::Bare;
 use crate::cached::inode::Cached;
 use crate::data::Data;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 
 /// All bytes of a file.
@@ -26,7 +26,7 @@ pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 ///
 /// # Errors
 /// `Corrupt` for a size that cannot be.
-pub(crate) fn size(fs: &Data, inode: &Inode) -> Result<u64> {
+pub(crate) fn size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     let committed = map::size(fs, inode)?;
     Ok(match inode.cached.get() {
         Some(cached) => cached.space.size().max(committed),
@@ -74,7 +74,7 @@ pub(crate) fn flush(inode: &Inode, range: Range<u64>) -> Result<()> {
 ///
 /// # Errors
 /// As [`flush`].
-pub(crate) fn before_read(fs: &Data, inode: &Inode, range: Range<u64>) -> Result<()> {
+pub(crate) fn before_read(fs: &Inodes, inode: &Inode, range: Range<u64>) -> Result<()> {
     let Some(cached) = inode.cached.get() else {
         return Ok(());
     };

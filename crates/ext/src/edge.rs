@@ -29,7 +29,7 @@ use crate::balloc::{Blocks, GROUP_CREDITS, Run};
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, CONVERT_CREDITS, Kind, extents};
 use crate::regular;
 
@@ -202,7 +202,7 @@ impl Drop for Edges<'_> {
 }
 
 /// The block in which a range of file bytes is, if there is data in it.
-fn data_block(fs: &Data, inode: &Inode, range: &Range<u64>) -> Result<Option<Extent>> {
+fn data_block(fs: &Inodes, inode: &Inode, range: &Range<u64>) -> Result<Option<Extent>> {
     let Ok(block) = u32::try_from(range.start >> fs.geo.block_log).map(FileBlock) else {
         return Ok(None);
     };
@@ -218,7 +218,12 @@ fn data_block(fs: &Data, inode: &Inode, range: &Range<u64>) -> Result<Option<Ext
 }
 
 /// The block with what stays of its extent beside the zeros; `None` where that is nothing, or too much to be copied.
-fn beside(fs: &Data, inode: &Inode, zeros: &Range<u64>, block: &Extent) -> Result<Option<Extent>> {
+fn beside(
+    fs: &Inodes,
+    inode: &Inode,
+    zeros: &Range<u64>,
+    block: &Extent,
+) -> Result<Option<Extent>> {
     let bytes = u64::from(fs.geo.block_bytes);
     let Some(whole) = map::extent_at(fs, inode, block.block)? else {
         return Ok(None);

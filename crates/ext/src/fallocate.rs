@@ -16,7 +16,7 @@ use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::{INODE_CREDITS, Inode};
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
 use crate::regular;
 use crate::truncate;
@@ -267,7 +267,7 @@ fn edges<'a>(
 }
 
 /// Ends what of a change's edges there was no room for.
-fn end_edges(fs: &Data, inode: &Inode, edges: Edges<'_>) -> Result<()> {
+fn end_edges(fs: &Inodes, inode: &Inode, edges: Edges<'_>) -> Result<()> {
     if edges.is_left() {
         fs.sync_through(inode.changes.last(true))?;
         edges.end_left()?;
@@ -456,7 +456,7 @@ fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Re
     Ok(())
 }
 
-fn aligned(fs: &Data, offset: u64, end: u64) -> Result<Span> {
+fn aligned(fs: &Inodes, offset: u64, end: u64) -> Result<Span> {
     let bytes = u64::from(fs.geo.block_bytes);
     if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
         return Err(Reason::Invalid("the range is not whole blocks").into());

@@ -20,7 +20,7 @@ use crate::emptied;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::{INODE_CREDITS, Inode};
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self};
 use crate::mapper::FileMapper;
 use crate::regular::{check_regular, is_inline, tick, total, touch, zero_in_block};
@@ -272,7 +272,7 @@ impl Data {
 ///
 /// # Errors
 /// `Corrupt`; those of the device.
-pub(crate) fn settle_tail(fs: &Data, inode: &Inode) -> Result<()> {
+pub(crate) fn settle_tail(fs: &Inodes, inode: &Inode) -> Result<()> {
     if inode.tail_is_zero.load(Ordering::Relaxed) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use throughline_extfmt::inode::InodeFlags;
 
 use crate::dir;
 use crate::error::{Corrupt, Error, Reason, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 
 /// Longest name, in bytes.
@@ -241,7 +241,7 @@ impl Names {
 
 /// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
 /// as long as nothing is written.
-fn check_named(fs: &Names, dir: &Inode, inode: &Inode) -> Result<()> {
+fn check_named(fs: &Inodes, dir: &Inode, inode: &Inode) -> Result<()> {
     let (links, flags) = {
         let raw = inode.raw.read();
         (raw.links_count(), raw.flags())

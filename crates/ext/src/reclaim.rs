@@ -13,7 +13,7 @@ use throughline_extfmt::{FileBlock, FsBlock, InodeNumber};
 
 use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 use crate::orphan::place::{ORPHAN_CREDITS, Place, Slot};
 use crate::orphan::{List, OrphanFile, place, remove, set_present};
@@ -151,7 +151,7 @@ fn recover_slot(
     settle(fs, &inode, settled)
 }
 
-fn orphan_inode(fs: &Attrs, ino: InodeNumber) -> Result<Arc<Inode>> {
+fn orphan_inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
     let corrupt = |what: &str| Err(Error::corrupt(what).in_inode(ino));
     if ino < fs.geo.first_ino {
         return corrupt("a reserved inode is listed as an orphan");

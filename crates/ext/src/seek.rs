@@ -5,7 +5,7 @@ use throughline_extfmt::{FileBlock, FsBlock};
 use crate::coherent;
 use crate::data::Data;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
 use crate::regular;
 
@@ -81,7 +81,7 @@ fn seek(fs: &Data, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>
     Ok(None)
 }
 
-fn file_size(fs: &Data, inode: &Inode) -> Result<u64> {
+fn file_size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     regular::check_regular(inode)?;
     coherent::size(fs, inode)
 }

@@ -26,7 +26,7 @@ use crate::emptied;
 use crate::error::{Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::{INODE_CREDITS, Inode};
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self, Format, Kind};
 use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::regular;
@@ -262,7 +262,7 @@ pub(crate) fn begin_only(fs: &Data, inode: &Inode, size: u64) -> Result<bool> {
 
 /// A truncation that cannot go on leaves the file as long as the blocks that it has: were it shorter, they would show
 /// when it grows. `to` is the end of those blocks. Where not even that can be done, the inode stays an orphan.
-fn stop_short(fs: &Data, inode: &Inode, before: u64, to: u64) {
+fn stop_short(fs: &Inodes, inode: &Inode, before: u64, to: u64) {
     let reached = before.min(to << fs.geo.block_log);
     let stopped = map::size(fs, inode).and_then(|size| {
         if size >= reached {
@@ -281,7 +281,7 @@ fn stop_short(fs: &Data, inode: &Inode, before: u64, to: u64) {
 }
 
 /// An orphan with names and without blocks of its own is none.
-fn release(fs: &Data, inode: &Inode) -> Result<()> {
+fn release(fs: &Inodes, inode: &Inode) -> Result<()> {
     fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
         orphan::remove_named(fs, h, inode)?;
         fs.store(h, inode)
@@ -291,7 +291,7 @@ fn release(fs: &Data, inode: &Inode) -> Result<()> {
 /// Unmaps and frees blocks of `from..to`, the last first, as many as the handle's credits allow, which leaves some to store
 /// the inode ([`map::take_credits`]). The mapping lock is held exclusively. Answers the end of what is left; `None` when nothing is.
 pub(crate) fn free_range(
-    fs: &Data,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     range: (u64, u64),

@@ -17,7 +17,7 @@ use super::grow;
 use super::list::{self, DirEntry};
 use crate::error::{Corrupt, Error, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 
 type Format<T> = core::result::Result<T, FormatCorrupt>;
@@ -66,7 +66,7 @@ fn set_value(raw: &mut InodeImage, value: Vec<u8>) -> Format<bool> {
 }
 
 /// Both regions.
-fn regions(fs: &Names, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
+fn regions(fs: &Inodes, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
     let raw = dir.raw.read();
     let value = value(&raw).map_err(|what| damage(dir, what))?;
     let size = raw.size_bytes(&fs.geo).map_err(|what| damage(dir, what))?;
@@ -87,7 +87,7 @@ fn regions(fs: &Names, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
 }
 
 /// What is left of both regions, and what is damaged of them.
-fn regions_left(fs: &Names, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
+fn regions_left(fs: &Inodes, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
     let damage = match regions(fs, dir) {
         Ok(regions) => return (regions, Vec::new()),
         Err(error) => fs.note_damage(Err(error)),
@@ -295,7 +295,7 @@ pub(super) fn to_block(fs: &Names, h: &mut Handle<'_>, dir: &Inode) -> Result<()
 }
 
 /// The inode holds blocks instead of data from now on: none yet.
-fn leave_inode(fs: &Names, dir: &Inode) -> Result<()> {
+fn leave_inode(fs: &Inodes, dir: &Inode) -> Result<()> {
     let mut raw = dir.raw.write();
     let mut list = xattr::read_ibody(raw.xattr_area()).map_err(|what| damage(dir, what))?;
     list.retain(|attribute| !is_data(attribute));

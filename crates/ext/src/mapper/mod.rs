@@ -27,7 +27,7 @@ use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 use crate::cached::CachedFile;
 use crate::data::Data;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
 use claim::Claimed;
 
@@ -164,7 +164,7 @@ impl<P: Place> FileMapper<P> {
 }
 
 /// The first block of a byte range, and how many blocks it touches.
-fn blocks_of(fs: &Data, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
+fn blocks_of(fs: &Inodes, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
     let log = fs.geo.block_log;
     let first = u32::try_from(offset >> log)
         .ok()
@@ -183,7 +183,7 @@ fn blocks_of(fs: &Data, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
 ///
 /// # Errors
 /// As there.
-pub(crate) fn mapped(fs: &Data, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
+pub(crate) fn mapped(fs: &Inodes, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
     let Some((first, count)) = blocks_of(fs, offset, len) else {
         return Ok(MappedExtent {
             file_offset: offset,

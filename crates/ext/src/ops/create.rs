@@ -9,7 +9,7 @@ use super::{is_there, may_add, need_dir};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::Prepared;
@@ -176,7 +176,7 @@ impl Names {
 
 /// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
 fn unless_refused(
-    fs: &Names,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: Arc<Inode>,
     named: Result<()>,
@@ -188,7 +188,7 @@ fn unless_refused(
     named.map(|()| (inode, Ok(())))
 }
 
-fn make_orphan(fs: &Names, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+fn make_orphan(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     inode.raw.write().set_links_count(0);
     orphan::add(fs, h, inode)
 }
@@ -207,7 +207,7 @@ fn inherit(fs: &Names, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Resu
 }
 
 fn make_inode(
-    fs: &Names,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     parent: &Inode,
     kind: NewKind<'_>,

@@ -9,7 +9,7 @@ use throughline_extfmt::inode::Time;
 use super::{MAX_LINKS, is_there, lock_directories, may_add, may_link, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
@@ -141,7 +141,7 @@ fn try_link(fs: &Names, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) ->
     })
 }
 
-fn count_link(fs: &Names, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+fn count_link(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     {
         let mut raw = inode.raw.write();
         match raw.links_count() {

@@ -7,7 +7,7 @@ use throughline_extfmt::nokey as format;
 
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 use crate::{inline, map};
 
@@ -79,7 +79,7 @@ impl Names {
     }
 }
 
-fn read_target(fs: &Names, inode: &Inode) -> Result<Vec<u8>> {
+fn read_target(fs: &Inodes, inode: &Inode) -> Result<Vec<u8>> {
     // Its block stays as long as this is held.
     let _io = inode.io_shared();
     let raw = inode.image();

@@ -30,7 +30,7 @@ use throughline_journal::Block;
 
 use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 
 pub(crate) use change::{Alone, Prepared, Step, free};
 pub(crate) use release::{RELEASE_CREDITS, release};
@@ -277,7 +277,7 @@ fn value(fs: &Attrs, inode: &Inode, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
 }
 
 /// All attributes: the inode's own, then the block's. The I/O lock is held.
-fn attributes(fs: &Attrs, inode: &Inode) -> Result<Vec<Attribute>> {
+fn attributes(fs: &Inodes, inode: &Inode) -> Result<Vec<Attribute>> {
     if inode.is_freed() {
         return Err(Reason::NotFound.into());
     }
@@ -295,7 +295,7 @@ fn attributes_of_body(inode: &Inode) -> Result<Vec<Attribute>> {
 }
 
 /// The block of an inode's attributes, if it has one.
-fn block(fs: &Attrs, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
+fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
     let at = inode.raw.read().file_acl(&fs.geo);
     if at == FsBlock(0) {
         return Ok(None);
@@ -305,7 +305,7 @@ fn block(fs: &Attrs, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
 }
 
 /// A block of attributes, its head and its checksum checked.
-fn read_block(fs: &Attrs, at: FsBlock) -> Result<Block> {
+fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
     let read = || {
         fs.check_data_range(at, 1)?;
         fs.read_checked(at, |bytes| {

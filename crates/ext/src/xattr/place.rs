@@ -9,7 +9,7 @@ use crate::attrs::Attrs;
 use crate::balloc::Run;
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 
 use super::change::{Prepared, is_in_inode};
@@ -91,7 +91,7 @@ impl Prepared {
 }
 
 /// A block with the same list that has room for one user more; how many it has.
-fn find_equal(fs: &Attrs, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
+fn find_equal(fs: &Inodes, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
     let hash = format::header(bytes).ok()?.h_hash.get();
     let at = known.block(hash)?;
     let other = read_block(fs, at).ok()?;

@@ -9,7 +9,7 @@ use crate::attrs::Attrs;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 
 use super::shared::Known;
@@ -86,7 +86,7 @@ fn is_in_inode(attribute: &Attribute) -> bool {
 }
 
 /// Takes up to `most` attributes whose values are in inodes out of a list; those inodes.
-fn take_values(fs: &Attrs, list: &mut Vec<Attribute>, most: usize) -> Result<Vec<Arc<Inode>>> {
+fn take_values(fs: &Inodes, list: &mut Vec<Attribute>, most: usize) -> Result<Vec<Arc<Inode>>> {
     let mut values = Vec::new();
     let mut kept = Vec::with_capacity(list.len());
     for attribute in list.drain(..) {

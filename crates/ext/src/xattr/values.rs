@@ -17,7 +17,7 @@ use crate::attrs::Attrs;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, INSERT_CREDITS};
 use crate::orphan::{self, ORPHAN_CREDITS};
 
@@ -129,7 +129,7 @@ fn find_equal(fs: &Attrs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>>
 }
 
 /// An inode for a value, an orphan, opened.
-fn make(fs: &Attrs, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<Arc<Inode>> {
+fn make(fs: &Inodes, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<Arc<Inode>> {
     fs.transact(3 + ORPHAN_CREDITS, |h| {
         let mode = FileType::Regular.mode_bits() | 0o600;
         let inode = fs.new_inode(h, near, mode, uid, gid)?;
@@ -155,7 +155,7 @@ fn make(fs: &Attrs, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<A
 }
 
 /// Writes the value, a block in each transaction.
-fn write(fs: &Attrs, inode: &Inode, value: &[u8]) -> Result<()> {
+fn write(fs: &Inodes, inode: &Inode, value: &[u8]) -> Result<()> {
     let chunks = value.chunks(fs.geo.block_bytes as usize);
     for (at, chunk) in (0..).map(FileBlock).zip(chunks) {
         fs.transact(INSERT_CREDITS + GROUP_CREDITS + 1, |h| {
@@ -173,7 +173,7 @@ fn write(fs: &Attrs, inode: &Inode, value: &[u8]) -> Result<()> {
 }
 
 /// The inode of a value.
-pub(super) fn inode(fs: &Attrs, ino: InodeNumber) -> Result<Arc<Inode>> {
+pub(super) fn inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
     let inode = match fs.inode(ino) {
         Err(Error::Caller(Reason::NotFound)) => {
             return Err(Error::corrupt("an attribute's value is in a free inode").in_inode(ino));
@@ -214,7 +214,7 @@ pub(super) fn read(
 }
 
 /// The bytes of a value.
-fn content(fs: &Attrs, holder: &Inode, size: u32) -> Result<Vec<u8>> {
+fn content(fs: &Inodes, holder: &Inode, size: u32) -> Result<Vec<u8>> {
     let stored = holder.raw.read().size_bytes(&fs.geo)?;
     if stored != u64::from(size) {
         return Err(Error::corrupt(format!(
@@ -245,7 +245,7 @@ fn seed(fs: &Attrs) -> u32 {
 }
 
 /// One attribute more uses this value ([`COUNT_CREDITS`]).
-pub(super) fn add_user(fs: &Attrs, h: &mut Handle<'_>, value: &Inode) -> Result<()> {
+pub(super) fn add_user(fs: &Inodes, h: &mut Handle<'_>, value: &Inode) -> Result<()> {
     {
         let mut raw = value.raw.write();
         let users = format::value_refcount(&raw).saturating_add(1);
