@@ -1,11 +1,12 @@
-//! [`Alloc`], what of a volume is free and what is taken: blocks, inode numbers ([`crate::ialloc`]), and the superblock, which
-//! counts both.
+//! [`Alloc`], what is free and what is allocated on a volume: blocks, inode numbers ([`crate::ialloc`]), and the
+//! superblock with the counts of both.
 //!
-//! It hands out numbers, and knows nothing of what is in an inode.
+//! It allocates inode numbers only; the contents of inodes are unknown here.
 //!
 //! Invariants:
-//! - The superblock is written with the counts of the allocators as they are then.
-//! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left them.
+//! - The superblock is written with the allocators' counts of that moment.
+//! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left
+//!   them.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;

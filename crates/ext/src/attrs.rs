@@ -1,7 +1,7 @@
-//! [`Attrs`], what belongs to an inode beside its bytes: extended attributes, flags, and its end.
+//! [`Attrs`], what an inode has beside its data: extended attributes and flags; and the freeing of inodes.
 //!
-//! It knows of no name. The end of an inode is here because it takes both its blocks and its attributes, whose values may be
-//! inodes that end with it ([`crate::reclaim`]).
+//! Names are unknown here. Freeing an inode belongs here because it frees both blocks and attributes, and the
+//! values of attributes may be inodes that are freed as well ([`crate::reclaim`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::xattr::Xattrs;
 pub struct Attrs {
     pub(crate) xattrs: Xattrs,
     pub(crate) system: SystemInodes,
-    /// Shared with the files that the page cache holds.
+    /// Shared with the files in the page cache.
     pub(crate) data: Arc<Data>,
 }
 

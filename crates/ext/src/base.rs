@@ -1,12 +1,14 @@
-//! [`Base`], the lowest layer of an open volume: its device, its journal, its geometry, and whether it may be changed.
+//! [`Base`], the lowest layer of an open volume: its device, journal and geometry, and whether it may be
+//! changed.
 //!
-//! Everything above reads metadata blocks and begins changes through it. It knows of no group, inode or name.
+//! All layers above read metadata blocks and begin changes through it. Groups, inodes and names are unknown
+//! here.
 //!
 //! Invariants:
 //! - The geometry never changes while the volume is open.
-//! - The superblock's bytes in memory are what the disk holds, or newer; free counts enter them when it is written
-//!   ([`crate::Alloc`]).
-//! - No change begins where the volume may not be written, was taken down, or takes no more changes.
+//! - The superblock's bytes in memory are the same as on the disk, or newer; free counts are entered when it is
+//!   written ([`crate::Alloc`]).
+//! - No change begins on a volume that is read-only, was taken down, or has stopped after an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +66,7 @@ pub(crate) enum Access {
     Refused(String),
 }
 
-/// How far the volume is on its way from open to closed, and what closing has to know of opening.
+/// The state of the volume between open and close, and what closing needs to know about opening.
 #[derive(Debug)]
 pub(crate) struct Life {
     /// `s_state` when the volume was opened.

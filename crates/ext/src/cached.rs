@@ -1,7 +1,7 @@
 //! The page cache's side of an inode: [`Cached`] in the inode, and [`CachedFile`], the file as the cache sees it.
 //!
-//! The cache holds files, and a file the volume: what is dirty keeps the volume open. The volume is a layer above and not
-//! named here, only held.
+//! The cache holds a reference to each dirty file, and the file one to the volume, so dirty data keeps the volume
+//! open. The volume is in a layer above: its type is not named here.
 //!
 //! Invariants:
 //! - There is at most one [`CachedFile`] of an inode at a time. All open files hold it, and while the file is dirty so does
@@ -30,7 +30,7 @@ use inode::Cached;
 /// A regular file as the page cache sees it. It keeps the volume and the inode in memory.
 pub(crate) struct CachedFile {
     fs: Arc<Data>,
-    /// What `fs` is a part of, and which ends when nobody holds it.
+    /// The volume that `fs` belongs to; it is closed when the last reference goes.
     _volume: Arc<dyn Any + Send + Sync>,
     inode: Arc<Inode>,
     space: Arc<AddressSpace>,

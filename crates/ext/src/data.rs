@@ -1,12 +1,11 @@
-//! [`Data`], the bytes of files: the page cache that they are in, the blocks where they are, and how the one comes to the
-//! other.
+//! [`Data`], the contents of files: the page cache, the blocks on the device, and the way from one to the other.
 //!
-//! It takes inodes as they are, and knows of no name, no attribute, and no end of an inode.
+//! Names, attributes and the freeing of inodes are unknown here.
 //!
 //! Invariants:
-//! - Blocks of data are claimed in memory, written, and only then mapped.
-//! - What is in the page cache and not on the device has its room put by ([`crate::delayed`]).
-//! - While a file is emptied in memory only, the disk shows all of what it held before ([`crate::emptied`]).
+//! - Blocks for data are claimed in memory, then written, and only then mapped.
+//! - Space for data that is only in the page cache is reserved ([`crate::delayed`]).
+//! - While a truncation to 0 is deferred, the disk shows the whole old content ([`crate::emptied`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ impl Deref for Data {
     }
 }
 
-/// What the volume's options demand of changes before their calls return ([`crate::synchronous`]).
+/// Which changes must be durable before the call returns ([`crate::synchronous`]).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Synchronous {
     pub(crate) everything: bool,

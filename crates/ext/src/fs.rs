@@ -1,10 +1,10 @@
-//! [`Fs`], an open volume: the uppermost layer, which opens, syncs and closes what the others have, and ends their threads.
+//! [`Fs`], an open volume: the top layer, which syncs and closes the volume and stops its threads.
 //!
-//! Everything else that a volume can do is a method of one of the layers that it owns ([`crate::Names`] and those below).
+//! All other operations are methods of the layers below ([`crate::Names`] and the layers that it owns).
 //!
 //! Invariants:
 //! - A volume is marked clean only after everything else is on the disk.
-//! - The threads of a volume hold it at most while they are at work; who closes it ends them.
+//! - The volume's threads hold a reference to it only while they work; closing it stops them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Fs {
     /// ask for it.
     pub fn hold_back(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
-        // While it runs it holds the volume, which ends when nobody does.
+        // The volume stays open while the thread runs.
         self.emptied.set_thread(Arc::new(move || {
             if let Some(fs) = me.upgrade() {
                 emptied::run(&fs);

@@ -43,11 +43,11 @@ pub(crate) struct Ialloc {
     rotor: AtomicU32,
 }
 
-/// The directory that a new inode will be in, as far as it decides where the inode goes.
+/// The properties of a directory that decide where a new inode in it is allocated.
 pub(crate) struct Near<'a> {
     /// Its number.
     pub(crate) ino: InodeNumber,
-    /// It is at the top of the tree: directories in it are spread.
+    /// It is at the top of the tree: its subdirectories are spread over the volume.
     pub(crate) is_top: bool,
     /// The group where the last inode in it was found.
     pub(crate) last_child_group: &'a AtomicU32,

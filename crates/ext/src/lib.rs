@@ -3,10 +3,10 @@
 //! [`Fs`] is an open volume, [`Inode`] an inode in memory. One on-disk concept a file; the formats themselves are
 //! `throughline-extfmt`'s, the metadata blocks the journal's, the data path `throughline-fileio`'s.
 //!
-//! A volume is layers, each of which owns the one below and derefs to it: [`Fs`] (open, sync, close), [`Names`] (directories and
-//! paths), [`Attrs`] (attributes, flags, the end of an inode), [`Data`] (bytes of files), [`Inodes`], [`Alloc`], [`Blocks`],
-//! [`Groups`], [`Base`]. So all that a volume can do is called on an [`Fs`], and each layer's page says what it adds. Which file
-//! is in which layer is in `ARCHITECTURE.md`, and a test holds every import against that.
+//! A volume is built in layers; each owns the one below and derefs to it: [`Fs`] (sync, close), [`Names`]
+//! (directories and paths), [`Attrs`] (attributes, flags, freeing inodes), [`Data`] (contents of files), [`Inodes`],
+//! [`Alloc`], [`Blocks`], [`Groups`], [`Base`]. All operations can be called on an [`Fs`]; the page of each layer
+//! lists its own. `ARCHITECTURE.md` shows which file is in which layer, and a test checks every import against it.
 //!
 //! Invariants the whole crate holds to:
 //! - Every change of metadata happens inside a [`Handle`] that `Base::begin` gave; a read-only volume gives none.

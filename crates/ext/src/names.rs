@@ -1,8 +1,9 @@
-//! [`Names`], the tree of a volume: directories, paths, and the operations that give and take names.
+//! [`Names`], the directory tree of a volume: directories, paths, and the operations on names.
 //!
 //! Invariants:
-//! - An inode's number of names and the names that there are change in one transaction.
-//! - One rename at a time moves a directory or touches two of them: nobody makes a circle.
+//! - An inode's link count and its names change in the same transaction.
+//! - Only one rename at a time moves a directory or touches two directories, so no directory becomes its own
+//!   ancestor.
 
 use std::ops::Deref;
 

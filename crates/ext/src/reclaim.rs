@@ -1,7 +1,7 @@
-//! The end of inodes without names: freed when nobody has them open, or by the next open of the volume; and truncations
-//! that a crash cut short, ended ([`crate::orphan`] has where the disk remembers them).
+//! Freeing inodes without names, when they are closed or when the volume is next opened, and finishing
+//! truncations that a crash interrupted. The on-disk records of both are in [`crate::orphan`].
 //!
-//! Invariant: an inode is freed once, by whoever [closes it for good](Inode::close_for_good).
+//! Invariant: an inode is freed once, by the thread that [closes it for good](Inode::close_for_good).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What holds for regular files wherever their bytes are: what is one, its size and times in the inode, and zeros behind its
-//! end.
+//! Regular files, wherever their data is: type checks, size and times in the inode, and zeroing behind the end.
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;

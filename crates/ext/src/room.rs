@@ -1,7 +1,8 @@
-//! Room for an operation ([`Data::with_room`]): where it finds none while some is on its way to be free, that comes first.
+//! Space for an operation ([`Data::with_room`]): where there is none, space that is about to become free is made
+//! available first.
 //!
-//! Freed blocks and inodes wait for the transaction that freed them, and files that are emptied in memory only for the disk to
-//! show it. The allocators know the first and not the second, so this is above both.
+//! Freed blocks and inodes wait for the commit of their transaction; files with a deferred truncation still hold
+//! their blocks. The allocators know of the first only, so this is above both.
 
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};

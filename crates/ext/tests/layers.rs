@@ -1,14 +1,14 @@
-//! The order inside the crate, read from its files and held against the picture in `ARCHITECTURE.md` ("Inside `ext`"): a file
-//! uses its own layer and those below. And how large the pieces are: files that import each other in a circle, methods of a
-//! type.
+//! The layers inside the crate, read from its files and checked against the picture in `ARCHITECTURE.md`
+//! ("Inside `ext`"): a file uses its own layer and those below. Also limits circles of imports and the number
+//! of methods of a type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Files that import each other in a circle, at most.
+/// The largest allowed circle of imports, in files.
 const MOST_IN_A_CIRCLE: usize = 10;
-/// Methods of a type, over all of its `impl` blocks, at most.
+/// The most methods that a type may have, over all of its `impl` blocks.
 const MOST_METHODS: usize = 40;
 
 /// A path of names, from the root of the crate.
@@ -18,8 +18,8 @@ type Names = Vec<String>;
 struct Sources {
     /// Each module's text, without comments and without the tests at its end.
     files: BTreeMap<Names, String>,
-    /// What each module gives on from others: name, and the path as it is written there.
-    passed_on: BTreeMap<(Names, String), Names>,
+    /// Re-exports: module and name, and the path as it is written there.
+    reexports: BTreeMap<(Names, String), Names>,
 }
 
 fn names(path: &str) -> Names {
@@ -55,7 +55,7 @@ fn source_files(dir: &Path, module: &[String], found: &mut BTreeMap<Names, Strin
     }
 }
 
-/// The paths of a `use`, one for each name that it brings, without those in their new names.
+/// The paths of a `use` tree, one for each name; `as` is dropped.
 fn paths(tree: &str, before: &str, found: &mut Vec<Names>) {
     let tree = tree.trim();
     if tree.is_empty() {
@@ -83,7 +83,7 @@ fn paths(tree: &str, before: &str, found: &mut Vec<Names>) {
     paths(&list[start..], &before, found);
 }
 
-/// What a file uses: the path, and whether it only gives it on.
+/// The paths that a file imports, and whether each is re-exported; and the text without the imports.
 fn uses(text: &str) -> (Vec<(Names, bool)>, String) {
     let (mut found, mut rest) = (Vec::new(), String::new());
     let mut left = text;
@@ -124,17 +124,17 @@ impl Sources {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let mut files = BTreeMap::new();
         source_files(&root, &[], &mut files);
-        let mut passed_on = BTreeMap::new();
+        let mut reexports = BTreeMap::new();
         for (module, text) in &files {
             for (path, is_public) in uses(text).0 {
                 let name = path.last().expect("a path has names").clone();
                 if is_public {
-                    passed_on.insert((module.clone(), name), path);
+                    reexports.insert((module.clone(), name), path);
                 }
             }
         }
         files.retain(|module, _| !module.is_empty());
-        Self { files, passed_on }
+        Self { files, reexports }
     }
 
     /// The file that has what `path`, written in `module`, names; `None` for what is another crate's.
@@ -161,7 +161,7 @@ impl Sources {
                 (at, rest) = (child, &rest[1..]);
                 continue;
             }
-            let on = self.passed_on.get(&(at.clone(), name.clone()));
+            let on = self.reexports.get(&(at.clone(), name.clone()));
             if let Some(on) = on.filter(|_| steps > 0) {
                 return self.file_of(&at, on, steps - 1).or(Some(at));
             }
@@ -183,7 +183,7 @@ impl Sources {
             let words: BTreeSet<&str> = rest
                 .split(|c: char| !c.is_alphanumeric() && c != '_')
                 .collect();
-            // What a file only gives on it does not use.
+            // A re-export alone is no use.
             let used = used.into_iter().filter(|(path, is_public)| {
                 !is_public || words.contains(path.last().expect("a path has names").as_str())
             });
@@ -200,7 +200,7 @@ impl Sources {
     }
 }
 
-/// All files that `from` leads to.
+/// All files that `from` uses, directly or not.
 fn reached(graph: &BTreeMap<Names, BTreeSet<Names>>, from: &Names) -> BTreeSet<Names> {
     let (mut seen, mut left) = (BTreeSet::new(), vec![from.clone()]);
     while let Some(next) = left.pop() {

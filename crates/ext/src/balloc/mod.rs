@@ -129,7 +129,7 @@ impl Balloc {
         }
     }
 
-    /// From now on what is freed is discarded before anybody gets it.
+    /// Freed blocks are discarded from now on, before they are reused.
     pub(crate) fn set_discards(&self) {
         self.discards.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What an inode in memory keeps of its cached bytes.
+//! The part of an inode in memory that refers to its cached data.
 
 use std::sync::{Arc, Weak};
 

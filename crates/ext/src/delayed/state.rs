@@ -1,4 +1,4 @@
-//! What is put by for one file, and lent to claims: the numbers, which know of no mapping.
+//! The space reserved for one file and lent to claims: counters only, no mapping.
 
 use std::collections::BTreeSet;
 

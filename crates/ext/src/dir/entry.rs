@@ -1,4 +1,4 @@
-//! What the parts of a directory say to each other: a name found, a place for one, how names are kept.
+//! Types that the parts of a directory share: a name that was found, a place for a new one, how names are stored.
 
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};

@@ -1,4 +1,4 @@
-//! How a volume hashes the names of its directories, and where a hash has its place in a listing.
+//! How a volume hashes names, and the position of a hash in a directory listing.
 
 use throughline_extfmt::Superblock;
 

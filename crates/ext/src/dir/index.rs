@@ -1,4 +1,4 @@
-//! What is known of a directory's index while its inode is in memory ([`super::check`]).
+//! What is known about a directory's index while its inode is in memory ([`super::check`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -195,7 +195,7 @@ pub(crate) fn finish(fs: &Data, inode: &Inode) -> Result<()> {
     settle(fs, inode)
 }
 
-/// What the volume's thread ([`thread`]) does. Whoever closes the volume ends it.
+/// What the volume's thread ([`thread`]) runs, until the volume is closed.
 pub(crate) fn run(fs: &Data) {
     loop {
         let now = Instant::now();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What it does: it looks for what is due and waits, until [`Thread::wait`] ends it.
+/// The loop that it runs, until [`Thread::wait`] answers `false`.
 pub(crate) type Body = Arc<dyn Fn() + Send + Sync>;
 
 /// See the head of this file.

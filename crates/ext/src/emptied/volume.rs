@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct OfVolume {
     /// Whether files that are replaced are to be whole (`auto_da_alloc`).
     is_on: bool,
-    /// What the thread does, once there may be one.
+    /// What the thread runs; empty while there must be no thread.
     body: OnceLock<Body>,
     files: Mutex<Files>,
     pub(super) thread: Thread,
@@ -56,12 +56,12 @@ impl OfVolume {
         }
     }
 
-    /// From now on there may be a thread, which does this.
+    /// Allows a thread, which runs `body`.
     pub(crate) fn set_thread(&self, body: Body) {
         let _ = self.body.set(body);
     }
 
-    /// Whether there may be a thread.
+    /// Whether a thread is allowed.
     pub(super) fn has_thread(&self) -> bool {
         self.body.get().is_some()
     }

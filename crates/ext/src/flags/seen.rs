@@ -1,4 +1,5 @@
-//! What flags mean on which inodes, what a new inode inherits of them, and [`Seen`], those of an inode in memory.
+//! Which flags are valid for which inodes, which flags a new inode inherits, and [`Seen`], the flags of an inode
+//! in memory.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,9 +1,9 @@
-//! [`Inodes`], the inodes of a volume: number to inode and back, what is put into the inode table, and which of them wait for
-//! something (their times to be stored, or their end).
+//! [`Inodes`], the inodes of a volume: loading them by number, storing them in the inode table, and the lists of
+//! inodes with unsaved times and of orphans.
 //!
 //! Invariants:
-//! - There is at most one object of a number at a time ([`super::table`]).
-//! - An inode that was freed is not stored any more.
+//! - There is at most one object for an inode number at a time ([`super::table`]).
+//! - A freed inode is never stored again.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Inodes that come into being, and inodes that are given back.
+//! Creating inodes and giving them back.
 
 use std::sync::Arc;
 

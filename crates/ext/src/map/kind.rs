@@ -1,4 +1,4 @@
-//! What may be at a place of a file, and the names of tables that are to be there.
+//! What a file block can be mapped to, and names for the tables of an indirect map.
 
 use throughline_extfmt::FsBlock;
 

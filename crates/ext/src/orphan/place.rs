@@ -1,4 +1,4 @@
-//! Where the disk remembers an orphan.
+//! Where an orphan is recorded on the disk.
 
 /// Blocks that making an inode an orphan, or no orphan, touches beside its own: the superblock, that of its neighbour on
 /// the list, or one of slots.

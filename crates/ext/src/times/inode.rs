@@ -1,4 +1,4 @@
-//! What an inode in memory knows of its times.
+//! What is known about the times of an inode in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
