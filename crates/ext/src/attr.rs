@@ -6,6 +6,8 @@ use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{InodeImage, InodeNumber};
 
+use crate::coherent;
+use crate::delayed::ToCome;
 use crate::error::{Error, Reason, Result};
 use crate::inode::{Inode, Inodes};
 use crate::names::Names;
@@ -33,8 +35,12 @@ pub struct Metadata {
     pub links: u16,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Space it owns, in units of 512 bytes; what it will own when it is written back counts.
+    /// Space it owns, in units of 512 bytes. Data in memory only counts as if it was written back; the blocks that its
+    /// mapping may need do not.
     pub blocks_512: u64,
+    /// `blocks_512` stays as it is as long as nobody changes the inode. Not so while write-back may add blocks of the mapping,
+    /// and while a block that is being written is in memory anew, which counts twice until that is written.
+    pub is_settled: bool,
     /// Major and minor number of a device.
     pub device: Option<(u32, u32)>,
     /// Its flags, as on disk.
@@ -93,20 +99,18 @@ impl Names {
     /// # Errors
     /// `Corrupt` for a mode or a size that cannot be.
     pub fn metadata(&self, inode: &Inode) -> Result<Metadata> {
-        let raw = inode.image();
+        let (raw, to_come) = with_what_is_to_come(inode);
         let damaged = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(inode.ino);
         let file_type = raw.file_type().map_err(damaged)?;
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         let time = |which| raw.time(which).unwrap_or_default();
         let committed = raw.size_bytes(&self.geo).map_err(damaged)?;
         // What is not written yet has its size and its room.
-        let (size_bytes, put_by) = match inode.cached.get() {
-            Some(cached) => (
-                cached.space.size().max(committed),
-                inode.delayed.units() << self.geo.block_log >> 9,
-            ),
-            None => (committed, 0),
+        let size_bytes = match inode.cached.get() {
+            Some(cached) => cached.space.size().max(committed),
+            None => committed,
         };
+        let put_by = to_come.units << self.geo.block_log >> 9;
         // What a file has in its inode counts as the space that it would take.
         let inline =
             file_type == FileType::Regular && raw.flags().contains(InodeFlags::INLINE_DATA);
@@ -130,6 +134,7 @@ impl Names {
                 .blocks_512(&self.geo)
                 .saturating_add(put_by)
                 .saturating_add(in_inode),
+            is_settled: to_come.is_sure,
             device: is_device.then(|| raw.device_number()),
             flags: raw.flags(),
             generation: raw.generation(),
@@ -202,6 +207,16 @@ fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Att
         inode.mapping.touched.store(0, Ordering::Relaxed);
     }
     raw.set_time(Time::Change, now);
+}
+
+/// The inode as it is, and what write-back will add to it.
+fn with_what_is_to_come(inode: &Inode) -> (InodeImage, ToCome) {
+    if coherent::is_clean(inode) {
+        return (inode.image(), ToCome::NOTHING);
+    }
+    // Under this lock write-back takes blocks from the one and adds them to the other.
+    let _map = inode.map_shared();
+    (inode.image(), inode.delayed.to_come())
 }
 
 impl Attributes {

@@ -194,6 +194,9 @@ fn reserve(
         .saturating_add(len)
         .div_ceil(fs.geo.block_bytes.into());
     let dirty_blocks = space.dirty_bytes() >> log;
+    // Looked at before the mapping: a run that has ended by now is seen there.
+    let again = space.is_being_written(&(offset..offset.saturating_add(len)));
     let range = (offset >> log, end);
-    Ok(fs.with_room(|| inode.delayed.put_by(fs, inode, range, dirty_blocks))?)
+    let before = (dirty_blocks, again);
+    Ok(fs.with_room(|| inode.delayed.put_by(fs, inode, range, before))?)
 }

@@ -65,6 +65,15 @@ impl Base {
         }
     }
 
+    /// As [`Fs::around_damage`], in a change: the damage is the answer where it stopped all changes.
+    #[track_caller]
+    pub(crate) fn change_around_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match self.note_damage(result) {
+            Err(Error::Corrupt(_)) if self.stopped().is_none() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
     /// Says of a damaged place in the log and counts it, unless it is known; whether it was not.
     pub fn count_damage(&self, corrupt: &Corrupt) -> bool {
         let mut places = self.damage.places.lock();
@@ -163,5 +172,7 @@ impl Base {
     }
 }
 
+#[cfg(test)]
+mod evicted;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,8 @@
 //! extents more for each.
 
 pub(crate) mod state;
+#[cfg(test)]
+mod tests;
 
 use throughline_extfmt::FileBlock;
 use throughline_fileio::Holes;
@@ -26,7 +28,7 @@ use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
 use state::State;
-pub(crate) use state::{Delayed, Lent};
+pub(crate) use state::{Delayed, Lent, ToCome};
 
 /// What a range will need.
 #[derive(Default)]
@@ -39,7 +41,7 @@ struct Needs {
 
 impl Delayed {
     /// Puts room by for the holes of a range of file blocks; answers them, in bytes. `dirty_blocks` is how many blocks of
-    /// the file are in memory only, before.
+    /// the file are in memory only, before; `again` says that some of the range are being written.
     ///
     /// # Errors
     /// `NoSpace`, and nothing is put by then; `TooLarge`; those of reading the mapping.
@@ -48,7 +50,7 @@ impl Delayed {
         fs: &Inodes,
         inode: &Inode,
         range: (u64, u64),
-        dirty_blocks: u64,
+        (dirty_blocks, again): (u64, bool),
     ) -> Result<Holes> {
         let needs = Needs::of(fs, inode, range)?;
         if needs.units == 0 && needs.converts == 0 {
@@ -70,7 +72,10 @@ impl Delayed {
             blocks => fs.put_by(blocks, needs.units == 0),
         };
         match done {
-            Ok(()) => state.nodes += nodes,
+            Ok(()) => {
+                state.nodes += nodes;
+                state.twice |= again && needs.units > 0;
+            }
             Err(error) => {
                 (state.converts, state.units) = before;
                 added.iter().for_each(|table| {
@@ -156,6 +161,7 @@ impl State {
     fn surplus(&mut self, fs: &Inodes, inode: &Inode) -> u64 {
         if self.units + self.claimed == 0 {
             self.missing.clear();
+            self.twice = false;
         }
         let over = (self.nodes + self.lent).saturating_sub(self.needed(fs, inode));
         let over = over.min(self.nodes);

@@ -190,7 +190,8 @@ impl Alloc {
         };
         for step in 0..self.geo.groups {
             let group = next_group(self, first, step);
-            if self.group_desc(group)?.free_inodes() == 0 {
+            let desc = self.change_around_damage(self.group_desc(group))?;
+            if desc.is_none_or(|desc| desc.free_inodes() == 0) {
                 continue;
             }
             if let Some(ino) = self.take_inode_in(h, group, is_dir)? {
@@ -283,7 +284,9 @@ fn room_in_flex(fs: &Alloc, flex: u32, log: u32) -> Result<Room> {
         .saturating_add(1 << log)
         .min(fs.geo.groups.into()) as u32;
     for group in (first..end.min(first.saturating_add(GROUPS_OF_FLEX))).map(GroupNumber) {
-        let desc = fs.group_desc(group)?;
+        let Some(desc) = fs.change_around_damage(fs.group_desc(group))? else {
+            continue;
+        };
         room.inodes = room.inodes.saturating_add(desc.free_inodes().into());
         room.blocks = room.blocks.saturating_add(desc.free_blocks().into());
         room.dirs = room.dirs.saturating_add(desc.used_dirs().into());

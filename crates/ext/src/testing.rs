@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use throughline_block::Disk;
-use throughline_extfmt::Superblock;
+use throughline_extfmt::{FsBlock, Superblock};
 use throughline_testing::{Image as Medium, PowerDevice};
 use zerocopy::IntoBytes;
 
@@ -159,6 +159,40 @@ impl Image {
         medium.write_file(&file, None).expect("written");
     }
 
+    /// Opens for writing with room for few metadata blocks, so that they do not stay long.
+    pub(crate) fn open_forgetful(&self) -> Fs {
+        let options = OpenOptions {
+            write: true,
+            metadata_cache_bytes: 512 << 10,
+            ..OpenOptions::default()
+        };
+        self.try_open(&options).expect("the volume opens")
+    }
+
+    /// Turns a byte of a block over where it lies on the disk, behind the back of who has the volume open. What that holds of the block
+    /// in memory goes first, if it is nowhere else.
+    pub(crate) fn spoil(&self, fs: &Fs, block: FsBlock, byte: u64) {
+        forget_blocks(fs);
+        let at = (block.0 << fs.geo.block_log) + byte;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .expect("the image opens");
+        let mut bytes = [0];
+        file.read_exact_at(&mut bytes, at).expect("a byte");
+        file.write_all_at(&[!bytes[0]], at).expect("another");
+    }
+
+    /// A block as it lies on the disk.
+    pub(crate) fn block(&self, fs: &Fs, block: FsBlock) -> Vec<u8> {
+        let mut bytes = vec![0; fs.geo.block_bytes as usize];
+        let file = std::fs::File::open(&self.path).expect("the image opens");
+        let read = file.read_exact_at(&mut bytes, block.0 << fs.geo.block_log);
+        read.expect("a block");
+        bytes
+    }
+
     /// `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, what: &str) {
         let done = Command::new("e2fsck")
@@ -273,6 +307,14 @@ impl Image {
             sums.1 += before("inodes");
         }
         [(field("Free blocks:"), field("Free inodes:")), sums]
+    }
+}
+
+/// Reads so much that no clean block of metadata stays in memory that nobody holds.
+fn forget_blocks(fs: &Fs) {
+    let last = fs.geo.blocks - 1;
+    for block in last - 2048..last {
+        fs.read(FsBlock(block)).expect("a block");
     }
 }
 

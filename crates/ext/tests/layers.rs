@@ -33,9 +33,6 @@ fn source_files(dir: &Path, module: &[String], found: &mut BTreeMap<Names, Strin
         let path = entry.expect("an entry").path();
         let stem = path.file_stem().and_then(|stem| stem.to_str());
         let stem = stem.expect("a file name in UTF-8").to_owned();
-        if stem == "tests" || stem == "testing" || stem.ends_with("_tests") {
-            continue;
-        }
         let mut module = module.to_vec();
         if !matches!(stem.as_str(), "mod" | "lib") {
             module.push(stem);
@@ -119,11 +116,28 @@ fn written_out(rest: &str, children: &BTreeSet<&String>) -> Vec<Names> {
         .collect()
 }
 
+/// The modules that a file declares for tests only.
+fn test_modules(text: &str) -> impl Iterator<Item = &str> {
+    let declared = text.split("#[cfg(test)]\n").skip(1);
+    declared.filter_map(|behind| {
+        let line = behind.lines().next()?.trim_start();
+        let name = line.split_once("mod ")?.1.strip_suffix(';')?;
+        Some(name)
+    })
+}
+
 impl Sources {
     fn read() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let mut files = BTreeMap::new();
         source_files(&root, &[], &mut files);
+        let tests: Vec<Names> = files
+            .iter()
+            .flat_map(|(module, text)| {
+                test_modules(text).map(|name| [module.as_slice(), &[name.to_owned()]].concat())
+            })
+            .collect();
+        files.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
         let mut reexports = BTreeMap::new();
         for (module, text) in &files {
             for (path, is_public) in uses(text).0 {

@@ -83,6 +83,7 @@ pub struct Metadata {
     pub(crate) links: u32,
     pub(crate) len_bytes: u64,
     pub(crate) blocks_512: u64,
+    pub(crate) is_settled: bool,
     pub(crate) device: Option<DeviceNumber>,
     pub(crate) flags: u32,
     pub(crate) generation: u32,
@@ -104,6 +105,7 @@ impl Metadata {
             links: meta.links.into(),
             len_bytes: meta.size_bytes,
             blocks_512: meta.blocks_512,
+            is_settled: meta.is_settled,
             device: meta
                 .device
                 .map(|(major, minor)| DeviceNumber { major, minor }),
@@ -167,9 +169,15 @@ impl Metadata {
         self.len_bytes
     }
 
-    /// Allocated space in units of 512 bytes, as `stat` counts it.
+    /// Allocated space in units of 512 bytes, as `stat` counts it. Data that is in memory only counts.
     pub fn blocks_512(&self) -> u64 {
         self.blocks_512
+    }
+
+    /// Whether all of this holds until somebody reads or changes the inode. While data is in memory only, write-back may add
+    /// blocks that lead to it, and [`blocks_512`](Metadata::blocks_512) grows by itself.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// The numbers of a device node; `None` for anything else.

@@ -1,7 +1,8 @@
 //! Requests that fail on a full volume, or do a part: what the kernel keeps of a file then is what the volume has.
 //!
 //! The kernel says what it keeps (`AT_STATX_DONT_SYNC`), what it would tell a program, and what it is told when it has to ask
-//! (`AT_STATX_FORCE_SYNC`): all three have one size, the last two one mode, owner, count of links and of blocks.
+//! (`AT_STATX_FORCE_SYNC`): all three have one size, the last two one mode, owner, count of links and of blocks, and the same times of
+//! changes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -15,18 +16,24 @@ use rustix::fs::{
 use rustix::io::Errno;
 use throughline_testing::{DiskImage, Mounted, View};
 
-fn look(path: &Path, how: AtFlags) -> Statx {
+use crate::pairs::number;
+
+pub(crate) fn look(path: &Path, how: AtFlags) -> Statx {
     let flags = AtFlags::SYMLINK_NOFOLLOW | how;
     statx(CWD, path, flags, StatxFlags::BASIC_STATS).expect("statx")
 }
 
 /// What a program sees of a file, if that is what the volume has.
 #[track_caller]
-fn check(path: &Path, when: &str) {
+pub(crate) fn check(path: &Path, when: &str) {
     let kept = look(path, AtFlags::STATX_DONT_SYNC);
     let told = look(path, AtFlags::empty());
     let asked = look(path, AtFlags::STATX_FORCE_SYNC);
-    let parts = |s: &Statx| (s.stx_size, s.stx_mode, s.stx_uid, s.stx_nlink, s.stx_blocks);
+    let parts = |s: &Statx| {
+        let times = [s.stx_mtime, s.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec));
+        let owner = (s.stx_mode, s.stx_uid, s.stx_nlink);
+        (s.stx_size, owner, s.stx_blocks, times)
+    };
     let path = path.display();
     assert_eq!(
         kept.stx_size, asked.stx_size,
@@ -195,7 +202,7 @@ fn after_any_failure_the_kernel_keeps_what_the_volume_has() {
     };
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
     let names: Vec<PathBuf> = (0..6).map(|n| mounted.path(&format!("file-{n}"))).collect();
-    let mut rng = Rng::with_seed(7);
+    let mut rng = Rng::with_seed(number("THROUGHLINE_SEED", 7));
     let mut refused = 0;
     for step in 0..if soak { 20_000 } else { 600 } {
         let told = change(&mut rng, mounted.root(), &names);

@@ -6,6 +6,7 @@
 //!  the same page at the same moment ──► step.c: a write beside a store, page by page
 //!  the library's own openers ──► library.rs: the same rules, in threads
 //!  requests that fail on a full volume ──► failures.rs: what the kernel keeps of the file's attributes
+//!  attributes and write-back ──► settled.rs: what the kernel keeps of them is true when the data is on the disk
 //! ```
 //!
 //! The programs are C, as mappings and asynchronous requests are not for safe Rust; they are built here, and skipped where no C
@@ -15,5 +16,6 @@ mod failures;
 mod library;
 mod pairs;
 mod programs;
+mod settled;
 
 throughline_testing::mount_server!();

@@ -64,7 +64,7 @@ fn run(programs: &Programs, root: &Path, ms: u64, seed: u64, pair: (char, char))
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
+pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 

@@ -83,6 +83,89 @@ fn a_damaged_block_bitmap_stops_its_group_only() {
     }
 }
 
+/// The blocks with the groups' inode bitmaps.
+fn inode_bitmaps(image: &DiskImage) -> Vec<u64> {
+    let said = image.debugfs("stats");
+    let behind = said.split("inode bitmap at ").skip(1);
+    let numbers = behind.filter_map(|behind| behind.split(',').next()?.trim().parse().ok());
+    numbers.collect()
+}
+
+/// As the kernel's ext4 has it, a file goes though what it had cannot be given back; `e2fsck` finds that. What is left is whole.
+fn lets_files_go(recipe: &str, damage: impl Fn(&DiskImage)) {
+    let made = |image: &DiskImage| {
+        let mounted = Mounted::new(image.path(), "");
+        fs::create_dir(mounted.path("dir")).expect("a directory");
+        for name in ["gone", "dir/gone", "kept"] {
+            fs::write(mounted.path(name), vec![7; 300 << 10]).expect("a file");
+        }
+        mounted.unmount();
+        damage(image);
+    };
+    let Some(image) = damaged(recipe, made) else {
+        return;
+    };
+    let mounted = Mounted::new(image.path(), "errors=continue");
+    fs::remove_file(mounted.path("gone")).expect("removed");
+    fs::remove_dir_all(mounted.path("dir")).expect("removed with what is in it");
+    let kept = fs::OpenOptions::new()
+        .write(true)
+        .open(mounted.path("kept"));
+    kept.and_then(|file| file.set_len(1000)).expect("cut");
+    let status: serde_json::Value = serde_json::from_str(&mounted.status()).expect("JSON");
+    assert_ne!(status["damaged_places"], 0);
+    mounted.unmount();
+    let mut command = std::process::Command::new("e2fsck");
+    let done = command.arg("-fy").arg(image.path()).output();
+    let done = done.expect("e2fsck runs");
+    let told = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{told}");
+    image.check("repaired");
+    let mounted = Mounted::new(image.path(), "");
+    assert!(!mounted.path("gone").exists() && !mounted.path("dir").exists());
+    let kept = fs::read(mounted.path("kept")).expect("a file");
+    assert!(kept == [7; 1000]);
+    let left = fs::read_dir(mounted.path("lost+found")).expect("a directory");
+    assert_eq!(left.count(), 0, "{told}");
+    mounted.unmount();
+}
+
+#[test]
+fn what_lies_in_a_damaged_group_can_be_removed() {
+    lets_files_go("-t ext4", |image| {
+        let all = block_bitmaps(image);
+        all.iter().for_each(|at| flip(image, at * BLOCK + 700));
+    });
+    lets_files_go("-t ext4", |image| {
+        let all = inode_bitmaps(image);
+        all.iter().for_each(|at| flip(image, at * BLOCK + 7));
+    });
+    lets_files_go("-t ext4", |image| {
+        for group in 0..4 {
+            debugfs(image, &format!("set_bg {group} free_blocks_count 60000"));
+            debugfs(image, &format!("set_bg {group} checksum calc"));
+        }
+    });
+}
+
+#[test]
+fn inodes_are_found_beside_groups_whose_counts_cannot_be() {
+    let wrong = |image: &DiskImage| {
+        for group in 0..3 {
+            debugfs(image, &format!("set_bg {group} free_inodes_count 60000"));
+            debugfs(image, &format!("set_bg {group} checksum calc"));
+        }
+    };
+    let Some(image) = damaged("-t ext4", wrong) else {
+        return;
+    };
+    takes_files(&image, "60000 free inodes");
+    let mounted = Mounted::new(image.path(), "errors=continue");
+    fs::create_dir(mounted.path("dir")).expect("a directory");
+    fs::write(mounted.path("dir/file"), b"in it").expect("a file");
+    mounted.unmount();
+}
+
 #[test]
 fn a_free_count_that_cannot_be_stops_its_group_only() {
     for count in [60_000, 4] {

@@ -1,12 +1,13 @@
 //! A group's bitmap: made or read into its [`BlockMap`], and changed together with its descriptor.
 //!
 //! A bitmap that is read has to agree with its checksum, with the free count of the descriptor, and with the fixed metadata
-//! of the volume, which it must show as used. A group whose bitmap was never written (`BLOCK_UNINIT`) has exactly the fixed
+//! of the volume, which it must show as used; again each time that it comes from the disk. A group whose bitmap was never written (`BLOCK_UNINIT`) has exactly the fixed
 //! metadata in use; its bitmap is made with the first block that is allocated.
 
 use throughline_extfmt::bitmap;
 use throughline_extfmt::group_desc::GroupFlags;
 use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber};
+use throughline_journal::Block;
 
 use super::Blocks;
 use super::map::BlockMap;
@@ -38,15 +39,12 @@ impl Change<'_, '_> {
                 block_bitmap_csum(self.fs, bytes)
             })?
         } else {
-            let bits = self.fs.read(desc.block_bitmap())?;
+            let bits = block_bits(self.fs, self.group, &desc)?;
             if bitmap::count_clear(&bits, range.clone()) != len {
                 return Err(self.corrupt("a block that is free in memory is in use on disk", &desc));
             }
             drop(bits);
-            self.h.modify(desc.block_bitmap(), |bytes| {
-                bitmap::set_range(bytes, range.clone());
-                block_bitmap_csum(self.fs, bytes)
-            })?
+            self.modify(&desc, |bytes| bitmap::set_range(bytes, range))?
         };
         self.seal(csum, |desc| {
             desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT);
@@ -60,15 +58,24 @@ impl Change<'_, '_> {
     pub(super) fn free(&mut self, first: u32, len: u32) -> Result<()> {
         let desc = self.fs.group_desc(self.group)?;
         check_bits_set(self.fs, self.group, &desc, first, len)?;
-        let csum = self.h.modify(desc.block_bitmap(), |bytes| {
+        let csum = self.modify(&desc, |bytes| {
             bitmap::clear_range(bytes, first..first.saturating_add(len));
-            block_bitmap_csum(self.fs, bytes)
         })?;
         self.seal(csum, |desc| {
             desc.set_free_blocks(desc.free_blocks().saturating_add(len));
         })?;
         self.map.freed(len);
         Ok(())
+    }
+
+    /// Changes the bitmap where it lies; its checksum.
+    fn modify(&mut self, desc: &GroupDesc, change: impl FnOnce(&mut [u8])) -> Result<Option<u32>> {
+        let (fs, group) = (self.fs, self.group);
+        let check = |bytes: &[u8]| check_bitmap(fs, group, bytes);
+        self.h.modify_checked(desc.block_bitmap(), check, |bytes| {
+            change(bytes);
+            block_bitmap_csum(fs, bytes)
+        })
     }
 
     /// Puts the checksum of the changed bitmap and the change of its counts into the descriptor.
@@ -125,8 +132,11 @@ impl Blocks {
 
     /// Checks that a range is allocated on disk.
     pub(super) fn check_allocated(&self, group: GroupNumber, first: u32, len: u32) -> Result<()> {
-        let desc = self.group_desc(group)?;
-        check_bits_set(self, group, &desc, first, len)
+        // Under the group's lock: a bitmap that is loaded is held against its descriptor.
+        self.with_map(group, |_| {
+            let desc = self.group_desc(group)?;
+            check_bits_set(self, group, &desc, first, len)
+        })?
     }
 
     /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
@@ -160,7 +170,7 @@ fn check_bits_set(
         len
     } else {
         bitmap::count_clear(
-            &fs.read(desc.block_bitmap())?,
+            &block_bits(fs, group, desc)?,
             first..first.saturating_add(len),
         )
     };
@@ -184,45 +194,37 @@ fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
     let map = if block_uninit(fs, &desc) {
         BlockMap::new(&initial_bitmap(fs, group)?, blocks)
     } else {
-        let at = desc.block_bitmap();
-        let bits = fs.read_checked(at, |bytes| check_bitmap(fs, group, bytes))?;
-        check_zones_used(fs, group, &bits).map_err(|e| e.in_block(at))?;
-        BlockMap::new(&bits, blocks)
+        BlockMap::new(&block_bits(fs, group, &desc)?, blocks)
     };
-    if map.free() != desc.free_blocks() {
-        return Err(Error::corrupt(format!(
-            "group {group} has {} free blocks in its bitmap, {} in its descriptor",
-            map.free(),
-            desc.free_blocks()
-        )));
-    }
+    check_count(group, map.free(), &desc)?;
     Ok(map)
 }
 
-/// The checksum of a bitmap just read, against the descriptor as it is now.
+/// A group's bitmap as it is on the disk. The group's lock is held: bitmap and descriptor change one after the other.
+fn block_bits(fs: &Blocks, group: GroupNumber, desc: &GroupDesc) -> Result<Block> {
+    fs.read_checked(desc.block_bitmap(), |bytes| check_bitmap(fs, group, bytes))
+}
+
+/// A bitmap just read, against the descriptor as it is now and the fixed metadata.
 fn check_bitmap(
     fs: &Blocks,
     group: GroupNumber,
     bytes: &[u8],
 ) -> core::result::Result<(), Corrupt> {
-    let desc = fs
-        .group_desc(group)
-        .map_err(|e| Corrupt::new(e.to_string()))?;
-    fs.geo.csum_seed.map_or(Ok(()), |seed| {
+    let told = |e: Error| Corrupt::new(e.to_string());
+    let desc = fs.group_desc(group).map_err(told)?;
+    if let Some(seed) = fs.geo.csum_seed {
         let right = fs.kept_csum(bitmap::checksum(bytes, fs.geo.clusters_per_group, seed));
-        check_csum("block bitmap", group, desc.block_bitmap_csum(), right)
-    })
-}
-
-fn check_zones_used(fs: &Blocks, group: GroupNumber, bits: &[u8]) -> Result<()> {
-    for (first, end) in zone_bits(fs, group)? {
-        if bitmap::count_clear(bits, first..end) != 0 {
-            return Err(Error::corrupt(format!(
-                "block bitmap of group {group} has the volume's structures free"
-            )));
+        check_csum("block bitmap", group, desc.block_bitmap_csum(), right)?;
+    }
+    for (first, end) in zone_bits(fs, group).map_err(told)? {
+        if bitmap::count_clear(bytes, first..end) != 0 {
+            let what = format!("block bitmap of group {group} has the volume's structures free");
+            return Err(Corrupt::new(what));
         }
     }
-    Ok(())
+    let free = bitmap::count_clear(bytes, 0..fs.geo.group_blocks(group));
+    check_count(group, free, &desc)
 }
 
 /// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
@@ -259,4 +261,18 @@ fn block_uninit(fs: &Blocks, desc: &GroupDesc) -> bool {
 fn block_bitmap_csum(fs: &Blocks, bits: &[u8]) -> Option<u32> {
     let seed = fs.geo.csum_seed?;
     Some(bitmap::checksum(bits, fs.geo.clusters_per_group, seed))
+}
+
+fn check_count(
+    group: GroupNumber,
+    free: u32,
+    desc: &GroupDesc,
+) -> core::result::Result<(), Corrupt> {
+    let told = desc.free_blocks();
+    if free == told {
+        return Ok(());
+    }
+    Err(Corrupt::new(format!(
+        "group {group} has {free} free blocks in its bitmap, {told} in its descriptor"
+    )))
 }

@@ -248,7 +248,8 @@ impl Blocks {
     }
 
     /// Frees allocated blocks; others get them when this is durable. Over group borders too ([`GROUP_CREDITS`] for each group). Metadata blocks among them must
-    /// have been forgotten by the handle.
+    /// have been forgotten by the handle. Where a group's bitmap or descriptor is damaged its blocks stay in use until `e2fsck` has put
+    /// that right, as the kernel's ext4 has it: a file is not kept for that.
     ///
     /// # Errors
     /// `Corrupt`, with nothing changed, for a range outside the volume, in its fixed metadata, or free already; those of the
@@ -261,9 +262,14 @@ impl Blocks {
     fn free_checked(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
         self.check_data_range(start, len)?;
         for (group, first, len) in self.by_group(start, len) {
-            self.check_allocated(group, first, len)?;
+            if self.has_sound_bits(group)? {
+                self.check_allocated(group, first, len)?;
+            }
         }
         for (group, first, len) in self.by_group(start, len) {
+            if !self.has_sound_bits(group)? {
+                continue;
+            }
             self.change_group(h, group, |change| change.free(first, len))?;
             self.balloc.freed(len);
             self.balloc.awaiting.push(h, group, first, len);
@@ -281,11 +287,19 @@ impl Blocks {
             self.check_data_range(start, len)?;
             self.by_group(start, len)
                 .try_for_each(|(group, first, len)| {
-                    self.with_map(group, |_| ())?;
-                    self.check_allocated(group, first, len)
+                    if self.has_sound_bits(group)? {
+                        self.check_allocated(group, first, len)?;
+                    }
+                    Ok(())
                 })
         };
         self.note_damage(look())
+    }
+
+    /// Whether a group's bitmap says what is in use: else nothing of the group is allocated or freed.
+    fn has_sound_bits(&self, group: GroupNumber) -> Result<bool> {
+        let found = self.with_map(group, |_| ());
+        Ok(self.change_around_damage(found)?.is_some())
     }
 
     /// A block goes back that this handle allocated, and nothing came to point to: anybody may have it at once.

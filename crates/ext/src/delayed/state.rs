@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) short: u64,
     /// Unwritten blocks that are to be converted.
     pub(super) converts: u64,
+    /// Blocks that are being written were put by again: `units` may count what the mapping has by now.
+    pub(super) twice: bool,
     /// Tables that an indirect map will need.
     pub(super) missing: BTreeSet<TableName>,
     /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
@@ -43,6 +45,22 @@ pub(crate) struct Lent {
     pub(crate) tables: u32,
     /// Tables beyond these that may be needed, and stay put by for whoever is entered first.
     pub(crate) short: u32,
+}
+
+/// What write-back will add to the blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToCome {
+    /// Blocks of data.
+    pub(crate) units: u64,
+    /// It will be just that: no block of the mapping besides, nor fewer.
+    pub(crate) is_sure: bool,
+}
+
+impl ToCome {
+    pub(crate) const NOTHING: Self = Self {
+        units: 0,
+        is_sure: true,
+    };
 }
 
 impl Delayed {
@@ -104,10 +122,13 @@ impl Delayed {
         self.state.lock().nodes += 1;
     }
 
-    /// Blocks of data that the file will have and has not.
-    pub(crate) fn units(&self) -> u64 {
+    /// What write-back will add to the blocks of the file.
+    pub(crate) fn to_come(&self) -> ToCome {
         let state = self.state.lock();
-        state.units + state.claimed
+        ToCome {
+            units: state.units + state.claimed,
+            is_sure: !state.twice && state.nodes + state.lent == 0,
+        }
     }
 
     /// Whether write-back will change the mapping.

@@ -118,10 +118,12 @@ impl Alloc {
         Ok(bitmap::is_set(&inode_bits(self, group, &desc)?, index))
     }
 
-    /// Checks that an inode is in use as its bitmap has it.
-    pub(crate) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<()> {
-        if self.is_bit_set(group, index)? {
-            return Ok(());
+    /// Checks that an inode is in use as its bitmap has it; `false` where that is damaged.
+    pub(crate) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<bool> {
+        match self.change_around_damage(self.is_bit_set(group, index))? {
+            None => return Ok(false),
+            Some(true) => return Ok(true),
+            Some(false) => {}
         }
         let desc = self.group_desc(group)?;
         Err(bad_inode_bitmap(

@@ -46,6 +46,7 @@ impl Inodes {
     }
 
     /// Gives an inode back (3 credits, as [`Inodes::new_inode`]): one without names whose blocks are freed. Sets the deletion time.
+    /// Where its group's bitmap is damaged, that stays as it is: [`crate::Blocks::free`].
     ///
     /// # Errors
     /// Those of the journal; `Corrupt`, with nothing changed, for one that is free already.
@@ -62,8 +63,8 @@ impl Inodes {
         else {
             return Err(Error::corrupt("a reserved inode is to be freed").in_inode(inode.ino));
         };
-        self.check_inode_used(group, index)
-            .map_err(|e| e.in_inode(inode.ino))?;
+        let is_used = self.check_inode_used(group, index);
+        let is_used = is_used.map_err(|e| e.in_inode(inode.ino))?;
         {
             let mut raw = inode.raw.write();
             raw.set_links_count(0);
@@ -71,6 +72,9 @@ impl Inodes {
             raw.set_dtime(self.now().seconds as u32);
         }
         self.retire_inode(h, inode)?;
+        if !is_used {
+            return Ok(());
+        }
         self.give_number(h, inode.ino, inode.kind == Some(FileType::Directory))
     }
 

@@ -78,7 +78,11 @@ impl OrphanFile {
                 continue;
             };
             let place = Slot { block, slot };
-            self.set(h, place, inode.ino)?;
+            match self.set(fs, h, place, inode.ino) {
+                // Damaged since it was looked at.
+                Err(Error::Corrupt(_)) => continue,
+                done => done?,
+            }
             slots.free.pop();
             slots.taken.insert(slot, Arc::clone(inode));
             return Ok(Some(place));
@@ -92,7 +96,7 @@ impl OrphanFile {
     /// Those of the journal.
     pub(crate) fn take_out(&self, fs: &Inodes, h: &mut Handle<'_>, place: Slot) -> Result<()> {
         let mut held = self.slots(fs, place.block)?;
-        self.set(h, place, InodeNumber::NONE)?;
+        self.set(fs, h, place, InodeNumber::NONE)?;
         if let Some(slots) = held.as_mut() {
             slots.taken.remove(&place.slot);
             slots.free.push(place.slot);
@@ -163,8 +167,8 @@ impl OrphanFile {
     }
 
     fn read(&self, fs: &Inodes, at: FsBlock) -> Result<Slots> {
-        let check = |bytes: &[u8]| format::check(bytes, at, fs.geo.inodes, self.csum_seed);
-        let bytes = fs.read_checked(at, check).map_err(|e| e.in_block(at))?;
+        let bytes = fs.read_checked(at, |bytes| self.check(fs, at, bytes));
+        let bytes = bytes.map_err(|e| e.in_block(at))?;
         let found: Vec<_> = format::orphans(&bytes)?.collect();
         let mut used = found.iter().map(|&(slot, _)| slot).peekable();
         let all = 0..format::slots(fs.geo.block_bytes) as usize;
@@ -177,23 +181,39 @@ impl OrphanFile {
         })
     }
 
+    fn check(
+        &self,
+        fs: &Inodes,
+        at: FsBlock,
+        bytes: &[u8],
+    ) -> core::result::Result<(), throughline_extfmt::Corrupt> {
+        format::check(bytes, at, fs.geo.inodes, self.csum_seed)
+    }
+
+    /// Its blocks.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<FsBlock> {
+        self.blocks.iter().map(|block| block.at).collect()
+    }
+
     /// Writes a slot of the first block without noting it, and changes the block's bytes; the block.
     #[cfg(test)]
     pub(crate) fn put_behind_back(
         &self,
+        fs: &Inodes,
         h: &mut Handle<'_>,
-        slot: usize,
-        ino: InodeNumber,
+        (slot, ino): (usize, InodeNumber),
         change: impl FnOnce(&mut [u8]),
     ) -> Result<FsBlock> {
-        self.set(h, Slot { block: 0, slot }, ino)?;
+        self.set(fs, h, Slot { block: 0, slot }, ino)?;
         h.modify(self.blocks[0].at, change)?;
         Ok(self.blocks[0].at)
     }
 
-    fn set(&self, h: &mut Handle<'_>, place: Slot, ino: InodeNumber) -> Result<()> {
+    fn set(&self, fs: &Inodes, h: &mut Handle<'_>, place: Slot, ino: InodeNumber) -> Result<()> {
         let at = self.blocks[place.block].at;
-        h.modify(at, |bytes| {
+        let check = |bytes: &[u8]| self.check(fs, at, bytes);
+        h.modify_checked(at, check, |bytes| {
             format::set_slot(bytes, place.slot, ino, at, self.csum_seed)
         })?
         .map_err(|e| Error::from(e).in_inode(self.ino).in_block(at))

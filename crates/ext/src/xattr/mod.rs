@@ -308,10 +308,17 @@ fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
 fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
     let read = || {
         fs.check_data_range(at, 1)?;
-        fs.read_checked(at, |bytes| {
-            format::header(bytes)?;
-            format::verify_checksum(bytes, at, fs.geo.csum_seed)
-        })
+        fs.read_checked(at, |bytes| check_block(fs, at, bytes))
     };
     read().map_err(|e| e.in_block(at))
+}
+
+/// Of a block just loaded: to be read, or to be changed in a part of it.
+fn check_block(
+    fs: &Inodes,
+    at: FsBlock,
+    bytes: &[u8],
+) -> core::result::Result<(), throughline_extfmt::Corrupt> {
+    format::header(bytes)?;
+    format::verify_checksum(bytes, at, fs.geo.csum_seed)
 }

@@ -15,7 +15,7 @@ use crate::map;
 use super::change::{Prepared, is_in_inode};
 use super::release::{must_fit, release_block};
 use super::shared::Known;
-use super::{read_block, values};
+use super::{check_block, read_block, values};
 
 /// Where the block's list goes.
 pub(super) enum Place {
@@ -124,7 +124,8 @@ pub(super) fn put_block(
     let at = match place {
         Place::Dropped | Place::There(_) => return Ok(()),
         Place::Shared(at, users) => {
-            h.modify(at, |block| {
+            let check = |bytes: &[u8]| check_block(fs, at, bytes);
+            h.modify_checked(at, check, |block| {
                 format::set_refcount(block, users.saturating_add(1));
                 format::update_checksum(block, at, seed);
             })?;

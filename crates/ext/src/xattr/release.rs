@@ -14,7 +14,7 @@ use crate::map;
 
 use super::shared::Known;
 use super::values::{self, COUNT_CREDITS};
-use super::{attributes_of_body, block};
+use super::{attributes_of_body, block, check_block};
 
 /// Values in inodes of their own that one transaction gives back, each with its inode and what the orphans are in.
 pub(super) const VALUES_PER_STEP: usize = 16;
@@ -61,7 +61,8 @@ pub(crate) fn release(fs: &Attrs, h: &mut Handle<'_>, inode: &Inode) -> Result<R
         Some((at, bytes)) if from_block => {
             drop(bytes);
             known.forget_block(hash, at);
-            let written = h.modify(at, |bytes| {
+            let check = |bytes: &[u8]| check_block(fs, at, bytes);
+            let written = h.modify_checked(at, check, |bytes| {
                 let written = format::write_block(bytes, &in_block);
                 format::update_checksum(bytes, at, fs.geo.csum_seed);
                 written
@@ -124,7 +125,8 @@ pub(super) fn release_block(
         h.forget(at);
         return fs.free(h, at, 1);
     }
-    h.modify(at, |bytes| {
+    let check = |bytes: &[u8]| check_block(fs, at, bytes);
+    h.modify_checked(at, check, |bytes| {
         format::set_refcount(bytes, users - 1);
         format::update_checksum(bytes, at, fs.geo.csum_seed);
     })

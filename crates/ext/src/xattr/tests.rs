@@ -427,3 +427,32 @@ fn many_values_in_inodes_go_with_their_file() {
     image.check("values");
     assert_eq!(image.free_counts(), before);
 }
+
+/// Between the look at a shared block and the change of its count it may leave memory.
+#[test]
+fn a_shared_block_is_checked_again_before_its_count_changes() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal"];
+    let Some(image) = Image::make("24M", &args) else {
+        return;
+    };
+    let fs = image.open_forgetful();
+    let [one, other] = ["one", "other"].map(|name| create(&fs, name));
+    for file in [&one, &other] {
+        set(&fs, file, "user.some", &[7; 600]);
+    }
+    let at = one.image().file_acl(&fs.geo);
+    assert_eq!(at, other.image().file_acl(&fs.geo), "a shared block");
+    fs.sync().expect("a sync");
+    image.spoil(&fs, at, 800);
+    let before = image.block(&fs, at);
+    let done = fs.transact(4, |h| {
+        let mut known = fs.xattrs.known();
+        super::release::release_block(&fs, h, &one, (at, 2, 0), &mut known)
+    });
+    assert!(matches!(done, Err(Error::Corrupt(_))), "{done:?}");
+    let _ = fs.sync();
+    assert!(
+        before == image.block(&fs, at),
+        "a damaged block was written"
+    );
+}

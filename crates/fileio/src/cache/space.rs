@@ -118,6 +118,11 @@ impl AddressSpace {
         }
     }
 
+    /// Whether any byte of the range is under write-back.
+    pub fn is_being_written(&self, range: &Range<u64>) -> bool {
+        self.runs.overlap(range)
+    }
+
     /// Whether nothing is cached. Cheap: one load.
     pub fn is_empty(&self) -> bool {
         self.cached_bytes() == 0

@@ -59,16 +59,24 @@ impl Server {
             nodeid,
             generation: meta.generation().into(),
             entry_valid: self.keep_secs(),
-            attr_valid: self.keep_secs(),
+            attr_valid: self.attr_secs(&meta),
             entry_valid_ns: 0,
             attr_valid_ns: 0,
             attr: self.attr(&meta),
         })
     }
 
+    /// How long the kernel may keep attributes. What write-back may change, which no request tells, it asks for each time.
+    fn attr_secs(&self, meta: &Metadata) -> u64 {
+        match meta.is_settled() {
+            true => self.keep_secs(),
+            false => 0,
+        }
+    }
+
     fn attr_out(&self, meta: &Metadata) -> AttrOut {
         AttrOut {
-            attr_valid: self.keep_secs(),
+            attr_valid: self.attr_secs(meta),
             attr_valid_ns: 0,
             dummy: 0,
             attr: self.attr(meta),
@@ -116,7 +124,7 @@ impl Server {
             ..Statx::default()
         };
         Answer::of(&StatxOut {
-            attr_valid: self.keep_secs(),
+            attr_valid: self.attr_secs(&meta),
             stat,
             ..StatxOut::default()
         })

@@ -236,3 +236,44 @@ impl Server {
         )))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use throughline::OpenOptions;
+
+    use super::*;
+    use crate::options::MountOptions;
+
+    #[test]
+    fn of_what_was_made_and_could_not_be_opened_the_kernel_knows_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("image");
+        let mut command = Command::new("mke2fs");
+        let made = command.args(["-q", "-F"]).arg(&path).arg("8M").status();
+        if !made.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: mke2fs cannot be run");
+            return;
+        }
+        let volume = OpenOptions::new().open(&path);
+        let volume = volume.expect("the volume");
+        let root = volume.root_node().expect("the root");
+        let options = MountOptions::default();
+        let server = Server::new(volume, Path::new("image"), &options, false);
+        let make = |name: &[u8], kind: NewNode<'_>| {
+            let node = root.create(name, kind, &Attributes::new());
+            node.expect("a node")
+        };
+        let file = server.made_open(make(b"file", NewNode::File), 0);
+        assert!(file.is_ok());
+        assert_eq!(server.nodes.len(), 1);
+        // Nothing but a regular file can be opened.
+        let refused = server.made_open(make(b"directory", NewNode::Directory), 0);
+        assert!(refused.is_err());
+        assert_eq!(server.nodes.len(), 1, "a look-up that no answer told");
+        assert_eq!(server.files.len(), 1);
+        server.end();
+    }
+}

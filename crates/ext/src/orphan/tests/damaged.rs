@@ -97,7 +97,8 @@ fn damaged_file(
         .transact(4, |h| {
             fs.orphans.list().push(&fs, h, &listed)?;
             fs.store(h, &listed)?;
-            file.put_behind_back(h, 7, InodeNumber(pick(&named, &listed)), change)
+            let ino = InodeNumber(pick(&named, &listed));
+            file.put_behind_back(&fs, h, (7, ino), change)
         })
         .expect("changed");
     fs.sync().expect("synced");
@@ -154,4 +155,31 @@ fn an_orphan_file_that_is_none_is_refused() {
             other => panic!("{number}: {:?}", other.map(drop)),
         }
     }
+}
+
+/// A block that left memory, and is loaded again to be changed.
+#[test]
+fn a_block_of_orphan_slots_is_checked_again() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
+    let Some(image) = Image::make("32M", &args) else {
+        return;
+    };
+    let fs = image.open_forgetful();
+    let file = make(&fs, "file", NewKind::File);
+    fs.sync().expect("a sync");
+    let orphans = fs.orphans.file.get().expect("an orphan file");
+    orphans.found(&fs).expect("each block is read");
+    let slots = orphans.places();
+    slots.iter().for_each(|at| image.spoil(&fs, *at, 900));
+    let before: Vec<_> = slots.iter().map(|at| image.block(&fs, *at)).collect();
+    // It is on the list then.
+    fs.open_inode(&file).expect("opened");
+    let root = fs.root().expect("the root");
+    fs.unlink(&root, b"file").expect("unlinked");
+    assert_eq!(fs.superblock().s_last_orphan.get(), file.ino.0);
+    fs.sync().expect("a sync");
+    fs.close_inode(&file).expect("closed");
+    fs.shut_down().expect("shut down");
+    let after: Vec<_> = slots.iter().map(|at| image.block(&fs, *at)).collect();
+    assert!(before == after, "a damaged block was written");
 }

@@ -1,0 +1,117 @@
+//! What is promised for data in memory, as the attributes show it, while the data is on its way.
+
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+
+use throughline_block::Disk;
+use throughline_device::Op;
+use throughline_fileio::Wait;
+use throughline_testing::{Fault, FaultDevice};
+
+use crate::testing::Image;
+use crate::{Fs, NewInode, NewKind, OpenOptions};
+
+const OWNER: NewInode = NewInode {
+    permissions: 0o644,
+    uid: 0,
+    gid: 0,
+    umask: 0,
+};
+
+/// A device whose next write waits, once it is asked to, before it goes on: for the other side to have come, and again.
+fn stopping(image: &Image) -> (Arc<Disk>, Arc<AtomicBool>, Arc<Barrier>) {
+    let stops = Arc::new(AtomicBool::new(false));
+    let barrier = Arc::new(Barrier::new(2));
+    let (asked, met) = (Arc::clone(&stops), Arc::clone(&barrier));
+    let device = throughline_device::OpenOptions::new()
+        .write(true)
+        .direct(false)
+        .open(image.path());
+    let device = FaultDevice::new(device.expect("the image opens"), Fault::Never).only_where(
+        move |request| {
+            if request.op() == Op::Write && asked.swap(false, Ordering::SeqCst) {
+                met.wait();
+                met.wait();
+            }
+            true
+        },
+    );
+    let disk = Disk::new(Arc::new(device)).expect("a disk");
+    (Arc::new(disk), stops, barrier)
+}
+
+/// It is put by again before the mapping has it: what is shown then is not what the file will have, and says so.
+#[test]
+fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
+    let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {
+        return;
+    };
+    let (disk, stops, barrier) = stopping(&image);
+    let options = OpenOptions {
+        write: true,
+        ..OpenOptions::default()
+    };
+    let fs = Arc::new(Fs::open(disk, &options).expect("the volume opens"));
+    let root = fs.root().expect("the root");
+    let inode = fs
+        .create(&root, b"log", NewKind::File, OWNER)
+        .expect("a file");
+    let file = fs.open_file(&inode).expect("opened");
+    let write = |at: u64| {
+        let line = [IoSlice::new(&[7; 100])];
+        file.write(true, Some(at), &line, Wait::Yes)
+            .expect("written");
+    };
+    let look = || {
+        let found = fs.metadata(&inode).expect("attributes");
+        (found.blocks_512, found.is_settled)
+    };
+    fs.sync().expect("a sync");
+    write(0);
+    assert_eq!(look(), (8, true));
+    std::thread::scope(|scope| {
+        stops.store(true, Ordering::SeqCst);
+        scope.spawn(|| fs.sync_data(&inode).expect("a sync"));
+        barrier.wait();
+        write(100);
+        let (_, is_settled) = look();
+        assert!(!is_settled, "it is promised twice");
+        barrier.wait();
+    });
+    fs.sync_data(&inode).expect("a sync");
+    assert_eq!(look(), (8, true));
+    drop(file);
+    fs.shut_down().expect("shut down");
+}
+
+/// What its mapping may need does not count before it is there, and is known to come.
+#[test]
+fn a_file_whose_mapping_may_need_blocks_is_not_settled() {
+    let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {
+        return;
+    };
+    let fs = Arc::new(image.open());
+    let root = fs.root().expect("the root");
+    let inode = fs
+        .create(&root, b"holes", NewKind::File, OWNER)
+        .expect("a file");
+    let file = fs.open_file(&inode).expect("opened");
+    let mut shown = Vec::new();
+    for piece in 0..6 {
+        let bytes = [IoSlice::new(&[7; 4096])];
+        file.write(true, Some(piece * 8192), &bytes, Wait::Yes)
+            .expect("written");
+        let found = fs.metadata(&inode).expect("attributes");
+        shown.push((found.blocks_512, found.is_settled));
+    }
+    let few = [(8, true), (16, true), (24, true), (32, true)];
+    assert_eq!(shown[..4], few);
+    assert_eq!(shown[4..], [(40, false), (48, false)]);
+    fs.sync_data(&inode).expect("a sync");
+    let found = fs.metadata(&inode).expect("attributes");
+    assert_eq!((found.blocks_512, found.is_settled), (56, true));
+    drop(file);
+    fs.shut_down().expect("shut down");
+    image.check("with holes");
+}
