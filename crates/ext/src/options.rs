@@ -5,7 +5,17 @@ use std::time::Duration;
 use throughline_extfmt::superblock::OnError;
 use throughline_fileio::CacheOptions;
 
-use crate::times::AccessTimes;
+/// When reading sets the access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Never (`noatime`).
+    #[default]
+    Never,
+    /// Where it is not later than the last change, or a day old (`relatime`).
+    Relative,
+    /// At every read (`strictatime`).
+    Strict,
+}
 
 /// How a volume is opened. The default reads only.
 #[derive(Clone, Debug)]
