@@ -3,10 +3,10 @@
 //! many kills.
 //!
 //! ```text
-//!  this test ── starts ──► itself, as the load: threads on one image ──► diary: what is begun, what has returned
+//!  this test ── starts ──► itself, as the load: threads on one image ──► diary: calls begun and returned
 //!      │ SIGKILL
 //!      ▼
-//!  recovery (by us; now and then by e2fsck and the kernel on copies: the same tree) ─► e2fsck -fn ─► model ─► next kill
+//!  recovery (by us; sometimes by e2fsck and the kernel on copies) ─► e2fsck -fn ─► model ─► next kill
 //! ```
 //!
 //! `THROUGHLINE_SEED=n` repeats one chain of kills, `THROUGHLINE_SOAK=1` runs ten times as many.

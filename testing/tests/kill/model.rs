@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  World (on the disk before) + diary ─► for each thread: its names after each operation
-//!                                       for each file:   the state that was promised, and all since; its attributes alike
-//!                                ─► what was found must be among them
+//!                                       for each file:   the promised state and all later ones, with attributes
+//!                                ─► the state found must be among them
 //! ```
 //!
 //! With a journal, the names of a thread are exactly those after some number of its operations, which

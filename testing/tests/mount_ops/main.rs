@@ -122,9 +122,9 @@ fn is_known(line: &str, kernel: &str, ours: &str) -> bool {
         })
 }
 
-/// `chown(-1, -1)` by a user who is not the owner, while another has the file open for writing: FUSE sends the
-/// request that it also sends when that user writes, so the call is allowed and removes setuid. From then on
-/// the files differ between the sides.
+/// `chown(-1, -1)` by a user who is not the owner, while another has the file open for writing: FUSE sends
+/// the request that it also sends when that user writes, so the call is allowed and removes setuid. From then
+/// on the files differ between the sides.
 fn parts(line: &str, kernel: &str, ours: &str) -> bool {
     line.starts_with("lchown ") && line.ends_with(" - -") && kernel == "EPERM" && ours == "ok"
 }

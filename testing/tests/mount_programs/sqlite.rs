@@ -73,8 +73,8 @@ impl Load {
         }
     }
 
-    /// Kills the program. Returns the last transaction that it reported as committed after those waited for, if
-    /// any.
+    /// Kills the program. Returns the last transaction that it reported as committed after those waited for,
+    /// if any.
     fn last(mut self) -> Option<u64> {
         let _ = self.child.kill();
         let _ = self.child.wait();
