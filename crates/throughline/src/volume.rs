@@ -19,7 +19,7 @@ use crate::call::told;
 use crate::dir::{Dir, ReadDir};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::info::{self, IoCounts, VolumeInfo};
+use crate::info::{self, IoCounts, JournalState, VolumeInfo};
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::mode::Mode;
 use crate::open::OpenOptions;
@@ -135,6 +135,12 @@ impl Volume {
     /// Those of reading the volume's own structures.
     pub fn info(&self) -> Result<VolumeInfo> {
         info::of(self.fs())
+    }
+
+    /// The state of the journal, as in [`Volume::info`], but without I/O: it does not wait for a device that
+    /// hangs.
+    pub fn journal_state(&self) -> JournalState {
+        info::journal_of(self.fs(), &self.fs().superblock())
     }
 
     /// The block layer below: its counters, its event stream, the size its bios aim at.
