@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use throughline_device::{
     AlignedBuf, AlignedPool, BlockDevice, DeviceInfo, Limits, Op, Segment, scope,
@@ -27,6 +28,23 @@ pub struct Disk {
     queues: Queues,
     listeners: Arc<Listeners>,
     arenas: AlignedPool,
+    lengthy: AtomicU64,
+}
+
+/// Counts one call in [`Disk::lengthy`] until it is dropped.
+struct Lengthy<'d>(&'d AtomicU64);
+
+impl<'d> Lengthy<'d> {
+    fn new(count: &'d AtomicU64) -> Lengthy<'d> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Lengthy(count)
+    }
+}
+
+impl Drop for Lengthy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Disk {
@@ -44,6 +62,7 @@ impl Disk {
             queues,
             listeners: Arc::default(),
             arenas: batch::arenas(&limits),
+            lengthy: AtomicU64::new(0),
             device,
         })
     }
@@ -148,6 +167,12 @@ impl Disk {
     /// Bios currently in flight.
     pub fn in_flight(&self) -> u64 {
         self.queues.in_flight()
+    }
+
+    /// The number of calls under way that may take the device long, however few bytes they name: flushes,
+    /// durable writes, discards and zeroing by the device.
+    pub fn lengthy(&self) -> u64 {
+        self.lengthy.load(Ordering::Relaxed)
     }
 
     /// Cuts the device off: all I/O that begins from now on fails. Returns when I/O that began before has
@@ -317,6 +342,7 @@ impl Disk {
         fua: bool,
         f: impl FnOnce(&mut Pipeline<'_, '_, 'env>) -> core::result::Result<R, E>,
     ) -> core::result::Result<R, E> {
+        let _counted = fua.then(|| Lengthy::new(&self.lengthy));
         let mut lease = self.queues.lease()?;
         let Slot {
             queue,
@@ -355,6 +381,7 @@ impl Disk {
 
     /// Runs a single operation without memory.
     fn range(&self, op: Op, offset: u64, len: u64) -> Result<()> {
+        let _counted = Lengthy::new(&self.lengthy);
         let mut lease = self.queues.lease()?;
         let Slot {
             queue,

@@ -380,3 +380,75 @@ fn threads_count_apart_and_sum_up() {
         (2000, 2000 * 4096)
     );
 }
+
+/// A device that records each request with the value of [`Disk::lengthy`] at that time.
+struct Noting(Arc<dyn BlockDevice>, Arc<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    disk: std::sync::OnceLock<std::sync::Weak<Disk>>,
+    seen: std::sync::Mutex<Vec<(Op, u64)>>,
+}
+
+struct NotingQueue(Box<dyn Queue>, Arc<Notes>);
+
+impl BlockDevice for Noting {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+    fn len_bytes(&self) -> u64 {
+        self.0.len_bytes()
+    }
+    fn open_queue(&self) -> std::io::Result<Box<dyn Queue>> {
+        let queue = self.0.open_queue()?;
+        Ok(Box::new(NotingQueue(queue, Arc::clone(&self.1))))
+    }
+}
+
+impl Queue for NotingQueue {
+    fn submit(&mut self, request: throughline_device::Request) {
+        let disk = self.1.disk.get().and_then(std::sync::Weak::upgrade);
+        let lengthy = disk.expect("the disk is open").lengthy();
+        self.1.seen.lock().unwrap().push((request.op(), lengthy));
+        self.0.submit(request);
+    }
+    fn kick(&mut self) {
+        self.0.kick();
+    }
+    fn reap(&mut self, wait_for: usize, done: &mut Vec<throughline_device::Completion>) {
+        self.0.reap(wait_for, done);
+    }
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+}
+
+#[test]
+fn lengthy_calls_are_counted_while_they_run() {
+    let notes = Arc::new(Notes::default());
+    let disk = Arc::new(Disk::new(Arc::new(Noting(memory(), Arc::clone(&notes)))).unwrap());
+    notes.disk.set(Arc::downgrade(&disk)).unwrap();
+    disk.write_at(0, &[1; 4096], false).unwrap();
+    disk.flush().unwrap();
+    disk.write_at(0, &[2; 4096], true).unwrap();
+    disk.read_at(0, &mut [0; 4096]).unwrap();
+    disk.discard(0, 4096).unwrap();
+    assert_eq!(disk.lengthy(), 0);
+    let seen = notes.seen.lock().unwrap().clone();
+    let (plain, long): (Vec<_>, Vec<_>) = seen.iter().partition(|(_, lengthy)| *lengthy == 0);
+    assert!(
+        plain
+            .iter()
+            .all(|(op, _)| matches!(op, Op::Read | Op::Write))
+    );
+    assert!(long.iter().all(|(_, lengthy)| *lengthy == 1), "{seen:?}");
+    let ops: Vec<Op> = long.iter().map(|(op, _)| *op).collect();
+    // A durable write is one request if the device has FUA, else a plain write and a flush.
+    assert!(
+        matches!(ops[..], [Op::Flush, Op::Write | Op::Flush, Op::Discard]),
+        "{ops:?}"
+    );
+}

@@ -2,7 +2,7 @@
 //!
 //! The attribute has the form of `linux/posix_acl_xattr.h`: a version, then entries of tag, rights and number, little-endian.
 
-use crate::owner::Names;
+use crate::owner::{Names, Owner};
 
 /// The attribute of a file's own list.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -140,12 +140,7 @@ impl Acl {
     }
 
     /// Its lines as getfacl has them, each behind `prefix`; with names of the host where `names` is given.
-    pub(crate) fn lines(
-        &self,
-        prefix: &str,
-        names: Option<&Names>,
-        effective: Effective,
-    ) -> Vec<String> {
+    pub(crate) fn lines(&self, prefix: &str, names: &Names, effective: Effective) -> Vec<String> {
         let mask = self.get(Tag::Mask);
         let line = |(tag, rights): &(Tag, u8)| {
             let mut line = format!("{prefix}{}{}", tag.text(names), letters(*rights));
@@ -190,18 +185,12 @@ impl Tag {
         self.is_named() || self == Tag::OwningGroup
     }
 
-    fn text(self, names: Option<&Names>) -> String {
-        let named = |kind: &str, number: u32, name: Option<&str>| match name {
-            Some(name) => format!("{kind}:{name}:"),
-            None => format!("{kind}:{number}:"),
-        };
+    fn text(self, names: &Names) -> String {
         match self {
             Tag::Owner => "user::".to_owned(),
-            Tag::User(number) => named("user", number, names.and_then(|names| names.user(number))),
+            Tag::User(uid) => format!("user:{}:", names.user_or_number(uid)),
             Tag::OwningGroup => "group::".to_owned(),
-            Tag::Group(number) => {
-                named("group", number, names.and_then(|names| names.group(number)))
-            }
+            Tag::Group(gid) => format!("group:{}:", names.group_or_number(gid)),
             Tag::Mask => "mask::".to_owned(),
             Tag::Other => "other::".to_owned(),
         }
@@ -234,13 +223,12 @@ impl Rights {
 
 /// Reads `u:ann:rw,g::r,d:o::-`, with or without rights.
 pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, String> {
-    let names = Names::of_host();
     let entries = text
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty());
     let entries: Vec<Entry> = entries
-        .map(|part| entry(part, &names).ok_or_else(|| format!("'{part}' is no entry of a list of access rights: write u:NAME:rwx, g:NAME:rx, m::rx, o::r, d:u:NAME:rw")))
+        .map(|part| entry(part).ok_or_else(|| format!("'{part}' is no entry of a list of access rights: write u:NAME:rwx, g:NAME:rx, m::rx, o::r, d:u:NAME:rw")))
         .collect::<Result<_, _>>()?;
     match entries.is_empty() {
         true => Err("no entry".to_owned()),
@@ -248,7 +236,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, String> {
     }
 }
 
-fn entry(text: &str, names: &Names) -> Option<Entry> {
+fn entry(text: &str) -> Option<Entry> {
     let mut fields: Vec<&str> = text.split(':').map(str::trim).collect();
     let default = matches!(fields.first(), Some(&"d" | &"default")) && fields.len() > 1;
     if default {
@@ -266,8 +254,8 @@ fn entry(text: &str, names: &Names) -> Option<Entry> {
         [kind, who, rights] => (*kind, *who, Some(parse_rights(rights)?)),
         _ => return None,
     };
-    let user = |who: &str| names.parse_owner(who).ok()?.user;
-    let group = |who: &str| names.parse_owner(&format!(":{who}")).ok()?.group;
+    let user = |who: &str| Owner::parse(who).ok()?.user;
+    let group = |who: &str| Owner::parse(&format!(":{who}")).ok()?.group;
     let tag = match (kind, who) {
         ("u" | "user", "") => Tag::Owner,
         ("u" | "user", who) => Tag::User(user(who)?),
@@ -318,7 +306,7 @@ mod tests {
         acl.compute_mask();
         assert_eq!(acl.get(Tag::Mask), Some(7));
         assert_eq!(Acl::from_bytes(&acl.to_bytes()).unwrap(), acl);
-        let lines = acl.lines("", None, Effective::Less);
+        let lines = acl.lines("", &Names::of_host(true), Effective::Less);
         assert_eq!(
             lines,
             [
@@ -332,7 +320,7 @@ mod tests {
         );
         acl.set(Tag::Mask, 4);
         assert_eq!(
-            acl.lines("d:", None, Effective::Less)[1],
+            acl.lines("d:", &Names::of_host(true), Effective::Less)[1],
             "d:user:7:rw-\t#effective:r--"
         );
         assert_eq!(acl.minimal(), Acl::of_mode(0o750));

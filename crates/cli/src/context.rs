@@ -43,6 +43,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     pub(crate) host_cache: bool,
     /// Memory for throughline's page cache (64M, 1G), instead of a quarter of the memory this process may use
+    /// (for a mount, at most 256M)
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache, help_heading = GLOBAL_OPTIONS)]
     pub(crate) cache: Option<u64>,
     /// Limit of dirty memory (data not yet on the device), instead of a fifth of the cache; writers wait at

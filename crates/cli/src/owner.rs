@@ -1,16 +1,22 @@
-//! Users and groups by number or by the names in the host's `/etc/passwd` and `/etc/group`.
+//! Users and groups by number, or by the names that the host knows (NSS: `/etc/passwd`, LDAP and the like).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::rc::Rc;
 
-/// The host's names, read once.
+use nix::unistd::{Gid, Group, Uid, User};
+
+/// The host's names, each asked for once.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    users: HashMap<u32, String>,
-    groups: HashMap<u32, String>,
-    user_ids: HashMap<String, (u32, u32)>,
-    group_ids: HashMap<String, u32>,
+    /// Numbers alone are wanted.
+    numeric: bool,
+    users: Known,
+    groups: Known,
 }
+
+/// Names that were asked for, by number; `None` where the host knows none.
+type Known = RefCell<HashMap<u32, Option<Rc<str>>>>;
 
 /// What `chown` sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,110 +34,104 @@ impl Owner {
         group: None,
     };
 
-    /// For clap: by number or by the host's names.
+    /// Reads `USER`, `USER:GROUP`, `USER:` (the user's login group), `:GROUP`: by number or by the host's names.
     pub(crate) fn parse(text: &str) -> Result<Owner, String> {
-        Names::of_host().parse_owner(text)
-    }
-}
-
-impl Names {
-    /// Reads the host's files; a file that is missing or unreadable gives no names, only numbers.
-    pub(crate) fn of_host() -> Names {
-        Names::read(Path::new("/etc/passwd"), Path::new("/etc/group"))
-    }
-
-    fn read(passwd: &Path, group: &Path) -> Names {
-        let text = |path| {
-            std::fs::read(path)
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .unwrap_or_default()
-        };
-        let mut names = Names::default();
-        for line in text(passwd).lines() {
-            let mut fields = line.split(':');
-            let (Some(name), _, Some(Ok(uid)), Some(Ok(gid))) = (
-                fields.next(),
-                fields.next(),
-                fields.next().map(str::parse),
-                fields.next().map(str::parse),
-            ) else {
-                continue;
-            };
-            names.users.entry(uid).or_insert_with(|| name.to_owned());
-            names.user_ids.entry(name.to_owned()).or_insert((uid, gid));
-        }
-        for line in text(group).lines() {
-            let mut fields = line.split(':');
-            let (Some(name), _, Some(Ok(gid))) =
-                (fields.next(), fields.next(), fields.next().map(str::parse))
-            else {
-                continue;
-            };
-            names.groups.entry(gid).or_insert_with(|| name.to_owned());
-            names.group_ids.entry(name.to_owned()).or_insert(gid);
-        }
-        names
-    }
-
-    /// The user's name, if the host knows one.
-    pub(crate) fn user(&self, uid: u32) -> Option<&str> {
-        self.users.get(&uid).map(String::as_str)
-    }
-
-    /// The group's name, if the host knows one.
-    pub(crate) fn group(&self, gid: u32) -> Option<&str> {
-        self.groups.get(&gid).map(String::as_str)
-    }
-
-    /// Reads `USER`, `USER:GROUP`, `USER:` (the user's login group), `:GROUP`.
-    pub(crate) fn parse_owner(&self, text: &str) -> Result<Owner, String> {
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
             None => (text, None),
         };
-        if user.is_empty() && group.is_none_or(str::is_empty) {
-            return Err(format!(
-                "invalid owner '{text}': write USER, USER:GROUP or :GROUP"
-            ));
-        }
-        let known = if user.is_empty() {
-            None
-        } else {
-            Some(self.parse_user(user)?)
+        let known = match user {
+            "" => None,
+            user => Some(parse_user(user)?),
         };
-        let group = match group {
-            None => None,
-            Some("") => match known {
-                Some((_, Some(login))) => Some(login),
-                _ => {
-                    return Err(format!(
-                        "user '{user}' has no login group here: write USER:GROUP"
-                    ));
-                }
-            },
-            Some(group) => Some(self.parse_group(group)?),
+        let group = match (group, known) {
+            (None | Some(""), None) => {
+                return Err(format!(
+                    "invalid owner '{text}': write USER, USER:GROUP or :GROUP"
+                ));
+            }
+            (None, _) => None,
+            (Some(""), Some((_, Some(login)))) => Some(login),
+            (Some(""), _) => {
+                return Err(format!(
+                    "user '{user}' has no login group here: write USER:GROUP"
+                ));
+            }
+            (Some(group), _) => Some(parse_group(group)?),
         };
         Ok(Owner {
             user: known.map(|(uid, _)| uid),
             group,
         })
     }
+}
 
-    fn parse_user(&self, text: &str) -> Result<(u32, Option<u32>), String> {
-        if let Some((uid, gid)) = self.user_ids.get(text) {
-            return Ok((*uid, Some(*gid)));
+impl Names {
+    /// The host's, or none where `numeric`.
+    pub(crate) fn of_host(numeric: bool) -> Names {
+        Names {
+            numeric,
+            ..Names::default()
         }
-        id(text)
-            .map(|uid| (uid, None))
-            .ok_or_else(|| format!("invalid user '{text}': not a number, and not in /etc/passwd"))
     }
 
-    fn parse_group(&self, text: &str) -> Result<u32, String> {
-        if let Some(gid) = self.group_ids.get(text) {
-            return Ok(*gid);
+    /// The user's name, if the host knows one.
+    pub(crate) fn user(&self, uid: u32) -> Option<Rc<str>> {
+        self.known(&self.users, uid, |uid| {
+            Some(User::from_uid(Uid::from_raw(uid)).ok()??.name)
+        })
+    }
+
+    /// The user's name, or the number where the host knows none.
+    pub(crate) fn user_or_number(&self, uid: u32) -> String {
+        self.user(uid)
+            .map_or_else(|| uid.to_string(), |name| name.to_string())
+    }
+
+    /// The group's name, or the number where the host knows none.
+    pub(crate) fn group_or_number(&self, gid: u32) -> String {
+        self.group(gid)
+            .map_or_else(|| gid.to_string(), |name| name.to_string())
+    }
+
+    /// The group's name, if the host knows one.
+    pub(crate) fn group(&self, gid: u32) -> Option<Rc<str>> {
+        self.known(&self.groups, gid, |gid| {
+            Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name)
+        })
+    }
+
+    fn known(
+        &self,
+        names: &Known,
+        id: u32,
+        ask: impl Fn(u32) -> Option<String>,
+    ) -> Option<Rc<str>> {
+        if self.numeric {
+            return None;
         }
-        id(text)
-            .ok_or_else(|| format!("invalid group '{text}': not a number, and not in /etc/group"))
+        let mut names = names.borrow_mut();
+        let name = names.entry(id).or_insert_with(|| ask(id).map(Rc::from));
+        name.clone()
+    }
+}
+
+/// The user, and the login group where the host knows one.
+fn parse_user(text: &str) -> Result<(u32, Option<u32>), String> {
+    match User::from_name(text) {
+        Ok(Some(user)) => Ok((user.uid.as_raw(), Some(user.gid.as_raw()))),
+        _ => id(text).map(|uid| (uid, None)).ok_or_else(|| {
+            format!("invalid user '{text}': neither a number nor a user of this host")
+        }),
+    }
+}
+
+fn parse_group(text: &str) -> Result<u32, String> {
+    match Group::from_name(text) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        _ => id(text).ok_or_else(|| {
+            format!("invalid group '{text}': neither a number nor a group of this host")
+        }),
     }
 }
 
@@ -148,33 +148,33 @@ fn id(text: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        let dir = tempfile::tempdir().unwrap();
-        let passwd = dir.path().join("passwd");
-        let group = dir.path().join("group");
-        std::fs::write(
-            &passwd,
-            "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:1001::/:\n",
-        )
-        .unwrap();
-        std::fs::write(&group, "root:x:0:\nstaff:x:50:ann\n").unwrap();
-        Names::read(&passwd, &group)
-    }
-
     #[test]
     fn owners() {
-        let names = names();
         let owner = |user, group| Ok(Owner { user, group });
-        assert_eq!(names.parse_owner("ann"), owner(Some(1000), None));
-        assert_eq!(names.parse_owner("ann:staff"), owner(Some(1000), Some(50)));
-        assert_eq!(names.parse_owner("ann:"), owner(Some(1000), Some(1001)));
-        assert_eq!(names.parse_owner(":staff"), owner(None, Some(50)));
-        assert_eq!(names.parse_owner("7:8"), owner(Some(7), Some(8)));
-        for bad in ["", ":", "bob", "ann:bob", "7:", "4294967295", "-1"] {
-            assert!(names.parse_owner(bad).is_err(), "{bad}");
+        assert_eq!(Owner::parse("root"), owner(Some(0), None));
+        assert_eq!(Owner::parse("root:root"), owner(Some(0), Some(0)));
+        assert_eq!(Owner::parse("root:"), owner(Some(0), Some(0)));
+        assert_eq!(Owner::parse(":root"), owner(None, Some(0)));
+        assert_eq!(Owner::parse("7:8"), owner(Some(7), Some(8)));
+        assert_eq!(Owner::parse("+7"), owner(Some(7), None));
+        for bad in [
+            "",
+            ":",
+            "no such user",
+            "root:no such group",
+            "4294967290:",
+            "4294967295",
+            "-1",
+            "a\0b",
+        ] {
+            assert!(Owner::parse(bad).is_err(), "{bad}");
         }
-        assert_eq!(names.user(1000), Some("ann"));
-        assert_eq!(names.group(50), Some("staff"));
-        assert_eq!(names.user(5), None);
+        let names = Names::default();
+        for _ in 0..2 {
+            assert_eq!(names.user(0).as_deref(), Some("root"));
+            assert_eq!(names.group(0).as_deref(), Some("root"));
+            assert_eq!(names.user_or_number(4_294_967_290), "4294967290");
+        }
+        assert_eq!(Names::of_host(true).user_or_number(0), "0");
     }
 }

@@ -1,6 +1,9 @@
 //! Values of extended attributes as text: `"text"`, `0x68656c6c6f`, `0saGVsbG8=`, as getfattr shows them and
 //! setfattr takes them.
 
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
+
 /// The encoding of a value in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Encoding {
@@ -12,7 +15,11 @@ pub(crate) enum Encoding {
     Base64,
 }
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// As in setfattr, the bits after the last byte may have any value.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 impl Encoding {
     /// The one that a person can read best: text, unless more than an eighth of it cannot be printed.
@@ -36,7 +43,7 @@ impl Encoding {
                 let digits = value.iter().map(|byte| format!("{byte:02x}"));
                 format!("0x{}", digits.collect::<String>()).into_bytes()
             }
-            Encoding::Base64 => [b"0s".as_slice(), &base64(value)].concat(),
+            Encoding::Base64 => format!("0s{}", BASE64.encode(value)).into_bytes(),
         }
     }
 }
@@ -52,21 +59,6 @@ fn quoted(value: &[u8]) -> Vec<u8> {
         }
     }
     out.push(b'"');
-    out
-}
-
-fn base64(value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len().div_ceil(3) * 4);
-    for three in value.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            out.push(match at <= three.len() {
-                true => BASE64[(bits >> (18 - 6 * at) & 63) as usize],
-                false => b'=',
-            });
-        }
-    }
     out
 }
 
@@ -106,32 +98,9 @@ fn hex(digits: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let digits: Vec<u8> = text
-        .iter()
-        .copied()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .collect();
-    for four in digits.chunks(4) {
-        let mut bits = 0u32;
-        let mut padding = 0;
-        for byte in four {
-            let six = match (byte, padding) {
-                (b'=', _) => {
-                    padding += 1;
-                    0
-                }
-                (byte, 0) => BASE64.iter().position(|digit| digit == byte)? as u32,
-                _ => return None,
-            };
-            bits = bits << 6 | six;
-        }
-        if four.len() != 4 || padding > 2 {
-            return None;
-        }
-        out.extend(&bits.to_be_bytes()[1..4 - padding]);
-    }
-    Some(out)
+    let is_digit = |byte: &u8| !byte.is_ascii_whitespace();
+    let digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
+    BASE64.decode(digits).ok()
 }
 
 /// `\012` is a byte, `\` before anything else stands for that.
@@ -175,6 +144,7 @@ mod tests {
             }
         }
         assert_eq!(Encoding::Base64.show(b"hello"), b"0saGVsbG8=");
+        assert_eq!(parse(b"0saGVs bG9=").as_deref(), Ok(&b"hello"[..]));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use throughline_extfmt::{InodeImage, InodeNumber};
 use crate::coherent;
 use crate::delayed::ToCome;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
+use crate::names::Names;
 use crate::privileges;
 use crate::xattr::{self, Step, acl};
 
@@ -81,7 +81,7 @@ pub struct Attributes {
     pub accessed: Option<SetTime>,
     /// Last change of the contents.
     pub modified: Option<SetTime>,
-    /// As [`Fs::drop_privileges`] in the same transaction, whatever else is set but permissions.
+    /// As [`crate::Attrs::drop_privileges`] in the same transaction, whatever else is set but permissions.
     pub drop_privileges: bool,
     /// What takes privileges takes setgid where the group may not execute, too: for a caller who is not of the group.
     pub drop_setgid: bool,
@@ -93,7 +93,7 @@ impl From<Timestamp> for SetTime {
     }
 }
 
-impl Fs {
+impl Names {
     /// The attributes of an inode.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Fs {
                     acl::set_permissions(self, inode, permissions, &|step, raw| match step {
                         Step::Check => set.check_inode(inode, raw),
                         Step::Apply => {
-                            self.change_attributes(inode, raw, set);
+                            change_attributes(self, inode, raw, set);
                             Ok(())
                         }
                     })?
@@ -177,36 +177,36 @@ impl Fs {
             };
             match with_list {
                 Some(unused) => unused,
-                None => return self.set_plain_attributes(inode, set),
+                None => return set_plain_attributes(self, inode, set),
             }
         };
         xattr::free(self, unused)
     }
+}
 
-    fn set_plain_attributes(&self, inode: &Inode, set: &Attributes) -> Result<()> {
-        let mut h = self.begin(1)?;
-        {
-            let mut raw = inode.raw.write();
-            set.check_inode(inode, &raw)?;
-            self.change_attributes(inode, &mut raw, set);
-        }
-        if let Err(error) = self.store_attributes(&mut h, inode) {
-            // Freed between the two.
-            let gone = inode.is_freed().then(|| Reason::NotFound.into());
-            return Err(gone.unwrap_or(error));
-        }
-        h.stop()
+fn set_plain_attributes(fs: &Inodes, inode: &Inode, set: &Attributes) -> Result<()> {
+    let mut h = fs.begin(1)?;
+    {
+        let mut raw = inode.raw.write();
+        set.check_inode(inode, &raw)?;
+        change_attributes(fs, inode, &mut raw, set);
     }
+    if let Err(error) = fs.store_attributes(&mut h, inode) {
+        // Freed between the two.
+        let gone = inode.is_freed().then(|| Reason::NotFound.into());
+        return Err(gone.unwrap_or(error));
+    }
+    h.stop()
+}
 
-    fn change_attributes(&self, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
-        let now = self.now();
-        set.apply(raw, now);
-        if set.modified.is_some() {
-            // The next write sets the time again, however soon it comes.
-            inode.mapping.touched.store(0, Ordering::Relaxed);
-        }
-        raw.set_time(Time::Change, now);
+fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Attributes) {
+    let now = fs.now();
+    set.apply(raw, now);
+    if set.modified.is_some() {
+        // The next write sets the time again, however soon it comes.
+        inode.mapping.touched.store(0, Ordering::Relaxed);
     }
+    raw.set_time(Time::Change, now);
 }
 
 /// The inode as it is, and what write-back will add to it.

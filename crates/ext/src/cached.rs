@@ -1,5 +1,8 @@
 //! The page cache's side of an inode: [`Cached`] in the inode, and [`CachedFile`], the file as the cache sees it.
 //!
+//! The cache holds a reference to each dirty file, and the file one to the volume, so dirty data keeps the volume
+//! open. The volume is in a layer above: its type is not named here.
+//!
 //! Invariants:
 //! - There is at most one [`CachedFile`] of an inode at a time. All open files hold it, and while the file is dirty so does
 //!   the flusher; whoever reads ahead holds it too. So when there is none, nothing of the file is dirty and nobody
@@ -7,36 +10,28 @@
 //! - One comes into being under the inode's I/O lock held exclusively, so that whoever holds that lock and sees none is
 //!   alone with the device.
 
+pub(crate) mod inode;
+
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use throughline_fileio::{self as fileio, AddressSpace, Backing, Holes, Map, MappedExtent, Mapper};
 
-use crate::emptied;
+use crate::data::Data;
+use crate::emptied::inode::WHOLE_BYTES;
 use crate::error::{Error, Result};
-use crate::file;
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 use crate::mapper::{self, FileMapper};
-
-/// What an inode keeps of its cached bytes.
-pub(crate) struct Cached {
-    /// The bytes.
-    pub(crate) space: Arc<AddressSpace>,
-    file: Mutex<Weak<CachedFile>>,
-}
-
-impl Cached {
-    /// The file as the cache sees it, while anybody does.
-    pub(crate) fn file(&self) -> Option<Arc<CachedFile>> {
-        self.file.lock().upgrade()
-    }
-}
+use crate::regular;
+use inode::Cached;
 
 /// A regular file as the page cache sees it. It keeps the volume and the inode in memory.
 pub(crate) struct CachedFile {
-    fs: Arc<Fs>,
+    fs: Arc<Data>,
+    /// The volume that `fs` belongs to; it is closed when the last reference goes.
+    _volume: Arc<dyn Any + Send + Sync>,
     inode: Arc<Inode>,
     space: Arc<AddressSpace>,
 }
@@ -46,8 +41,12 @@ impl CachedFile {
     ///
     /// # Errors
     /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt` for a size that cannot be.
-    pub(crate) fn of(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<Arc<Self>> {
-        file::check_regular(inode)?;
+    pub(crate) fn of(
+        fs: &Arc<Data>,
+        volume: Arc<dyn Any + Send + Sync>,
+        inode: &Arc<Inode>,
+    ) -> Result<Arc<dyn Backing>> {
+        regular::check_regular(inode)?;
         if let Some(file) = inode.cached.get().and_then(Cached::file) {
             return Ok(file);
         }
@@ -61,19 +60,20 @@ impl CachedFile {
             }
         });
         let mut known = cached.file.lock();
-        if let Some(file) = known.upgrade() {
+        if let Some(file) = known.as_ref().and_then(Weak::upgrade) {
             return Ok(file);
         }
-        let file = Arc::new(Self {
+        let file: Arc<dyn Backing> = Arc::new(Self {
             fs: Arc::clone(fs),
+            _volume: volume,
             inode: Arc::clone(inode),
             space: Arc::clone(&cached.space),
         });
-        *known = Arc::downgrade(&file);
+        *known = Some(Arc::downgrade(&file));
         Ok(file)
     }
 
-    pub(crate) fn fs(&self) -> &Fs {
+    pub(crate) fn fs(&self) -> &Data {
         &self.fs
     }
 
@@ -111,7 +111,7 @@ impl Backing for CachedFile {
 
     fn whole_bytes(&self) -> u64 {
         match self.inode.emptied.is_some() {
-            true => emptied::WHOLE_BYTES,
+            true => WHOLE_BYTES,
             false => 0,
         }
     }
@@ -130,7 +130,7 @@ impl Backing for CachedFile {
 /// A file as the cache sees it where there may be no [`CachedFile`]: to drop what is cached. It cannot be written back by
 /// it, and need not be: nothing is dirty.
 pub(crate) struct Bare<'a> {
-    pub(crate) fs: &'a Fs,
+    pub(crate) fs: &'a Data,
     pub(crate) inode: &'a Inode,
     pub(crate) space: &'a AddressSpace,
 }
@@ -169,13 +169,13 @@ impl Backing for Bare<'_> {
     }
 }
 
-fn committed_size(fs: &Fs, inode: &Inode) -> u64 {
+fn committed_size(fs: &Data, inode: &Inode) -> u64 {
     // The size was looked up when the space was made, so it is known.
     map::size(fs, inode).unwrap_or(0)
 }
 
-fn map_of(fs: &Fs, inode: &Inode, offset: u64, len: u64) -> fileio::Result<MappedExtent> {
-    if file::is_inline(inode) {
+fn map_of(fs: &Inodes, inode: &Inode, offset: u64, len: u64) -> fileio::Result<MappedExtent> {
+    if regular::is_inline(inode) {
         // Its bytes are in the inode, and never in the cache.
         return Err(Error::Unsupported("caching a file whose data is in its inode".into()).into());
     }
@@ -183,7 +183,7 @@ fn map_of(fs: &Fs, inode: &Inode, offset: u64, len: u64) -> fileio::Result<Mappe
 }
 
 fn reserve(
-    fs: &Fs,
+    fs: &Data,
     inode: &Inode,
     space: &AddressSpace,
     offset: u64,

@@ -5,10 +5,10 @@
 
 use throughline_extfmt::GroupNumber;
 
+use crate::alloc::Alloc;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 
-impl Fs {
+impl Alloc {
     /// Compares the counts. Nobody else may be changing the volume meanwhile. On a volume opened for writing, the superblock
     /// is compared as it would be written.
     ///

@@ -9,14 +9,14 @@
 //!   dropped from the cache once it is gone, not before: one that fails has changed nothing.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use throughline_fileio::{AddressSpace, Backing, Frozen, buffered, coherence};
+use throughline_fileio::{AddressSpace, Frozen, buffered, coherence};
 
-use crate::cached::{Bare, Cached};
+use crate::cached::Bare;
+use crate::cached::inode::Cached;
+use crate::data::Data;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 
 /// All bytes of a file.
@@ -26,7 +26,7 @@ pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 ///
 /// # Errors
 /// `Corrupt` for a size that cannot be.
-pub(crate) fn size(fs: &Fs, inode: &Inode) -> Result<u64> {
+pub(crate) fn size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     let committed = map::size(fs, inode)?;
     Ok(match inode.cached.get() {
         Some(cached) => cached.space.size().max(committed),
@@ -64,10 +64,9 @@ pub(crate) fn is_clean(inode: &Inode) -> bool {
 /// What write-back met, again at each call until it can be done.
 pub(crate) fn flush(inode: &Inode, range: Range<u64>) -> Result<()> {
     // When there is no such file, nothing is dirty.
-    let Some(file) = inode.cached.get().and_then(Cached::file) else {
+    let Some(host) = inode.cached.get().and_then(Cached::file) else {
         return Ok(());
     };
-    let host: Arc<dyn Backing> = file;
     Ok(buffered::flush(&host, range)?)
 }
 
@@ -75,7 +74,7 @@ pub(crate) fn flush(inode: &Inode, range: Range<u64>) -> Result<()> {
 ///
 /// # Errors
 /// As [`flush`].
-pub(crate) fn before_read(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<()> {
+pub(crate) fn before_read(fs: &Inodes, inode: &Inode, range: Range<u64>) -> Result<()> {
     let Some(cached) = inode.cached.get() else {
         return Ok(());
     };
@@ -83,10 +82,9 @@ pub(crate) fn before_read(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<(
     if space.dirty_bytes() == 0 && space.size() <= map::size(fs, inode)? {
         return Ok(());
     }
-    let Some(file) = cached.file() else {
+    let Some(host) = cached.file() else {
         return Ok(());
     };
-    let host: Arc<dyn Backing> = file;
     Ok(coherence::before_direct_read(&host, range)?)
 }
 
@@ -97,7 +95,7 @@ pub(crate) fn before_read(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<(
 /// # Errors
 /// As [`flush`].
 pub(crate) fn make_way<'i>(
-    fs: &Fs,
+    fs: &Data,
     inode: &'i Inode,
     range: Range<u64>,
 ) -> Result<Option<Frozen<'i>>> {
@@ -143,7 +141,7 @@ pub(crate) fn before_move(inode: &Inode) -> Result<Option<Frozen<'_>>> {
 
 /// Drops what is cached of the blocks that the range touches, dirty ones unwritten: the device has something else there now. The file
 /// is frozen, and the I/O lock held exclusively.
-pub(crate) fn drop_cached(fs: &Fs, inode: &Inode, range: Range<u64>) {
+pub(crate) fn drop_cached(fs: &Data, inode: &Inode, range: Range<u64>) {
     let Some(cached) = inode.cached.get() else {
         return;
     };
@@ -187,13 +185,13 @@ pub(crate) fn freeze(inode: &Inode) -> Option<Frozen<'_>> {
 }
 
 /// Freezes, and drops the whole file.
-pub(crate) fn discard_all<'i>(fs: &Fs, inode: &'i Inode) -> Option<Frozen<'i>> {
+pub(crate) fn discard_all<'i>(fs: &Data, inode: &'i Inode) -> Option<Frozen<'i>> {
     let cached = inode.cached.get()?;
     Some(drop_range(fs, inode, &cached.space, ALL))
 }
 
 fn drop_range<'i>(
-    fs: &Fs,
+    fs: &Data,
     inode: &Inode,
     space: &'i AddressSpace,
     range: Range<u64>,

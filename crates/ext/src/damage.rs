@@ -5,7 +5,7 @@
 //!   ([`crate::OpenOptions::on_error`]), else for the superblock's `s_errors`: `continue` goes on; `remount-ro`, and `panic`,
 //!   which is not for a library to do, stop all changes.
 //! - Whether it is open for writing or not: each damaged place is said once in the log, with its inode and block, and counted
-//!   ([`Fs::damaged_places`]). Reading goes on around it.
+//!   ([`Base::damaged_places`]). Reading goes on around it.
 //! - A failed write of metadata, and an operation that ended half-way, stop all changes whatever `s_errors` says. That is
 //!   recorded too.
 //! - While changes are taken, the record reaches the disk with the superblock, in a transaction. Once they are stopped it
@@ -21,8 +21,8 @@ use throughline_extfmt::superblock::{ErrorCode, ErrorRecord, OnError};
 use throughline_extfmt::{FsBlock, InodeNumber};
 use throughline_journal::Abort;
 
+use crate::base::Base;
 use crate::error::{Corrupt, Error, Result};
-use crate::fs::Fs;
 use crate::lock_order::{Rank, locked};
 use crate::primary;
 
@@ -42,7 +42,7 @@ pub(crate) struct Damage {
     places: Mutex<HashSet<(Option<InodeNumber>, Option<FsBlock>)>>,
 }
 
-impl Fs {
+impl Base {
     /// Passes a result on; damage in it is recorded, and followed by what the superblock asks for.
     #[track_caller]
     pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
@@ -55,7 +55,7 @@ impl Fs {
         result
     }
 
-    /// As [`Fs::note_damage`], for what can be done without: `None` where it is damaged.
+    /// As [`Base::note_damage`], for what can be done without: `None` where it is damaged.
     #[track_caller]
     pub(crate) fn around_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match self.note_damage(result) {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What the volume's allocator has put by ([`Fs::put_by`]) is the sum of `units` and `nodes` over all inodes.
+//! - What the volume's allocator has put by ([`crate::Blocks::put_by`]) is the sum of `units` and `nodes` over all inodes.
 //! - `nodes` and `lent` together cover the mapping's need for all units that are not entered yet, in whatever order and
 //!   place they will be. They are never less than that, and more only until the next [`Delayed::settle`].
 //! - The mapping of a file with room put by changes by write-back only; whatever else changes it (a direct write,
@@ -16,75 +16,19 @@
 //! many nodes as that many single blocks could take. Unwritten blocks have their room; their conversion may split two
 //! extents more for each.
 
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-
-use parking_lot::Mutex;
-use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_extfmt::FileBlock;
 use throughline_fileio::Holes;
 
 use crate::error::{Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
-
-/// See the module.
-#[derive(Default)]
-pub(crate) struct Delayed {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Blocks of data put by.
-    units: u64,
-    /// Blocks of data that were put by and are claimed now.
-    claimed: u64,
-    /// Blocks of the mapping put by.
-    nodes: u64,
-    /// Blocks of the mapping that were put by and are claimed now.
-    lent: u64,
-    /// Blocks of the mapping that claims may need beyond what they were lent: they find them in `nodes` when they are
-    /// entered, so later claims leave as many there.
-    short: u64,
-    /// Unwritten blocks that are to be converted.
-    converts: u64,
-    /// Blocks that are being written were put by again: `units` may count what the mapping has by now.
-    twice: bool,
-    /// Tables that an indirect map will need.
-    missing: BTreeSet<TableName>,
-    /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
-    last: Option<(u64, FsBlock)>,
-}
-
-/// Blocks taken out of what is put by, for one claim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lent {
-    /// For data.
-    pub(crate) units: u32,
-    /// For tables.
-    pub(crate) tables: u32,
-    /// Tables beyond these that may be needed, and stay put by for whoever is entered first.
-    pub(crate) short: u32,
-}
-
-/// What write-back will add to the blocks of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ToCome {
-    /// Blocks of data.
-    pub(crate) units: u64,
-    /// It will be just that: no block of the mapping besides, nor fewer.
-    pub(crate) is_sure: bool,
-}
-
-impl ToCome {
-    pub(crate) const NOTHING: Self = Self {
-        units: 0,
-        is_sure: true,
-    };
-}
+use state::State;
+pub(crate) use state::{Delayed, Lent, ToCome};
 
 /// What a range will need.
 #[derive(Default)]
@@ -103,7 +47,7 @@ impl Delayed {
     /// `NoSpace`, and nothing is put by then; `TooLarge`; those of reading the mapping.
     pub(crate) fn put_by(
         &self,
-        fs: &Fs,
+        fs: &Inodes,
         inode: &Inode,
         range: (u64, u64),
         (dirty_blocks, again): (u64, bool),
@@ -144,7 +88,7 @@ impl Delayed {
     }
 
     /// Gives up room for so many blocks of data, and what their mapping would have needed.
-    pub(crate) fn give_up(&self, fs: &Fs, inode: &Inode, units: u64) {
+    pub(crate) fn give_up(&self, fs: &Inodes, inode: &Inode, units: u64) {
         let mut state = self.state.lock();
         let units = units.min(state.units);
         state.units -= units;
@@ -154,75 +98,17 @@ impl Delayed {
         }
     }
 
-    /// Takes room out for one claim: up to so many blocks of data and tables, as far as it was put by. Claims of a file are
-    /// entered in the order in which they were made.
-    pub(crate) fn lend(&self, units: u32, tables: u32) -> Lent {
-        let mut state = self.state.lock();
-        let units = u64::from(units).min(state.units);
-        let wanted = if units == 0 { 0 } else { u64::from(tables) };
-        let tables = wanted.min(state.nodes.saturating_sub(state.short));
-        let short = wanted - tables;
-        state.short += short;
-        state.units -= units;
-        state.claimed += units;
-        state.nodes -= tables;
-        state.lent += tables;
-        Lent {
-            units: units as u32,
-            tables: tables as u32,
-            short: short as u32,
-        }
-    }
-
-    /// What was lent is promised again.
-    pub(crate) fn take_back(&self, lent: Lent) {
-        let mut state = self.state.lock();
-        let (units, tables) = (u64::from(lent.units), u64::from(lent.tables));
-        state.claimed = state.claimed.saturating_sub(units);
-        state.units += units;
-        state.lent = state.lent.saturating_sub(tables);
-        state.nodes += tables;
-        state.short = state.short.saturating_sub(lent.short.into());
-    }
-
-    /// What was lent is the file's.
-    pub(crate) fn entered(&self, lent: Lent) {
-        let mut state = self.state.lock();
-        state.claimed = state.claimed.saturating_sub(lent.units.into());
-        state.lent = state.lent.saturating_sub(lent.tables.into());
-        state.short = state.short.saturating_sub(lent.short.into());
-    }
-
     /// The tables that lead to a range of an indirect map are there.
-    pub(crate) fn tables_made(&self, fs: &Fs, range: (FileBlock, u32)) -> Result<()> {
+    pub(crate) fn tables_made(&self, fs: &Inodes, range: (FileBlock, u32)) -> Result<()> {
         let mut state = self.state.lock();
         map::each_table(fs, range, |table| {
             state.missing.remove(&table);
         })
     }
 
-    /// So many unwritten blocks are converted.
-    pub(crate) fn converted(&self, blocks: u64) {
-        let mut state = self.state.lock();
-        state.converts = state.converts.saturating_sub(blocks);
-    }
-
-    /// Takes the room for one node, if there is any.
-    pub(crate) fn use_node(&self) -> bool {
-        let mut state = self.state.lock();
-        let there = state.nodes > 0;
-        state.nodes -= u64::from(there);
-        there
-    }
-
-    /// The room of a node that was not used after all.
-    pub(crate) fn keep_node(&self) {
-        self.state.lock().nodes += 1;
-    }
-
     /// After a commit: room that the mapping cannot need any more goes back. With `restored`, so many blocks that were
     /// entered count as promised again, since their data is dirty still.
-    pub(crate) fn settle(&self, fs: &Fs, inode: &Inode, restored: u64) {
+    pub(crate) fn settle(&self, fs: &Inodes, inode: &Inode, restored: u64) {
         let mut state = self.state.lock();
         if restored > 0 {
             state.units += restored;
@@ -235,7 +121,7 @@ impl Delayed {
     }
 
     /// After a change of the mapping beside write-back: room for what it made necessary.
-    pub(crate) fn renew(&self, fs: &Fs, inode: &Inode) {
+    pub(crate) fn renew(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         if state.is_idle() {
             return;
@@ -248,7 +134,7 @@ impl Delayed {
     }
 
     /// Nothing of the file is dirty, and nobody writes it: nothing is to be converted.
-    pub(crate) fn all_clean(&self, fs: &Fs, inode: &Inode) {
+    pub(crate) fn all_clean(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         state.converts = 0;
         let surplus = state.surplus(fs, inode);
@@ -256,53 +142,23 @@ impl Delayed {
             fs.give_up(surplus);
         }
     }
-
-    /// What write-back will add to the blocks of the file.
-    pub(crate) fn to_come(&self) -> ToCome {
-        let state = self.state.lock();
-        ToCome {
-            units: state.units + state.claimed,
-            is_sure: !state.twice && state.nodes + state.lent == 0,
-        }
-    }
-
-    /// Whether write-back will change the mapping.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.state.lock().is_idle()
-    }
-
-    /// Where the block behind the last claim is best, if `first` is behind it.
-    pub(crate) fn goal(&self, first: FileBlock) -> Option<FsBlock> {
-        let last = self.state.lock().last;
-        last.filter(|(block, _)| *block == u64::from(first.0))
-            .map(|(_, goal)| goal)
-    }
-
-    /// Remembers where a claim ended.
-    pub(crate) fn ended(&self, block: u64, goal: FsBlock) {
-        self.state.lock().last = Some((block, goal));
-    }
 }
 
 impl State {
-    fn is_idle(&self) -> bool {
-        self.units + self.claimed + self.converts == 0
-    }
-
     /// Blocks that the mapping may need.
-    fn needed(&self, fs: &Fs, inode: &Inode) -> u64 {
+    fn needed(&self, fs: &Inodes, inode: &Inode) -> u64 {
         let entries = (self.units + self.claimed).saturating_add(2 * self.converts);
         map::nodes_needed(fs, inode, entries).saturating_add(self.missing.len() as u64)
     }
 
     /// Of those, the ones that are not put by yet.
-    fn lacking(&self, fs: &Fs, inode: &Inode) -> u64 {
+    fn lacking(&self, fs: &Inodes, inode: &Inode) -> u64 {
         self.needed(fs, inode)
             .saturating_sub(self.nodes + self.lent)
     }
 
     /// Takes out what is put by beyond the need.
-    fn surplus(&mut self, fs: &Fs, inode: &Inode) -> u64 {
+    fn surplus(&mut self, fs: &Inodes, inode: &Inode) -> u64 {
         if self.units + self.claimed == 0 {
             self.missing.clear();
             self.twice = false;
@@ -315,7 +171,7 @@ impl State {
 }
 
 impl Needs {
-    fn of(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Result<Self> {
+    fn of(fs: &Inodes, inode: &Inode, (from, to): (u64, u64)) -> Result<Self> {
         let mut needs = Self::default();
         let log = fs.geo.block_log;
         let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;

@@ -25,13 +25,13 @@ use smallvec::SmallVec;
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock};
 
-use crate::balloc::{GROUP_CREDITS, Run};
+use crate::balloc::{Blocks, GROUP_CREDITS, Run};
+use crate::data::Data;
 use crate::error::{Error, Reason, Result};
-use crate::file;
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, CONVERT_CREDITS, Kind, extents};
+use crate::regular;
 
 /// What entering one edge touches: an extent in three parts, the bits of the new blocks, those of the old ones in two groups.
 const EDGE_CREDITS: u32 = CONVERT_CREDITS + 3 * GROUP_CREDITS;
@@ -41,7 +41,7 @@ const COPY_BYTES: u64 = 64 << 10;
 
 /// Up to two blocks of which a part is to read as zero. Dropped, what was not entered is given back.
 pub(crate) struct Edges<'a> {
-    fs: &'a Fs,
+    fs: &'a Data,
     inode: &'a Inode,
     left: SmallVec<[Edge; 2]>,
 }
@@ -59,7 +59,7 @@ struct Edge {
 
 impl<'a> Edges<'a> {
     /// None.
-    pub(crate) fn none(fs: &'a Fs, inode: &'a Inode) -> Self {
+    pub(crate) fn none(fs: &'a Data, inode: &'a Inode) -> Self {
         Self {
             fs,
             inode,
@@ -72,7 +72,7 @@ impl<'a> Edges<'a> {
     ///
     /// # Errors
     /// `Corrupt`; those of the device. Nothing has changed then.
-    pub(crate) fn prepare(fs: &'a Fs, inode: &'a Inode, zeros: &[Range<u64>]) -> Result<Self> {
+    pub(crate) fn prepare(fs: &'a Data, inode: &'a Inode, zeros: &[Range<u64>]) -> Result<Self> {
         let mut edges = Self::none(fs, inode);
         let zeros = || zeros.iter().filter(|range| !range.is_empty());
         let is_tight = map::is_tight(fs, inode, 1 + zeros().count())?;
@@ -91,13 +91,13 @@ impl<'a> Edges<'a> {
                 is_journaled: false,
             };
             let mut edge = match beside {
-                Some(_) => edge.written(|edge| write_new(fs, edge, Fs::claim))?,
+                Some(_) => edge.written(|edge| write_new(fs, edge, Blocks::claim))?,
                 None => edge,
             };
             if edge.new.is_none() {
                 edge.old = block;
-                edge =
-                    edge.written(|edge| fs.with_room(|| write_new(fs, edge, Fs::claim_metadata)))?;
+                edge = edge
+                    .written(|edge| fs.with_room(|| write_new(fs, edge, Blocks::claim_metadata)))?;
             }
             edges.left.push(edge);
         }
@@ -143,7 +143,7 @@ impl<'a> Edges<'a> {
             if edge.is_journaled {
                 return Ok(fs.journal.give_up(edge.block(fs))?);
             }
-            file::zero_in_block(fs, inode, edge.zeros.start, edge.zeros.end)
+            regular::zero_in_block(fs, inode, edge.zeros.start, edge.zeros.end)
         })
     }
 }
@@ -159,7 +159,7 @@ impl Edge {
     }
 
     /// The new blocks become the file's; `false` where there are none, or no room in the mapping.
-    fn take_place(&mut self, fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<bool> {
+    fn take_place(&mut self, fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<bool> {
         let Some(new) = self.new else {
             return Ok(false);
         };
@@ -176,7 +176,7 @@ impl Edge {
     }
 
     /// The zeros become a part of the transaction.
-    fn journal(&mut self, fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
+    fn journal(&mut self, fs: &Data, h: &mut Handle<'_>) -> Result<()> {
         let start = self.zeros.start >> fs.geo.block_log << fs.geo.block_log;
         let zeros = (self.zeros.start - start) as usize..(self.zeros.end - start) as usize;
         h.modify(self.block(fs), |bytes| bytes[zeros].fill(0))?;
@@ -185,7 +185,7 @@ impl Edge {
     }
 
     /// The old block that has the zeros.
-    fn block(&self, fs: &Fs) -> FsBlock {
+    fn block(&self, fs: &Data) -> FsBlock {
         let before = (self.zeros.start >> fs.geo.block_log) - u64::from(self.old.block.0);
         FsBlock(self.old.start.0 + before)
     }
@@ -202,7 +202,7 @@ impl Drop for Edges<'_> {
 }
 
 /// The block in which a range of file bytes is, if there is data in it.
-fn data_block(fs: &Fs, inode: &Inode, range: &Range<u64>) -> Result<Option<Extent>> {
+fn data_block(fs: &Inodes, inode: &Inode, range: &Range<u64>) -> Result<Option<Extent>> {
     let Ok(block) = u32::try_from(range.start >> fs.geo.block_log).map(FileBlock) else {
         return Ok(None);
     };
@@ -218,7 +218,12 @@ fn data_block(fs: &Fs, inode: &Inode, range: &Range<u64>) -> Result<Option<Exten
 }
 
 /// The block with what stays of its extent beside the zeros; `None` where that is nothing, or too much to be copied.
-fn beside(fs: &Fs, inode: &Inode, zeros: &Range<u64>, block: &Extent) -> Result<Option<Extent>> {
+fn beside(
+    fs: &Inodes,
+    inode: &Inode,
+    zeros: &Range<u64>,
+    block: &Extent,
+) -> Result<Option<Extent>> {
     let bytes = u64::from(fs.geo.block_bytes);
     let Some(whole) = map::extent_at(fs, inode, block.block)? else {
         return Ok(None);
@@ -237,7 +242,11 @@ fn beside(fs: &Fs, inode: &Inode, zeros: &Range<u64>, block: &Extent) -> Result<
 }
 
 /// Claims blocks for the old ones, and writes their bytes to them, with the zeros.
-fn write_new(fs: &Fs, edge: &Edge, claim: fn(&Fs, FsBlock, u32) -> Result<Run>) -> Result<Run> {
+fn write_new(
+    fs: &Data,
+    edge: &Edge,
+    claim: fn(&Blocks, FsBlock, u32) -> Result<Run>,
+) -> Result<Run> {
     let (log, old) = (fs.geo.block_log, &edge.old);
     fs.check_data_range(old.start, old.len.into())?;
     let mut bytes = vec![0; (old.len as usize) << log];

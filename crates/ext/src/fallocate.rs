@@ -10,18 +10,18 @@ use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
+use crate::data::Data;
 use crate::edge::Edges;
 use crate::emptied;
 use crate::error::{Error, Reason, Result};
-use crate::file::{self, INODE_CREDITS};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
+use crate::regular;
 use crate::truncate;
 
-/// What [`Fs::fallocate`] does with a range.
+/// What [`Data::fallocate`] does with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
     /// Allocates what is missing in it; a range behind the end lengthens the file.
@@ -42,12 +42,12 @@ pub enum Fallocate {
 
 /// Leaves that move in one transaction.
 const LEAVES_PER_STEP: usize = 8;
-/// Blocks that moving them may touch: each, and all above it.
+/// Span that moving them may touch: each, and all above it.
 const LEAVES_CREDITS: u32 = LEAVES_PER_STEP as u32 * 7;
 
 /// The full blocks of a byte range.
 #[derive(Clone, Copy)]
-struct Blocks {
+struct Span {
     from: u64,
     to: u64,
 }
@@ -60,7 +60,7 @@ struct Collapse {
     shift_from: Option<u64>,
 }
 
-impl Fs {
+impl Data {
     /// Changes how `len` bytes from `offset` on are allocated; see [`Fallocate`].
     ///
     /// # Errors
@@ -81,400 +81,388 @@ impl Fs {
             _ if mode == Fallocate::PunchHole => most.max(offset),
             _ => return Err(Reason::TooLarge.into()),
         };
-        self.fallocate_alone(inode, mode, offset, end)?;
+        fallocate_alone(self, inode, mode, offset, end)?;
         self.data_changed(inode)
     }
+}
 
-    fn fallocate_alone(&self, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
-        let _io = inode.io_exclusive();
-        if file::is_inline(inode) {
-            inline::spill(self, inode)?;
-        }
-        emptied::settle(self, inode)?;
-        let extents = Format::of(&inode.raw.read()) == Format::Extents;
-        if !extents && mode != Fallocate::PunchHole {
-            return Err(Error::Unsupported(
-                "fallocate of a file without extents, but for punching holes".into(),
-            ));
-        }
-        let done = match mode {
-            Fallocate::Allocate => self.allocate_beside(inode, offset, end, true),
-            Fallocate::KeepSize => self.allocate_beside(inode, offset, end, false),
-            Fallocate::PunchHole => self.punch(inode, offset, end),
-            Fallocate::ZeroRange => self.zero_range(inode, offset, end, true),
-            Fallocate::ZeroRangeKeepSize => self.zero_range(inode, offset, end, false),
-            Fallocate::Collapse => self.collapse(inode, offset, end),
-            Fallocate::Insert => self.insert_range(inode, offset, end),
-        };
-        if matches!(done, Err(Error::Caller(_))) {
-            // A part of it may have been done.
-            coherent::drop_clean(inode);
-        }
-        done
+fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
+    let _io = inode.io_exclusive();
+    if regular::is_inline(inode) {
+        inline::spill(fs, inode)?;
     }
-
-    /// The blocks that a byte range touches.
-    fn touched(&self, offset: u64, end: u64) -> Blocks {
-        Blocks {
-            from: offset >> self.geo.block_log,
-            to: end.div_ceil(self.geo.block_bytes.into()),
-        }
+    emptied::settle(fs, inode)?;
+    let extents = Format::of(&inode.raw.read()) == Format::Extents;
+    if !extents && mode != Fallocate::PunchHole {
+        return Err(Error::Unsupported(
+            "fallocate of a file without extents, but for punching holes".into(),
+        ));
     }
-
-    /// The blocks that lie in a byte range whole. What is left of a range at the end of the file belongs to its last block.
-    fn whole(&self, offset: u64, end: u64, size: u64) -> Blocks {
-        let bytes = u64::from(self.geo.block_bytes);
-        let to = if end >= size {
-            end.div_ceil(bytes)
-        } else {
-            end / bytes
-        };
-        let from = offset.div_ceil(bytes);
-        Blocks {
-            from,
-            to: to.max(from),
-        }
+    let done = match mode {
+        Fallocate::Allocate => allocate_beside(fs, inode, offset, end, true),
+        Fallocate::KeepSize => allocate_beside(fs, inode, offset, end, false),
+        Fallocate::PunchHole => punch(fs, inode, offset, end),
+        Fallocate::ZeroRange => zero_range(fs, inode, offset, end, true),
+        Fallocate::ZeroRangeKeepSize => zero_range(fs, inode, offset, end, false),
+        Fallocate::Collapse => collapse(fs, inode, offset, end),
+        Fallocate::Insert => insert_range(fs, inode, offset, end),
+    };
+    if matches!(done, Err(Error::Caller(_))) {
+        // A part of it may have been done.
+        coherent::drop_clean(inode);
     }
+    done
+}
 
-    /// Allocates beside what is dirty elsewhere. What is dirty in the range has its blocks promised, and gets them first.
-    fn allocate_beside(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-        let seen = coherent::size(self, inode)?;
-        // What was written behind the committed end is on the device before a size is that reaches it.
-        let _frozen = if grow && end > seen && seen > map::size(self, inode)? {
-            coherent::before_move(inode)?
-        } else {
-            coherent::flush(inode, offset..end)?;
-            coherent::freeze(inode)
-        };
-        let done = self.allocate(inode, offset, end, grow);
-        inode.delayed.renew(self, inode);
-        coherent::resized(inode, map::size(self, inode)?.max(seen));
-        done
+/// The blocks that a byte range touches.
+fn touched(fs: &Data, offset: u64, end: u64) -> Span {
+    Span {
+        from: offset >> fs.geo.block_log,
+        to: end.div_ceil(fs.geo.block_bytes.into()),
     }
+}
 
-    /// The size comes last, and where the room does not suffice what was allocated goes back: who is refused finds the file as
-    /// it was.
-    fn allocate(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-        let size = map::size(self, inode)?;
-        if grow && end > size {
-            file::zero_in_block(self, inode, size, end)?;
-        }
-        let mut taken = Vec::new();
-        let blocks = self.touched(offset, end);
-        match self.allocate_blocks(inode, blocks, &mut taken) {
-            Ok(()) => self.settle(inode, if grow { end } else { 0 }),
-            Err(error) => {
-                for run in taken {
-                    self.free_again(inode, run)?;
-                }
-                Err(error)
+/// The blocks that lie in a byte range whole. What is left of a range at the end of the file belongs to its last block.
+fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
+    let bytes = u64::from(fs.geo.block_bytes);
+    let to = if end >= size {
+        end.div_ceil(bytes)
+    } else {
+        end / bytes
+    };
+    let from = offset.div_ceil(bytes);
+    Span {
+        from,
+        to: to.max(from),
+    }
+}
+
+/// Allocates beside what is dirty elsewhere. What is dirty in the range has its blocks promised, and gets them first.
+fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let seen = coherent::size(fs, inode)?;
+    // What was written behind the committed end is on the device before a size is that reaches it.
+    let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
+        coherent::before_move(inode)?
+    } else {
+        coherent::flush(inode, offset..end)?;
+        coherent::freeze(inode)
+    };
+    let done = allocate(fs, inode, offset, end, grow);
+    inode.delayed.renew(fs, inode);
+    coherent::resized(inode, map::size(fs, inode)?.max(seen));
+    done
+}
+
+/// The size comes last, and where the room does not suffice what was allocated goes back: who is refused finds the file as
+/// it was.
+fn allocate(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let size = map::size(fs, inode)?;
+    if grow && end > size {
+        regular::zero_in_block(fs, inode, size, end)?;
+    }
+    let mut taken = Vec::new();
+    let blocks = touched(fs, offset, end);
+    match allocate_blocks(fs, inode, blocks, &mut taken) {
+        Ok(()) => settle(fs, inode, if grow { end } else { 0 }),
+        Err(error) => {
+            for run in taken {
+                free_again(fs, inode, run)?;
             }
+            Err(error)
         }
     }
+}
 
-    /// Frees blocks that were allocated just now.
-    fn free_again(&self, inode: &Inode, blocks: Blocks) -> Result<()> {
-        let mut end = Some(blocks.to);
-        while let Some(to) = end {
-            end = self.with_room(|| {
-                self.transact_on(inode, map::take_credits(self, inode), |h| {
-                    let _map = inode.map_exclusive();
-                    let left = truncate::free_range(self, h, inode, (blocks.from, to));
-                    self.store(h, inode)?;
-                    left
-                })
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Allocates what is missing of a range, and says what that was.
-    fn allocate_blocks(
-        &self,
-        inode: &Inode,
-        blocks: Blocks,
-        taken: &mut Vec<Blocks>,
-    ) -> Result<()> {
-        let mut at = blocks.from;
-        while at < blocks.to {
-            let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
-            let found = map::lookup(self, inode, FileBlock(at as u32), left)?;
-            let len = match found.kind {
-                Kind::Hole => self.with_room(|| self.allocate_hole(inode, at, found))?,
-                Kind::Data(_) | Kind::Unwritten(_) => found.len_blocks,
-            };
-            let to = at + u64::from(len);
-            if matches!(found.kind, Kind::Hole) {
-                match taken.last_mut() {
-                    Some(last) if last.to == at => last.to = to,
-                    _ => taken.push(Blocks { from: at, to }),
-                }
-            }
-            at = to;
-        }
-        Ok(())
-    }
-
-    /// Allocates the first run of a hole as unwritten; how many blocks that was.
-    fn allocate_hole(&self, inode: &Inode, at: u64, hole: Mapping) -> Result<u32> {
-        let at = FileBlock(at as u32);
-        let run = self.claim(
-            map::goal(self, inode, at)?,
-            hole.len_blocks.min(MAX_UNWRITTEN_LEN),
-        )?;
-        let extent = Extent {
-            block: at,
-            len: run.len,
-            start: run.start,
-            unwritten: true,
-        };
-        let entered =
-            self.transact_on(inode, INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
+/// Frees blocks that were allocated just now.
+fn free_again(fs: &Data, inode: &Inode, blocks: Span) -> Result<()> {
+    let mut end = Some(blocks.to);
+    while let Some(to) = end {
+        end = fs.with_room(|| {
+            fs.transact_on(inode, map::take_credits(fs, inode), |h| {
                 let _map = inode.map_exclusive();
-                map::enter(self, h, inode, extent, None)?;
-                self.confirm(h, run)?;
-                self.store(h, inode)
-            });
-        match entered {
-            Ok(()) => Ok(run.len),
-            Err(error) => {
-                if matches!(error, Error::Caller(_)) {
-                    self.release(run);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Notes that the file changed, and grew to `size` if it was smaller.
-    fn settle(&self, inode: &Inode, size: u64) -> Result<()> {
-        let old = map::size(self, inode)?;
-        if size > old {
-            file::zero_in_block(self, inode, old, size)?;
-        }
-        self.transact_on(inode, INODE_CREDITS, |h| {
-            file::grow_to(self, h, inode, size)?;
-            file::touch(self, inode);
-            self.store(h, inode)
-        })
-    }
-
-    /// The parts of blocks at the edges of a range.
-    fn edges<'a>(
-        &'a self,
-        inode: &'a Inode,
-        (offset, end): (u64, u64),
-        whole: Blocks,
-    ) -> Result<Edges<'a>> {
-        let log = self.geo.block_log;
-        let (first, last) = (whole.from << log, whole.to << log);
-        Edges::prepare(
-            self,
-            inode,
-            &[offset..end.min(first), last.max(offset)..end],
-        )
-    }
-
-    /// Ends what of a change's edges there was no room for.
-    fn end_edges(&self, inode: &Inode, edges: Edges<'_>) -> Result<()> {
-        if edges.is_left() {
-            self.sync_through(inode.changes.last(true))?;
-            edges.end_left()?;
-        }
-        Ok(())
-    }
-
-    fn punch(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-        let size = coherent::size(self, inode)?;
-        let _frozen = coherent::before_loss(inode, offset..end, true)?;
-        // The bytes that made the file so long may be those that go.
-        self.settle(inode, size)?;
-        let whole = self.whole(offset, end, size);
-        truncate::look_ahead(self, inode, (offset >> self.geo.block_log, whole.to))?;
-        let mut edges = self.edges(inode, (offset, end), whole)?;
-        let mut to = Some(whole.to);
-        let mut lost = end;
-        while let Some(next) = to {
-            to = self.with_room(|| self.punch_step(inode, (whole.from, next), &mut edges))?;
-            let from = to.map_or(offset, |to| to << self.geo.block_log);
-            coherent::drop_cached(self, inode, from..lost);
-            lost = from;
-        }
-        self.end_edges(inode, edges)
-    }
-
-    /// One transaction. Answers the end of the blocks that are left to free.
-    fn punch_step(
-        &self,
-        inode: &Inode,
-        blocks: (u64, u64),
-        edges: &mut Edges<'_>,
-    ) -> Result<Option<u64>> {
-        let credits = map::take_credits(self, inode).saturating_add(edges.credits());
-        let credits = credits.min(self.journal.max_credits());
-        self.transact_on(inode, credits, |h| {
-            let _map = inode.map_exclusive();
-            edges.enter(h)?;
-            let left = truncate::free_range(self, h, inode, blocks);
-            self.store(h, inode)?;
-            left
-        })
-    }
-
-    fn zero_range(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-        let size = coherent::size(self, inode)?;
-        let _frozen = coherent::before_loss(inode, offset..end, true)?;
-        self.settle(inode, size)?;
-        let done = self.zero_on_device(inode, offset, end, grow);
-        coherent::resized(inode, map::size(self, inode)?);
-        done
-    }
-
-    fn zero_on_device(&self, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
-        let whole = self.whole(offset, end, map::size(self, inode)?);
-        self.look_at_place(inode)?;
-        let mut edges = self.edges(inode, (offset, end), whole)?;
-        let mut at = Some(whole.from);
-        let credits = self.step_credits();
-        let most = (credits.saturating_sub(INODE_CREDITS) / CONVERT_CREDITS).max(1);
-        while let Some(from) = at {
-            at = self.with_room(|| {
-                let credits = most * CONVERT_CREDITS + INODE_CREDITS + edges.credits();
-                let credits = credits.min(self.journal.max_credits());
-                self.transact_on(inode, credits, |h| {
-                    let _map = inode.map_exclusive();
-                    edges.enter(h)?;
-                    let range = (from, whole.to);
-                    let next = map::set_unwritten(self, h, inode, range, true, most as usize);
-                    self.store(h, inode)?;
-                    next
-                })
-            })?;
-            let reached = at.map_or(end, |at| at << self.geo.block_log);
-            coherent::drop_cached(self, inode, offset..reached);
-        }
-        self.end_edges(inode, edges)?;
-        self.allocate(inode, offset, end, grow)
-    }
-
-    fn collapse(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-        let blocks = self.aligned(offset, end)?;
-        let size = coherent::size(self, inode)?;
-        if end >= size {
-            return Err(
-                Reason::Invalid("a range to take out must end before the file does").into(),
-            );
-        }
-        let _frozen = coherent::before_move(inode)?;
-        self.settle(inode, size)?;
-        let done = self.collapse_on_device(inode, blocks, size - (end - offset));
-        coherent::resized(inode, map::size(self, inode)?);
-        done
-    }
-
-    fn collapse_on_device(&self, inode: &Inode, blocks: Blocks, size: u64) -> Result<()> {
-        truncate::look_ahead(self, inode, (blocks.from, blocks.to))?;
-        let shift = LEAVES_CREDITS + INODE_CREDITS;
-        let both = map::take_credits(self, inode) + shift;
-        let credits = both.min(self.journal.max_credits()).max(shift);
-        let mut left = Collapse {
-            free_to: Some(blocks.to),
-            shift_from: Some(blocks.to),
-        };
-        while left.shift_from.is_some() {
-            self.with_room(|| {
-                self.transact_on(inode, credits, |h| {
-                    let _map = inode.map_exclusive();
-                    let done = self.collapse_step(h, inode, blocks, &mut left);
-                    if left.shift_from.is_none() {
-                        map::set_size(inode, size);
-                    }
-                    file::touch(self, inode);
-                    self.store(h, inode)?;
-                    done
-                })
-            })?;
-            coherent::drop_cached(self, inode, blocks.from << self.geo.block_log..u64::MAX);
-        }
-        Ok(())
-    }
-
-    /// Frees, and closes the hole when all is free and the credits are enough.
-    fn collapse_step(
-        &self,
-        h: &mut Handle<'_>,
-        inode: &Inode,
-        blocks: Blocks,
-        left: &mut Collapse,
-    ) -> Result<()> {
-        if let Some(to) = left.free_to {
-            left.free_to = truncate::free_range(self, h, inode, (blocks.from, to))?;
-            if left.free_to.is_some() || h.credits_left() < LEAVES_CREDITS + INODE_CREDITS {
-                return Ok(());
-            }
-        }
-        let Some(from) = left.shift_from else {
-            return Ok(());
-        };
-        let by = (blocks.to - blocks.from) as u32;
-        left.shift_from = map::with_extents(self, h, inode, |t| {
-            extents::shift_left(t, from, by, LEAVES_PER_STEP)
+                let left = truncate::free_range(fs, h, inode, (blocks.from, to));
+                fs.store(h, inode)?;
+                left
+            })
         })?;
-        Ok(())
     }
+    Ok(())
+}
 
-    fn insert_range(&self, inode: &Inode, offset: u64, end: u64) -> Result<()> {
-        let blocks = self.aligned(offset, end)?;
-        let size = coherent::size(self, inode)?;
-        if offset >= size {
-            return Err(Reason::Invalid("a range to put in must begin within the file").into());
+/// Allocates what is missing of a range, and says what that was.
+fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>) -> Result<()> {
+    let mut at = blocks.from;
+    while at < blocks.to {
+        let left = u32::try_from(blocks.to - at).unwrap_or(u32::MAX);
+        let found = map::lookup(fs, inode, FileBlock(at as u32), left)?;
+        let len = match found.kind {
+            Kind::Hole => fs.with_room(|| allocate_hole(fs, inode, at, found))?,
+            Kind::Data(_) | Kind::Unwritten(_) => found.len_blocks,
+        };
+        let to = at + u64::from(len);
+        if matches!(found.kind, Kind::Hole) {
+            match taken.last_mut() {
+                Some(last) if last.to == at => last.to = to,
+                _ => taken.push(Span { from: at, to }),
+            }
         }
-        let new_size = size
-            .checked_add(end - offset)
-            .filter(|s| *s <= map::max_size(self, inode));
-        let new_size = new_size.ok_or(Reason::TooLarge)?;
-        let _frozen = coherent::before_move(inode)?;
-        self.settle(inode, size)?;
-        let done = self.insert_on_device(inode, blocks, new_size);
-        coherent::resized(inode, map::size(self, inode)?);
-        done
+        at = to;
     }
+    Ok(())
+}
 
-    fn insert_on_device(&self, inode: &Inode, blocks: Blocks, new_size: u64) -> Result<()> {
-        self.look_at_place(inode)?;
-        let by = (blocks.to - blocks.from) as u32;
-        let mut cursor = Some(extents::END);
-        while let Some(to) = cursor {
-            cursor = self.with_room(|| {
-                let credits = CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS;
-                self.transact_on(inode, credits, |h| {
-                    let _map = inode.map_exclusive();
-                    let next = map::with_extents(self, h, inode, |tree| {
-                        extents::split_at(tree, blocks.from as u32)?;
-                        extents::shift_right(tree, blocks.from, to, by, LEAVES_PER_STEP)
-                    });
-                    // The size first, so that nothing ever lies behind it.
-                    if next.is_ok() {
-                        file::grow_to(self, h, inode, new_size)?;
-                        file::touch(self, inode);
-                    }
-                    self.store(h, inode)?;
-                    next
-                })
-            })?;
-            coherent::drop_cached(self, inode, blocks.from << self.geo.block_log..u64::MAX);
+/// Allocates the first run of a hole as unwritten; how many blocks that was.
+fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32> {
+    let at = FileBlock(at as u32);
+    let run = fs.claim(
+        map::goal(fs, inode, at)?,
+        hole.len_blocks.min(MAX_UNWRITTEN_LEN),
+    )?;
+    let extent = Extent {
+        block: at,
+        len: run.len,
+        start: run.start,
+        unwritten: true,
+    };
+    let entered = fs.transact_on(inode, INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
+        let _map = inode.map_exclusive();
+        map::enter(fs, h, inode, extent, None)?;
+        fs.confirm(h, run)?;
+        fs.store(h, inode)
+    });
+    match entered {
+        Ok(()) => Ok(run.len),
+        Err(error) => {
+            if matches!(error, Error::Caller(_)) {
+                fs.release(run);
+            }
+            Err(error)
         }
-        Ok(())
     }
+}
 
-    fn aligned(&self, offset: u64, end: u64) -> Result<Blocks> {
-        let bytes = u64::from(self.geo.block_bytes);
-        if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
-            return Err(Reason::Invalid("the range is not whole blocks").into());
-        }
-        Ok(Blocks {
-            from: offset / bytes,
-            to: end / bytes,
-        })
+/// Notes that the file changed, and grew to `size` if it was smaller.
+fn settle(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let old = map::size(fs, inode)?;
+    if size > old {
+        regular::zero_in_block(fs, inode, old, size)?;
     }
+    fs.transact_on(inode, INODE_CREDITS, |h| {
+        regular::grow_to(fs, h, inode, size)?;
+        regular::touch(fs, inode);
+        fs.store(h, inode)
+    })
+}
+
+/// The parts of blocks at the edges of a range.
+fn edges<'a>(
+    fs: &'a Data,
+    inode: &'a Inode,
+    (offset, end): (u64, u64),
+    whole: Span,
+) -> Result<Edges<'a>> {
+    let log = fs.geo.block_log;
+    let (first, last) = (whole.from << log, whole.to << log);
+    Edges::prepare(fs, inode, &[offset..end.min(first), last.max(offset)..end])
+}
+
+/// Ends what of a change's edges there was no room for.
+fn end_edges(fs: &Inodes, inode: &Inode, edges: Edges<'_>) -> Result<()> {
+    if edges.is_left() {
+        fs.sync_through(inode.changes.last(true))?;
+        edges.end_left()?;
+    }
+    Ok(())
+}
+
+fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+    let size = coherent::size(fs, inode)?;
+    let _frozen = coherent::before_loss(inode, offset..end, true)?;
+    // The bytes that made the file so long may be those that go.
+    settle(fs, inode, size)?;
+    let whole = whole(fs, offset, end, size);
+    truncate::look_ahead(fs, inode, (offset >> fs.geo.block_log, whole.to))?;
+    let mut edges = edges(fs, inode, (offset, end), whole)?;
+    let mut to = Some(whole.to);
+    let mut lost = end;
+    while let Some(next) = to {
+        to = fs.with_room(|| punch_step(fs, inode, (whole.from, next), &mut edges))?;
+        let from = to.map_or(offset, |to| to << fs.geo.block_log);
+        coherent::drop_cached(fs, inode, from..lost);
+        lost = from;
+    }
+    end_edges(fs, inode, edges)
+}
+
+/// One transaction. Answers the end of the blocks that are left to free.
+fn punch_step(
+    fs: &Data,
+    inode: &Inode,
+    blocks: (u64, u64),
+    edges: &mut Edges<'_>,
+) -> Result<Option<u64>> {
+    let credits = map::take_credits(fs, inode).saturating_add(edges.credits());
+    let credits = credits.min(fs.journal.max_credits());
+    fs.transact_on(inode, credits, |h| {
+        let _map = inode.map_exclusive();
+        edges.enter(h)?;
+        let left = truncate::free_range(fs, h, inode, blocks);
+        fs.store(h, inode)?;
+        left
+    })
+}
+
+fn zero_range(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let size = coherent::size(fs, inode)?;
+    let _frozen = coherent::before_loss(inode, offset..end, true)?;
+    settle(fs, inode, size)?;
+    let done = zero_on_device(fs, inode, offset, end, grow);
+    coherent::resized(inode, map::size(fs, inode)?);
+    done
+}
+
+fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+    let whole = whole(fs, offset, end, map::size(fs, inode)?);
+    fs.look_at_place(inode)?;
+    let mut edges = edges(fs, inode, (offset, end), whole)?;
+    let mut at = Some(whole.from);
+    let credits = fs.step_credits();
+    let most = (credits.saturating_sub(INODE_CREDITS) / CONVERT_CREDITS).max(1);
+    while let Some(from) = at {
+        at = fs.with_room(|| {
+            let credits = most * CONVERT_CREDITS + INODE_CREDITS + edges.credits();
+            let credits = credits.min(fs.journal.max_credits());
+            fs.transact_on(inode, credits, |h| {
+                let _map = inode.map_exclusive();
+                edges.enter(h)?;
+                let range = (from, whole.to);
+                let next = map::set_unwritten(fs, h, inode, range, true, most as usize);
+                fs.store(h, inode)?;
+                next
+            })
+        })?;
+        let reached = at.map_or(end, |at| at << fs.geo.block_log);
+        coherent::drop_cached(fs, inode, offset..reached);
+    }
+    end_edges(fs, inode, edges)?;
+    allocate(fs, inode, offset, end, grow)
+}
+
+fn collapse(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+    let blocks = aligned(fs, offset, end)?;
+    let size = coherent::size(fs, inode)?;
+    if end >= size {
+        return Err(Reason::Invalid("a range to take out must end before the file does").into());
+    }
+    let _frozen = coherent::before_move(inode)?;
+    settle(fs, inode, size)?;
+    let done = collapse_on_device(fs, inode, blocks, size - (end - offset));
+    coherent::resized(inode, map::size(fs, inode)?);
+    done
+}
+
+fn collapse_on_device(fs: &Data, inode: &Inode, blocks: Span, size: u64) -> Result<()> {
+    truncate::look_ahead(fs, inode, (blocks.from, blocks.to))?;
+    let shift = LEAVES_CREDITS + INODE_CREDITS;
+    let both = map::take_credits(fs, inode) + shift;
+    let credits = both.min(fs.journal.max_credits()).max(shift);
+    let mut left = Collapse {
+        free_to: Some(blocks.to),
+        shift_from: Some(blocks.to),
+    };
+    while left.shift_from.is_some() {
+        fs.with_room(|| {
+            fs.transact_on(inode, credits, |h| {
+                let _map = inode.map_exclusive();
+                let done = collapse_step(fs, h, inode, blocks, &mut left);
+                if left.shift_from.is_none() {
+                    map::set_size(inode, size);
+                }
+                regular::touch(fs, inode);
+                fs.store(h, inode)?;
+                done
+            })
+        })?;
+        coherent::drop_cached(fs, inode, blocks.from << fs.geo.block_log..u64::MAX);
+    }
+    Ok(())
+}
+
+/// Frees, and closes the hole when all is free and the credits are enough.
+fn collapse_step(
+    fs: &Data,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    blocks: Span,
+    left: &mut Collapse,
+) -> Result<()> {
+    if let Some(to) = left.free_to {
+        left.free_to = truncate::free_range(fs, h, inode, (blocks.from, to))?;
+        if left.free_to.is_some() || h.credits_left() < LEAVES_CREDITS + INODE_CREDITS {
+            return Ok(());
+        }
+    }
+    let Some(from) = left.shift_from else {
+        return Ok(());
+    };
+    let by = (blocks.to - blocks.from) as u32;
+    left.shift_from = map::with_extents(fs, h, inode, |t| {
+        extents::shift_left(t, from, by, LEAVES_PER_STEP)
+    })?;
+    Ok(())
+}
+
+fn insert_range(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+    let blocks = aligned(fs, offset, end)?;
+    let size = coherent::size(fs, inode)?;
+    if offset >= size {
+        return Err(Reason::Invalid("a range to put in must begin within the file").into());
+    }
+    let new_size = size
+        .checked_add(end - offset)
+        .filter(|s| *s <= map::max_size(fs, inode));
+    let new_size = new_size.ok_or(Reason::TooLarge)?;
+    let _frozen = coherent::before_move(inode)?;
+    settle(fs, inode, size)?;
+    let done = insert_on_device(fs, inode, blocks, new_size);
+    coherent::resized(inode, map::size(fs, inode)?);
+    done
+}
+
+fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Result<()> {
+    fs.look_at_place(inode)?;
+    let by = (blocks.to - blocks.from) as u32;
+    let mut cursor = Some(extents::END);
+    while let Some(to) = cursor {
+        cursor = fs.with_room(|| {
+            let credits = CONVERT_CREDITS + LEAVES_CREDITS + INODE_CREDITS;
+            fs.transact_on(inode, credits, |h| {
+                let _map = inode.map_exclusive();
+                let next = map::with_extents(fs, h, inode, |tree| {
+                    extents::split_at(tree, blocks.from as u32)?;
+                    extents::shift_right(tree, blocks.from, to, by, LEAVES_PER_STEP)
+                });
+                // The size first, so that nothing ever lies behind it.
+                if next.is_ok() {
+                    regular::grow_to(fs, h, inode, new_size)?;
+                    regular::touch(fs, inode);
+                }
+                fs.store(h, inode)?;
+                next
+            })
+        })?;
+        coherent::drop_cached(fs, inode, blocks.from << fs.geo.block_log..u64::MAX);
+    }
+    Ok(())
+}
+
+fn aligned(fs: &Inodes, offset: u64, end: u64) -> Result<Span> {
+    let bytes = u64::from(fs.geo.block_bytes);
+    if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
+        return Err(Reason::Invalid("the range is not whole blocks").into());
+    }
+    Ok(Span {
+        from: offset / bytes,
+        to: end / bytes,
+    })
 }

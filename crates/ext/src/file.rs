@@ -1,38 +1,31 @@
-//! Reading and writing files: locks, sizes and times around the data path.
+//! Reading and writing files: the locks around the data path.
 //!
 //! - A read, and a write within the size that covers whole blocks, share the inode's I/O lock and take no other lock while
 //!   all they touch is mapped and known to the thread.
 //! - A write that lengthens the file, or that covers a block in part, is alone: it reads, changes and writes back, or
 //!   decides by the size.
 //! - So is one to a file that is cached, or that somebody has open for buffered I/O ([`crate::coherent`]).
-//! - Times are changed at most once in a [`TICK_NS`], as the kernel's clock ticks: not a transaction for every write (and
+//! - Times are changed at most once in a [`tick`], as the kernel's clock ticks: not a transaction for every write (and
 //!   with lazy times for none).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-use throughline_extfmt::features::RoCompat;
-use throughline_extfmt::inode::{FileType, InodeFlags, Time};
-use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_extfmt::inode::InodeFlags;
 use throughline_fileio::{Mapper, direct};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::emptied;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::Inode;
-use crate::map::{self, Kind};
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
+use crate::map::{self};
 use crate::mapper::FileMapper;
+use crate::regular::{check_regular, is_inline, tick, total, touch, zero_in_block};
 
-/// Blocks that storing an inode touches: its own, and the superblock when the first large file comes into being.
-pub(crate) const INODE_CREDITS: u32 = 2;
-
-/// Two changes of the times are this far apart, at least.
-const TICK_NS: u128 = 4_000_000;
-
-impl Fs {
+impl Data {
     /// Reads a regular file from byte `offset` on. Answers how many bytes there were: fewer than asked only at the end.
     ///
     /// # Errors
@@ -98,7 +91,7 @@ impl Fs {
     /// Writes at the end of a regular file. Answers where the bytes are, and how many were written.
     ///
     /// # Errors
-    /// As [`Fs::write_at`].
+    /// As [`Data::write_at`].
     pub fn append(&self, inode: &Inode, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         self.check_may_write(inode)?;
         let written = {
@@ -165,7 +158,7 @@ impl Fs {
         self.sync_inode(inode, false)
     }
 
-    /// As [`Fs::sync_file`], for programs that need no times.
+    /// As [`Data::sync_file`], for programs that need no times.
     ///
     /// # Errors
     /// As there.
@@ -191,12 +184,23 @@ impl Fs {
     }
 
     /// Refuses writing to what is not a regular file, or must not change. (Whether bytes that are there may be changed was
-    /// decided when the file was opened: [`Fs::check_open`].)
+    /// decided when the file was opened: [`crate::Attrs::check_open`].)
     pub(crate) fn check_may_write(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         check_regular(inode)?;
         map::size(self, inode)?;
         if inode.flags.any(InodeFlags::IMMUTABLE) {
+            return Err(Reason::Permission.into());
+        }
+        Ok(())
+    }
+
+    /// Refuses to change bytes that are there in a file that may only be appended to.
+    ///
+    /// # Errors
+    /// `Permission`.
+    pub fn check_overwrite(&self, inode: &Inode) -> Result<()> {
+        if inode.flags.any(InodeFlags::APPEND) {
             return Err(Reason::Permission.into());
         }
         Ok(())
@@ -227,23 +231,7 @@ impl Fs {
         Ok(within)
     }
 
-    /// Runs a change in a transaction. Where it answers a reason of the caller's, it has left everything consistent.
-    pub(crate) fn transact<R>(
-        &self,
-        credits: u32,
-        change: impl FnOnce(&mut Handle<'_>) -> Result<R>,
-    ) -> Result<R> {
-        let mut h = self.begin(credits)?;
-        let result = self.note_damage(change(&mut h));
-        match &result {
-            Ok(_) | Err(Error::Caller(_) | Error::Unsupported(_)) => h.stop()?,
-            // Dropped: half of a change is nothing to go on with.
-            Err(_) => {}
-        }
-        result
-    }
-
-    /// As [`Fs::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
+    /// As [`crate::Base::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
     pub(crate) fn transact_on<R>(
         &self,
         inode: &Inode,
@@ -278,89 +266,13 @@ impl Fs {
     }
 }
 
-/// Refuses what is not a regular file.
-pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
-    match inode.kind {
-        Some(FileType::Regular) => Ok(()),
-        Some(FileType::Directory) => Err(Reason::IsDir.into()),
-        _ => Err(Reason::Invalid("not a regular file").into()),
-    }
-}
-
-/// Whether the file's bytes are in the inode.
-pub(crate) fn is_inline(inode: &Inode) -> bool {
-    !map::is_plain(inode) && inode.raw.read().flags().contains(InodeFlags::INLINE_DATA)
-}
-
-/// Makes the file's size `size` if it is smaller, in memory; the caller stores the inode.
-pub(crate) fn grow_to(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
-    if size <= map::size(fs, inode)? {
-        return Ok(());
-    }
-    if size > i32::MAX.unsigned_abs().into() {
-        note_large_file(fs, h)?;
-    }
-    map::set_size(inode, size);
-    Ok(())
-}
-
-/// The first file whose size needs its high word makes the volume one with `large_file`.
-fn note_large_file(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
-    if fs.geo.ro_compat.contains(RoCompat::LARGE_FILE)
-        || fs.superblock().ro_compat().contains(RoCompat::LARGE_FILE)
-    {
-        return Ok(());
-    }
-    fs.update_super(h, |sb| {
-        sb.make_dynamic();
-        let flags = sb.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
-        sb.s_feature_ro_compat.set(flags);
-    })
-}
-
-/// The file's contents changed just now, in memory; the caller stores the inode.
-pub(crate) fn touch(fs: &Fs, inode: &Inode) {
-    inode.mapping.touched.store(tick(fs), Ordering::Relaxed);
-    let now = fs.now();
-    let mut raw = inode.raw.write();
-    raw.set_time(Time::Modify, now);
-    raw.set_time(Time::Change, now);
-}
-
-/// The time in ticks, from 1 on: 0 is no time.
-fn tick(fs: &Fs) -> u64 {
-    let since = fs.clock.since_epoch();
-    (since.as_nanos() / TICK_NS) as u64 + 1
-}
-
-/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data, in place. The
-/// bytes lie at or behind the end of the file, and the I/O lock is held exclusively. Where the committed size still reaches them, the
-/// block was replaced before ([`crate::edge`]).
-pub(crate) fn zero_in_block(fs: &Fs, inode: &Inode, from: u64, to: u64) -> Result<()> {
-    let log = fs.geo.block_log;
-    let block_start = from >> log << log;
-    let to = to.min(block_start.saturating_add(fs.geo.block_bytes.into()));
-    let Ok(block) = u32::try_from(from >> log) else {
-        return Ok(());
-    };
-    if from >= to {
-        return Ok(());
-    }
-    let Kind::Data(at) = map::lookup(fs, inode, FileBlock(block), 1)?.kind else {
-        return Ok(());
-    };
-    fs.check_data_range(at, 1)
-        .map_err(|e| e.in_inode(inode.ino))?;
-    zero_on_disk(fs, at, from - block_start, to - block_start)
-}
-
 /// Makes zero what lies behind the end in the last block, which is done once while the inode is in memory, before a buffered write
 /// makes the file longer. It is zero already, unless a crash came between such a write's data in that block and the size that it
 /// reached. Were it left, it would show after another crash, between the data of later blocks and those of this one.
 ///
 /// # Errors
 /// `Corrupt`; those of the device.
-pub(crate) fn settle_tail(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn settle_tail(fs: &Inodes, inode: &Inode) -> Result<()> {
     if inode.tail_is_zero.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -372,24 +284,4 @@ pub(crate) fn settle_tail(fs: &Fs, inode: &Inode) -> Result<()> {
     }
     inode.tail_is_zero.store(true, Ordering::Relaxed);
     Ok(())
-}
-
-/// Makes the bytes `from..to` of a block zero, if they are not.
-fn zero_on_disk(fs: &Fs, block: FsBlock, from: u64, to: u64) -> Result<()> {
-    let unit = u64::from(fs.disk.limits().logical_block_bytes.max(1));
-    let (first, last) = (from - from % unit, to.next_multiple_of(unit));
-    let device = (block.0 << fs.geo.block_log) + first;
-    let mut bytes = vec![0; (last - first) as usize];
-    fs.disk.read_at(device, &mut bytes)?;
-    let part = &mut bytes[(from - first) as usize..(to - first) as usize];
-    if part.iter().all(|b| *b == 0) {
-        return Ok(());
-    }
-    part.fill(0);
-    Ok(fs.disk.write_at(device, &bytes, false)?)
-}
-
-/// Bytes of some buffers.
-pub(crate) fn total(bufs: &[IoSlice<'_>]) -> u64 {
-    bufs.iter().map(|b| b.len() as u64).sum()
 }

@@ -1,29 +1,23 @@
 //! Inode flags as programs see and set them (`lsattr`, `chattr`), what immutable and append-only forbid, projects, and
 //! generations.
 //!
-//! Invariant: [`Seen`] has the flags of the inode's last image that was stored, so that a call looks at them without a
+//! Invariant: [`seen::Seen`] has the flags of the inode's last image that was stored, so that a call looks at them without a
 //! lock.
 
+pub(crate) mod seen;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use throughline_extfmt::InodeImage;
 use throughline_extfmt::features::{Incompat, RoCompat};
 use throughline_extfmt::inode::{BASE_BYTES, FileType, InodeFlags, Time};
 
+use crate::attrs::Attrs;
 use crate::coherent;
 use crate::emptied;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
-
-/// Flags of a compression that never came, without names of their own.
-const COMPRESSION: InodeFlags = InodeFlags::from_bits_retain(0x700);
-/// The one of them that says "do not".
-const NOCOMPR: InodeFlags = InodeFlags::from_bits_retain(0x400);
+use seen::{COMPRESSION, meaningful};
 
 /// What a program may change.
 const MODIFIABLE: InodeFlags = InodeFlags::SECRM
@@ -50,13 +44,6 @@ const VISIBLE: InodeFlags = MODIFIABLE
     .union(InodeFlags::INDEX)
     .union(InodeFlags::VERITY)
     .union(InodeFlags::INLINE_DATA);
-/// What means something on directories alone.
-const DIRECTORY_ONLY: InodeFlags = InodeFlags::DIRSYNC
-    .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::CASEFOLD)
-    .union(InodeFlags::PROJINHERIT);
-/// What means something on anything but directories and regular files.
-const ON_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 /// What is not set and taken away alone: how a file's blocks are kept is converted where they are few; that its data goes
 /// through the journal, and how names compare, stays as it is.
 const FIXED: InodeFlags = InodeFlags::EXTENTS
@@ -67,57 +54,6 @@ const NOT_WITH_DAX: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::ENCRYPT)
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::INLINE_DATA);
-
-/// What a new inode takes over from its directory.
-const INHERITED: InodeFlags = InodeFlags::SECRM
-    .union(InodeFlags::UNRM)
-    .union(InodeFlags::COMPR)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::NODUMP)
-    .union(InodeFlags::NOATIME)
-    .union(NOCOMPR)
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::NOTAIL)
-    .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::PROJINHERIT)
-    .union(InodeFlags::CASEFOLD)
-    .union(InodeFlags::DAX);
-
-/// The flags of an inode's last stored image.
-pub(crate) struct Seen(AtomicU32);
-
-impl Seen {
-    pub(crate) fn new(raw: &InodeImage) -> Self {
-        Self(AtomicU32::new(raw.flags().bits()))
-    }
-
-    /// The image is being stored.
-    pub(crate) fn note(&self, raw: &InodeImage) {
-        let flags = raw.flags().bits();
-        if self.0.load(Ordering::Relaxed) != flags {
-            self.0.store(flags, Ordering::Release);
-        }
-    }
-
-    /// Whether any of these is set.
-    pub(crate) fn any(&self, of: InodeFlags) -> bool {
-        self.0.load(Ordering::Acquire) & of.bits() != 0
-    }
-}
-
-/// What of `flags` means something on such an inode.
-fn meaningful(kind: Option<FileType>, flags: InodeFlags) -> InodeFlags {
-    match kind {
-        Some(FileType::Directory) => flags,
-        Some(FileType::Regular) => flags - DIRECTORY_ONLY,
-        _ => flags & ON_OTHERS,
-    }
-}
-
-/// The flags that a new inode of that type has from a directory with those.
-pub(crate) fn inherited(directory: InodeFlags, kind: FileType) -> InodeFlags {
-    meaningful(Some(kind), directory & INHERITED)
-}
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +66,7 @@ pub struct OpenFor {
     pub truncate: bool,
 }
 
-impl Fs {
+impl Attrs {
     /// The flags of an inode as a program is shown them (`FS_IOC_GETFLAGS`).
     pub fn flags(&self, inode: &Inode) -> InodeFlags {
         let shown = inode.raw.read().flags() & VISIBLE;
@@ -216,15 +152,6 @@ impl Fs {
         Ok(converts)
     }
 
-    /// The project of an inode; 0 where the volume has none.
-    pub fn project(&self, inode: &Inode) -> u32 {
-        if self.geo.ro_compat.contains(RoCompat::PROJECT) {
-            inode.raw.read().projid()
-        } else {
-            0
-        }
-    }
-
     /// Puts an inode into a project (part of `FS_IOC_FSSETXATTR`).
     ///
     /// # Errors
@@ -299,17 +226,6 @@ impl Fs {
         let immutable = changes && inode.flags.any(InodeFlags::IMMUTABLE);
         let only_appends = !wanted.truncate && (wanted.append || !wanted.write);
         if immutable || !only_appends && inode.flags.any(InodeFlags::APPEND) {
-            return Err(Reason::Permission.into());
-        }
-        Ok(())
-    }
-
-    /// Refuses to change bytes that are there in a file that may only be appended to.
-    ///
-    /// # Errors
-    /// `Permission`.
-    pub fn check_overwrite(&self, inode: &Inode) -> Result<()> {
-        if inode.flags.any(InodeFlags::APPEND) {
             return Err(Reason::Permission.into());
         }
         Ok(())

@@ -3,14 +3,15 @@
 //! Descriptors are read when they are asked for, through the journal's cache, so opening costs nothing per group. The map
 //! of fixed metadata ([`Zones`]) needs all of them; it is made when blocks are first claimed or freed.
 
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 use throughline_extfmt::geometry::DESC_BYTES_64BIT;
 use throughline_extfmt::group_desc::{self, GroupDesc};
 use throughline_extfmt::{Corrupt, FsBlock, Geometry, GroupNumber};
 
+use crate::base::Base;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 
 /// Ranges in memory at which those that touch are joined while the map of fixed metadata is made.
@@ -18,10 +19,27 @@ const JOIN_AT: usize = 1 << 16;
 /// Descriptor blocks that are asked for at once where all of them will be read.
 const READ_AHEAD_BLOCKS: u32 = 256;
 
-/// What the volume knows of its groups.
-#[derive(Default)]
-pub(crate) struct Groups {
+/// The block groups of a volume, their descriptors, and the blocks that no file may own: the layer above [`Base`].
+pub struct Groups {
+    base: Base,
     zones: OnceLock<Zones>,
+}
+
+impl Groups {
+    pub(crate) fn new(base: Base) -> Self {
+        Self {
+            base,
+            zones: OnceLock::new(),
+        }
+    }
+}
+
+impl Deref for Groups {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 /// The blocks that no file may own: superblocks, descriptors and blocks kept for more of them, bitmaps, inode tables.
@@ -54,7 +72,7 @@ impl Zones {
     }
 }
 
-impl Fs {
+impl Groups {
     /// The descriptor of a group, its checksum and its numbers checked.
     ///
     /// # Errors
@@ -66,7 +84,7 @@ impl Fs {
             .map_err(|e| Error::from(e).in_block(block))
     }
 
-    /// As [`Fs::group_desc`], for those who ask where something of the group is: its counts need not be right, nor, where nothing
+    /// As [`Groups::group_desc`], for those who ask where something of the group is: its counts need not be right, nor, where nothing
     /// is written, its checksum. `check` looks at the places. And whether all of it is right.
     ///
     /// # Errors
@@ -153,11 +171,11 @@ impl Fs {
     /// # Errors
     /// Those of reading the descriptors; `Corrupt` where they contradict each other.
     pub(crate) fn zones(&self) -> Result<&Zones> {
-        if let Some(zones) = self.groups.zones.get() {
+        if let Some(zones) = self.zones.get() {
             return Ok(zones);
         }
         let zones = self.read_zones()?;
-        Ok(self.groups.zones.get_or_init(|| zones))
+        Ok(self.zones.get_or_init(|| zones))
     }
 
     /// The fixed metadata of one group, as ranges `start..end`: copies of superblock and descriptors, bitmaps, inode table.
@@ -214,7 +232,7 @@ impl Fs {
         Zones::join(ranges)
     }
 
-    /// As [`Fs::own_metadata`], of a group whose descriptor is damaged: as far as it can be right.
+    /// As [`Groups::own_metadata`], of a group whose descriptor is damaged: as far as it can be right.
     fn plausible_metadata(&self, group: GroupNumber) -> Result<Vec<(u64, u64)>> {
         let FsBlock(first) = self.geo.group_first_block(group);
         let fixed = first.saturating_add(self.geo.fixed_blocks(group).into());

@@ -10,7 +10,7 @@ use throughline_journal::{Journal, Tid};
 use crate::error::Result;
 use crate::lock_order::{Place, Rank};
 
-/// A running change of metadata, from `Fs::begin`. A thread has at most one.
+/// A running change of metadata, from `Base::begin`. A thread has at most one.
 #[must_use = "a change ends with `stop`"]
 pub struct Handle<'a> {
     inner: throughline_journal::Handle<'a>,

@@ -11,18 +11,18 @@ use throughline_extfmt::xattr::{self, Attribute, Value};
 use throughline_extfmt::{FileBlock, InodeImage};
 
 use crate::balloc::{GROUP_CREDITS, Run};
+use crate::data::Data;
 use crate::error::{Error, Result};
-use crate::file::{self, INODE_CREDITS};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self, INSERT_CREDITS};
+use crate::regular;
 
 /// Reads a file's bytes from `offset` on; answers how many there were.
 ///
 /// # Errors
 /// `Corrupt` where the inode holds fewer bytes than its size says.
-pub(crate) fn read(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(fs: &Inodes, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let content = content(fs, inode, &inode.raw.read())?;
     let from = usize::try_from(offset)
         .unwrap_or(usize::MAX)
@@ -37,7 +37,7 @@ pub(crate) fn read(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Resul
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_vectored(
-    fs: &Fs,
+    fs: &Data,
     inode: &Inode,
     offset: u64,
     bufs: &mut [IoSliceMut<'_>],
@@ -58,7 +58,7 @@ pub(crate) fn read_vectored(
 /// # Errors
 /// As [`read`]; those of the journal.
 pub(crate) fn write(
-    fs: &Fs,
+    fs: &Inodes,
     inode: &Inode,
     offset: u64,
     bufs: &[IoSlice<'_>],
@@ -87,7 +87,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// As [`write`].
-pub(crate) fn resize(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
+pub(crate) fn resize(fs: &Inodes, inode: &Inode, size: u64) -> Result<bool> {
     let mut content = content(fs, inode, &inode.raw.read())?;
     if size > fs.geo.inode_bytes.into() {
         return Ok(false);
@@ -100,11 +100,11 @@ pub(crate) fn resize(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
 ///
 /// # Errors
 /// No space: nothing has changed then. `Corrupt`; those of journal and device.
-pub(crate) fn spill(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn spill(fs: &Data, inode: &Inode) -> Result<()> {
     fs.with_room(|| try_spill(fs, inode))
 }
 
-fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
+fn try_spill(fs: &Data, inode: &Inode) -> Result<()> {
     let content = content(fs, inode, &inode.raw.read())?;
     let run = if content.is_empty() {
         None
@@ -127,7 +127,7 @@ fn try_spill(fs: &Fs, inode: &Inode) -> Result<()> {
 }
 
 /// The inode holds its data as it did `before`; whatever else was changed meanwhile, by others, stays.
-pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
+pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
     let mut raw = inode.raw.write();
     let body = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
     let flags = (raw.flags() - body) | (before.flags() & body);
@@ -139,7 +139,7 @@ pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
 }
 
 /// Claims a block and writes the bytes to it.
-fn write_block(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<Run> {
+fn write_block(fs: &Inodes, inode: &Inode, content: &[u8]) -> Result<Run> {
     let run = fs.claim(fs.goal_for(inode), 1)?;
     let mut block = vec![0; fs.geo.block_bytes as usize];
     block[..content.len()].copy_from_slice(content);
@@ -154,7 +154,7 @@ fn write_block(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<Run> {
 }
 
 /// Turns the inode into one with a mapping, of that one block.
-fn enter_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>) -> Result<()> {
+fn enter_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>) -> Result<()> {
     let size = map::size(fs, inode)?;
     {
         let mut raw = inode.raw.write();
@@ -185,12 +185,12 @@ fn enter_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>) -> 
         fs.confirm(h, run)?;
     }
     map::set_size(inode, size);
-    file::touch(fs, inode);
+    regular::touch(fs, inode);
     fs.store(h, inode)
 }
 
 /// The file's bytes.
-fn content(fs: &Fs, inode: &Inode, raw: &InodeImage) -> Result<Vec<u8>> {
+fn content(fs: &Inodes, inode: &Inode, raw: &InodeImage) -> Result<Vec<u8>> {
     let size = raw
         .size_bytes(&fs.geo)
         .map_err(|e| Error::from(e).in_inode(inode.ino))?;
@@ -220,7 +220,7 @@ fn attributes(raw: &InodeImage) -> Result<(Vec<u8>, Vec<Attribute>)> {
 }
 
 /// Puts other bytes into the inode and stores it; `false`, and nothing changed, where they do not fit.
-fn replace(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<bool> {
+fn replace(fs: &Inodes, inode: &Inode, content: &[u8]) -> Result<bool> {
     let mut main = [0; INLINE_MAIN_BYTES];
     let (front, rest) = content.split_at(content.len().min(INLINE_MAIN_BYTES));
     main[..front.len()].copy_from_slice(front);
@@ -243,7 +243,7 @@ fn replace(fs: &Fs, inode: &Inode, content: &[u8]) -> Result<bool> {
             *raw.i_block_mut() = main;
         }
         map::set_size(inode, content.len() as u64);
-        file::touch(fs, inode);
+        regular::touch(fs, inode);
         fs.store(h, inode)
     });
     // One that was refused has changed nothing.

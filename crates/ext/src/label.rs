@@ -5,15 +5,15 @@ use throughline_extfmt::superblock::SUPERBLOCK_BYTES;
 use throughline_extfmt::{FsBlock, Superblock};
 use zerocopy::IntoBytes;
 
+use crate::alloc::Alloc;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::lock_order::{Rank, locked};
 use crate::primary;
 
 /// The longest label, in bytes (`s_volume_name`).
 pub const MAX_LABEL_BYTES: usize = 16;
 
-impl Fs {
+impl Alloc {
     /// The label, up to 16 bytes; empty if there is none.
     pub fn label(&self) -> Vec<u8> {
         let sb = locked(Rank::Super, 0, || self.superblock.lock());
@@ -34,7 +34,7 @@ impl Fs {
         self.update_super(&mut h, |sb| put_label(sb, label))?;
         h.stop()?;
         self.sync_metadata()?;
-        self.show_name()
+        show_name(self)
     }
 
     /// The UUID.
@@ -51,7 +51,7 @@ impl Fs {
     /// `Unsupported` where checksums of groups (`uninit_bg`) or hashes of attributes (`ea_inode`) would have to change, and where
     /// the UUID is part of keys (`stable_inodes`); `ReadOnly`; those of the journal.
     pub fn set_uuid(&self, uuid: [u8; 16]) -> Result<()> {
-        let seed = self.uuid_seed()?;
+        let seed = uuid_seed(self)?;
         let groups = self.geo.superblock_groups().skip(1);
         let copies: Vec<FsBlock> = groups
             .filter_map(|group| self.geo.superblock_block(group))
@@ -73,47 +73,47 @@ impl Fs {
         self.update_super(&mut h, |sb| put_uuid(sb, uuid, seed))?;
         h.stop()?;
         self.sync_metadata()?;
-        self.show_name()
+        show_name(self)
     }
+}
 
-    /// The seed of checksums that a change of the UUID has to enter; `None` where nothing depends on the UUID.
-    fn uuid_seed(&self) -> Result<Option<u32>> {
-        let is = |is: bool, name: &str| match is {
-            true => Err(Error::Unsupported(format!(
-                "the UUID of a volume with {name} cannot be changed here ('tune2fs -U' may be able to)"
-            ))),
-            false => Ok(()),
-        };
-        let geo = &self.geo;
-        is(geo.compat.contains(Compat::STABLE_INODES), "stable_inodes")?;
-        if geo.incompat.contains(Incompat::CSUM_SEED) || geo.csum_seed.is_some() {
-            return Ok(geo.csum_seed);
-        }
-        is(geo.ro_compat.contains(RoCompat::GDT_CSUM), "uninit_bg")?;
-        is(geo.incompat.contains(Incompat::EA_INODE), "ea_inode")?;
-        Ok(None)
+/// The seed of checksums that a change of the UUID has to enter; `None` where nothing depends on the UUID.
+fn uuid_seed(fs: &Alloc) -> Result<Option<u32>> {
+    let is = |is: bool, name: &str| match is {
+        true => Err(Error::Unsupported(format!(
+            "the UUID of a volume with {name} cannot be changed here ('tune2fs -U' may be able to)"
+        ))),
+        false => Ok(()),
+    };
+    let geo = &fs.geo;
+    is(geo.compat.contains(Compat::STABLE_INODES), "stable_inodes")?;
+    if geo.incompat.contains(Incompat::CSUM_SEED) || geo.csum_seed.is_some() {
+        return Ok(geo.csum_seed);
     }
+    is(geo.ro_compat.contains(RoCompat::GDT_CSUM), "uninit_bg")?;
+    is(geo.incompat.contains(Incompat::EA_INODE), "ea_inode")?;
+    Ok(None)
+}
 
-    /// What is durable in the journal is put home at once too, so that who looks at the device finds it there: `blkid`,
-    /// `e2label`, `mount LABEL=`. Nothing else of the superblock goes with it.
-    fn show_name(&self) -> Result<()> {
-        if !self.has_log() {
-            // The commit was the way home.
-            return Ok(());
-        }
-        self.journal.while_home_rests(|| {
-            // As it is now: of two who set it the later one's stays.
-            let now = self.superblock();
-            primary::edit(&self.disk, |home| {
-                home.s_volume_name = now.s_volume_name;
-                home.s_uuid = now.s_uuid;
-                home.s_checksum_seed = now.s_checksum_seed;
-                let seeded = now.incompat() & Incompat::CSUM_SEED;
-                home.s_feature_incompat
-                    .set(home.s_feature_incompat.get() | seeded.bits());
-            })
+/// What is durable in the journal is put home at once too, so that who looks at the device finds it there: `blkid`,
+/// `e2label`, `mount LABEL=`. Nothing else of the superblock goes with it.
+fn show_name(fs: &Alloc) -> Result<()> {
+    if !fs.has_log() {
+        // The commit was the way home.
+        return Ok(());
+    }
+    fs.journal.while_home_rests(|| {
+        // As it is now: of two who set it the later one's stays.
+        let now = fs.superblock();
+        primary::edit(&fs.disk, |home| {
+            home.s_volume_name = now.s_volume_name;
+            home.s_uuid = now.s_uuid;
+            home.s_checksum_seed = now.s_checksum_seed;
+            let seeded = now.incompat() & Incompat::CSUM_SEED;
+            home.s_feature_incompat
+                .set(home.s_feature_incompat.get() | seeded.bits());
         })
-    }
+    })
 }
 
 fn put_label(sb: &mut Superblock, label: &[u8]) {

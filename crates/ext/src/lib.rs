@@ -3,21 +3,30 @@
 //! [`Fs`] is an open volume, [`Inode`] an inode in memory. One on-disk concept a file; the formats themselves are
 //! `throughline-extfmt`'s, the metadata blocks the journal's, the data path `throughline-fileio`'s.
 //!
+//! A volume is built in layers; each owns the one below and derefs to it: [`Fs`] (sync, close), [`Names`]
+//! (directories and paths), [`Attrs`] (attributes, flags, freeing inodes), [`Data`] (contents of files), [`Inodes`],
+//! [`Alloc`], [`Blocks`], [`Groups`], [`Base`]. All operations can be called on an [`Fs`]; the page of each layer
+//! lists its own. `ARCHITECTURE.md` shows which file is in which layer, and a test checks every import against it.
+//!
 //! Invariants the whole crate holds to:
-//! - Every change of metadata happens inside a [`Handle`] that `Fs::begin` gave; a read-only volume gives none.
+//! - Every change of metadata happens inside a [`Handle`] that `Base::begin` gave; a read-only volume gives none.
 //! - Blocks of data are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
 //! - Data in the page cache has its room put by before a write call returns, its mapping's too (`delayed`).
 //! - Locks are taken in the order of `lock_order`; a handle is begun with no mapping or group lock held.
 //! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
 #![forbid(unsafe_code)]
 
+mod alloc;
 mod attr;
+mod attrs;
 mod balloc;
+mod base;
 mod cached;
 mod changes;
 mod check;
 mod coherent;
 mod damage;
+mod data;
 mod delayed;
 mod dir;
 mod edge;
@@ -40,6 +49,7 @@ mod map;
 mod mapper;
 mod mmp;
 mod namei;
+mod names;
 mod open;
 mod open_file;
 mod ops;
@@ -47,7 +57,10 @@ mod options;
 mod orphan;
 mod primary;
 mod privileges;
+mod reclaim;
+mod regular;
 mod replay;
+mod room;
 mod seek;
 mod shutdown;
 mod statfs;
@@ -59,22 +72,29 @@ mod times;
 mod truncate;
 mod xattr;
 
+pub use alloc::Alloc;
 pub use attr::{Attributes, Metadata, SetTime};
+pub use attrs::Attrs;
+pub use balloc::Blocks;
+pub use base::Base;
+pub use data::Data;
 pub use dir::{DirEntry, Listing, ReadDir};
 pub use error::{Corrupt, Error, Reason, Result};
 pub use fallocate::Fallocate;
 pub use flags::OpenFor;
 pub use fs::Fs;
+pub use groups::Groups;
 pub use handle::Handle;
-pub use inode::Inode;
+pub use inode::{Inode, Inodes};
 pub use label::MAX_LABEL_BYTES;
 pub use log_info::{JournalCounts, LogInfo};
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
+pub use names::Names;
 pub use open::Recovery;
 pub use open_file::OpenFile;
 pub use ops::{NewInode, NewKind, RenameMode};
-pub use options::OpenOptions;
-pub use orphan::OrphansSettled;
+pub use options::{AccessTimes, OpenOptions};
+pub use reclaim::OrphansSettled;
 pub use replay::Replayed;
 pub use shutdown::TakeDown;
 pub use statfs::StatFs;
@@ -88,5 +108,4 @@ pub use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber};
 #[doc(hidden)]
 pub use throughline_journal::Planted;
 pub use throughline_journal::{Abort, Clock, SharedClock, Status as JournalStatus};
-pub use times::AccessTimes;
 pub use xattr::XattrMode;

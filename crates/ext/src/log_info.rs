@@ -5,8 +5,9 @@ pub use throughline_journal::Counts as JournalCounts;
 use throughline_block::Purpose;
 use throughline_extfmt::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 
+use crate::base::Access;
 use crate::error::{Error, Result};
-use crate::fs::{Access, Fs};
+use crate::inode::Inodes;
 use crate::replay;
 
 /// An internal journal, as its superblock says and, while it is written to, as it is.
@@ -28,7 +29,7 @@ pub struct LogInfo {
     pub errno: u32,
 }
 
-impl Fs {
+impl Inodes {
     /// What the journal, or what stands in for one, did since the volume was opened.
     pub fn journal_counts(&self) -> JournalCounts {
         self.journal.counts()

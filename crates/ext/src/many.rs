@@ -5,18 +5,18 @@ use std::io::IoSlice;
 use throughline_fileio::direct::{self, NewFile};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::error::{Reason, Result};
-use crate::file::is_inline;
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::mapper::FileMapper;
+use crate::regular::is_inline;
 
 /// Files whose locks are held at once.
 const FILES_AT_ONCE: usize = 64;
 
-impl Fs {
-    /// Gives each of some files its whole contents, as [`Fs::write_at`] from byte 0 on would. Files that are empty, as new
+impl Data {
+    /// Gives each of some files its whole contents, as [`Data::write_at`] from byte 0 on would. Files that are empty, as new
     /// ones are, are written together: their data in few long I/Os, with one wait for all. One result for each, in order.
     ///
     /// The memory that this takes is about that of the data: the caller bounds it.
@@ -27,68 +27,67 @@ impl Fs {
         order.sort_by_key(|at| files[*at].0.ino);
         order.dedup_by_key(|at| files[*at].0.ino);
         for some in order.chunks(FILES_AT_ONCE) {
-            self.write_some(files, some, &mut results);
+            write_some(self, files, some, &mut results);
         }
         let one_by_one = |(result, (inode, data)): (Option<Result<()>>, &(&Inode, &[u8]))| {
-            let done = result.unwrap_or_else(|| self.write_whole(inode, data));
+            let done = result.unwrap_or_else(|| write_whole(self, inode, data));
             done.and_then(|()| self.data_changed(inode))
         };
         results.into_iter().zip(files).map(one_by_one).collect()
     }
+}
 
-    /// Writes those of `some`, places in `files`, that are fit for it; the others' results stay `None`.
-    fn write_some(
-        &self,
-        files: &[(&Inode, &[u8])],
-        some: &[usize],
-        results: &mut [Option<Result<()>>],
-    ) {
-        let mut fit = Vec::with_capacity(some.len());
-        for at in some {
-            let (inode, data) = files[*at];
-            if self.check_may_write(inode).is_err() {
-                continue;
-            }
-            let lock = inode.io_exclusive();
-            let len = data.len() as u64;
-            let empty =
-                coherent::size(self, inode).is_ok_and(|size| size == 0) && !is_inline(inode);
-            if !empty || len == 0 || len > map::max_size(self, inode) {
-                continue;
-            }
-            let Ok(frozen) = coherent::make_way(self, inode, coherent::ALL) else {
-                continue;
-            };
-            let mapper = FileMapper::for_write(self, inode, len);
-            fit.push((*at, (frozen, lock), mapper));
+/// Writes those of `some`, places in `files`, that are fit for it; the others' results stay `None`.
+fn write_some(
+    fs: &Data,
+    files: &[(&Inode, &[u8])],
+    some: &[usize],
+    results: &mut [Option<Result<()>>],
+) {
+    let mut fit = Vec::with_capacity(some.len());
+    for at in some {
+        let (inode, data) = files[*at];
+        if fs.check_may_write(inode).is_err() {
+            continue;
         }
-        let new: Vec<NewFile<'_>> = fit
-            .iter()
-            .map(|(at, _, mapper)| NewFile {
-                mapper,
-                data: files[*at].1,
-            })
-            .collect();
-        let done = direct::write_new(&self.disk, &new);
-        drop(new);
-        for ((at, _alone, _), done) in fit.into_iter().zip(done) {
-            let (inode, _) = files[at];
-            let size = map::size(self, inode);
-            if let Ok(size) = &size {
-                coherent::resized(inode, *size);
-            }
-            results[at] = Some(done.map_err(Into::into).and(size.map(|_| ())));
+        let lock = inode.io_exclusive();
+        let len = data.len() as u64;
+        let empty = coherent::size(fs, inode).is_ok_and(|size| size == 0) && !is_inline(inode);
+        if !empty || len == 0 || len > map::max_size(fs, inode) {
+            continue;
+        }
+        let Ok(frozen) = coherent::make_way(fs, inode, coherent::ALL) else {
+            continue;
+        };
+        let mapper = FileMapper::for_write(fs, inode, len);
+        fit.push((*at, (frozen, lock), mapper));
+    }
+    let new: Vec<NewFile<'_>> = fit
+        .iter()
+        .map(|(at, _, mapper)| NewFile {
+            mapper,
+            data: files[*at].1,
+        })
+        .collect();
+    let done = direct::write_new(&fs.disk, &new);
+    drop(new);
+    for ((at, _alone, _), done) in fit.into_iter().zip(done) {
+        let (inode, _) = files[at];
+        let size = map::size(fs, inode);
+        if let Ok(size) = &size {
+            coherent::resized(inode, *size);
+        }
+        results[at] = Some(done.map_err(Into::into).and(size.map(|_| ())));
+    }
+}
+
+fn write_whole(fs: &Data, inode: &Inode, data: &[u8]) -> Result<()> {
+    let mut at = 0;
+    while at < data.len() {
+        match fs.write_at(inode, at as u64, &[IoSlice::new(&data[at..])])? {
+            0 => return Err(Reason::NoSpace.into()),
+            written => at = at.saturating_add(written),
         }
     }
-
-    fn write_whole(&self, inode: &Inode, data: &[u8]) -> Result<()> {
-        let mut at = 0;
-        while at < data.len() {
-            match self.write_at(inode, at as u64, &[IoSlice::new(&data[at..])])? {
-                0 => return Err(Reason::NoSpace.into()),
-                written => at = at.saturating_add(written),
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }

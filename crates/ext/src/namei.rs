@@ -11,8 +11,8 @@ use throughline_extfmt::inode::InodeFlags;
 
 use crate::dir;
 use crate::error::{Corrupt, Error, Reason, Result};
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
+use crate::names::Names;
 
 /// Longest name, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -67,7 +67,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl Fs {
+impl Names {
     /// The root directory.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Fs {
         self.lookup_and(dir, name, |_| Ok(()))
     }
 
-    /// As [`Fs::lookup`], and the inode is [open](Fs::open_inode): its name cannot go between the two.
+    /// As [`Names::lookup`], and the inode is [open](crate::Attrs::open_inode): its name cannot go between the two.
     ///
     /// # Errors
     /// As there; `NotFound` for `.` and `..` that are just being freed.
@@ -175,7 +175,7 @@ impl Fs {
     /// The inode that an entry of `dir` names, of a volume that can only be read.
     ///
     /// # Errors
-    /// As [`Fs::lookup`].
+    /// As [`Names::lookup`].
     pub fn inode_listed(&self, dir: &Inode, ino: InodeNumber) -> Result<Arc<Inode>> {
         self.named_inode(dir, ino)
     }
@@ -192,37 +192,9 @@ impl Fs {
             Err(Error::Caller(Reason::NotFound)) => Err(corrupt(format!(
                 "a name leads to inode {ino}, which is not in use"
             ))),
-            Ok(inode) => self.check_named(dir, &inode).map(|()| inode),
+            Ok(inode) => check_named(self, dir, &inode).map(|()| inode),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
-    /// as long as nothing is written.
-    fn check_named(&self, dir: &Inode, inode: &Inode) -> Result<()> {
-        let (links, flags) = {
-            let raw = inode.raw.read();
-            (raw.links_count(), raw.flags())
-        };
-        let why = if flags.contains(InodeFlags::EA_INODE) {
-            // It would be locked as a file and as a value.
-            "is for an attribute's value"
-        } else if links == 0 {
-            // The directory is locked, and a name and its count change together.
-            "has no names by its own count"
-        } else {
-            return Ok(());
-        };
-        let damage = Corrupt {
-            inode: Some(dir.ino),
-            block: None,
-            what: format!("a name leads to inode {}, which {why}", inode.ino),
-        };
-        if inode.is_dir() && self.is_as_found() {
-            self.count_damage(&damage);
-            return Ok(());
-        }
-        Err(damage.into())
     }
 
     /// The inode at the end of a path from the root.
@@ -267,9 +239,37 @@ impl Fs {
     }
 }
 
+/// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
+/// as long as nothing is written.
+fn check_named(fs: &Inodes, dir: &Inode, inode: &Inode) -> Result<()> {
+    let (links, flags) = {
+        let raw = inode.raw.read();
+        (raw.links_count(), raw.flags())
+    };
+    let why = if flags.contains(InodeFlags::EA_INODE) {
+        // It would be locked as a file and as a value.
+        "is for an attribute's value"
+    } else if links == 0 {
+        // The directory is locked, and a name and its count change together.
+        "has no names by its own count"
+    } else {
+        return Ok(());
+    };
+    let damage = Corrupt {
+        inode: Some(dir.ino),
+        block: None,
+        what: format!("a name leads to inode {}, which {why}", inode.ino),
+    };
+    if inode.is_dir() && fs.is_as_found() {
+        fs.count_damage(&damage);
+        return Ok(());
+    }
+    Err(damage.into())
+}
+
 /// A walk under way.
 struct Walk<'a> {
-    fs: &'a Fs,
+    fs: &'a Names,
     at: Arc<Inode>,
     rest: Rest,
     links_left: u32,

@@ -23,23 +23,24 @@ use throughline_fileio::PageCache;
 use throughline_journal::recovery::JournalRun;
 use throughline_journal::{Budget, Journal, LogOptions};
 
-use crate::balloc::Balloc;
+use crate::alloc::Alloc;
+use crate::attrs::Attrs;
+use crate::balloc::{Balloc, Blocks};
+use crate::base::{Access, Base, Life, Settings};
 use crate::damage::Damage;
-use crate::dir::HashRules;
+use crate::data::Data;
 use crate::error::{Error, Reason, Result};
-use crate::fs::{Access, Fs, Life, Settings};
+use crate::fs::Fs;
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
-use crate::inode::InodeTable;
+use crate::inode::Inodes;
 use crate::mmp::MmpGuard;
+use crate::names::Names;
 use crate::options::OpenOptions;
-use crate::orphan::{Orphans, OrphansSettled};
 use crate::primary::{self, Primary};
+use crate::reclaim::{self, OrphansSettled};
 use crate::replay::Replayed;
-use crate::synchronous::Synchronous;
-use crate::system::SystemInodes;
 use crate::times::Times;
-use crate::xattr::Xattrs;
 
 /// Incompatible features that are understood in full.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
@@ -128,7 +129,7 @@ impl Recovery {
 impl Fs {
     /// Opens the volume on `disk`.
     ///
-    /// A volume with features that can only be read opens for reading, whatever was asked: see [`Fs::read_only_reason`].
+    /// A volume with features that can only be read opens for reading, whatever was asked: see [`Base::read_only_reason`].
     /// One whose journal needs recovery is recovered first where it is opened for writing; for reading it is shown as it
     /// will be, and not touched.
     ///
@@ -154,7 +155,7 @@ impl Fs {
             }
             _ => return Self::open_to_write(disk, found, options),
         };
-        let fs = Self::assemble(disk, found, access, options, None)?;
+        let fs = Self::assemble(disk, found, access, options, None, None)?;
         if crate::replay::is_needed(&sb) && !options.no_replay {
             return Self::open_overlaid(&fs, options);
         }
@@ -165,7 +166,7 @@ impl Fs {
     fn open_overlaid(before: &Self, options: &OpenOptions) -> Result<Self> {
         let disk = crate::replay::overlay(before)?;
         let found = Primary::check(&disk, primary::read(&disk)?)?;
-        Self::assemble(disk, found, before.access.clone(), options, None)
+        Self::assemble(disk, found, before.access.clone(), options, None, None)
     }
 
     /// Whether opening it for writing would have something to mend: a journal to replay, orphans to settle.
@@ -205,15 +206,14 @@ impl Fs {
         }
         uncounted |= recovery.unchecked;
         let log = find_log(&disk, found.clone(), options)?;
-        let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref())?;
-        fs.mmp = mmp;
+        let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref(), mmp)?;
         if uncounted && let Err(error) = fs.recount() {
             // Closing it would put counts of before into its superblock, and mark them as true.
             fs.abandon();
             return Err(error);
         }
         fs.mark_in_use(options)?;
-        recovery.orphans = crate::orphan::recover(&fs)?;
+        recovery.orphans = reclaim::recover(&fs)?;
         fs.recovery = recovery;
         Ok(fs)
     }
@@ -238,7 +238,7 @@ impl Fs {
 
     /// The volume without regard to its journal: to find and to recover that.
     fn for_reading(disk: &Arc<Disk>, found: Primary, options: &OpenOptions) -> Result<Self> {
-        Self::assemble(Arc::clone(disk), found, Access::Read, options, None)
+        Self::assemble(Arc::clone(disk), found, Access::Read, options, None, None)
     }
 
     /// Opens a volume that somebody else has open, on a device that nobody else sees, to be changed by up to `most_bytes`
@@ -261,7 +261,7 @@ impl Fs {
             commit_interval: Duration::from_secs(24 * 3600),
             ..OpenOptions::default()
         };
-        let fs = Self::assemble(disk, found, Access::Write, &options, None)?;
+        let fs = Self::assemble(disk, found, Access::Write, &options, None, None)?;
         fs.recount()?;
         Ok(fs)
     }
@@ -276,47 +276,36 @@ impl Fs {
         access: Access,
         options: &OpenOptions,
         log: Option<&[JournalRun]>,
+        mmp: Option<MmpGuard>,
     ) -> Result<Self> {
         let cache = PageCache::new(Arc::clone(&disk), &options.cache);
         if let Some(age) = options.dirty_age {
             cache.writeback().set_age(age);
         }
-        Ok(Self {
-            cache,
-            balloc: Balloc::new(&sb, &geo, options.use_reserved),
-            ialloc: Ialloc::new(&sb, options.seed),
-            groups: Groups::default(),
-            inodes: InodeTable::default(),
-            rename: Mutex::new(()),
-            clock: options.clock.clone(),
-            hash_rules: HashRules::new(&sb),
-            times: Times::new(options),
-            synchronous: Synchronous::new(options),
-            system: SystemInodes::of(&sb),
-            orphans: Orphans::default(),
-            xattrs: Xattrs::new(options.acl),
-            mmp: None,
-            changed: AtomicBool::new(false),
-            emptied: crate::emptied::OfVolume::new(options.auto_da_alloc),
-            damage: Damage::default(),
-            recovery: Recovery::default(),
-            life: Life {
-                state_at_open: sb.state(),
-                kbytes_at_open: sb.s_kbytes_written.get(),
-                closed: AtomicBool::new(false),
-                written: AtomicBool::new(false),
-                going: AtomicBool::new(false),
-                down: AtomicBool::new(false),
-            },
-            settings: Settings {
-                commit_interval: options.commit_interval,
-                on_error: options.on_error,
-            },
+        let base = Base {
             journal: journal(&disk, &geo, &access, options, log)?,
             superblock: Mutex::new(sb),
             disk,
             geo,
             access,
+            mmp,
+            changed: AtomicBool::new(false),
+            damage: Damage::default(),
+            life: Life::new(&sb),
+            settings: Settings {
+                commit_interval: options.commit_interval,
+                on_error: options.on_error,
+            },
+            clock: options.clock.clone(),
+        };
+        let balloc = Balloc::new(&sb, &base.geo, options.use_reserved);
+        let blocks = Blocks::new(Groups::new(base), balloc);
+        let ialloc = Ialloc::new(&sb, options.seed);
+        let inodes = Inodes::new(Alloc::new(blocks, ialloc), Times::new(options));
+        let data = Arc::new(Data::new(inodes, cache, options));
+        Ok(Self {
+            recovery: Recovery::default(),
+            names: Names::new(Attrs::new(data, &sb, options.acl), &sb),
         })
     }
 
@@ -376,10 +365,10 @@ fn journal(
     Ok(match (access, log) {
         (Access::Write, Some(runs)) => {
             let log = LogOptions {
+                clock: options.clock.clone(),
                 commit_interval: options.commit_interval,
                 checksums: geo.ro_compat.contains(RoCompat::METADATA_CSUM),
                 bit64: geo.incompat.contains(Incompat::BIT64),
-                clock: options.clock.clone(),
             };
             Journal::with_log(disk, bytes, geo.blocks, runs, budget, &log)?
         }

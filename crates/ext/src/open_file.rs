@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,36 +18,47 @@ use throughline_fileio::{Accepted, AddressSpace, Backing, ReadStream, Wait};
 
 use crate::cached::CachedFile;
 use crate::coherent;
+use crate::data::Data;
 use crate::error::{Error, Reason, Result};
-use crate::file::{self, is_inline};
-use crate::fs::Fs;
+use crate::file;
 use crate::inline;
 use crate::inode::Inode;
 use crate::map;
+use crate::regular::{self, is_inline};
 
 /// A regular file open for buffered I/O, with direct I/O beside it. Clones are the same open file; all threads may use it
-/// at once. It keeps the volume ([`Fs`]) in memory: whoever opened that ends it with [`Fs::shut_down`].
+/// at once. It keeps the volume ([`crate::Fs`]) in memory: whoever opened that ends it with [`crate::Fs::shut_down`].
 ///
-/// It does not count as an open file for what happens to inodes without names: that is [`Fs::open_inode`]'s.
+/// It does not count as an open file for what happens to inodes without names: that is [`crate::Attrs::open_inode`]'s.
 #[derive(Clone)]
 pub struct OpenFile {
     host: Arc<dyn Backing>,
-    file: Arc<CachedFile>,
-}
-
-impl Fs {
-    /// Opens a file for buffered I/O.
-    ///
-    /// # Errors
-    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt` for a size that cannot be.
-    pub fn open_file(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<OpenFile> {
-        let file = CachedFile::of(self, inode)?;
-        let host: Arc<dyn Backing> = Arc::clone(&file) as Arc<dyn Backing>;
-        Ok(OpenFile { host, file })
-    }
+    fs: Arc<Data>,
+    inode: Arc<Inode>,
+    space: Arc<AddressSpace>,
 }
 
 impl OpenFile {
+    /// A file of `fs`, which is a part of `volume`.
+    ///
+    /// # Errors
+    /// As [`crate::Fs::open_file`].
+    pub(crate) fn new(
+        fs: &Arc<Data>,
+        volume: Arc<dyn Any + Send + Sync>,
+        inode: &Arc<Inode>,
+    ) -> Result<Self> {
+        let host = CachedFile::of(fs, volume, inode)?;
+        let cached = inode.cached.get();
+        let cached = cached.ok_or(Reason::Invalid("a file that is not cached"))?;
+        Ok(Self {
+            host,
+            fs: Arc::clone(fs),
+            inode: Arc::clone(inode),
+            space: Arc::clone(&cached.space),
+        })
+    }
+
     /// The file as the page cache sees it.
     pub fn host(&self) -> &Arc<dyn Backing> {
         &self.host
@@ -54,15 +66,15 @@ impl OpenFile {
 
     /// What is cached of it.
     pub fn space(&self) -> &AddressSpace {
-        self.file.space()
+        &self.space
     }
 
-    fn fs(&self) -> &Fs {
-        self.file.fs()
+    fn fs(&self) -> &Data {
+        &self.fs
     }
 
     fn inode(&self) -> &Inode {
-        self.file.inode()
+        &self.inode
     }
 
     /// Its size in bytes, as every reader sees it.
@@ -132,7 +144,7 @@ impl OpenFile {
             };
         }
         fs.check_may_write(inode)?;
-        if file::total(bufs) == 0 {
+        if regular::total(bufs) == 0 {
             return Ok((at.unwrap_or_else(|| self.size()), 0));
         }
         if wait == Wait::No && fs.cache.throttle().would_pause(0).is_some() {
@@ -203,7 +215,7 @@ impl OpenFile {
         wait: Wait,
     ) -> Result<Option<(u64, Accepted)>> {
         let (fs, inode) = (self.fs(), self.inode());
-        let end = offset.checked_add(file::total(bufs));
+        let end = offset.checked_add(regular::total(bufs));
         let _io = inode.io_shared();
         if end.is_none_or(|end| end > self.size()) || is_inline(inode) {
             return Ok(None);
@@ -227,7 +239,7 @@ impl OpenFile {
         }
         let _extend = inode.extend();
         let offset = at.unwrap_or_else(|| self.size());
-        let accepted = if Fs::is_within_all_limits(offset.saturating_add(file::total(bufs))) {
+        let accepted = if Data::is_within_all_limits(offset.saturating_add(regular::total(bufs))) {
             buffered::write(&self.host, offset, bufs, wait)?
         } else {
             let bufs = fs.within_limit(inode, offset, bufs)?;
@@ -278,7 +290,7 @@ impl OpenFile {
     /// Returns when data, size and name survive a crash; with `data_only`, times need not.
     ///
     /// # Errors
-    /// As [`Fs::sync_file`].
+    /// As [`Data::sync_file`].
     pub fn sync(&self, data_only: bool) -> Result<()> {
         if data_only {
             self.fs().sync_data(self.inode())

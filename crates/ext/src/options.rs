@@ -6,7 +6,17 @@ use throughline_extfmt::superblock::OnError;
 use throughline_fileio::CacheOptions;
 use throughline_journal::SharedClock;
 
-use crate::times::AccessTimes;
+/// When reading sets the access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Never (`noatime`).
+    #[default]
+    Never,
+    /// Where it is not later than the last change, or a day old (`relatime`).
+    Relative,
+    /// At every read (`strictatime`).
+    Strict,
+}
 
 /// How a volume is opened. The default reads only.
 #[derive(Clone, Debug)]

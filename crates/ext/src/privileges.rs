@@ -6,8 +6,8 @@
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{FileType, Time};
 
+use crate::attrs::Attrs;
 use crate::error::{Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 
 /// The setuid bit, the setgid bit, and the group's right to execute.
@@ -41,13 +41,13 @@ fn strip(raw: &mut InodeImage, setgid: bool) -> bool {
     left != mode
 }
 
-impl Fs {
+impl Attrs {
     /// Takes setuid and capabilities from a file that is about to be written or cut by someone who has no right to keep them,
     /// and setgid where it goes with a right to execute; where not, if `is_outsider` says of the file's group that who writes
     /// is not of it. Whether the mode is another now. No lock of the file is held.
     ///
     /// # Errors
-    /// `NotFound` for an inode that was freed, `ReadOnly`; those of [`Fs::remove_xattr`].
+    /// `NotFound` for an inode that was freed, `ReadOnly`; those of [`Attrs::remove_xattr`].
     pub fn drop_privileges(
         &self,
         inode: &Inode,

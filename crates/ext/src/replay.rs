@@ -29,6 +29,7 @@ use throughline_journal::recovery::{
 
 use crate::error::{Error, Reason, Result};
 use crate::fs::Fs;
+use crate::inode::Inodes;
 use crate::map::{self, Kind};
 use crate::primary;
 
@@ -77,7 +78,7 @@ impl Replayed {
 /// # Errors
 /// As [`overlay`]; what `admit` says; those of writing, and then the journal is as it was.
 pub(crate) fn write_home(
-    fs: &Fs,
+    fs: &Inodes,
     admit: impl FnOnce(&Arc<Disk>, u32) -> Result<()>,
 ) -> Result<Replayed> {
     let Some(Found { runs, replay }) = read(fs)? else {
@@ -116,7 +117,7 @@ fn external() -> Error {
 ///
 /// # Errors
 /// `Unsupported` for a journal on another device, or with features that are not known; `Corrupt`; device errors.
-pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
+pub(crate) fn overlay(fs: &Inodes) -> Result<Arc<Disk>> {
     let Some(Found { replay, .. }) = read(fs)? else {
         return Err(external());
     };
@@ -125,7 +126,7 @@ pub(crate) fn overlay(fs: &Fs) -> Result<Arc<Disk>> {
 }
 
 /// The disk of `fs` with `replay` laid over; its fast commits were `applied`.
-fn shown(fs: &Fs, replay: &Replay, applied: Option<&OverlayDevice>) -> Result<Arc<Disk>> {
+fn shown(fs: &Inodes, replay: &Replay, applied: Option<&OverlayDevice>) -> Result<Arc<Disk>> {
     let device = match applied {
         Some(applied) => applied.read_only(),
         None => OverlayDevice::new(
@@ -141,7 +142,7 @@ fn shown(fs: &Fs, replay: &Replay, applied: Option<&OverlayDevice>) -> Result<Ar
 const MOST_APPLIED_BYTES: usize = 128 << 20;
 
 /// The device with the whole of `replay` laid over, fast commits applied in memory; `None` where there are none.
-fn apply_fast_commits(fs: &Fs, replay: &Replay) -> Result<Option<Arc<OverlayDevice>>> {
+fn apply_fast_commits(fs: &Inodes, replay: &Replay) -> Result<Option<Arc<OverlayDevice>>> {
     if replay.fast_commits.is_empty() {
         return Ok(None);
     }
@@ -160,7 +161,7 @@ fn apply_fast_commits(fs: &Fs, replay: &Replay) -> Result<Option<Arc<OverlayDevi
 }
 
 /// Refuses to write a volume whose journal holds transactions.
-pub(crate) fn check_empty(fs: &Fs) -> Result<()> {
+pub(crate) fn check_empty(fs: &Inodes) -> Result<()> {
     match read(fs)? {
         Some(Found { replay, .. }) if !replay.is_empty() => Err(Error::Unsupported(
             "writing: the journal holds transactions although the superblock says that it needs no recovery. \
@@ -178,7 +179,7 @@ struct Found {
 }
 
 /// Where the blocks of the internal journal are; `None` where there is none.
-pub(crate) fn log_runs(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
+pub(crate) fn log_runs(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
     let ino = InodeNumber(fs.superblock.lock().s_journal_inum.get());
     if !fs.geo.compat.contains(Compat::HAS_JOURNAL) || ino == InodeNumber::NONE {
         return Ok(None);
@@ -187,7 +188,7 @@ pub(crate) fn log_runs(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
 }
 
 /// Where the journal of a volume lies that is to be written: nowhere that something else is.
-pub(crate) fn log_runs_to_write(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
+pub(crate) fn log_runs_to_write(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
     let runs = log_runs(fs)?;
     if let Some(runs) = &runs {
         place::check(fs, runs)?;
@@ -196,7 +197,7 @@ pub(crate) fn log_runs_to_write(fs: &Fs) -> Result<Option<Vec<JournalRun>>> {
 }
 
 /// What the internal journal holds; `None` where there is none.
-fn read(fs: &Fs) -> Result<Option<Found>> {
+fn read(fs: &Inodes) -> Result<Option<Found>> {
     let Some(runs) = log_runs(fs)? else {
         return Ok(None);
     };
@@ -205,7 +206,7 @@ fn read(fs: &Fs) -> Result<Option<Found>> {
 }
 
 /// Where the journal's blocks are.
-fn runs(fs: &Fs, ino: InodeNumber) -> Result<Vec<JournalRun>> {
+fn runs(fs: &Inodes, ino: InodeNumber) -> Result<Vec<JournalRun>> {
     let inode = match fs.inode(ino) {
         Err(Error::Caller(Reason::NotFound)) => {
             return Err(Error::corrupt("the journal's inode is not in use"));

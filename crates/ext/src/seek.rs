@@ -3,47 +3,47 @@
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::error::Result;
-use crate::file;
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
+use crate::regular;
 
-impl Fs {
+impl Data {
     /// The first byte at or behind `offset` that is not in a hole; `None` where only holes follow, or the end. Unwritten
     /// blocks are holes.
     ///
     /// # Errors
     /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt`; those of the device.
     pub fn seek_data(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
-        self.seek(inode, offset, true)
+        seek(self, inode, offset, true)
     }
 
     /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where `offset`
     /// is behind the last byte.
     ///
     /// # Errors
-    /// As [`Fs::seek_data`].
+    /// As [`Data::seek_data`].
     pub fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
         let size = file_size(self, inode)?;
         if offset >= size {
             return Ok(None);
         }
-        Ok(Some(self.seek(inode, offset, false)?.unwrap_or(size)))
+        Ok(Some(seek(self, inode, offset, false)?.unwrap_or(size)))
     }
 
     /// Where on the volume a block of a file lies, once what is dirty of it is written back; `None` for a hole, a block that
     /// was not written yet, and bytes that are in the inode.
     ///
     /// # Errors
-    /// As [`Fs::seek_data`].
+    /// As [`Data::seek_data`].
     pub fn block_at(&self, inode: &Inode, block: u64) -> Result<Option<FsBlock>> {
-        file::check_regular(inode)?;
+        regular::check_regular(inode)?;
         let _io = inode.io_shared();
         let Some(block) = u32::try_from(block).ok().filter(|block| *block < u32::MAX) else {
             return Ok(None);
         };
-        if file::is_inline(inode) {
+        if regular::is_inline(inode) {
             return Ok(None);
         }
         let start = u64::from(block) << self.geo.block_log;
@@ -51,37 +51,37 @@ impl Fs {
         let found = map::lookup_block_run(self, inode, FileBlock(block), 1)?;
         Ok(found.map(|(first, _)| first))
     }
-
-    fn seek(&self, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
-        file::check_regular(inode)?;
-        let _io = inode.io_shared();
-        let size = coherent::size(self, inode)?;
-        if file::is_inline(inode) {
-            return Ok((data && offset < size).then_some(offset));
-        }
-        if !coherent::is_clean(inode) {
-            // What is dirty has no place yet.
-            coherent::flush(inode, offset..u64::MAX)?;
-        }
-        let mut at = offset;
-        while at < size {
-            let Some(block) = u32::try_from(at >> self.geo.block_log)
-                .ok()
-                .filter(|b| *b < u32::MAX)
-            else {
-                return Ok((!data).then_some(at));
-            };
-            let found = map::lookup(self, inode, FileBlock(block), u32::MAX - block)?;
-            if matches!(found.kind, Kind::Data(_)) == data {
-                return Ok(Some(at));
-            }
-            at = (u64::from(block) + u64::from(found.len_blocks)) << self.geo.block_log;
-        }
-        Ok(None)
-    }
 }
 
-fn file_size(fs: &Fs, inode: &Inode) -> Result<u64> {
-    file::check_regular(inode)?;
+fn seek(fs: &Data, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> {
+    regular::check_regular(inode)?;
+    let _io = inode.io_shared();
+    let size = coherent::size(fs, inode)?;
+    if regular::is_inline(inode) {
+        return Ok((data && offset < size).then_some(offset));
+    }
+    if !coherent::is_clean(inode) {
+        // What is dirty has no place yet.
+        coherent::flush(inode, offset..u64::MAX)?;
+    }
+    let mut at = offset;
+    while at < size {
+        let Some(block) = u32::try_from(at >> fs.geo.block_log)
+            .ok()
+            .filter(|b| *b < u32::MAX)
+        else {
+            return Ok((!data).then_some(at));
+        };
+        let found = map::lookup(fs, inode, FileBlock(block), u32::MAX - block)?;
+        if matches!(found.kind, Kind::Data(_)) == data {
+            return Ok(Some(at));
+        }
+        at = (u64::from(block) + u64::from(found.len_blocks)) << fs.geo.block_log;
+    }
+    Ok(None)
+}
+
+fn file_size(fs: &Inodes, inode: &Inode) -> Result<u64> {
+    regular::check_regular(inode)?;
     coherent::size(fs, inode)
 }

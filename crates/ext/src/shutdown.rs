@@ -53,27 +53,6 @@ impl Fs {
         }
         Ok(committed?)
     }
-
-    /// Whether it was taken down.
-    pub fn is_down(&self) -> bool {
-        self.life.down.load(Ordering::Acquire)
-    }
-
-    /// Refuses a change where it is being taken down.
-    pub(crate) fn check_staying(&self) -> Result<()> {
-        match self.life.going.load(Ordering::Acquire) {
-            true => Err(Error::Down),
-            false => Ok(()),
-        }
-    }
-
-    /// Refuses where it was taken down.
-    pub(crate) fn check_up(&self) -> Result<()> {
-        match self.is_down() {
-            true => Err(Error::Down),
-            false => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ mod tests;
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::{GroupNumber, InodeNumber};
 
+use crate::data::Data;
 use crate::error::Result;
-use crate::fs::Fs;
 
 /// The numbers of a volume, as the kernel's `statfs` has them (with its default, `minixdf` off).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct StatFs {
     pub uuid: [u8; 16],
 }
 
-impl Fs {
+impl Data {
     /// What `df` shows.
     ///
     /// # Errors
@@ -43,9 +43,10 @@ impl Fs {
         let sb = self.superblock();
         let overhead = match u64::from(sb.s_overhead_clusters.get()) << self.geo.cluster_ratio_log {
             known if known != 0 && known < self.geo.blocks => known,
-            _ => self.overhead()?,
+            _ => overhead(self)?,
         };
         let (free, kept) = self.free_and_kept(&sb);
+        let free = free.saturating_add(self.emptied.blocks());
         let (low, high) = sb.s_uuid.split_at(8);
         let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         Ok(StatFs {
@@ -61,21 +62,20 @@ impl Fs {
             uuid: sb.s_uuid,
         })
     }
+}
 
-    /// Blocks of the volume's own structures, as the kernel counts them where the superblock does not say.
-    fn overhead(&self) -> Result<u64> {
-        let mut blocks = self.geo.first_data_block.0;
-        for group in (0..self.geo.groups).map(GroupNumber) {
-            let group_own = u64::from(self.geo.fixed_blocks(group))
-                .saturating_add(self.geo.inode_table_blocks.into());
-            blocks = blocks.saturating_add(group_own).saturating_add(2);
-        }
-        let sb = self.superblock();
-        if self.geo.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() != 0 {
-            let journal = self.inode(InodeNumber(sb.s_journal_inum.get()))?;
-            blocks =
-                blocks.saturating_add(journal.image().size_bytes(&self.geo)? >> self.geo.block_log);
-        }
-        Ok(blocks)
+/// Blocks of the volume's own structures, as the kernel counts them where the superblock does not say.
+fn overhead(fs: &Data) -> Result<u64> {
+    let mut blocks = fs.geo.first_data_block.0;
+    for group in (0..fs.geo.groups).map(GroupNumber) {
+        let group_own =
+            u64::from(fs.geo.fixed_blocks(group)).saturating_add(fs.geo.inode_table_blocks.into());
+        blocks = blocks.saturating_add(group_own).saturating_add(2);
     }
+    let sb = fs.superblock();
+    if fs.geo.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() != 0 {
+        let journal = fs.inode(InodeNumber(sb.s_journal_inum.get()))?;
+        blocks = blocks.saturating_add(journal.image().size_bytes(&fs.geo)? >> fs.geo.block_log);
+    }
+    Ok(blocks)
 }

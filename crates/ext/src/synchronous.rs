@@ -9,28 +9,11 @@ mod tests;
 
 use throughline_extfmt::inode::InodeFlags;
 
+use crate::data::Data;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::options::OpenOptions;
 
-/// What the volume's options demand.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Synchronous {
-    everything: bool,
-    names: bool,
-}
-
-impl Synchronous {
-    pub(crate) fn new(options: &OpenOptions) -> Self {
-        Self {
-            everything: options.synchronous,
-            names: options.synchronous || options.synchronous_names,
-        }
-    }
-}
-
-impl Fs {
+impl Data {
     /// Names of these directories changed: where one of them demands it, returns when that is durable. No lock is held.
     ///
     /// # Errors
@@ -45,7 +28,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Bytes of a file were written: as [`Fs::names_changed`], for them. Times may be later.
+    /// Bytes of a file were written: as [`Data::names_changed`], for them. Times may be later.
     ///
     /// # Errors
     /// As there.
@@ -56,7 +39,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Attributes of an inode changed: as [`Fs::names_changed`], for them.
+    /// Attributes of an inode changed: as [`Data::names_changed`], for them.
     ///
     /// # Errors
     /// As there.

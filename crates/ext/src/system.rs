@@ -6,8 +6,8 @@ use std::sync::Arc;
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::{InodeNumber, Superblock};
 
+use crate::attrs::Attrs;
 use crate::error::{Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 
 /// The ones that the superblock names, wherever they are. They stay while the volume is open.
@@ -27,14 +27,14 @@ impl SystemInodes {
     }
 }
 
-impl Fs {
+impl Attrs {
     /// Whether an inode is the volume's own: one of those that have reserved numbers, or that the superblock names.
     pub(crate) fn is_system_inode(&self, ino: InodeNumber) -> bool {
         let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         reserved || self.system.0.contains(&ino)
     }
 
-    /// As [`Fs::inode`], for a number that does not come from a name: the volume's own inodes are not there, nor those of attributes'
+    /// As [`crate::Inodes::inode`], for a number that does not come from a name: the volume's own inodes are not there, nor those of attributes'
     /// values.
     ///
     /// # Errors

@@ -9,33 +9,23 @@
 //! - An inode whose times are in memory only is on the list, which keeps it in memory.
 //! - A read takes no lock and writes nothing while the access time is as it should be.
 
+pub(crate) mod inode;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
 
+use crate::base::Access;
 use crate::error::Result;
-use crate::fs::{Access, Fs};
 use crate::inode::Inode;
-use crate::options::OpenOptions;
-
-/// When reading sets the access time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AccessTimes {
-    /// Never (`noatime`).
-    #[default]
-    Never,
-    /// Where it is not later than the last change, or a day old (`relatime`).
-    Relative,
-    /// At every read (`strictatime`).
-    Strict,
-}
+use crate::inode::Inodes;
+use crate::options::{AccessTimes, OpenOptions};
 
 /// Inodes whose times may be in memory only.
 const MOST_KEPT: usize = 1024;
@@ -60,27 +50,6 @@ struct Kept {
     inodes: Vec<Arc<Inode>>,
     /// When the first of them came, in seconds.
     since: i64,
-}
-
-/// What an inode knows of its times.
-#[derive(Default)]
-pub(crate) struct OfInode {
-    /// Until then reading leaves the access time alone, in nanoseconds since 1970; 0 after each change of the inode.
-    settled_until_ns: AtomicI64,
-    /// They are in memory only.
-    kept: AtomicBool,
-}
-
-impl OfInode {
-    /// The image is being stored, its times with it.
-    pub(crate) fn stored(&self) {
-        if self.settled_until_ns.load(Ordering::Relaxed) != 0 {
-            self.settled_until_ns.store(0, Ordering::Relaxed);
-        }
-        if self.kept.load(Ordering::Relaxed) {
-            self.kept.store(false, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Times {
@@ -118,7 +87,7 @@ fn nanoseconds(time: Timestamp) -> i64 {
     seconds.saturating_add(time.nanoseconds.into())
 }
 
-impl Fs {
+impl Inodes {
     /// Somebody read the inode: its access time is set as the volume's options have it. Reading does not fail where that
     /// cannot be stored.
     pub fn note_access(&self, inode: &Inode) {
@@ -200,7 +169,7 @@ impl Fs {
         Ok(())
     }
 
-    /// As [`Fs::store_kept_times`], of one inode.
+    /// As [`Inodes::store_kept_times`], of one inode.
     pub(crate) fn store_times_of(&self, inode: &Inode) -> Result<()> {
         if !inode.times.kept.load(Ordering::Acquire) {
             return Ok(());

@@ -20,18 +20,18 @@ use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::coherent;
+use crate::data::Data;
 use crate::edge::Edges;
 use crate::emptied;
 use crate::error::{Reason, Result};
-use crate::file::{self, INODE_CREDITS};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inline;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self, Format, Kind};
 use crate::orphan::{self, ORPHAN_CREDITS};
+use crate::regular;
 
-impl Fs {
+impl Data {
     /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
     /// reads as zero.
     ///
@@ -44,91 +44,91 @@ impl Fs {
         if size > map::max_size(self, inode) {
             return Err(Reason::TooLarge.into());
         }
-        self.resize(inode, size)?;
+        resize(self, inode, size)?;
         self.data_changed(inode)
     }
+}
 
-    fn resize(&self, inode: &Inode, size: u64) -> Result<()> {
-        let _io = inode.io_exclusive();
-        if file::is_inline(inode) {
-            if inline::resize(self, inode, size)? {
-                coherent::resized(inode, size);
-                return Ok(());
-            }
-            inline::spill(self, inode)?;
-        }
-        let seen = coherent::size(self, inode)?;
-        if size > 0 && size <= seen {
-            emptied::settle(self, inode)?;
-        }
-        if size > seen {
-            self.lengthen(inode, size)
-        } else {
-            self.shorten(inode, size)
-        }
-    }
-
-    fn lengthen(&self, inode: &Inode, size: u64) -> Result<()> {
-        // What was written behind the committed end is on the device before a size is that reaches it.
-        let _frozen = if coherent::size(self, inode)? > map::size(self, inode)? {
-            coherent::before_move(inode)?
-        } else {
-            coherent::freeze(inode)
-        };
-        let done = self.commit_size(inode, size);
-        inode.delayed.renew(self, inode);
-        if done.is_ok() {
+fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let _io = inode.io_exclusive();
+    if regular::is_inline(inode) {
+        if inline::resize(fs, inode, size)? {
             coherent::resized(inode, size);
+            return Ok(());
         }
-        done
+        inline::spill(fs, inode)?;
     }
-
-    fn shorten(&self, inode: &Inode, size: u64) -> Result<()> {
-        let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
-        // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
-        // written yet may count on it.
-        let rest = size > map::size(self, inode)? || has_tables && !inode.delayed.is_idle();
-        let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
-        let done = if size == 0 && emptied::hold(self, inode)? {
-            coherent::drop_cached(self, inode, coherent::ALL);
-            coherent::resized(inode, 0);
-            Ok(())
-        } else {
-            self.cut(inode, size)
-        };
-        inode.delayed.renew(self, inode);
-        done
+    let seen = coherent::size(fs, inode)?;
+    if size > 0 && size <= seen {
+        emptied::settle(fs, inode)?;
     }
+    if size > seen {
+        lengthen(fs, inode, size)
+    } else {
+        shorten(fs, inode, size)
+    }
+}
 
-    /// Makes the committed size `size`, and frees what lies behind it.
-    fn cut(&self, inode: &Inode, size: u64) -> Result<()> {
-        let blocks = (size.div_ceil(self.geo.block_bytes.into()), u32::MAX.into());
-        look_ahead(self, inode, blocks)?;
-        let committed = map::size(self, inode)?;
-        if size > committed {
-            self.commit_size(inode, size)?;
+fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    // What was written behind the committed end is on the device before a size is that reaches it.
+    let _frozen = if coherent::size(fs, inode)? > map::size(fs, inode)? {
+        coherent::before_move(inode)?
+    } else {
+        coherent::freeze(inode)
+    };
+    let done = commit_size(fs, inode, size);
+    inode.delayed.renew(fs, inode);
+    if done.is_ok() {
+        coherent::resized(inode, size);
+    }
+    done
+}
+
+fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
+    // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
+    // written yet may count on it.
+    let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
+    let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
+    let done = if size == 0 && emptied::hold(fs, inode)? {
+        coherent::drop_cached(fs, inode, coherent::ALL);
+        coherent::resized(inode, 0);
+        Ok(())
+    } else {
+        cut(fs, inode, size)
+    };
+    inode.delayed.renew(fs, inode);
+    done
+}
+
+/// Makes the committed size `size`, and frees what lies behind it.
+fn cut(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    let blocks = (size.div_ceil(fs.geo.block_bytes.into()), u32::MAX.into());
+    look_ahead(fs, inode, blocks)?;
+    let committed = map::size(fs, inode)?;
+    if size > committed {
+        commit_size(fs, inode, size)?;
+    }
+    let edges = if size < committed {
+        let end = size.next_multiple_of(fs.geo.block_bytes.into());
+        Edges::prepare(fs, inode, slice::from_ref(&(size..end)))?
+    } else {
+        if !size.is_multiple_of(fs.geo.block_bytes.into()) {
+            regular::zero_in_block(fs, inode, size, u64::MAX)?;
         }
-        let edges = if size < committed {
-            let end = size.next_multiple_of(self.geo.block_bytes.into());
-            Edges::prepare(self, inode, slice::from_ref(&(size..end)))?
-        } else {
-            if !size.is_multiple_of(self.geo.block_bytes.into()) {
-                file::zero_in_block(self, inode, size, u64::MAX)?;
-            }
-            Edges::none(self, inode)
-        };
-        shrink(self, inode, size, true, edges)
-    }
+        Edges::none(fs, inode)
+    };
+    shrink(fs, inode, size, true, edges)
+}
 
-    /// Makes the committed size `size`, which is larger than it is.
-    fn commit_size(&self, inode: &Inode, size: u64) -> Result<()> {
-        file::zero_in_block(self, inode, map::size(self, inode)?, size)?;
-        self.transact_on(inode, INODE_CREDITS, |h| {
-            file::grow_to(self, h, inode, size)?;
-            file::touch(self, inode);
-            self.store(h, inode)
-        })
-    }
+/// Makes the committed size `size`, which is larger than it is.
+fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+    regular::zero_in_block(fs, inode, map::size(fs, inode)?, size)?;
+    fs.transact_on(inode, INODE_CREDITS, |h| {
+        regular::grow_to(fs, h, inode, size)?;
+        regular::touch(fs, inode);
+        fs.store(h, inode)
+    })
 }
 
 /// Runs of blocks that [`look_ahead`] looks at.
@@ -139,7 +139,7 @@ const LOOK_AHEAD_RUNS: usize = 64;
 ///
 /// # Errors
 /// `Corrupt`; those of the device.
-pub(crate) fn look_ahead(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
+pub(crate) fn look_ahead(fs: &Data, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
     fs.look_at_place(inode)?;
     let mut at = from;
     for _ in 0..LOOK_AHEAD_RUNS {
@@ -162,7 +162,7 @@ pub(crate) fn look_ahead(fs: &Fs, inode: &Inode, (from, to): (u64, u64)) -> Resu
 ///
 /// # Errors
 /// `Corrupt` where blocks cannot be its own; those of the device.
-pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn free_all(fs: &Data, inode: &Inode) -> Result<()> {
     let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
     coherent::resized(inode, 0);
@@ -174,21 +174,21 @@ pub(crate) fn free_all(fs: &Fs, inode: &Inode) -> Result<()> {
 ///
 /// # Errors
 /// As [`free_all`].
-pub(crate) fn free_beyond_size(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn free_beyond_size(fs: &Data, inode: &Inode) -> Result<()> {
     let _io = inode.io_exclusive();
     let size = map::size(fs, inode)?;
     if Format::of(&inode.raw.read()) == Format::None {
         return release(fs, inode);
     }
     if inode.kind == Some(FileType::Regular) {
-        file::zero_in_block(fs, inode, size, u64::MAX)?;
+        regular::zero_in_block(fs, inode, size, u64::MAX)?;
     }
     shrink(fs, inode, size, false, Edges::none(fs, inode))
 }
 
 /// Takes the file down to `size`; an orphan with names is none afterwards. Once the size is that, what is cached behind it is
 /// dropped. The I/O lock is held exclusively, and the file frozen.
-fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) -> Result<()> {
+fn shrink(fs: &Data, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) -> Result<()> {
     if Format::of(&inode.raw.read()) == Format::None {
         return Ok(());
     }
@@ -218,7 +218,7 @@ fn shrink(fs: &Fs, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) 
 
 /// One transaction of [`shrink`]. Answers the end of the blocks that are left to free, or to be made zero in part.
 fn shrink_step(
-    fs: &Fs,
+    fs: &Data,
     h: &mut Handle<'_>,
     inode: &Inode,
     (size, blocks): (u64, Range<u64>),
@@ -233,7 +233,7 @@ fn shrink_step(
         map::set_size(inode, size);
     }
     if touch {
-        file::touch(fs, inode);
+        regular::touch(fs, inode);
     }
     if left.is_some() {
         // Whoever holds an inode has it from the table.
@@ -247,7 +247,7 @@ fn shrink_step(
 
 /// What a crash leaves of a truncation that has just begun: its first transaction; whether there would be others.
 #[cfg(test)]
-pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
+pub(crate) fn begin_only(fs: &Data, inode: &Inode, size: u64) -> Result<bool> {
     let _io = inode.io_exclusive();
     let end = size.next_multiple_of(fs.geo.block_bytes.into());
     let mut edges = Edges::prepare(fs, inode, slice::from_ref(&(size..end)))?;
@@ -262,7 +262,7 @@ pub(crate) fn begin_only(fs: &Fs, inode: &Inode, size: u64) -> Result<bool> {
 
 /// A truncation that cannot go on leaves the file as long as the blocks that it has: were it shorter, they would show
 /// when it grows. `to` is the end of those blocks. Where not even that can be done, the inode stays an orphan.
-fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
+fn stop_short(fs: &Inodes, inode: &Inode, before: u64, to: u64) {
     let reached = before.min(to << fs.geo.block_log);
     let stopped = map::size(fs, inode).and_then(|size| {
         if size >= reached {
@@ -270,7 +270,7 @@ fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
         }
         fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
             let _map = inode.map_exclusive();
-            file::grow_to(fs, h, inode, reached)?;
+            regular::grow_to(fs, h, inode, reached)?;
             orphan::remove_named(fs, h, inode)?;
             fs.store(h, inode)
         })
@@ -281,7 +281,7 @@ fn stop_short(fs: &Fs, inode: &Inode, before: u64, to: u64) {
 }
 
 /// An orphan with names and without blocks of its own is none.
-fn release(fs: &Fs, inode: &Inode) -> Result<()> {
+fn release(fs: &Inodes, inode: &Inode) -> Result<()> {
     fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
         orphan::remove_named(fs, h, inode)?;
         fs.store(h, inode)
@@ -291,7 +291,7 @@ fn release(fs: &Fs, inode: &Inode) -> Result<()> {
 /// Unmaps and frees blocks of `from..to`, the last first, as many as the handle's credits allow, which leaves some to store
 /// the inode ([`map::take_credits`]). The mapping lock is held exclusively. Answers the end of what is left; `None` when nothing is.
 pub(crate) fn free_range(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     range: (u64, u64),

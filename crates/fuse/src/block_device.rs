@@ -6,9 +6,11 @@
 //! - `sync(2)` (Linux 6.18) reaches the server, so data is durable when it returns; so does `FIBMAP`.
 //! - Unmounting waits for the server, which closes the volume before it replies (`Opcode::Destroy`).
 //!
-//! The disadvantage: a forced unmount (a signal while the mount is in use, `umount -f`) releases the device
-//! at once, while the server is still closing the volume. The server of a plain mount holds the device until
-//! then. So this is not the default (`-o with=fuseblk`).
+//! The disadvantage: an unmount that another process forces (`umount -f`, `abort` of fusectl) releases the
+//! device at once, while the server is still closing the volume. The server of a plain mount holds the device
+//! until then; while a mount holds it, nobody else can claim it. So this is not the default
+//! (`-o with=fuseblk`). If our server ends the mount itself after a signal, it closes the volume first
+//! ([`crate::Session::ending`]).
 //!
 //! Only root outside of user namespaces may use it. All others get a plain mount, whose server holds the
 //! device itself.

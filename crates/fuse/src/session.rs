@@ -6,10 +6,11 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
+use parking_lot::Mutex;
 use throughline::Volume;
 
 use crate::block_device::Claim;
@@ -17,6 +18,7 @@ use crate::channel::Channel;
 use crate::mounts;
 use crate::options::{Access, Atime, Choices, MountOptions, escape};
 use crate::server::Server;
+use crate::unmount::Ending;
 use crate::workers;
 
 /// Arenas of the allocator, shared by all threads: fewer arenas keep less free memory.
@@ -46,7 +48,9 @@ pub enum MountError {
 /// A mounted volume. Requests wait until [`Session::run`]; a session that is dropped without it is unmounted.
 pub struct Session {
     mount: fuser::Session<Negotiation>,
-    server: Server,
+    server: Arc<Server>,
+    /// The server, while another thread may close it early. That thread holds the lock meanwhile.
+    to_end: Arc<Mutex<Weak<Server>>>,
     volume: Volume,
     request_bytes: usize,
     choices: Choices,
@@ -110,14 +114,36 @@ impl Session {
         let mount = negotiate(negotiation, config(source, options)).map_err(MountError::Mount)?;
         let agreed = InitFlags::from_bits_retain(agreed.load(Ordering::Acquire));
         let long_setxattr = agreed.contains(InitFlags::FUSE_SETXATTR_EXT);
+        let server = Server::new(volume.clone(), source, options, long_setxattr);
+        let server = Arc::new(server);
         Ok(Session {
             mount,
-            server: Server::new(volume.clone(), source, options, long_setxattr),
+            to_end: Arc::new(Mutex::new(Arc::downgrade(&server))),
+            server,
             volume,
             request_bytes: request_bytes as usize,
             choices: options.choices,
             claim,
         })
+    }
+
+    /// A handle by which another thread ends this mount, whose mount point is `at`. On a claimed block
+    /// device, it closes the volume before it aborts the connection, which releases the device.
+    ///
+    /// # Errors
+    /// As [`Ending::of`].
+    pub fn ending(&self, at: &Path) -> io::Result<Ending> {
+        let ending = Ending::of(at)?;
+        if self.claim.is_none() {
+            return Ok(ending);
+        }
+        let to_end = Arc::clone(&self.to_end);
+        Ok(ending.closing_first(move || {
+            let held = to_end.lock();
+            if let Some(server) = held.upgrade() {
+                server.close_early();
+            }
+        }))
     }
 
     /// Serves the mount until it is unmounted, then closes the volume. When it returns, all data is on the
@@ -146,6 +172,8 @@ impl Session {
             &self.choices,
         );
         ended();
+        // Waits for a thread that is closing the volume early, and for its reference to the server.
+        *self.to_end.lock() = Weak::new();
         self.server.end();
         drop(self.server);
         if served.is_ok() {

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -72,9 +73,11 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), UnmountError> {
 }
 
 /// One mount, to be ended by another thread or process than the one that serves it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ending {
     mount: Mount,
+    /// Closes the volume, if this must be done before the connection is aborted.
+    close_volume: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Ending {
@@ -85,7 +88,23 @@ impl Ending {
     pub fn of(point: &Path) -> io::Result<Ending> {
         let mount = mounts::at(&mounts::resolve(point)?)?;
         let mount = mount.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Ok(Ending { mount })
+        Ok(Ending {
+            mount,
+            close_volume: None,
+        })
+    }
+
+    /// Calls `close` before the connection is aborted, which releases the device.
+    pub(crate) fn closing_first(self, close: impl Fn() + Send + Sync + 'static) -> Ending {
+        Ending {
+            close_volume: Some(Arc::new(close)),
+            ..self
+        }
+    }
+
+    /// Whether the mount holds the device for the server, and so must last until nothing more is written.
+    pub fn waits_for_volume(&self) -> bool {
+        self.close_volume.is_some()
     }
 
     /// The mount with that [`Ending::name`], which may come from another process. `None` if it is gone.
@@ -95,7 +114,10 @@ impl Ending {
         let id: u64 = std::str::from_utf8(&bytes[..end]).ok()?.parse().ok()?;
         let point = Path::new(OsStr::from_bytes(&bytes[end + 1..]));
         let mount = mounts::at(point).ok()??;
-        (mount.id == id).then_some(Ending { mount })
+        (mount.id == id).then_some(Ending {
+            mount,
+            close_volume: None,
+        })
     }
 
     /// A name for the mount, valid in processes of the same mount namespace.
@@ -135,10 +157,14 @@ impl Ending {
             tracing::warn!(%error, "syncing what was written through mappings of files");
         }
         tracing::warn!(point = %point.display(), "ending the mount although it is in use");
+        if let Some(close) = &self.close_volume {
+            close();
+        }
         unmount(point, Unmount::Force)
     }
 
-    /// As [`Ending::end`], for a server that does not answer: does not sync, and does not wait.
+    /// As [`Ending::end`], for a server that does not answer: does not sync, and does not wait. If
+    /// [`Ending::waits_for_volume`], the caller must make sure first that nothing more is written.
     ///
     /// # Errors
     /// [`UnmountError`].

@@ -2,20 +2,14 @@
 //! work in a function that is named, and only what that function does is counted.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::kernel::search_path;
+use crate::kernel::output;
 use crate::{Error, Result};
 
 /// Whether valgrind is there.
 pub(crate) fn is_there() -> bool {
-    Command::new("valgrind")
-        .arg("--version")
-        .env("PATH", search_path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    output(Command::new("valgrind").arg("--version")).is_ok()
 }
 
 /// Instructions that `function` (a pattern of its full name, with `*`) and all that it calls executed, on its own thread,
@@ -27,30 +21,21 @@ pub(crate) fn instructions(
 ) -> Result<Option<u64>> {
     let own = std::env::current_exe()
         .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
-    let output = Command::new("valgrind")
-        .arg("--tool=callgrind")
-        .arg(format!("--toggle-collect={function}"))
-        .arg(format!(
-            "--callgrind-out-file={}",
-            scratch.join("callgrind.out").display()
-        ))
-        .arg(own)
-        .args(arguments)
-        .env("PATH", search_path())
-        // A string instruction counts as one for every byte: copies are to be made of ordinary ones.
-        .env(
-            "GLIBC_TUNABLES",
-            "glibc.cpu.x86_rep_movsb_threshold=1073741824",
-        )
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| Error::new(format!("cannot run valgrind: {e}")))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        let end = said.lines().rev().take(5).collect::<Vec<_>>().join("; ");
-        return Err(Error::new(format!("valgrind: {}: {end}", output.status)));
-    }
-    Ok(collected(&said))
+    let out = scratch.join("callgrind.out");
+    let output = output(
+        Command::new("valgrind")
+            .arg("--tool=callgrind")
+            .arg(format!("--toggle-collect={function}"))
+            .arg(format!("--callgrind-out-file={}", out.display()))
+            .arg(own)
+            .args(arguments)
+            // A string instruction counts as one for every byte: copies are to be made of ordinary ones.
+            .env(
+                "GLIBC_TUNABLES",
+                "glibc.cpu.x86_rep_movsb_threshold=1073741824",
+            ),
+    )?;
+    Ok(collected(&String::from_utf8_lossy(&output.stderr)))
 }
 
 /// The count in callgrind's closing words.

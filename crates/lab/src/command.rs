@@ -1,9 +1,9 @@
 //! Whole programs as variants: our own binary and its peers, each run as a process of its own.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::kernel::search_path;
+use crate::kernel::output;
 use crate::meter::{Meter, Spent};
 use crate::{Error, Result};
 
@@ -23,17 +23,8 @@ impl OwnReport {
 /// Runs a command to its end and measures its wall time (`cpu` is this process's own and means nothing here).
 pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
     let meter = Meter::start();
-    let output = command
-        .env("PATH", search_path())
-        .output()
-        .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
+    let output = output(command)?;
     let spent = meter.spent();
-    if !output.status.success() {
-        return Err(Error::new(format!(
-            "{command:?}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )));
-    }
     Ok((spent, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
@@ -41,12 +32,8 @@ pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
 pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
     let own = std::env::current_exe()
         .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
-    let (spent, stdout) = timed(
-        Command::new(own)
-            .args(["--json", "cp", "--stats"])
-            .args(arguments)
-            .stdin(Stdio::null()),
-    )?;
+    let mut cp = Command::new(own);
+    let (spent, stdout) = timed(cp.args(["--json", "cp", "--stats"]).args(arguments))?;
     let line = stdout.lines().last().unwrap_or_default();
     let report = serde_json::from_str(line)
         .map_err(|e| Error::new(format!("cp --stats printed {line:?}: {e}")))?;

@@ -11,7 +11,7 @@ use throughline_device::{
     scope,
 };
 
-use crate::{Error, Result};
+use crate::Result;
 
 /// See the module.
 pub(crate) struct HollowDevice {
@@ -38,9 +38,7 @@ pub(crate) fn load_image(image: &Path) -> Result<MemoryDevice> {
             scope.reap(1, &mut done);
         }
     });
-    done.into_iter()
-        .try_for_each(|d| d.result)
-        .map_err(Error::from)?;
+    done.into_iter().try_for_each(|d| d.result)?;
     Ok(device)
 }
 

@@ -9,19 +9,19 @@ use crate::stats::{Rounds, effects_of_order};
 use crate::{Result, Settings};
 
 /// Quantities of one sample: name, unit, value.
-pub type Sample = Vec<(&'static str, &'static str, f64)>;
+pub(crate) type Sample = Vec<(&'static str, &'static str, f64)>;
 
 /// One way to do the work, measured once per call.
-pub struct Variant<'a> {
+pub(crate) struct Variant<'a> {
     /// Its name in the tables.
-    pub name: String,
+    name: String,
     /// Does the work once and says what it measured.
-    pub measure: Box<dyn FnMut() -> Result<Sample> + 'a>,
+    measure: Box<dyn FnMut() -> Result<Sample> + 'a>,
 }
 
 impl<'a> Variant<'a> {
     /// A variant of this name.
-    pub fn new(
+    pub(crate) fn new(
         name: impl Into<String>,
         measure: impl FnMut() -> Result<Sample> + 'a,
     ) -> Variant<'a> {
@@ -35,65 +35,62 @@ impl<'a> Variant<'a> {
 /// Of the orders: always the same ones, so that the same experiment does the same.
 const SEED: u64 = 1;
 
-/// Runs every variant once unmeasured (warm-up), then `rounds` times, and puts the samples into `outcome`.
-///
-/// Where [`Settings::progress`] ends it and there are samples, they are kept, and the outcome says that it was interrupted.
-///
-/// # Errors
-/// What measuring meets; what `progress` says before there is anything to keep.
-pub fn interleave(
-    outcome: &mut Outcome,
-    variants: &mut [Variant<'_>],
-    rounds: usize,
-    settings: &Settings<'_>,
-) -> Result<()> {
-    type Collected = BTreeMap<&'static str, (&'static str, Vec<f64>)>;
-    let mut collected: Vec<Collected> = variants.iter().map(|_| BTreeMap::new()).collect();
-    if let Some(watch) = settings.watch {
-        // The first turn is not the first variant's.
-        for variant in &*variants {
-            watch.variants().variant(&variant.name);
+impl Outcome {
+    /// Runs every variant once unmeasured (warm-up), then as often as the person asked for, or else `own_rounds` times, and
+    /// takes in the samples.
+    ///
+    /// Where [`Settings::progress`] ends it and there are samples, they are kept, and the outcome says that it was interrupted.
+    ///
+    /// # Errors
+    /// What measuring meets; what `progress` says before there is anything to keep.
+    pub(crate) fn measure<'a>(
+        &mut self,
+        settings: &Settings<'_>,
+        own_rounds: usize,
+        variants: impl Into<Vec<Variant<'a>>>,
+    ) -> Result<()> {
+        let rounds = settings.rounds.unwrap_or(own_rounds);
+        let mut variants = variants.into();
+        if let Some(watch) = settings.watch {
+            // The first turn is not the first variant's.
+            for variant in &variants {
+                watch.variants().variant(&variant.name);
+            }
         }
-    }
-    let mut order = Order::new(SEED, variants.len());
-    let mut in_order: BTreeMap<&str, Rounds> = BTreeMap::new();
-    'rounds: for round in 0..=rounds {
-        for which in order.next_round() {
-            if let Err(ended) = (settings.progress)(round, rounds) {
-                if round < 2 && outcome.variants.is_empty() {
-                    return Err(ended);
+        let first = self.is_empty();
+        let mut order = Order::new(SEED, variants.len());
+        let mut in_order: BTreeMap<&str, Rounds> = BTreeMap::new();
+        'rounds: for round in 0..=rounds {
+            for which in order.next_round() {
+                if let Err(ended) = (settings.progress)(round, rounds) {
+                    if round < 2 && first {
+                        return Err(ended);
+                    }
+                    self.interrupted = true;
+                    break 'rounds;
                 }
-                outcome.interrupted = true;
-                break 'rounds;
-            }
-            let variant = &mut variants[which];
-            // What is explained is what is counted: not the warm-up.
-            let watch = settings.watch.filter(|_| round > 0);
-            let turn = watch.map(|watch| watch.variants().sample(&variant.name));
-            let sample = (variant.measure)()?;
-            drop(turn);
-            if round == 0 {
-                continue;
-            }
-            for (quantity, unit, value) in sample {
-                let rounds = in_order.entry(quantity).or_default();
-                rounds.resize(round, Vec::new());
-                rounds[round - 1].push((which, value));
-                collected[which]
-                    .entry(quantity)
-                    .or_insert((unit, Vec::new()))
-                    .1
-                    .push(value);
+                let variant = &mut variants[which];
+                // What is explained is what is counted: not the warm-up.
+                let watch = settings.watch.filter(|_| round > 0);
+                let turn = watch.map(|watch| watch.variants().sample(&variant.name));
+                let sample = (variant.measure)()?;
+                drop(turn);
+                if round == 0 {
+                    continue;
+                }
+                for one in sample {
+                    let rounds = in_order.entry(one.0).or_default();
+                    rounds.resize(round, Vec::new());
+                    rounds[round - 1].push((which, one.2));
+                    self.sample(&variant.name, one);
+                }
             }
         }
-    }
-    outcome.notes.extend(effects_of_order(&in_order));
-    for (variant, quantities) in variants.iter().zip(collected) {
-        for (quantity, (unit, samples)) in quantities {
-            outcome.series(&variant.name, quantity, unit, samples);
+        for effect in effects_of_order(&in_order) {
+            self.note(effect);
         }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -108,23 +105,18 @@ mod tests {
         let mut outcome = Outcome::new("a test");
         let asked = Cell::new(0);
         let variant = |name: &str| Variant::new(name, || Ok(vec![("speed", "MB/s", 1.0)]));
-        let progress = &|_, _| match asked.replace(asked.get() + 1) < at {
-            true => Ok(()),
-            false => Err(Error::new("interrupted")),
-        };
-        interleave(
-            &mut outcome,
-            &mut [variant("a"), variant("b")],
-            3,
-            &Settings {
-                dir: ".".into(),
-                rounds: None,
-                scale_percent: 100,
-                engine: throughline_device::EngineChoice::Auto,
-                progress,
-                watch: None,
+        let settings = Settings {
+            dir: ".".into(),
+            rounds: None,
+            scale_percent: 100,
+            engine: throughline_device::EngineChoice::Auto,
+            progress: &|_, _| match asked.replace(asked.get() + 1) < at {
+                true => Ok(()),
+                false => Err(Error::new("interrupted")),
             },
-        )?;
+            watch: None,
+        };
+        outcome.measure(&settings, 3, [variant("a"), variant("b")])?;
         Ok(outcome)
     }
 

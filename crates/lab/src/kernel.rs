@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
@@ -25,23 +25,34 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
 
 /// As [`run`], with these variables in its environment.
 pub fn run_with(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String> {
-    let output = Command::new(program)
-        .args(arguments)
-        // Ctrl-C is for the lab, which takes away what it made: it must not end the umount that does so.
-        .process_group(0)
-        .envs(variables.iter().copied())
+    let mut command = Command::new(program);
+    // Ctrl-C is for the lab, which takes away what it made: it must not end the umount that does so.
+    command.args(arguments).process_group(0);
+    let output = output(command.envs(variables.iter().copied()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command to its end, its input empty; where it fails, the error has what it said on standard error.
+pub(crate) fn output(command: &mut Command) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
         .env("PATH", search_path())
+        .stdin(Stdio::null())
         .output()
         .map_err(|e| Error::new(format!("cannot run {program}: {e}")))?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::new(format!(
-            "{program} {}: {}",
-            arguments.join(" "),
-            stderr.trim()
-        )));
+    if output.status.success() {
+        return Ok(output);
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = match said.trim() {
+        "" => output.status.to_string(),
+        said => said.to_owned(),
+    };
+    Err(Error::new(format!("{}: {why}", words.join(" "))))
 }
 
 /// `PATH` with the system directories that ordinary users often lack and `mke2fs` lives in.

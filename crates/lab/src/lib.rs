@@ -36,21 +36,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::{Listener, OpenOptions, PageCache, RawFile};
+use throughline::{Listener, OpenOptions, PageCache, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::EngineChoice;
 
 use crate::explain::ours::Watch;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
-pub use interleave::{Sample, Variant, interleave};
 pub use machine::Machine;
-pub use meter::{Meter, Spent};
-pub use outcome::{Bar, Outcome, Series};
+pub use outcome::Bar;
 /// Device models, by name.
 pub use throughline_models as models;
 
-pub use stats::{Judgement, Question, Ratio, Sequential, Summary, Verdict, judge};
+pub use stats::{Judgement, Question, Ratio, Summary, Verdict};
 
 /// Why an experiment could not be run.
 #[derive(Debug)]
@@ -71,11 +69,24 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Error {
-        Error(error.to_string())
-    }
+/// What the layers below say, in their words.
+macro_rules! from_below {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                Error(error.to_string())
+            }
+        })*
+    };
 }
+from_below!(
+    std::io::Error,
+    rustix::io::Errno,
+    serde_json::Error,
+    throughline::Error,
+    throughline_block::Error,
+    throughline_fileio::Error,
+);
 
 /// Result of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -100,7 +111,7 @@ pub struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    /// Options to open something of ours with: by the run's engine, and heard by who explains the run.
+    /// Options to open something of ours with: by the run's engine, observed where the run is explained.
     pub(crate) fn opening(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(true);
@@ -108,28 +119,35 @@ impl Settings<'_> {
         options
     }
 
+    /// Opens the volume on an image, its cache observed too.
+    pub(crate) fn volume(&self, image: &Path) -> Result<Volume> {
+        let volume = self.opening().open(image)?;
+        self.observe_cache(volume.cache());
+        Ok(volume)
+    }
+
     /// The same for a device that is driven without more of the engine.
-    pub(crate) fn hear_disk(&self, disk: &Disk) {
+    pub(crate) fn observe_disk(&self, disk: &Disk) {
         if let Some(listener) = self.listener() {
             disk.listen(listener);
         }
     }
 
     /// The same for the cache of something that is open.
-    pub(crate) fn hear_cache(&self, cache: &Arc<PageCache>) {
+    pub(crate) fn observe_cache(&self, cache: &Arc<PageCache>) {
         if let Some(watch) = self.watch {
             watch.variants().cache(cache);
         }
     }
 
     /// The same for a plain file or a device.
-    pub(crate) fn hear_cache_of(&self, file: &RawFile) {
+    pub(crate) fn observe_cache_of(&self, file: &RawFile) {
         if self.watch.is_some() {
             // It makes one with the first buffered write at the latest.
             file.prepare_cache();
             file.cache()
                 .into_iter()
-                .for_each(|cache| self.hear_cache(cache));
+                .for_each(|cache| self.observe_cache(cache));
         }
     }
 

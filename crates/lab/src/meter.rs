@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Wall and processor time spent since its making.
 #[derive(Debug)]
-pub struct Meter {
+pub(crate) struct Meter {
     wall: Duration,
     cpu: Duration,
     machine_cpu: Duration,
@@ -15,19 +15,19 @@ pub struct Meter {
 
 /// What a [`Meter`] read.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub(crate) struct Spent {
     /// Wall-clock time.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// User and system time of all threads of this process.
-    pub cpu: Duration,
+    pub(crate) cpu: Duration,
     /// Time that any processor of the machine was busy, in steps of the kernel's clock (10 ms): of a variant only where
     /// nothing else runs.
-    pub machine_cpu: Duration,
+    pub(crate) machine_cpu: Duration,
 }
 
 impl Meter {
     /// Starts measuring.
-    pub fn start() -> Meter {
+    pub(crate) fn start() -> Meter {
         Meter {
             wall: now(ClockId::Monotonic),
             cpu: now(ClockId::ProcessCPUTime),
@@ -36,7 +36,7 @@ impl Meter {
     }
 
     /// Time since the start.
-    pub fn spent(&self) -> Spent {
+    pub(crate) fn spent(&self) -> Spent {
         Spent {
             wall: now(ClockId::Monotonic).saturating_sub(self.wall),
             cpu: now(ClockId::ProcessCPUTime).saturating_sub(self.cpu),
@@ -47,22 +47,22 @@ impl Meter {
 
 impl Spent {
     /// Throughput in 10⁶ bytes per second.
-    pub fn mb_per_s(&self, bytes: u64) -> f64 {
+    pub(crate) fn mb_per_s(&self, bytes: u64) -> f64 {
         bytes as f64 / 1e6 / self.wall.as_secs_f64().max(1e-9)
     }
 
     /// Processor seconds per GiB moved.
-    pub fn cpu_s_per_gib(&self, bytes: u64) -> f64 {
+    pub(crate) fn cpu_s_per_gib(&self, bytes: u64) -> f64 {
         per_gib(self.cpu, bytes)
     }
 
     /// As [`Spent::cpu_s_per_gib`], of the whole machine.
-    pub fn machine_cpu_s_per_gib(&self, bytes: u64) -> f64 {
+    pub(crate) fn machine_cpu_s_per_gib(&self, bytes: u64) -> f64 {
         per_gib(self.machine_cpu, bytes)
     }
 
     /// Throughput in 2²⁰ bytes per second.
-    pub fn mib_per_s(&self, bytes: u64) -> f64 {
+    pub(crate) fn mib_per_s(&self, bytes: u64) -> f64 {
         bytes as f64 / f64::from(1 << 20) / self.wall.as_secs_f64().max(1e-9)
     }
 }

@@ -1,24 +1,16 @@
-//! What an experiment found: samples, ratios, counters and bars, as JSON for scripts and as a table for people.
+//! What an experiment gathers: samples, ratios, counts, limits and notes; a [`Record`] when it is over.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::machine::Machine;
-use crate::stats::{Ratio, Summary};
+use crate::record::{Better, Head, Line, Record, Sample};
+use crate::stats::Ratio;
 
-/// One measured quantity of one variant.
-#[derive(Clone, Debug, Serialize)]
-pub struct Series {
-    /// The unit, such as `MB/s` (10⁶ bytes) or `us`.
-    pub unit: &'static str,
-    /// One sample per round, in the order of the rounds.
-    pub samples: Vec<f64>,
-    /// What is said of the samples.
-    #[serde(flatten)]
-    pub summary: Summary,
-}
+/// Units of which less is better; of others more is.
+const LESS_IS_BETTER: &[&str] = &["us", "ms", "s", "s/GiB", "MiB", "KiB"];
 
 /// A limit that the project set itself, and whether this run reached it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,167 +27,176 @@ pub struct Bar {
     pub met: bool,
 }
 
+/// A unit, such as `MB/s` (10⁶ bytes) or `us`, and one sample per round, in the order of the rounds.
+type Series = (&'static str, Vec<f64>);
+
 /// The whole result of one run of one experiment.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
     /// The experiment's name, such as `founding/1`.
-    pub experiment: &'static str,
+    experiment: &'static str,
     /// Where it ran.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     /// Variants by name; for each, its quantities by name.
-    pub variants: BTreeMap<String, BTreeMap<String, Series>>,
-    /// Ratios by name, each with its 95 % interval.
-    pub ratios: BTreeMap<String, Ratio>,
-    /// Plain counts by name.
-    pub counters: BTreeMap<String, f64>,
-    /// The limits, and whether they were reached.
-    pub bars: Vec<Bar>,
-    /// What a reader must know: what was left out and why.
-    pub notes: Vec<String>,
+    variants: BTreeMap<String, BTreeMap<&'static str, Series>>,
+    ratios: BTreeMap<String, Ratio>,
+    counts: BTreeMap<String, f64>,
+    bars: Vec<Bar>,
+    notes: Vec<String>,
     /// The person ended it: these are the samples until then.
-    pub interrupted: bool,
+    pub(crate) interrupted: bool,
 }
 
 impl Outcome {
     /// An empty outcome of `experiment` on this machine.
-    pub fn new(experiment: &'static str) -> Outcome {
+    pub(crate) fn new(experiment: &'static str) -> Outcome {
         Outcome {
             experiment,
             machine: Machine::here(),
             variants: BTreeMap::new(),
             ratios: BTreeMap::new(),
-            counters: BTreeMap::new(),
+            counts: BTreeMap::new(),
             bars: Vec::new(),
             notes: Vec::new(),
             interrupted: false,
         }
     }
 
-    /// Takes in one series of samples.
-    pub fn series(&mut self, variant: &str, quantity: &str, unit: &'static str, samples: Vec<f64>) {
-        let summary = Summary::of(&samples);
-        self.variants.entry(variant.into()).or_default().insert(
-            quantity.into(),
-            Series {
-                unit,
-                samples,
-                summary,
-            },
-        );
+    /// Whether nothing was measured yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.variants.is_empty()
+    }
+
+    /// Takes in one sample.
+    pub(crate) fn sample(
+        &mut self,
+        variant: &str,
+        (quantity, unit, value): (&'static str, &'static str, f64),
+    ) {
+        let quantities = self.variants.entry(variant.into()).or_default();
+        let series = quantities.entry(quantity).or_insert((unit, Vec::new()));
+        series.1.push(value);
     }
 
     /// The samples of one quantity of one variant; empty if it did not run.
-    pub fn samples(&self, variant: &str, quantity: &str) -> &[f64] {
-        self.variants
-            .get(variant)
-            .and_then(|v| v.get(quantity))
-            .map_or(&[], |s| &s.samples)
+    pub(crate) fn samples(&self, variant: &str, quantity: &str) -> &[f64] {
+        let of_variant = self.variants.get(variant);
+        of_variant
+            .and_then(|quantities| quantities.get(quantity))
+            .map_or(&[], |series| &series.1)
+    }
+
+    /// The smallest and the largest of these samples; `None` if the variant did not run.
+    pub(crate) fn range(&self, variant: &str, quantity: &str) -> Option<(f64, f64)> {
+        let ends = self.samples(variant, quantity).iter().map(|s| (*s, *s));
+        ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// The largest of these samples, none of which is below 0; 0 if the variant did not run.
+    pub(crate) fn most(&self, variant: &str, quantity: &str) -> f64 {
+        self.range(variant, quantity).map_or(0.0, |range| range.1)
+    }
+
+    /// Keeps a plain count.
+    pub(crate) fn count(&mut self, name: impl Into<String>, value: f64) {
+        self.counts.insert(name.into(), value);
+    }
+
+    /// Keeps what a reader must know: what was left out and why.
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
     }
 
     /// Works out the ratio of `quantity` between two variants under `name`; `None` where one did not run.
-    pub fn ratio(&mut self, name: &str, quantity: &str, over: &str, under: &str) -> Option<Ratio> {
+    pub(crate) fn ratio(
+        &mut self,
+        name: &str,
+        quantity: &str,
+        over: &str,
+        under: &str,
+    ) -> Option<Ratio> {
         let ratio = Ratio::of(self.samples(over, quantity), self.samples(under, quantity))?;
         self.ratios.insert(name.into(), ratio);
         Some(ratio)
     }
 
     /// Notes a limit that should be reached from below: `value` ≥ `target`.
-    pub fn at_least(&mut self, name: &str, value: f64, target: f64) {
-        self.bars.push(Bar {
-            name: name.into(),
-            value,
-            target,
-            at_least: true,
-            met: value >= target,
-        });
+    pub(crate) fn at_least(&mut self, name: &str, value: f64, target: f64) {
+        self.bar(name, value, target, true);
     }
 
     /// Notes a limit that should not be passed: `value` ≤ `target`.
-    pub fn at_most(&mut self, name: &str, value: f64, target: f64) {
+    pub(crate) fn at_most(&mut self, name: &str, value: f64, target: f64) {
+        self.bar(name, value, target, false);
+    }
+
+    fn bar(&mut self, name: &str, value: f64, target: f64, at_least: bool) {
         self.bars.push(Bar {
             name: name.into(),
             value,
             target,
-            at_least: false,
-            met: value <= target,
+            at_least,
+            met: if at_least {
+                value >= target
+            } else {
+                value <= target
+            },
         });
     }
 
-    /// Ratio and lower limit in one, for the common case; does nothing where a variant did not run.
-    pub fn ratio_at_least(
-        &mut self,
-        name: &str,
-        quantity: &str,
-        over: &str,
-        under: &str,
-        target: f64,
-    ) {
-        if let Some(ratio) = self.ratio(name, quantity, over, under) {
-            self.at_least(name, ratio.value, target);
-        }
-    }
-
-    /// Ratio and upper limit in one; does nothing where a variant did not run.
-    pub fn ratio_at_most(
-        &mut self,
-        name: &str,
-        quantity: &str,
-        over: &str,
-        under: &str,
-        target: f64,
-    ) {
-        if let Some(ratio) = self.ratio(name, quantity, over, under) {
-            self.at_most(name, ratio.value, target);
-        }
-    }
-}
-
-/// A line of the table: what was measured, in the form of report 5.
-pub(crate) fn row(
-    f: &mut fmt::Formatter<'_>,
-    variant: &str,
-    quantity: &str,
-    unit: &str,
-    s: &Summary,
-) -> fmt::Result {
-    writeln!(
-        f,
-        "  {variant:<28} {quantity:<22} {:>12.3} {unit:<8} n={:<3} median={:.3} range=[{:.3},{:.3}] stdev={:.3} cv={:.2}%",
-        s.mean, s.count, s.median, s.min, s.max, s.stdev, s.cv_percent
-    )
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}  ({})", self.experiment, self.machine)?;
-        for (variant, quantities) in &self.variants {
-            for (quantity, series) in quantities {
-                row(f, variant, quantity, series.unit, &series.summary)?;
+    /// The record of a run that began at `started` (RFC 3339) with these settings.
+    pub(crate) fn into_record(self, started: &str, settings: BTreeMap<String, Value>) -> Record {
+        let mut lines = Vec::new();
+        for (series, quantities) in self.variants {
+            for (quantity, (unit, samples)) in quantities {
+                let better = match LESS_IS_BETTER.contains(&unit) {
+                    true => Better::Lower,
+                    false => Better::Higher,
+                };
+                lines.extend(samples.into_iter().zip(1..).map(|(value, round)| {
+                    Line::Sample(Sample {
+                        series: series.clone(),
+                        quantity: quantity.to_owned(),
+                        unit: unit.to_owned(),
+                        better,
+                        round,
+                        value,
+                        at_s: None,
+                    })
+                }));
             }
         }
-        for (name, ratio) in &self.ratios {
-            writeln!(
-                f,
-                "  ratio {name:<45} {:>8.3}  [{:.3}, {:.3}]",
-                ratio.value, ratio.low, ratio.high
-            )?;
-        }
-        for (name, value) in &self.counters {
-            writeln!(f, "  count {name:<45} {value:>12.2}")?;
-        }
-        for bar in &self.bars {
-            let (sign, verdict) = (
-                if bar.at_least { "≥" } else { "≤" },
-                if bar.met { "met" } else { "NOT MET" },
-            );
-            writeln!(
-                f,
-                "  bar   {:<45} {:>12.3} {sign} {:<8} {verdict}",
-                bar.name, bar.value, bar.target
-            )?;
-        }
-        self.notes
-            .iter()
-            .try_for_each(|note| writeln!(f, "  note  {note}"))
+        let ratio = |(name, ratio)| Line::Ratio { name, ratio };
+        lines.extend(self.ratios.into_iter().map(ratio));
+        let count = |(name, value)| Line::Count { name, value };
+        lines.extend(self.counts.into_iter().map(count));
+        lines.extend(self.bars.into_iter().map(Line::Bar));
+        lines.extend(self.notes.into_iter().map(|text| Line::Note { text }));
+        let why = if self.interrupted {
+            "interrupted"
+        } else {
+            "rounds"
+        };
+        lines.push(Line::End { why: why.into() });
+        let mut head = Head::new(self.experiment, started, settings);
+        head.machine = self.machine;
+        Record { head, lines }
     }
 }
+
+/// Works out ratios of an [`Outcome`], one a line: `name => quantity, variant over, variant under;`, with `, at_least LIMIT` or
+/// `, at_most LIMIT` behind it where there is a limit. What did not run has no ratio and no limit.
+macro_rules! ratios {
+    ($outcome:expr; $($name:expr => $quantity:expr, $over:expr, $under:expr $(, $limit:ident $target:expr)?;)*) => {
+        {$(
+            let name = &$name;
+            let name: &str = name.as_ref();
+            let ratio = $outcome.ratio(name, $quantity, $over.as_ref(), $under.as_ref());
+            $(if let Some(ratio) = ratio {
+                $outcome.$limit(name, ratio.value, $target);
+            })?
+            let _ = ratio;
+        )*}
+    };
+}
+pub(crate) use ratios;

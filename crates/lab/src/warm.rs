@@ -54,9 +54,8 @@ pub(crate) fn warm(bytes: u64) {
 /// Says that it was done.
 pub(crate) fn note(outcome: &mut Outcome) {
     if free_memory_leaves() {
-        outcome.notes.push(
-            "free memory goes back to this machine's host, and is slow to come again: what a stream needs was touched before it"
-                .into(),
+        outcome.note(
+            "free memory goes back to this machine's host, and is slow to come again: what a stream needs was touched before it",
         );
     }
 }

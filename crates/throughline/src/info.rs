@@ -215,7 +215,8 @@ fn format_of(sb: &Superblock) -> &'static str {
     }
 }
 
-fn journal_of(fs: &Fs, sb: &Superblock) -> JournalState {
+/// From memory, without I/O.
+pub(crate) fn journal_of(fs: &Fs, sb: &Superblock) -> JournalState {
     if !sb.compat().contains(Compat::HAS_JOURNAL) {
         JournalState::None
     } else if sb.s_journal_inum.get() == 0 {

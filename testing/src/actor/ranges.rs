@@ -2,8 +2,8 @@
 //!
 //! `truncate P SIZE`, `ftruncate FILE SIZE`, `fallocate FILE FLAGS|- AT LENGTH`,
 //! `copy FROM AT|- TO AT|- LENGTH` (`copy_file_range`; `-` is the file's own position),
-//! `sendfile TO FROM LENGTH`, `fsync FILE`, `fdatasync FILE`, `holes FILE` (data ranges and holes), `blocks P`
-//! (in units of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` for the whole file).
+//! `sendfile TO FROM LENGTH`, `fsync FILE`, `fdatasync FILE`, `holes FILE` (data ranges and holes),
+//! `blocks P` (in units of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` for the whole file).
 
 use std::fmt::Write;
 

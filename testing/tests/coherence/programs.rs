@@ -1,4 +1,4 @@
-//! The programs in C: built once, run with an end.
+//! The C programs: built once, run with a time limit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use throughline_testing::program::{self, Ran};
 
-/// More than any build or run takes.
+/// Time limit for a build or a run.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Where the programs are.
+/// Directory of the programs.
 pub(crate) struct Programs(TempDir);
 
-/// The programs; `None` where there is no C compiler, which is said on standard error.
+/// The programs. `None` if there is no C compiler; then prints that to standard error.
 pub(crate) fn programs() -> Option<&'static Programs> {
     static BUILT: OnceLock<Option<Programs>> = OnceLock::new();
     BUILT.get_or_init(build).as_ref()

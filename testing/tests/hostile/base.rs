@@ -1,22 +1,22 @@
-//! The images that are damaged: small ones of every kind, filled by the tools.
+//! The images to be damaged: small ones of every kind, filled by the tools.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How a base image is made.
+/// How to make a base image.
 pub(crate) struct Recipe {
-    /// Its name in messages.
+    /// Name in messages.
     pub(crate) name: &'static str,
     /// Arguments of `mke2fs`.
     pub mke2fs: &'static str,
     /// Size in KiB.
     pub(crate) kib: u64,
-    /// Commands of `debugfs` at the end.
+    /// Commands of `debugfs` run at the end.
     pub(crate) debugfs: &'static str,
 }
 
-/// A transaction that was committed and not checkpointed, over a block of a directory and with a revoked one.
+/// A transaction that was committed and not checkpointed, with a directory block and a revoked block.
 const LOGGED: &str =
     "jo -c\njw -b 200,201,300 -r 400,401 /dev/null\njc\njo -c\njw -b 210 /dev/null\njc\n";
 
@@ -75,7 +75,7 @@ fn run(command: &mut Command, input: &str) -> bool {
     let Ok(mut child) = child else {
         return false;
     };
-    // Who does not read its input is judged by how it ends.
+    // For programs that do not read their input, the exit status decides.
     let _ = child
         .stdin
         .take()
@@ -85,7 +85,7 @@ fn run(command: &mut Command, input: &str) -> bool {
         .is_ok_and(|status| status.code().is_some_and(|code| code <= 1))
 }
 
-/// What is in every image: hashed and small directories, files of many pieces, links, attributes, nodes.
+/// Contents of every image: hashed and small directories, files of many extents, links, attributes, nodes.
 fn plant(tree: &Path) {
     let dir = |name: &str| std::fs::create_dir_all(tree.join(name)).unwrap();
     dir("many");
@@ -111,7 +111,7 @@ fn plant(tree: &Path) {
     std::os::unix::fs::FileExt::write_at(&far, b"far away", 80 << 20).unwrap();
 }
 
-/// Makes one. `None` where a tool is missing.
+/// Makes an image. `None` if a tool is missing.
 pub(crate) fn make(recipe: &Recipe) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let (tree, image) = (dir.path().join("tree"), dir.path().join("image"));
@@ -149,7 +149,7 @@ pub(crate) fn make(recipe: &Recipe) -> Option<Vec<u8>> {
         )
     };
     let done = debugfs(&attributes)
-        // It hashes directories, which mke2fs leaves linear, and mends what debugfs left uncounted.
+        // It builds directory hash trees, which mke2fs does not, and repairs counts that debugfs left wrong.
         && run(Command::new("e2fsck").args(["-fyD"]).arg(&image), "")
         && (recipe.debugfs.is_empty() || debugfs(recipe.debugfs));
     done.then(|| std::fs::read(&image).unwrap())

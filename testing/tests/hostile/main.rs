@@ -1,7 +1,7 @@
-//! Images that nobody should trust: structures changed one by one and sealed again, random bytes, images cut short. All
-//! of it is read and changed; errors are fine, a panic, a hang or memory without bound is not.
+//! Untrusted images: structures changed one by one and resealed, random bytes, truncated images. All of it is
+//! read and changed. Errors are allowed; a panic, a hang or unbounded memory is not.
 //!
-//! `THROUGHLINE_HOSTILE='ext4 rich:17'` runs one image again, `THROUGHLINE_SOAK=1` many more.
+//! `THROUGHLINE_HOSTILE='ext4 rich:17'` runs one image again, `THROUGHLINE_SOAK=1` runs many more.
 
 mod base;
 mod edges;
@@ -17,11 +17,11 @@ use base::RECIPES;
 use survey::Base;
 use watch::Watch;
 
-/// Two threads, as many as the machine that is spoken of.
+/// Two threads, as many as the reference machine has.
 const THREADS: usize = 2;
 
 static WATCH: LazyLock<Watch> = LazyLock::new(Watch::start);
-/// All base images, or nothing where the tools are missing.
+/// All base images; empty if the tools are missing.
 static BASES: LazyLock<Vec<(&str, Base)>> = LazyLock::new(bases);
 
 fn per_recipe() -> u64 {
@@ -42,7 +42,7 @@ fn bases() -> Vec<(&'static str, Base)> {
     })
 }
 
-/// One test at a time: the bounds of [`watch`] are for so many threads together.
+/// One test at a time: the bounds of [`watch`] apply to all threads together.
 fn over_threads(work: impl Fn() + Sync) {
     static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
     let _turn = TURN.lock();
@@ -53,7 +53,7 @@ fn over_threads(work: impl Fn() + Sync) {
     });
 }
 
-/// Runs images of all recipes over threads.
+/// Runs images of all recipes on several threads.
 fn run_all(watch: &Watch, bases: &[(&str, Base)], seeds: std::ops::Range<u64>) {
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let (opened, writable, changed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -96,7 +96,7 @@ fn run_all(watch: &Watch, bases: &[(&str, Base)], seeds: std::ops::Range<u64>) {
         0,
         "images with a panic; they are named above"
     );
-    // Damage that is refused at the door tests the door only.
+    // Damage that the open rejects tests only the open.
     assert!(count(&opened) * 2 > all && count(&changed) * 4 > all);
 }
 
@@ -130,7 +130,7 @@ fn damaged_images() {
     }
 }
 
-/// A panic that nobody notices would make all of this worth nothing.
+/// Checks the checker: a panic must be noticed.
 #[test]
 fn a_panic_is_noticed() {
     let panics = || -> usize { Vec::<u8>::new().iter().position(|_| true).unwrap() };

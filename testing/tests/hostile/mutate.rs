@@ -1,10 +1,10 @@
-//! Damage: changes of structures to what their readers least expect.
+//! Damage: changes structures to what their readers least expect.
 
 use fastrand::Rng;
 
 use crate::survey::{Base, Kind, Target};
 
-/// Fields of the superblock that others are computed from: offset and bytes.
+/// Superblock fields that others are computed from: offset and size in bytes.
 pub(crate) const SUPERBLOCK: &[(usize, usize)] = &[
     (0x00, 4),
     (0x04, 4),
@@ -186,7 +186,8 @@ const JOURNAL: &[(usize, usize)] = &[
     (0x54, 4),
 ];
 
-/// A damaged copy of `base`, the same for the same seed. Most of it is sealed, and so gets past the checksums.
+/// A damaged copy of `base`, the same for the same seed. Most damage is resealed, so that it passes the
+/// checksums.
 pub(crate) fn mutate(base: &Base, seed: u64) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed);
     let mut bytes = base.bytes.clone();
@@ -207,7 +208,7 @@ pub(crate) fn mutate(base: &Base, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// What is rare is met as often as what there is much of.
+/// Rare structures are chosen as often as common ones.
 fn pick(base: &Base, rng: &mut Rng) -> Target {
     let sort = |target: &Target| std::mem::discriminant(&target.kind);
     let mut sorts = Vec::new();
@@ -235,7 +236,7 @@ fn flip(bytes: &mut [u8], rng: &mut Rng) {
 fn damage(base: &Base, bytes: &mut [u8], target: &Target, rng: &mut Rng) {
     let whole = rng.u8(..10);
     if whole == 0 {
-        // Another of its kind, or anything at all, in its place.
+        // Replaces it with another of its kind, or with arbitrary bytes.
         let others: Vec<_> = base
             .targets
             .iter()
@@ -265,14 +266,14 @@ fn same_sort(one: &Target, other: &Target) -> bool {
     std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
 }
 
-/// A field of a structure: offset and bytes.
+/// A field of a structure: offset and size in bytes.
 fn field(bytes: &[u8], target: &Target, rng: &mut Rng) -> (usize, usize) {
     if rng.u8(..6) == 0 {
         let len = 1 << rng.u8(..4);
         return (rng.usize(..target.len) & !(len - 1), len);
     }
     let one = |rng: &mut Rng, of: &[(usize, usize)]| of[rng.usize(..of.len())];
-    // Entry `n` of an array looks like the first.
+    // Entry `n` of an array has the layout of the first.
     let entry = |rng: &mut Rng, start: usize, bytes: usize, at: usize| {
         if at < start {
             at
@@ -304,7 +305,7 @@ fn field(bytes: &[u8], target: &Target, rng: &mut Rng) -> (usize, usize) {
     }
 }
 
-/// A field of one of the entries of a directory's block.
+/// A field of one entry of a directory block.
 fn name_field(bytes: &[u8], target: &Target, rng: &mut Rng) -> (usize, usize) {
     let block = &bytes[target.at..][..target.len];
     let mut at = 0;
@@ -333,7 +334,7 @@ fn name_field(bytes: &[u8], target: &Target, rng: &mut Rng) -> (usize, usize) {
     (at + offset, len)
 }
 
-/// Puts something unlikely into a little- or big-endian number.
+/// Stores an unlikely value in a little- or big-endian number.
 fn change(base: &Base, bytes: &mut [u8], at: usize, len: usize, target: &Target, rng: &mut Rng) {
     let mut raw = [0; 8];
     let place = &mut bytes[at..at + len];
@@ -357,7 +358,7 @@ fn change(base: &Base, bytes: &mut [u8], at: usize, len: usize, target: &Target,
         8 => rng.u64(..),
         9 => rng.u64(..64),
         10 => old.wrapping_mul(2),
-        // Blocks and inodes that are something else, this one among them.
+        // Blocks and inodes that are something else, including this one.
         11 => block(target),
         12 => block(&base.targets[rng.usize(..base.targets.len())]),
         13 => rng.u64(..=u64::from(base.geometry.inodes)),
@@ -386,7 +387,8 @@ fn change(base: &Base, bytes: &mut [u8], at: usize, len: usize, target: &Target,
     place.copy_from_slice(&new[..len]);
 }
 
-/// Damage as a fuzzer chooses it: pieces of two bytes of target, two of offset, one of length, and what is put there.
+/// Damage chosen by a fuzzer: records of two bytes of target, two of offset, one of length, and the bytes to
+/// store.
 #[allow(dead_code)] // the fuzz target's
 pub(crate) fn patch(base: &Base, mut input: &[u8]) -> Vec<u8> {
     let mut bytes = base.bytes.clone();

@@ -1,4 +1,4 @@
-//! Where the structures of a sound image are, and how each is sealed again once it was changed.
+//! Locates the structures of a sound image, and reseals them after changes.
 
 use throughline_extfmt::checksum::crc32c;
 use throughline_extfmt::dir;
@@ -11,7 +11,7 @@ use throughline_extfmt::{
     group_desc, indirect, orphan, xattr,
 };
 
-/// What a structure is.
+/// The kind of a structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Superblock,
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     BlockBitmap(GroupNumber),
     InodeBitmap(GroupNumber),
     Inode(InodeNumber),
-    /// A block of a directory that holds names.
+    /// A block of a directory with names.
     Names(InodeNumber),
     TreeRoot(InodeNumber),
     TreeNode(InodeNumber),
@@ -30,24 +30,24 @@ pub(crate) enum Kind {
     Journal,
 }
 
-/// A structure's place in the image.
+/// The location of a structure in the image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
-    /// Its first byte.
+    /// Offset of its first byte.
     pub(crate) at: usize,
-    /// Its bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
 }
 
-/// A sound image and where everything is in it.
+/// A sound image and the locations of its structures.
 pub(crate) struct Base {
     pub(crate) bytes: Vec<u8>,
     pub(crate) geometry: Geometry,
     pub(crate) targets: Vec<Target>,
 }
 
-/// Blocks of a file, and those of its map.
+/// Blocks of a file, and of its map.
 #[derive(Default)]
 struct Map {
     data: Vec<FsBlock>,
@@ -55,7 +55,7 @@ struct Map {
 }
 
 impl Base {
-    /// Surveys an image. It is one that the tools made: this may panic on any other.
+    /// Surveys an image made by the tools; may panic on any other.
     pub(crate) fn new(bytes: Vec<u8>) -> Base {
         let superblock = Superblock::read(&bytes[1024..]).unwrap();
         let geometry = superblock.validate().unwrap();
@@ -148,7 +148,7 @@ impl Base {
         if inode.file_type() == Ok(FileType::Directory) {
             self.survey_dir(number, &inode, &map);
         } else if number == InodeNumber::JOURNAL {
-            // Behind the first few there is nothing but zeros.
+            // Past the first few there are only zeros.
             for block in map.data.iter().take(24) {
                 self.push_block(Kind::Journal, *block);
             }
@@ -227,8 +227,8 @@ impl Base {
         }
     }
 
-    /// Makes the checksum of a changed structure right, so that what reads it gets past it. What has become so strange
-    /// that it has no checksum stays as it is.
+    /// Corrects the checksum of a changed structure, so that it passes verification. A structure too damaged
+    /// to have a checksum is left as it is.
     pub(crate) fn seal(&self, bytes: &mut [u8], target: &Target) {
         let geometry = &self.geometry;
         let seed = |number| {
@@ -275,7 +275,7 @@ impl Base {
             }
             Kind::Orphans(number) => {
                 let seed = seed(number);
-                // Setting a slot to what it is seals the block.
+                // Setting a slot to its own value seals the block.
                 let block = &mut bytes[target.at..][..target.len];
                 let first = u32::from_le_bytes(block[..4].try_into().unwrap());
                 let _ = orphan::set_slot(block, 0, InodeNumber(first), place, seed);

@@ -1,4 +1,4 @@
-//! Bounds: what takes too long or too much memory ends the process, and says at which image.
+//! Bounds: work that takes too long or too much memory ends the process and prints the image.
 
 use std::collections::HashMap;
 use std::panic;
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// An image takes milliseconds. This is no measurement: it is for those that would take for ever.
+/// An image takes milliseconds. Not a measurement: a limit for images that would take forever.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Memory that is touched, over what there was before.
+/// Limit of resident memory above the initial amount.
 const MOST_RESIDENT_KIB: u64 = 256 << 10;
-/// Addresses: also what was asked for and never touched. Stacks and the allocator's arenas are among them.
+/// Limit of address space, including untouched allocations, stacks and the allocator's arenas.
 const MOST_ADDRESSES_KIB: u64 = 2 << 20;
 
 type Running = Arc<Mutex<HashMap<ThreadId, (String, Instant)>>>;
@@ -24,7 +24,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Starts watching; panics say which image was at work.
+    /// Starts watching; a panic prints the image being worked on.
     pub(crate) fn start() -> Watch {
         let running = Running::default();
         let (all, shown) = (Arc::clone(&running), Arc::clone(&running));
@@ -56,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// Runs `work` on the image `what`; whether it ended without a panic.
+    /// Runs `work` on the image `what`. Returns whether it ended without a panic.
     pub(crate) fn over<R>(&self, what: &str, work: impl FnOnce() -> R) -> Option<R> {
         let me = std::thread::current().id();
         let lock = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl Watch {
         result
     }
 
-    /// The image that took longest, for whoever looks for one that takes too long.
+    /// The image that took longest, for finding slow ones.
     pub(crate) fn slowest(&self) -> (Duration, String) {
         self.slowest
             .lock()
@@ -89,7 +89,7 @@ impl Watch {
     }
 }
 
-/// A line of `/proc/self/status`; 0 where there is none.
+/// A value from `/proc/self/status`; 0 if missing.
 fn status_kib(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field));

@@ -1,9 +1,10 @@
-//! What the process that is killed says about its work: a line before each operation, a line when the call has returned.
+//! The diary of the process that is killed: a line before each operation, and a line when the call has
+//! returned.
 //!
 //! Invariants:
-//! - A line is in the file, whole, when [`Diary::begin`] or [`Diary::end`] returns, and stays there whatever becomes of the
-//!   process: it is in the kernel's page cache. Only the last line may be torn.
-//! - The order of lines is an order in which the calls may have happened: what ended before another began is above it.
+//! - When [`Diary::begin`] or [`Diary::end`] returns, the complete line is in the file and survives the
+//!   process, because it is in the kernel's page cache. Only the last line may be torn.
+//! - The order of lines is a possible order of the calls: what ended before another began is above it.
 
 use std::fmt;
 use std::fs::File;
@@ -12,10 +13,10 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-/// What a thread of the load does.
+/// An operation of a thread of the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Makes a file, whose owner is its number.
+    /// Creates a file, with its number as owner.
     Create { id: u32, path: String },
     /// Writes whole sectors.
     Write {
@@ -27,13 +28,13 @@ pub(crate) enum Op {
     },
     /// `fsync` or `fdatasync`.
     Sync { id: u32, promise: Promise },
-    /// Gives a file another name, which may have been another file's.
+    /// Renames a file, possibly over another one.
     Rename { id: u32, to: String },
-    /// Takes the name away.
+    /// Removes a name.
     Unlink { id: u32 },
     /// Sets the size.
     Cut { id: u32, size: u64 },
-    /// Sets an attribute to the value of that number, or takes it away.
+    /// Sets an attribute to the value with this number, or removes it.
     Attribute {
         id: u32,
         name: u8,
@@ -41,20 +42,20 @@ pub(crate) enum Op {
     },
     /// Syncs the volume.
     SyncAll,
-    /// Syncs a directory: its names.
+    /// Syncs a directory, that is, its names.
     SyncDir { dir: String },
     /// Closes the volume.
     Close,
 }
 
-/// What a file is promised when a call has returned.
+/// The promise about a file that a returned call makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// Nothing.
     None,
-    /// Its data, and the name it was made with.
+    /// Its data, and the name it was created with.
     Data,
-    /// Its latest name too.
+    /// Also its latest name.
     All,
 }
 
@@ -134,7 +135,7 @@ impl Op {
     }
 }
 
-/// One operation, as the diary has it. Numbers are of lines.
+/// An operation in the diary. Numbers are line numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) thread: usize,
@@ -144,10 +145,10 @@ pub(crate) struct Entry {
     pub(crate) op: Op,
 }
 
-/// What was read of a diary.
+/// The contents of a diary.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
-    /// The volume was open.
+    /// The volume was opened.
     pub(crate) opened: bool,
     /// The volume was closed.
     pub(crate) closed: bool,
@@ -155,15 +156,15 @@ pub(crate) struct Read {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// Reads what a process that is dead has written.
+/// Reads the diary of a dead process.
 pub(crate) fn read(path: &Path) -> Result<Read, String> {
     let mut read = Read::default();
     let text = match std::fs::read_to_string(path) {
-        // Killed before it could say anything.
+        // Killed before it wrote anything.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(read),
         text => text.map_err(|e| e.to_string())?,
     };
-    // What is behind the last line's end is torn.
+    // Bytes after the last line's end are torn.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (line, said) in whole.lines().enumerate() {
         let bad = || format!("line {line} of the diary: {said}");
@@ -205,7 +206,7 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// Starts a new one.
+    /// Starts a new diary.
     pub(crate) fn create(path: &Path) -> Diary {
         let file = File::create(path).expect("a place for the diary");
         Diary {
@@ -219,27 +220,27 @@ impl Diary {
             .expect("room for the diary");
     }
 
-    /// The volume is open.
+    /// Records that the volume is open.
     pub(crate) fn opened(&self) {
         self.line("opened".into());
     }
 
-    /// A call did what it must not.
+    /// Records that a call misbehaved.
     pub(crate) fn failed(&self, what: &str) {
         self.line(format!("failed {}", what.replace('\n', " ")));
     }
 
-    /// `op` is about to be called.
+    /// Records that `op` is about to be called.
     pub(crate) fn begin(&self, thread: usize, op: &Op) {
         self.line(format!("b {thread} {op}"));
     }
 
-    /// The thread's last operation has returned, and done nothing.
+    /// Records that the thread's last operation has returned without effect.
     pub(crate) fn refused(&self, thread: usize) {
         self.line(format!("r {thread}"));
     }
 
-    /// The thread's last operation has returned.
+    /// Records that the thread's last operation has returned.
     pub(crate) fn end(&self, thread: usize) {
         self.line(format!("e {thread}"));
     }

@@ -1,5 +1,5 @@
-//! The load: threads that make, write, sync, rename, cut and remove files of their own in directories that they share, by a
-//! seed. What they work on is killed under them, or they are.
+//! The load: threads that create, write, sync, rename, truncate and remove their own files in shared
+//! directories, by a seed. The volume is killed under them, or they are killed.
 
 use throughline_testing::attributes::{self, Attributes};
 use throughline_testing::sectors::{SECTOR_BYTES, filled};
@@ -7,31 +7,31 @@ use throughline_testing::sectors::{SECTOR_BYTES, filled};
 use crate::diary::{Diary, Op, Promise};
 use crate::tree;
 
-/// Threads of the load.
+/// Number of threads.
 pub(crate) const THREADS: usize = 4;
 const SECTOR: u64 = SECTOR_BYTES as u64;
-/// Files of one thread.
+/// Files per thread.
 const MOST_FILES: usize = 10;
-/// Names of one thread in one directory.
+/// Names per thread and directory.
 const NAMES: u32 = 16;
 
-/// How a file is opened that is written to.
+/// How a file is opened for writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     pub(crate) direct: bool,
-    /// What a write is to promise when it returns.
+    /// The promise that a returned write makes.
     pub(crate) promise: Promise,
 }
 
 impl How {
-    /// Buffered, promising nothing.
+    /// Buffered, without a promise.
     pub(crate) const PLAIN: How = How {
         direct: false,
         promise: Promise::None,
     };
 }
 
-/// A file that is there.
+/// An existing file.
 pub(crate) struct Found {
     pub(crate) path: String,
     pub(crate) id: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Found {
     pub(crate) attributes: Attributes,
 }
 
-/// What the load works on. Paths begin with a slash at the volume's root.
+/// The target of the load. Paths are absolute on the volume.
 pub(crate) trait Place: Sync {
     /// An open file.
     type File: Send;
@@ -47,15 +47,15 @@ pub(crate) trait Place: Sync {
 
     /// The names in a directory.
     fn list(&self, dir: &str) -> Result<Vec<String>, Self::Error>;
-    /// What a name is of; others change theirs meanwhile.
+    /// The type of a name; other threads change theirs meanwhile.
     fn look(&self, path: &str) -> Result<Found, Self::Error>;
-    /// Makes a file whose owner is `id`, in one operation.
+    /// Creates a file with owner `id`, in one operation.
     fn create(&self, path: &str, id: u32) -> Result<(), Self::Error>;
     fn open(&self, path: &str, how: How) -> Result<Self::File, Self::Error>;
     fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> Result<(), Self::Error>;
     fn sync(&self, file: &Self::File, data_only: bool) -> Result<(), Self::Error>;
     fn set_len(&self, file: &Self::File, size: u64) -> Result<(), Self::Error>;
-    /// Sets an attribute, or takes it away; `false`, and nothing done, where there is no room for it.
+    /// Sets or removes an attribute; returns `false`, without a change, if there is no space for it.
     fn set_attribute(
         &self,
         path: &str,
@@ -64,25 +64,25 @@ pub(crate) trait Place: Sync {
     ) -> Result<bool, Self::Error>;
     fn rename(&self, from: &str, to: &str) -> Result<(), Self::Error>;
     fn unlink(&self, path: &str) -> Result<(), Self::Error>;
-    /// The operation that syncs more than one file, at `dir`, and the call of it.
+    /// The operation that syncs more than one file, at `dir`, and its call.
     fn wide(&self, dir: &str) -> Op;
     fn sync_wide(&self, dir: &str) -> Result<(), Self::Error>;
 }
 
-/// Which load.
+/// Parameters of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) seed: u64,
-    /// Which load on the same image: makes numbers and versions of their own.
+    /// Number of the load on this image: makes file numbers and versions unique.
     pub(crate) run: u64,
-    /// Operations of each thread.
+    /// Operations per thread.
     pub(crate) ops: u64,
-    /// Promises without keeping: syncs are told and not done.
+    /// Makes false promises: reports syncs without doing them.
     pub(crate) lies: bool,
 }
 
 impl Load {
-    /// Works on `place`, and returns when all threads are through, or the first error of any.
+    /// Runs on `place`. Returns when all threads have finished, or the first error of any.
     pub(crate) fn run<P: Place>(&self, place: &P, diary: &Diary) -> Result<(), P::Error>
     where
         P::Error: Send,
@@ -105,11 +105,11 @@ struct Worker<'a, P: Place> {
     diary: &'a Diary,
     number: usize,
     random: fastrand::Rng,
-    /// The next file's number, and the next write's version.
+    /// Number of the next file, and version of the next write.
     next_id: u32,
     next_version: u64,
     files: Vec<Found>,
-    /// Open, and without a name.
+    /// Open, without a name.
     ghosts: Vec<P::File>,
     lies: bool,
 }
@@ -135,7 +135,7 @@ impl<'a, P: Place> Worker<'a, P> {
         (0..ops).try_for_each(|_| self.step())
     }
 
-    /// The files that loads before this one have left.
+    /// Files that earlier loads have left.
     fn find_mine(&mut self) -> Result<(), P::Error> {
         for dir in tree::DIRS {
             for name in self.place.list(dir)? {
@@ -147,7 +147,7 @@ impl<'a, P: Place> Worker<'a, P> {
         Ok(())
     }
 
-    /// Calls, with a line before and a line after.
+    /// Calls with a diary line before and after.
     fn call<R>(&self, op: &Op, call: impl FnOnce() -> Result<R, P::Error>) -> Result<R, P::Error> {
         self.diary.begin(self.number, op);
         let result = call()?;
@@ -314,7 +314,7 @@ impl<'a, P: Place> Worker<'a, P> {
         Ok(())
     }
 
-    /// Sometimes the file stays open, is written to, and goes later.
+    /// Sometimes the file stays open, is written to, and is removed later.
     fn unlink(&mut self, chosen: usize) -> Result<(), P::Error> {
         let Found { id, path, size, .. } = self.files.swap_remove(chosen);
         let file = self.place.open(&path, How::PLAIN)?;

@@ -1,11 +1,12 @@
-//! A process that writes an image under load is killed with SIGKILL at a random moment, again and again: what its calls had
-//! promised is there after each reopening, the image is sound, and the damage of many kills does not add up.
+//! A process that writes an image under load is killed with SIGKILL at random moments, repeatedly: what its
+//! calls promised is present after each reopening, the image is sound, and damage does not accumulate over
+//! many kills.
 //!
 //! ```text
-//!  this test ── starts ──► itself, as the load: threads on one image ──► diary: what is begun, what has returned
+//!  this test ── starts ──► itself, as the load: threads on one image ──► diary: calls begun and returned
 //!      │ SIGKILL
 //!      ▼
-//!  recovery (by us; now and then by e2fsck and the kernel on copies: the same tree) ─► e2fsck -fn ─► model ─► next kill
+//!  recovery (by us; sometimes by e2fsck and the kernel on copies) ─► e2fsck -fn ─► model ─► next kill
 //! ```
 //!
 //! `THROUGHLINE_SEED=n` repeats one chain of kills, `THROUGHLINE_SOAK=1` runs ten times as many.
@@ -24,7 +25,7 @@ use oracle::seeds::{chosen, run_all, soak};
 
 /// Chains of kills on one image each, in the fast test.
 const CHAINS: u64 = 20;
-/// Kills of one chain.
+/// Kills per chain.
 const KILLS: u64 = 10;
 
 #[test]
@@ -47,12 +48,12 @@ fn killed_at_any_moment() {
             chains * KILLS,
             "too many loads ended by themselves"
         );
-        // How many depends on the machine; that there was something to lose does not.
+        // The number depends on the machine; that there was something to lose does not.
         assert!(sum.promises > sum.kills && sum.files > sum.kills);
     }
 }
 
-/// A judge that believes everything would be worth nothing.
+/// Checks the checker: it must detect broken promises.
 #[test]
 fn a_sync_that_does_nothing_is_noticed() {
     if !tools() {
@@ -65,7 +66,7 @@ fn a_sync_that_does_nothing_is_noticed() {
     }
 }
 
-/// Not a test: the process that is killed. It does nothing unless it was told to.
+/// Not a test: the process that is killed. Does nothing unless started as such.
 #[test]
 fn the_load() {
     if let Some(order) = order::Order::from_environment() {

@@ -1,13 +1,14 @@
-//! What may be in the image after the kill: the state of the last promise, or any that came after it.
+//! What may be in the image after the kill: the state of the last promise, or any later one.
 //!
 //! ```text
 //!  World (on the disk before) + diary ─► for each thread: its names after each operation
-//!                                       for each file:   the state that was promised, and all since; its attributes alike
-//!                                ─► what was found must be among them
+//!                                       for each file:   the promised state and all later ones, with attributes
+//!                                ─► the state found must be among them
 //! ```
 //!
-//! With a journal, the names of a thread are exactly those after some number of its operations, none that was promised
-//! missing: so a rename is there or not, never half. Without one, names that were promised and not touched since are there.
+//! With a journal, the names of a thread are exactly those after some number of its operations, which
+//! includes all promised ones: so a rename is complete or absent, never half done. Without one, promised
+//! names not touched since must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,22 +21,22 @@ use crate::tree::{Seen, Tree, thread_of};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
-/// How much the volume promises.
+/// The promises that the volume keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promises {
-    /// All of it.
+    /// All promises.
     Journal,
-    /// Without a journal: files that were synced, under the name they have had since. Sizes may end with their block, of
-    /// so many bytes.
+    /// Without a journal: synced files, under the name they have had since. Sizes may be rounded up to a
+    /// block of this many bytes.
     NoJournal { block_bytes: u64 },
 }
 
-/// A file's content: the version of each sector, 0 for zeros; as long as the file.
+/// A file's content: the version of each sector, 0 for zeros; covers the whole file.
 type Content = Vec<u64>;
 /// Names of one thread.
 type Names = BTreeMap<String, u32>;
 
-/// What is on the disk for certain.
+/// What is certainly on the disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     names: Names,
@@ -44,7 +45,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// What was found, once it was judged.
+    /// The state found, once it was accepted.
     pub(crate) fn of(tree: &Tree) -> World {
         let version = |sector: &Sector| match sector {
             Sector::Data { version, .. } => *version,
@@ -76,16 +77,16 @@ impl World {
     }
 }
 
-/// What was looked at.
+/// Counts of what was checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Judged {
-    /// Promises that had been given.
+    /// Promises given.
     pub(crate) promises: u64,
-    /// Files whose content was compared.
+    /// Files whose contents were compared.
     pub(crate) files: u64,
 }
 
-/// Whether `tree` may have come of `world` by what the diary says.
+/// Checks whether `tree` can result from `world` and the diary.
 pub(crate) fn judge(
     world: &World,
     entries: &[Entry],
@@ -119,16 +120,16 @@ pub(crate) fn judge(
     Ok(judged)
 }
 
-/// One thread's operations, and what they came to.
+/// The operations of one thread and their effects.
 struct History<'a> {
     world: &'a World,
     thread: usize,
     ops: Vec<&'a Entry>,
-    /// Names after so many of its operations that change names; the first are those before all.
+    /// Names after each operation that changes names; the first entry is the state before all of them.
     states: Vec<Names>,
-    /// For each operation, how many of it and those before change names.
+    /// For each operation, the number of name changes up to and including it.
     counts: Vec<usize>,
-    /// How many of those are promised.
+    /// The number of these that are promised.
     promised_names: usize,
     /// The operation up to which a file is promised.
     promised: BTreeMap<u32, usize>,
@@ -212,7 +213,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// All that had returned before line `begin`.
+    /// All operations that had returned before line `begin`.
     fn promise_all(&mut self, begin: usize) {
         self.given += 1;
         for (index, entry) in self.ops.iter().enumerate() {
@@ -226,7 +227,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The names of a directory, whoever made them, as they were before line `begin`.
+    /// The names of a directory, of all threads, before line `begin`.
     fn promise_dir(&mut self, dir: &str, begin: usize) {
         self.given += 1;
         for (index, entry) in self.ops.iter().enumerate() {
@@ -237,7 +238,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// All of a file up to the operation that began at line `begin`, itself included.
+    /// All operations on a file up to and including the one that began at line `begin`.
     fn promise_file(&mut self, id: u32, promise: Promise, begin: usize) {
         self.given += 1;
         for (index, entry) in self.ops.iter().enumerate() {
@@ -281,7 +282,7 @@ impl<'a> History<'a> {
         ))
     }
 
-    /// Files that are promised and whose names no operation since has touched.
+    /// Files that are promised and whose names no later operation has touched.
     fn judge_kept_names(&self, tree: &Tree) -> Result<(), String> {
         let mut kept: BTreeMap<u32, Option<usize>> = BTreeMap::new();
         kept.extend(self.states[0].values().map(|id| (*id, None)));
@@ -307,7 +308,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Every sector must be what it was when it was promised, or became later.
+    /// Every sector must have its promised version or a later one.
     fn judge_content(&self, seen: &Seen, promises: Promises) -> Result<(), String> {
         let id = seen.id;
         let mut content = self.world.files.get(&id).cloned().unwrap_or_default();
@@ -354,7 +355,7 @@ impl<'a> History<'a> {
 }
 
 impl History<'_> {
-    /// The attributes must be those that were promised, or what they became later.
+    /// The attributes must be the promised ones or later ones.
     fn judge_attributes(&self, seen: &Seen, promises: Promises) -> Result<(), String> {
         let found = Attributes::of(&seen.attributes, seen.mode)?;
         let world = self.world.attributes.get(&seen.id);
@@ -377,7 +378,7 @@ impl History<'_> {
         if promised >= self.ops.len() {
             allowed.push(now);
         }
-        // Without a journal, what was touched since may be anything.
+        // Without a journal, what was touched since may have any state.
         let known = promises == Promises::Journal || allowed.len() == 1;
         if known && !allowed.iter().any(|one| one.admits(&found)) {
             return Err(format!("{found:?}, not one of {allowed:?}"));
@@ -409,7 +410,7 @@ fn id_of(op: &Op) -> Option<u32> {
     }
 }
 
-/// What `op` makes of the content of file `id`; whether it may.
+/// Applies `op` to the content of file `id`. Returns whether it changes the content of that file.
 fn apply(content: &mut Content, id: u32, op: &Op) -> bool {
     match *op {
         Op::Write {
@@ -434,12 +435,12 @@ fn apply(content: &mut Content, id: u32, op: &Op) -> bool {
     }
 }
 
-/// Adds a state: what is behind its end is zeros.
+/// Adds a state; bytes past its end are zeros.
 fn admit(allowed: &mut Vec<BTreeSet<u64>>, content: &Content) {
     if allowed.len() < content.len() {
         let old = allowed.len();
         allowed.resize_with(content.len(), BTreeSet::new);
-        // It was behind the end of all states before.
+        // It was past the end of all earlier states.
         allowed[old..].iter_mut().for_each(|set| {
             set.insert(0);
         });

@@ -1,4 +1,5 @@
-//! Extended attributes: set by the kernel or by `debugfs`, kept by us whatever else we change, gone with their files.
+//! Extended attributes: set by the kernel or by `debugfs`, preserved by us under other changes, removed with
+//! their files.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,11 @@ use crate::kernel::Mount;
 use crate::tool::Image;
 use crate::tree::Shape;
 
-/// Path and name of an attribute, to its value.
+/// Value by path and attribute name.
 pub(crate) type Attributes = BTreeMap<(String, String), Vec<u8>>;
 
-/// Attributes of several sizes: in the inode, in a block, and, with `ea_inode`, `large` ones in inodes of their own.
+/// Attributes of several sizes: in the inode, in a block, and, with `ea_inode`, `large` ones in their own
+/// inodes.
 fn wanted(paths: &[&str], shape: &Shape, features: &[String], large: &[usize]) -> Attributes {
     let mut attributes = Attributes::new();
     if !features.iter().any(|name| name == "ext_attr") {
@@ -57,7 +59,7 @@ pub(crate) fn set(mount: &Mount, shape: &Shape, features: &[String]) -> Attribut
     attributes
 }
 
-/// The kernel finds all of them.
+/// Checks that the kernel finds all of them.
 pub(crate) fn compare(mount: &Mount, attributes: &Attributes) {
     for ((path, name), value) in attributes {
         let mut found = vec![0; 1 << 16];
@@ -69,7 +71,8 @@ pub(crate) fn compare(mount: &Mount, attributes: &Attributes) {
     }
 }
 
-/// `debugfs` sets attributes in the tree `/a`: of files that stay, which are returned, and of one that is about to go.
+/// `debugfs` sets attributes in the tree `/a`: on files that remain, which are returned, and on one that will
+/// be removed.
 pub(crate) fn set_by_debugfs(image: &Image, shape: &Shape, features: &[String]) -> Attributes {
     let going = "/a/sizes/backwards";
     let paths = [
@@ -79,7 +82,7 @@ pub(crate) fn set_by_debugfs(image: &Image, shape: &Shape, features: &[String]) 
         "/a/nested",
         going,
     ];
-    // debugfs reads no more than a block of a value.
+    // debugfs reads at most one block of a value.
     let mut attributes = wanted(&paths, shape, features, &[shape.block_bytes as usize]);
     let mut requests = String::new();
     for (index, ((path, name), value)) in attributes.iter().enumerate() {
@@ -88,14 +91,14 @@ pub(crate) fn set_by_debugfs(image: &Image, shape: &Shape, features: &[String]) 
         requests += &format!("ea_set -f {} {path} {name}\n", from.display());
     }
     image.debugfs(true, &requests);
-    // debugfs does not count the blocks of values that are in inodes of their own.
+    // debugfs does not count the blocks of values in their own inodes.
     image.repair();
     image.check("after debugfs set attributes");
     attributes.retain(|(path, _), _| path != going);
     attributes
 }
 
-/// `debugfs` finds all of them.
+/// Checks that `debugfs` finds all of them.
 pub(crate) fn compare_by_debugfs(image: &Image, attributes: &Attributes) {
     for ((path, name), value) in attributes {
         let to = image.beside("value");

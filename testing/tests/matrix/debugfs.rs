@@ -1,4 +1,4 @@
-//! What `debugfs` sees: all names of all directories with their modes and owners, and a sample of files in full.
+//! The view of `debugfs`: all names of all directories with modes and owners, and a sample of files in full.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::expected::Expected;
 use crate::fs::{FileSystem, Stat, join};
 use crate::tool::Image;
 
-/// Every how many files one is looked at in full, among the first files of a directory.
+/// Among the first files of a directory, one in this many is checked in full.
 const SAMPLE: usize = 3;
-/// Of one directory, no more than this are looked at in full.
+/// Maximum number of files per directory checked in full.
 const MOST: usize = 40;
-/// Larger files are not dumped: `debugfs` writes their holes.
+/// Larger files are not dumped, because `debugfs` writes out their holes.
 const DUMPED: u64 = 16 << 20;
 
 /// Panics at the first difference.
@@ -29,7 +29,7 @@ pub(crate) fn compare(what: &str, image: &Image, expected: &mut Expected) {
         .map(|dir| format!("ls -p \"{dir}\"\n"))
         .collect();
     let told = image.debugfs(false, &requests);
-    // Each request is repeated before its answer.
+    // Each request is echoed before its answer.
     let mut answers = told.split("debugfs: ls -p ").skip(1);
     let mut sample = Vec::new();
     for dir in &dirs {
@@ -153,12 +153,13 @@ fn compare_files(what: &str, image: &Image, sample: &[String], expected: &mut Ex
     }
 }
 
-/// The word behind a label.
+/// The word after a label.
 fn field<'t>(text: &'t str, label: &str) -> Option<&'t str> {
     text.split(label).nth(1)?.split_whitespace().next()
 }
 
-/// `mtime: 0x65530bff:1d6f3454 -- …`: seconds; nanoseconds, and above 2038 or before 1901 two more bits, where there is room.
+/// `mtime: 0x65530bff:1d6f3454 -- …`: seconds; then, if the inode has room, nanoseconds and two more bits for
+/// times past 2038 or before 1901.
 fn modified(text: &str) -> Option<(i64, u32)> {
     let word = field(text, "mtime:")?.trim_start_matches("0x");
     let (seconds, extra) = word.split_once(':').unwrap_or((word, "0"));

@@ -1,4 +1,4 @@
-//! What must be there: a tree in memory to which every step is applied too.
+//! The expected state: a tree in memory to which every step is applied too.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ struct Node {
     content: Content,
     target: String,
     device: Option<(u32, u32)>,
-    /// Not known after a change, until it is set.
+    /// Unknown after a change, until it is set.
     modified: Option<(i64, u32)>,
 }
 
-/// The tree. Several names may have one node.
+/// The tree. Several names may refer to one node.
 #[derive(Clone)]
 pub(crate) struct Expected {
     nodes: Vec<Node>,
     names: BTreeMap<String, usize>,
-    /// Inodes have room for nanoseconds and two more bits of seconds.
+    /// Whether inodes have room for nanoseconds and two more bits of seconds.
     wide_times: bool,
     owner: (u32, u32),
 }
 
 impl Expected {
-    /// An empty volume, whose inodes have `inode_bytes`. New files belong to `owner`.
+    /// An empty volume with inodes of `inode_bytes`. New files belong to `owner`.
     pub(crate) fn new(inode_bytes: u16, owner: (u32, u32)) -> Self {
         Self {
             nodes: Vec::new(),
@@ -51,7 +51,7 @@ impl Expected {
             .collect()
     }
 
-    /// Paths whose time of modification is not known since they were changed.
+    /// Paths whose modification time is unknown since a change.
     pub(crate) fn unsettled(&self) -> Vec<String> {
         let unknown = self
             .names
@@ -133,7 +133,7 @@ impl Expected {
         }
     }
 
-    /// Takes a path and all below it out.
+    /// Removes a path and everything below it.
     fn take(&mut self, path: &str) -> Vec<(String, usize)> {
         let below = self.under(path);
         let mut taken = vec![(String::new(), self.leave(path))];

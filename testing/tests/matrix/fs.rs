@@ -1,10 +1,10 @@
-//! What every side of the comparison can do: the expectation, our engine, the kernel.
+//! Operations of each side of the comparison: the expectation, our engine, the kernel.
 //!
-//! A failure is a panic that says what was asked: these are tests.
+//! A failure is a panic with the operation: these are tests.
 
 use throughline::{Fallocate, FileType, RenameMode};
 
-/// What is known of a file.
+/// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: FileType,
@@ -12,22 +12,22 @@ pub(crate) struct Stat {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) links: u32,
-    /// Bytes; 0 for what is no regular file or symbolic link.
+    /// Size in bytes; 0 unless a regular file or symbolic link.
     pub(crate) len: u64,
-    /// Major and minor number of a device.
+    /// Major and minor device number.
     pub(crate) device: Option<(u32, u32)>,
     /// Seconds since 1970 and nanoseconds.
     pub(crate) modified: (i64, u32),
 }
 
-/// One change. Paths are absolute.
+/// A change. Paths are absolute.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A directory, mode 0755.
+    /// Creates a directory, mode 0755.
     Dir(String),
-    /// An empty file, mode 0644.
+    /// Creates an empty file, mode 0644.
     File(String),
-    /// Bytes at an offset, from [`data`] of a seed and a length.
+    /// Writes bytes at an offset, from [`data`] with a seed and a length.
     Write {
         path: String,
         offset: u64,
@@ -44,17 +44,17 @@ pub(crate) enum Step {
         from: String,
         to: String,
     },
-    /// A special file, mode 0644.
+    /// Creates a special file, mode 0644.
     Node(String, FileType, (u32, u32)),
     Unlink(String),
     Rmdir(String),
     Rename(String, String, RenameMode),
-    /// Mode, user, group. The mode of a symbolic link stays.
+    /// Sets mode, user and group. The mode of a symbolic link does not change.
     Attributes(String, u32, u32, u32),
     Modified(String, (i64, u32)),
 }
 
-/// A file system, or what stands for one.
+/// A file system or a stand-in for one.
 pub(crate) trait FileSystem {
     /// The names in a directory, sorted, without `lost+found` in the root.
     fn list(&mut self, dir: &str) -> Vec<String>;
@@ -70,7 +70,7 @@ pub(crate) fn join(dir: &str, name: &str) -> String {
     format!("{}/{name}", dir.trim_end_matches('/'))
 }
 
-/// `len` bytes that only this seed gives.
+/// `len` bytes determined by the seed.
 pub(crate) fn data(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fastrand::Rng::with_seed(seed).fill(&mut bytes);
@@ -79,7 +79,7 @@ pub(crate) fn data(seed: u64, len: usize) -> Vec<u8> {
 
 /// Bytes compared at a time.
 const PIECE: usize = 1 << 20;
-/// Files up to here are compared whole, larger ones at both ends.
+/// Files up to this size are compared completely, larger ones at both ends.
 const WHOLE: u64 = 128 << 20;
 
 /// Panics at the first difference between two trees; returns how many files were compared.

@@ -1,6 +1,6 @@
-//! The kernel's ext4, on a loop device, where this process is root.
+//! The kernel's ext4 on a loop device, if this process is root.
 //!
-//! A mount ends with its guard, also while a test panics; the loop device goes with the mount.
+//! A mount ends with its guard, also when a test panics; the loop device is released with the mount.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
@@ -12,7 +12,7 @@ use throughline::{Fallocate, FileType, RenameMode};
 use crate::fs::{FileSystem, Stat, Step, data};
 use crate::tool::Image;
 
-/// A directory of the host as the root of a file system.
+/// A host directory as the root of a file system.
 pub(crate) struct HostDir(pub(crate) PathBuf);
 
 /// A mounted image.
@@ -21,7 +21,7 @@ pub(crate) struct Mount {
     mount: throughline_testing::Mount,
 }
 
-/// Whether the kernel can take part at all; why not goes to stderr.
+/// Whether the kernel can take part; if not, prints the reason to stderr.
 pub(crate) fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !may {
@@ -31,19 +31,19 @@ pub(crate) fn may_mount() -> bool {
 }
 
 impl Mount {
-    /// Mounts an image; what `mount` says where it does not.
+    /// Mounts an image. Returns the output of `mount` if that fails.
     pub(crate) fn new(image: &Image, writable: bool) -> Result<Self, String> {
         let mount = throughline_testing::Mount::new(Path::new(image.name()), writable)?;
         let root = HostDir(mount.root().to_owned());
         Ok(Self { root, mount })
     }
 
-    /// Where a path of the volume is on the host.
+    /// The host path of a path on the volume.
     pub(crate) fn host(&self, path: &str) -> PathBuf {
         self.root.host(path)
     }
 
-    /// Unmounts: everything is in the image then.
+    /// Unmounts. Afterwards all data is in the image.
     pub(crate) fn close(self) {
         self.mount.close();
     }

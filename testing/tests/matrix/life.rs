@@ -1,5 +1,5 @@
-//! What becomes of one volume: filled and changed by us, judged by e2fsck, debugfs and the kernel; changed and filled by
-//! the kernel, read and changed by us.
+//! The life of one volume: filled and changed by us, checked by e2fsck, debugfs and the kernel; changed and
+//! filled by the kernel, read and changed by us.
 
 use throughline::Volume;
 
@@ -11,21 +11,21 @@ use crate::tool::{self, Image};
 use crate::tree::{Pair, Shape};
 use crate::{attributes, debugfs};
 
-/// How much a volume is filled with.
+/// How much a volume is filled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     /// 3000 names in one directory, files up to 5 MiB.
     Full,
-    /// For volumes with room for few.
+    /// For volumes with few inodes or blocks.
     Small,
 }
 
-/// Makes the volume and leads it through its life.
+/// Makes the volume and runs all stages.
 pub(crate) fn run(args: &[&str], size: &str, load: Load) {
     run_made(|| Image::make(args, size), load);
 }
 
-/// As [`run`], for a volume that needs more than `mke2fs`. It may be made twice.
+/// As [`run`], for a volume that needs more than `mke2fs`. `make` may be called twice.
 pub(crate) fn run_made(make: impl Fn() -> Option<Image>, load: Load) {
     if !tool::has_tools() {
         return;
@@ -58,7 +58,8 @@ pub(crate) fn run_made(make: impl Fn() -> Option<Image>, load: Load) {
     with_kernel(&image, &make, &mut expected, &shape, &info.features);
 }
 
-/// Mounts the volume, or says on stderr why this kernel does not even mount a new one like it.
+/// Mounts the volume. If that fails, prints to stderr that this kernel does not even mount a new one of its
+/// kind.
 fn mount(image: &Image, make: impl Fn() -> Option<Image>, writable: bool) -> Option<Mount> {
     let why = match Mount::new(image, writable) {
         Ok(mount) => return Some(mount),
@@ -73,7 +74,7 @@ fn mount(image: &Image, make: impl Fn() -> Option<Image>, writable: bool) -> Opt
     None
 }
 
-/// The kernel's part, where it takes this volume at all.
+/// The kernel's part, if it supports this volume at all.
 fn with_kernel(
     image: &Image,
     make: impl Fn() -> Option<Image>,
@@ -133,7 +134,7 @@ fn with_kernel(
     attributes::compare(&mounted, &attributes);
 }
 
-/// Removes a directory and all that is in it.
+/// Removes a directory and its contents.
 fn remove(pair: &mut Pair<'_>, dir: &str, attributes: &mut Attributes) {
     for path in pair.expected.under(dir).into_iter().rev() {
         let directory = pair.expected.stat_kind(&path).is_dir();

@@ -1,5 +1,5 @@
-//! Every feature of an image: made by `mke2fs`, filled and changed by us, judged by `e2fsck`, `debugfs` and, where this
-//! process is root, by the kernel's ext4 on a loop device; and the other way round.
+//! Every feature of an image: made by `mke2fs`, filled and changed by us, checked by `e2fsck`, `debugfs` and,
+//! if this process is root, by the kernel's ext4 on a loop device; and the other way round.
 //!
 //! `THROUGHLINE_SOAK=1` adds the cross product of features.
 
@@ -17,7 +17,7 @@ mod tree;
 
 use life::Load::{Full, Small};
 
-/// A test for each recipe: its name, the arguments of `mke2fs`, the size, and how much goes in.
+/// One test per recipe: its name, the arguments of `mke2fs`, the size, and the amount of data.
 macro_rules! writable {
     ($($name:ident: $args:expr, $size:literal, $load:expr;)+) => {
         $(#[test]

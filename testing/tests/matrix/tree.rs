@@ -1,12 +1,12 @@
-//! The tree that every volume is filled with, and how it is changed: each step goes to a file system and to the
-//! expectation alike.
+//! The tree that fills every volume, and its changes: each step is applied to a file system and to the
+//! expectation.
 
 use throughline::{Fallocate, FileType, RenameMode};
 
 use crate::expected::Expected;
 use crate::fs::{FileSystem, Step};
 
-/// What a volume has room for and can do.
+/// Capacity and features of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) block_bytes: u64,
@@ -14,15 +14,15 @@ pub(crate) struct Shape {
     pub(crate) extents: bool,
     /// Names in the large directory.
     pub(crate) names: usize,
-    /// Files may have 2 GiB and more.
+    /// Files may have 2 GiB or more.
     pub(crate) large_file: bool,
-    /// Times that an inode cannot hold are cut at their ends: the kernel does so but for revision 0.
+    /// Times that an inode cannot hold are clamped: the kernel does so except for revision 0.
     pub(crate) late_times: bool,
-    /// Bytes of the largest file that is not sparse.
+    /// Size of the largest file that is not sparse, in bytes.
     pub(crate) big_bytes: usize,
 }
 
-/// Times of modification; those behind 2038, which not every inode has room for, last.
+/// Modification times; those past 2038, for which not every inode has room, are last.
 const TIMES: [(i64, u32); 8] = [
     (0, 0),
     (1_700_000_000, 123_456_789),
@@ -34,7 +34,7 @@ const TIMES: [(i64, u32); 8] = [
     (14_999_999_999, 500_000_000),
 ];
 
-/// A file system and what is expected of it.
+/// A file system and its expected state.
 pub(crate) struct Pair<'a> {
     pub(crate) fs: &'a mut dyn FileSystem,
     pub(crate) expected: &'a mut Expected,
@@ -67,7 +67,7 @@ impl<'a> Pair<'a> {
         self.write(path, 0, len);
     }
 
-    /// Gives everything that changed a time, directories too.
+    /// Sets the time of everything that changed, including directories.
     pub(crate) fn settle(&mut self, shape: &Shape) {
         let times = if shape.late_times {
             TIMES.len()
@@ -154,7 +154,7 @@ impl<'a> Pair<'a> {
                 self.file(&path, len);
             }
         }
-        // Piece by piece, last pieces first: holes that are filled, extents that merge.
+        // In pieces, last pieces first: holes that are filled, extents that merge.
         self.step(Step::File(format!("{dir}/backwards")));
         for piece in (0..40).rev() {
             self.write(&format!("{dir}/backwards"), piece * 3000, 3000);
@@ -182,7 +182,7 @@ impl<'a> Pair<'a> {
             self.write(&sparse, offset, 5000);
         }
         self.step(Step::Truncate(sparse, (71 << 20) + 17));
-        // Every second block: as many extents as a tree of two levels needs.
+        // Every second block: enough extents for a tree of two levels.
         let comb = format!("{dir}/comb");
         self.step(Step::File(comb.clone()));
         for tooth in 0..(shape.big_bytes as u64 / shape.block_bytes / 8).min(500) {
@@ -288,7 +288,7 @@ impl<'a> Pair<'a> {
         self.step(Step::Attributes(format!("{dir}/fifo"), 0o600, 1, 2));
     }
 
-    /// Changes what [`Pair::build`] made in `top`; each `round` once.
+    /// Changes what [`Pair::build`] created in `top`; call each `round` once.
     pub(crate) fn change(&mut self, top: &str, round: usize, shape: &Shape) {
         self.change_many(&format!("{top}/many"), round, shape.names);
         self.change_names(top, round);
@@ -308,7 +308,7 @@ impl<'a> Pair<'a> {
         self.settle(shape);
     }
 
-    /// Every third name goes, some of the rest get longer ones, and new ones take the room.
+    /// Every third name is removed, some of the rest get longer ones, and new ones take the space.
     fn change_many(&mut self, dir: &str, round: usize, names: usize) {
         for index in 0..names {
             let path = many_name(dir, index);
@@ -347,7 +347,7 @@ impl<'a> Pair<'a> {
             format!("{top}/nested/sub{round}"),
             RenameMode::Exchange,
         ));
-        // A directory over an empty one, and one to another parent.
+        // A directory renamed over an empty one, and one moved to another parent.
         let (from, over) = (
             format!("{top}/nested/sub{}", 10 + round),
             format!("{top}/nested/sub{}", 20 + round),
@@ -444,7 +444,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Names of many lengths.
+/// Names of different lengths.
 fn many_name(dir: &str, index: usize) -> String {
     format!("{dir}/name{index}{}", "n".repeat(index * 7 % 48))
 }

@@ -1,11 +1,11 @@
-//! Which calls are made.
+//! The choice of calls.
 
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use throughline_testing::Ids;
 
-/// Who makes them.
+/// The callers.
 pub(crate) const PEOPLE: [Ids; 3] = [
     Ids::ROOT,
     Ids {
@@ -33,24 +33,25 @@ const NAMES: [&str; 9] = [
     "longer-name-of-a-directory",
 ];
 const HANDLES: u32 = 5;
-/// Access lists of user, one named user, group, mask and others.
+/// ACLs with user, one named user, group, mask and others.
 const LISTS: [&str; 2] = [
     "%02%00%00%00%01%00%07%00%ff%ff%ff%ff%02%00%06%00%e9%03%00%00%04%00%05%00%ff%ff%ff%ff%10%00%07%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff",
     "%02%00%00%00%01%00%06%00%ff%ff%ff%ff%02%00%07%00%ea%03%00%00%04%00%06%00%ff%ff%ff%ff%10%00%05%00%ff%ff%ff%ff%20%00%00%00%ff%ff%ff%ff",
 ];
 
-/// A stream of calls. The next depends on which of the last succeeded: what is open must be known.
+/// A stream of calls. The next call depends on which earlier ones succeeded, because open files must be
+/// known.
 pub(crate) struct Calls {
     random: Rng,
     open: [BTreeSet<String>; PEOPLE.len()],
-    /// What becomes open if the last call succeeded.
+    /// What is open if the last call succeeded.
     opening: Option<(usize, String)>,
-    /// The call that sets an attribute: on what symbolic links lead to, where they shall have none of their own.
+    /// The call that sets an attribute: through symbolic links, if they may not have their own.
     set_attribute: &'static str,
 }
 
 impl Calls {
-    /// With attributes on symbolic links themselves, or without.
+    /// With or without attributes on symbolic links themselves.
     pub(crate) fn new(seed: u64, on_links: bool) -> Self {
         Self {
             random: Rng::with_seed(seed),
@@ -60,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// Who makes the next call, and the call.
+    /// The next call and its caller.
     pub(crate) fn draw(&mut self) -> (usize, String) {
         let who = [0, 0, 0, 0, 0, 1, 1, 2][self.random.usize(..8)];
         let line = match self.random.u32(..100) {
@@ -74,7 +75,7 @@ impl Calls {
         (who, line)
     }
 
-    /// Whether the last call succeeded.
+    /// Records whether the last call succeeded.
     pub(crate) fn answered(&mut self, succeeded: bool) {
         if let Some((who, handle)) = self.opening.take()
             && succeeded
@@ -141,7 +142,7 @@ impl Calls {
             let dir = self.pick(&["p", "q", "."]);
             return format!("open {handle} {dir} RDWR,TMPFILE,NONBLOCK 640");
         }
-        // A fifo would wait for its other end.
+        // Opening a fifo would wait for its other end.
         format!("open {handle} {path} {flags},NONBLOCK {}", self.mode())
     }
 
@@ -226,7 +227,8 @@ impl Calls {
                 format!("utimes {path} {access} {change} SYMLINK_NOFOLLOW")
             }
             10 => format!("addflags {path} NODUMP"),
-            // What immutable and append-only forbid, FUSE's kernel side asks in another order: `mount_posix` has it.
+            // FUSE in the kernel checks immutable and append-only in a different order: covered by
+            // `mount_posix`.
             11 | 12 => format!("addflags {path} NOATIME"),
             13 | 14 => format!("dropflags {path} NOATIME,NODUMP"),
             _ => format!("flags {path}"),

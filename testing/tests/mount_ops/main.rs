@@ -1,8 +1,9 @@
-//! Random calls by several users on our mount and on the kernel's own ext4, over a few names: every answer is the same, and so
-//! are the trees in the end, what `e2fsck -fn` says and what the kernel sees in our image. What each call is and what is told
-//! of its answer: [`throughline_testing::actor`]. The calls that are tried one by one: `mount_posix`.
+//! Random calls by several users on our mount and on the kernel's own ext4, over a few names: all answers are
+//! equal, and so are the final trees, the result of `e2fsck -fn`, and the kernel's view of our image. For the
+//! calls and the format of the answers see [`throughline_testing::actor`]; for tests of single calls
+//! `mount_posix`.
 //!
-//! `THROUGHLINE_SEED=n` repeats one run, `THROUGHLINE_SOAK=1` does many more and longer ones.
+//! `THROUGHLINE_SEED=n` repeats one run, `THROUGHLINE_SOAK=1` makes many more and longer ones.
 
 mod calls;
 #[path = "../oracle/mod.rs"]
@@ -20,13 +21,13 @@ use calls::{Calls, PEOPLE};
 
 throughline_testing::mount_server!();
 
-/// The program that does the calls.
+/// The program that makes the calls.
 const ACTOR: &str = env!("CARGO_BIN_EXE_throughline-actor");
 const RUNS: u64 = 10;
 const CALLS: u32 = 300;
 const SOAK_RUNS: u64 = 240;
 const SOAK_CALLS: u32 = 400;
-/// Calls before the one that differs that are told.
+/// Number of calls printed before the one that differs.
 const TOLD: usize = 25;
 
 const fn recipe(mke2fs: &'static str) -> Recipe {
@@ -65,7 +66,7 @@ fn random_calls_are_answered_as_the_kernel_answers_them() {
         "{} runs of {calls} calls, {succeeded} of them successful",
         seeds.len()
     );
-    // Calls that all fail must not pass. One seed alone may be of an unlucky kind.
+    // If all calls fail the test must not pass. A single seed may be an unlucky one.
     let all = u64::from(calls) * seeds.len() as u64;
     assert!(
         succeeded * 3 > all || seeds.len() == 1,
@@ -73,7 +74,8 @@ fn random_calls_are_answered_as_the_kernel_answers_them() {
     );
 }
 
-/// One run: how many calls succeeded, or what differed. `None` where nothing can be mounted.
+/// One run. Returns the number of calls that succeeded, or the difference. `None` if mounting is not
+/// possible.
 fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
     let _deadline = Deadline::within(
         std::time::Duration::from_secs(500),
@@ -82,7 +84,8 @@ fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let pair = Pair::make(recipe)?;
     let told = |what: String| format!("{}: {what}", recipe.mke2fs);
-    // e2fsck 1.47 takes the blocks of a value that is in an inode for those of a symbolic link's target.
+    // e2fsck 1.47 mistakes the blocks of an attribute value in its own inode for those of a symbolic link's
+    // target.
     let calls = Calls::new(seed, !recipe.mke2fs.contains("ea_inode"));
     let Compared { good, parted } = match compare(&pair, calls, most) {
         Ok(compared) => compared,
@@ -100,9 +103,9 @@ fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
     Some(Ok(good))
 }
 
-/// The end of a directory: ext4 has the last position in the order of hashes there, FUSE the directory's size. Reading bytes
-/// behind that position is refused for the position, elsewhere for the directory. ext4 cuts a directory that is removed to
-/// nothing (`mount_posix` knows that too).
+/// The end of a directory: in ext4 the last position in hash order, with FUSE the directory's size. Reading
+/// bytes past it fails because of the position, elsewhere because it is a directory. ext4 truncates a removed
+/// directory to size 0 (`mount_posix` lists that too).
 fn is_known(line: &str, kernel: &str, ours: &str) -> bool {
     let seeks_end = line.starts_with("seek ") && line.contains(" end ");
     let reads = line.starts_with("read ");
@@ -119,21 +122,22 @@ fn is_known(line: &str, kernel: &str, ours: &str) -> bool {
         })
 }
 
-/// `chown(-1, -1)` by one who is not the owner, while somebody has the file open to write: FUSE asks what it asks when that
-/// one writes, so it is allowed, and takes setuid away. Both sides have different files from there on.
+/// `chown(-1, -1)` by a user who is not the owner, while another has the file open for writing: FUSE sends
+/// the request that it also sends when that user writes, so the call is allowed and removes setuid. From then
+/// on the files differ between the sides.
 fn parts(line: &str, kernel: &str, ours: &str) -> bool {
     line.starts_with("lchown ") && line.ends_with(" - -") && kernel == "EPERM" && ours == "ok"
 }
 
-/// What came of the calls.
+/// The result of a run.
 struct Compared {
-    /// How many succeeded.
+    /// Number of calls that succeeded.
     good: u64,
-    /// Whether they ended at the one from which on both sides differ ([`parts`]).
+    /// Whether it ended at a call after which the sides differ ([`parts`]).
     parted: bool,
 }
 
-/// Does the calls on both sides: what came of them, or the first that were answered differently.
+/// Makes the calls on both sides. Returns the result, or the first call with different answers.
 fn compare(pair: &Pair, mut calls: Calls, most: u32) -> Result<Compared, String> {
     const SIDES: [Side; 2] = [Side::Kernel, Side::Ours];
     for side in SIDES {

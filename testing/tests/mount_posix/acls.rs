@@ -1,4 +1,4 @@
-//! POSIX access control lists: what they allow, what they pass on, and what `chmod` does to them.
+//! POSIX access control lists: what they permit, how they are inherited, and the effect of `chmod`.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

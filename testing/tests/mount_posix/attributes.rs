@@ -1,4 +1,4 @@
-//! What `stat` and its kin tell.
+//! The results of `stat` and related calls.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

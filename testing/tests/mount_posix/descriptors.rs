@@ -1,4 +1,4 @@
-//! Files that are open while their names go.
+//! Open files whose names are removed.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

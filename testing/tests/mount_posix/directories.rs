@@ -1,4 +1,4 @@
-//! Reading of directories, while they change too.
+//! Reading directories, also while they change.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};
@@ -8,7 +8,7 @@ fn directories() {
     judge("directories", &USUAL, CASES);
 }
 
-/// A hundred thousand names take a while in a directory that the kernel keeps, too.
+/// A directory of a hundred thousand names takes a while in the kernel, too.
 #[test]
 fn many_names() {
     let many = if std::env::var_os("THROUGHLINE_SOAK").is_some() {

@@ -1,4 +1,4 @@
-//! Flags of inodes, what `lsattr` and `chattr` show and change, and what they forbid.
+//! Inode flags: what `lsattr` and `chattr` show and change, and what they forbid.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

@@ -1,7 +1,8 @@
-//! File handles: `name_to_handle_at`, and `open_by_handle_at` long after, when the kernel has forgotten the inode, the volume
-//! was mounted anew, the file has gone, or another has its number. A server of NFS does the same.
+//! File handles: `name_to_handle_at`, and `open_by_handle_at` much later, when the kernel has forgotten the
+//! inode, the volume was remounted, the file is gone, or its inode number was reused. An NFS server does the
+//! same.
 //!
-//! No crate without `unsafe` makes these calls, so Perl does.
+//! No crate without `unsafe` makes these calls, so Perl is used.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,11 +13,11 @@ use std::time::Duration;
 use throughline_testing::program::{self, has};
 use throughline_testing::{DiskImage, Mount, Mounted};
 
-/// A call is over in milliseconds; a machine that is busy takes longer.
+/// A call takes milliseconds, longer on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `take PATH` tells a handle as its type and its bytes in hex; `open ROOT TYPE HEX` what is there: a file's text, a
-/// directory's names, or the error's name.
+/// `take PATH` prints a handle as its type and its bytes in hex. `open ROOT TYPE HEX` prints what it leads
+/// to: a file's text, a directory's names, or the error's name.
 const PERL: &str = r#"
 use strict; use Errno;
 my ($name_to, $open_by) = (303, 304);
@@ -60,7 +61,7 @@ fn open(root: &Path, handle: &str) -> String {
     perl(&["open", root.to_str().unwrap(), kind, hex])
 }
 
-/// One of the two, mounted again and again.
+/// One of the two sides, remounted repeatedly.
 enum Side {
     Kernel(Mount),
     Ours(Mounted),
@@ -91,7 +92,7 @@ impl Side {
     }
 }
 
-/// The number in a handle, as either side puts it there, and the handle with another.
+/// The inode number in a handle of either side, and the handle with another number.
 fn with_number(handle: &str, ours: bool, ino: u32) -> String {
     let (kind, hex) = handle.split_once(' ').unwrap();
     let number: String = ino.to_le_bytes().map(|byte| format!("{byte:02x}")).concat();
@@ -100,7 +101,7 @@ fn with_number(handle: &str, ours: bool, ino: u32) -> String {
     format!("{kind} {}{number}{}", &hex[..at], &hex[at + 8..])
 }
 
-/// What each handle led to, at each time.
+/// The result of each handle at each stage.
 fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let mut side = Side::mount(image, ours);
@@ -136,7 +137,7 @@ fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
     side.unmount();
     side = Side::mount(image, ours);
     look("used again, mounted anew", side.root());
-    // What no handle that was ever given says: the volume's own, never used, past the end.
+    // Numbers that no valid handle contains: reserved, never used, past the end.
     let (_, any) = &handles[0];
     for ino in [0, 1, 3, 7, 8, 9, 4000, 4001, u32::MAX] {
         let handle = with_number(any, ours, ino);

@@ -1,4 +1,4 @@
-//! Both sides do the same, and what they answered is compared.
+//! Runs the same steps on both sides and compares the answers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,18 +8,18 @@ use throughline_testing::pair::{Pair, Recipe, Side};
 use crate::known::{KNOWN, Known};
 use crate::script::Case;
 
-/// What most cases are done on.
+/// The recipe for most cases.
 pub(crate) const USUAL: Recipe = Recipe {
     mke2fs: "-t ext4 -b 4096 -N 4000",
     size: "192M",
     options: "",
 };
 
-/// Does all cases of a topic on one pair, a directory each, and compares everything: each answer, the trees that are left,
-/// and what the kernel makes of our image.
+/// Runs all cases of a topic on one pair, in a directory each, and compares everything: each answer, the
+/// resulting trees, and the kernel's view of our image.
 ///
 /// # Panics
-/// With all that differs and is not known.
+/// If there are differences that are not listed as known, with all of them.
 pub(crate) fn judge(topic: &str, recipe: &Recipe, cases: &[Case]) {
     let Some(pair) = Pair::make(recipe) else {
         return;
@@ -35,7 +35,8 @@ pub(crate) fn judge(topic: &str, recipe: &Recipe, cases: &[Case]) {
     pair.finish(topic);
 }
 
-/// Does all cases and gives the differences in the answers: for trees that cannot be compared or unmounted afterwards.
+/// Runs all cases and returns the differences in the answers: for trees that cannot be compared or unmounted
+/// afterwards.
 pub(crate) fn answers(pair: &Pair, cases: &[Case]) -> Vec<String> {
     let chosen = std::env::var("THROUGHLINE_CASE").ok();
     let mut wrong = Vec::new();
@@ -55,7 +56,7 @@ pub(crate) fn answers(pair: &Pair, cases: &[Case]) -> Vec<String> {
     wrong
 }
 
-/// The steps that were answered differently and are not known to be, and the known ones that were not.
+/// The steps whose answers differ and are not listed as known, and the listed ones that did not differ.
 fn differences(case: &Case, kernel: &[String], ours: &[String]) -> Vec<String> {
     let known: Vec<&Known> = KNOWN
         .iter()

@@ -1,18 +1,18 @@
-//! Answers in which our mount may differ from the kernel's ext4, each with its reason. A difference that is listed and not
-//! seen fails as one that is seen and not listed.
+//! Answers in which our mount may differ from the kernel's ext4, each with its reason. A listed difference
+//! that does not occur fails the test, like one that occurs and is not listed.
 
-/// One step that answers otherwise.
+/// A step with different answers.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// The case's name.
+    /// Name of the case.
     pub(crate) case: &'static str,
-    /// The step, as it is in the script.
+    /// The step, as written in the script.
     pub(crate) step: &'static str,
-    /// What the kernel's ext4 answers.
+    /// The answer of the kernel's ext4.
     pub(crate) kernel: &'static str,
-    /// What we answer.
+    /// Our answer.
     pub(crate) ours: &'static str,
-    /// Why that is as it is.
+    /// The reason.
     pub(crate) why: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Counts of links: of files, of directories, and what happens where they end.
+//! Link counts of files and directories, and their limits.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

@@ -1,4 +1,4 @@
-//! Locks of open files and of processes, between processes.
+//! Locks owned by open files and by processes, between processes.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

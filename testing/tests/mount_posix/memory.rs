@@ -1,4 +1,4 @@
-//! Files mapped into memory, shared and private, through `xfs_io`: no safe program maps memory itself.
+//! Memory-mapped files, shared and private, through `xfs_io`: no safe program maps memory itself.
 
 use throughline_testing::program;
 

@@ -1,4 +1,4 @@
-//! Names: made, changed, removed.
+//! Creating, changing and removing names.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

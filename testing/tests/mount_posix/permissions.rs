@@ -1,4 +1,4 @@
-//! Who may do what: mode bits, groups, sticky and setgid directories, umask.
+//! Permissions: mode bits, groups, sticky and setgid directories, umask.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};

@@ -1,4 +1,4 @@
-//! Setuid and setgid bits, and file capabilities: who loses them by what.
+//! Setuid and setgid bits, and file capabilities: which operations remove them.
 
 use crate::judge::{USUAL, judge};
 use crate::script::{Case, case};
@@ -260,7 +260,8 @@ const PROGRAMS: &str = "
     alice: run ./script
 ";
 
-// What a program runs as is the mode that the kernel keeps: no `stat` between a change and the program, which would renew it.
+// A program runs with the mode that the kernel has cached: no `stat` between a change and the program, which
+// would refresh it.
 const CHANGED: &str = "
     run cp /usr/bin/id id
     run cp /usr/bin/id source

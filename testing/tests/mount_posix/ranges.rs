@@ -10,7 +10,7 @@ fn ranges() {
     judge("ranges", &USUAL, CASES);
 }
 
-/// Where a file has no extents, what `fallocate` can do is other.
+/// In files without extents, `fallocate` supports other operations.
 #[test]
 fn ranges_of_mapped_files() {
     let recipe = Recipe {

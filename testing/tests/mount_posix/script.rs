@@ -1,18 +1,18 @@
-//! What a case does: a line a step.
+//! The script of a case: one step per line.
 //!
-//! `alice: unlink a` has alice's process do a call (see [`throughline_testing::actor`]); without a name before it, root's. A
-//! digit after a name is another process of the same user: `root2`. `& alice: flock f ex wait` begins a call that waits,
-//! `~ alice` waits until it waits for a lock, `= alice` for its answer. `end alice` ends the process in order, `kill alice`
-//! kills it. `#` begins a comment.
+//! `alice: unlink a` runs a call in alice's process (see [`throughline_testing::actor`]); without a name, in
+//! root's. A digit after a name denotes another process of the same user: `root2`. `& alice: flock f ex wait`
+//! starts a call that blocks, `~ alice` waits until she waits for a lock, `= alice` waits for her answer.
+//! `end alice` ends the process normally, `kill alice` kills it. `#` begins a comment.
 
 use std::collections::BTreeMap;
 
 use throughline_testing::{Actor, Ids, Pair, Side};
 
-/// The program that does the calls.
+/// The program that makes the calls.
 const ACTOR: &str = env!("CARGO_BIN_EXE_throughline-actor");
 
-/// Something that Linux programs do, to be done on both sides.
+/// A case: operations of Linux programs, to be run on both sides.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) script: &'static str,
@@ -22,7 +22,7 @@ pub(crate) const fn case(name: &'static str, script: &'static str) -> Case {
     Case { name, script }
 }
 
-/// Who is known in scripts. Groups 2000 and 2001 are there to be shared.
+/// The users of the scripts. Groups 2000 and 2001 are shared.
 fn ids(name: &str) -> Ids {
     let user = |uid, groups| Ids {
         uid,
@@ -47,7 +47,7 @@ impl Case {
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
     }
 
-    /// Does all of it on one side, in a directory: an answer for each step.
+    /// Runs the script on one side, in a directory. Returns the answer of each step.
     pub(crate) fn run(&self, pair: &Pair, side: Side, dir: &str) -> Vec<String> {
         let mut people = People {
             pair,

@@ -1,4 +1,4 @@
-//! What concerns the whole volume: how full it is, its label, discard, shutdown.
+//! Operations on the whole volume: free space, label, discard, shutdown.
 
 use throughline_testing::pair::{Pair, Recipe};
 use throughline_testing::program;
@@ -21,7 +21,7 @@ fn label_and_discard() {
     judge("label and discard", &USUAL, WHOLE_CASES);
 }
 
-/// One pair for each mode: what was shut down is not compared any further.
+/// One pair per mode: a volume that was shut down is not compared further.
 #[test]
 fn shutdown() {
     if !program::has(&["xfs_io"]) {
@@ -46,7 +46,7 @@ const SHUTDOWN_CASES: &[Case] = &[
     case("shutdown after everything", AFTER_EVERYTHING),
 ];
 
-/// When an inode without names is free again is not asked: that comes behind the call, by FORGET.
+/// When an inode without names becomes free is not compared: it happens after the call, by FORGET.
 const NO_INODES: &str = "
     mkdir d 755
     each 0 400 creat d/f{i} 644

@@ -1,4 +1,4 @@
-//! `cargo build` on the mount: many processes that map, lock, link and rename, and then run what they made.
+//! `cargo build` on the mount: many processes that map, lock, link and rename, and then run the result.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::stage::{EXT3, EXT4, Stage, amount, run};
 
-/// A library of several modules, a program that uses it and tests of both.
+/// A library of several modules, a program that uses it, and tests of both.
 fn generate(root: &Path, modules: u64) {
     fs::create_dir_all(root.join("src/bin")).expect("mkdir");
     let manifest =
@@ -38,7 +38,7 @@ fn module(number: u64) -> String {
     )
 }
 
-/// The cargo that runs this test, with nothing of what it was told for it.
+/// The cargo that runs this test, without its environment settings for it.
 #[track_caller]
 fn cargo(root: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,4 +1,4 @@
-//! rsync, tar, cp, find and dd carry trees in and out, with everything that belongs to a file: on the other side is the
+//! rsync, tar, cp, find and dd copy trees in and out, with all file attributes. The other side is the
 //! kernel's ext4.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use throughline_testing::{DiskImage, Mount, View, program};
 use crate::plant;
 use crate::stage::{EXT4, EXT4_1K, INLINE_DATA, Stage, amount, call};
 
-/// Both sides: ours with a tree `/tree`, and an empty ext4 of the kernel's.
+/// Both sides: ours with a tree `/tree`, and an empty ext4 mounted by the kernel.
 struct Sides {
     ours: Stage,
     kernel: Mount,
@@ -68,14 +68,14 @@ fn rsync_both_ways() {
     for (from, to) in [(&ours, &theirs), (&theirs, &back)] {
         let (from, to) = (name(from), name(to));
         call("rsync", &[&archive[..], &[from, to]].concat());
-        // By sums of the contents, nothing is left to do.
+        // Compared by checksums, nothing is left to copy.
         let again = ["-c", "--itemize-changes", "--dry-run", "--delete", from, to];
         let left = call("rsync", &[&archive[..], &again].concat());
         assert_eq!(left.stdout, "", "{from} to {to}");
     }
     sides.same("/tree", "/tree");
     sides.same("/back", "/tree");
-    // A few files changed, one gone, all times others: rsync writes into files that are there.
+    // A few files changed, one removed, all times changed: rsync writes into existing files.
     plant::files(&sides.kernel.path("/tree/files"), 2, 20);
     std::fs::remove_file(sides.kernel.path("/tree/names/empty")).expect("unlink");
     plant::times(&theirs, 2);
@@ -105,13 +105,13 @@ fn tar_both_ways() {
         std::fs::create_dir_all(&to).expect("mkdir");
         let unpack = ["--numeric-owner", "-C", name(&to), "-xpf", &archive];
         call("tar", &[&keep[..], &unpack].concat());
-        // What is in the archive is what is in the tree that it was made from.
+        // The archive contains what the source tree contains.
         call(
             "tar",
             &[&keep[..], &["-C", name(&to), "-df", &archive]].concat(),
         );
     }
-    // tar leaves sockets out.
+    // tar omits sockets.
     std::fs::remove_file(sides.ours.path("/tree/socket")).expect("unlink");
     sides.same("/tree", "/tree");
     sides.same("/back/tree", "/tree");
@@ -134,7 +134,7 @@ fn cp_find_and_dd() {
         let format = "%P %y %m %U %G %n %T@ %l\n";
         let found = call("find", &[root, "-mindepth", "1", "-printf", format]).stdout;
         let mut lines: Vec<String> = found.lines().map(str::to_owned).collect();
-        // `find` shows what is where in the directory's order.
+        // `find` lists in directory order.
         lines.sort();
         lines
     };
@@ -145,7 +145,7 @@ fn cp_find_and_dd() {
     sides.finish();
 }
 
-/// One file by dd in several ways, compared by cmp.
+/// Copies one file with dd in several ways, and compares with cmp.
 fn dd(stage: &Stage) {
     let source = stage.beside("source");
     let mut bytes = vec![0; (amount(8, 200) << 20) as usize + 12_345];
@@ -169,7 +169,7 @@ fn dd(stage: &Stage) {
             call("cmp", &[name(&source), &path]);
         }
     }
-    // Direct from one file of ours to another, then compared: whole blocks only.
+    // Direct I/O from one file of ours to another, then compared: whole blocks only.
     let (first, second) = (stage.name("/dd0"), stage.name("/direct"));
     let (input, output) = (format!("if={first}"), format!("of={second}"));
     call(
@@ -211,14 +211,14 @@ fn many_small_files_by_tar() {
     call("tar", &["-C", name(&to), "-xf", name(&archive)]);
     let (first, second) = (View::of(&source).as_copy(), View::of(&to).as_copy());
     first.assert_same(&second, "the source and what tar made");
-    // And out again, by two programs and a pipe's worth of waiting for each other.
+    // And out again, through a pipe between two programs.
     let out = stage.beside("out.tar");
     call("tar", &["-C", name(&to), "-cf", name(&out), "."]);
     call("tar", &["-C", name(&source), "-df", name(&out)]);
     stage.finish();
 }
 
-/// The programs that show and set attributes agree with the kernel's ext4 about what they see.
+/// The programs that show and set attributes see the same on our mount as on the kernel's ext4.
 #[test]
 fn getfattr_and_getfacl() {
     if !program::has(&["getfattr", "getfacl"]) {
@@ -239,7 +239,7 @@ fn getfattr_and_getfacl() {
             call("getfattr", &attributes).stdout,
             call("getfacl", &lists).stdout,
         ];
-        // In the order of the directory: the two need not agree about that.
+        // In directory order, which may differ between the two.
         let mut parts: Vec<String> = all
             .iter()
             .flat_map(|text| text.split("\n\n"))

@@ -1,14 +1,14 @@
-//! fio writes patterns that say where they belong, and reads them back.
+//! fio writes self-describing patterns and verifies them.
 
 use std::process::Command;
 
 use crate::stage::{EXT2_1K, EXT3, EXT4, NO_JOURNAL, Stage, amount, run};
 
-/// What all jobs have in common: each block is checked, the first bad one ends the job.
+/// Options of all jobs: each block is verified, and the first bad one ends the job.
 const COMMON: &str = "--verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0 --randrepeat=1 \
     --fallocate=none --group_reporting=1 --bs=4k";
 
-/// Runs jobs, the arguments separated by blanks.
+/// Runs jobs, given as arguments separated by blanks.
 #[track_caller]
 fn fio(stage: &Stage, jobs: &str) {
     let directory = format!("--directory={}", stage.name("/"));
@@ -21,7 +21,7 @@ fn fio(stage: &Stage, jobs: &str) {
     run(&mut command);
 }
 
-/// Whether fio can do without a system call that containers often forbid.
+/// Whether fio works without a system call that containers often forbid.
 fn has_io_uring(stage: &Stage) -> bool {
     let file = stage.beside("probe").display().to_string();
     let probe = format!("--name=probe --filename={file} --size=4k --rw=write --ioengine=io_uring");
@@ -86,8 +86,8 @@ fn random_places() {
     stage.finish();
 }
 
-/// Direct and buffered writers and readers of one file at once, each in its own part of it. (fio's `mmap` takes the first
-/// part whatever its `offset`.)
+/// Concurrent direct and buffered writers and readers of one file, each in its own part. (fio's `mmap` engine
+/// uses the first part whatever its `offset`.)
 #[test]
 fn direct_and_buffered_on_one_file() {
     let Some(stage) = Stage::new(EXT4, "512m", &["fio"]) else {
@@ -95,7 +95,7 @@ fn direct_and_buffered_on_one_file() {
     };
     let size = amount(4, 64);
     let [second, third] = [size, 2 * size];
-    // Else each job would lay the file out, over what the others have written.
+    // Otherwise each job would lay out the file, over what the others have written.
     let shared = std::fs::File::create(stage.path("/shared"));
     shared
         .and_then(|file| file.set_len((3 * size) << 20))
@@ -107,7 +107,7 @@ fn direct_and_buffered_on_one_file() {
          --name=direct --ioengine=psync --offset={third}m --direct=1"
     );
     fio(&stage, &jobs);
-    // Once more over what is there.
+    // Once more over the existing data.
     fio(&stage, &jobs);
     stage.finish();
 }

@@ -1,4 +1,4 @@
-//! fsx, where it is installed: random reads, writes, maps, truncations and holes of one file, checked against memory.
+//! fsx, if installed: random reads, writes, maps, truncations and holes in one file, compared with memory.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! git: a repository that grows, is cloned in three ways, checked and packed anew.
+//! git: a repository that grows, is cloned in three ways, checked and repacked.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::plant;
 use crate::stage::{EXT2_1K, EXT4, Stage, amount, run, soak};
 
-/// git without anybody's settings, and without work that it leaves to the background.
+/// git without user settings and background work.
 #[track_caller]
 fn git(at: &Path, arguments: &str) -> String {
     let mut command = Command::new("git");
@@ -67,7 +67,7 @@ fn grown(recipe: &'static str) {
     }
     git(&stage.path("/sent"), "checkout -q HEAD~1");
     git(&stage.path("/sent"), "checkout -q -");
-    // Out of the mount: what another file system gets is whole.
+    // Cloned out of the mount: the copy on another file system must be complete.
     let outside = stage.beside("outside");
     let from = stage.name("/sent");
     git(

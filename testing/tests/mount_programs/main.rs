@@ -1,7 +1,7 @@
-//! Programs that nobody here wrote, on our mount. After each: unmounted, `e2fsck -fn` finds nothing, and the kernel's mount
-//! of the image and a new one of ours show the very tree that the program left.
+//! External programs on our mount. After each: unmounted, `e2fsck -fn` finds nothing, and the kernel's mount
+//! of the image and a new one of ours show exactly the tree that the program left.
 //!
-//! A program that is not installed is skipped, and the test says so. `THROUGHLINE_SOAK=1` runs the long versions.
+//! Programs that are not installed are skipped, with a message. `THROUGHLINE_SOAK=1` runs the long versions.
 
 mod builds;
 mod copies;

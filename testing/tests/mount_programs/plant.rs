@@ -1,4 +1,4 @@
-//! Trees to copy: by a seed, and with everything that a copy must keep.
+//! Trees to copy, created from a seed, with everything that a copy must preserve.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, lchown, symlink};
@@ -9,7 +9,7 @@ use throughline_testing::program;
 
 use crate::stage::call;
 
-/// `count` files in a few directories below `root`, of 0 to 40 KB, a part of them compressible.
+/// `count` files in a few directories below `root`, of 0 to 40 KB, partly compressible.
 pub(crate) fn files(root: &Path, seed: u64, count: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     for number in 0..count {
@@ -40,7 +40,7 @@ pub(crate) fn all_kinds(root: &Path, count: u64) {
     times(root, 0);
 }
 
-/// Hard and symbolic links, long and odd names, a file with holes, one of no bytes.
+/// Hard and symbolic links, long and odd names, a file with holes, an empty file.
 fn names(root: &Path) {
     let dir = root.join("names");
     fs::create_dir(&dir).expect("mkdir");
@@ -98,7 +98,7 @@ fn owners(root: &Path) {
     lchown(dir.join("link"), Some(77), Some(78)).expect("lchown");
 }
 
-/// Extended attributes and ACLs, as the tools set them.
+/// Extended attributes and ACLs, set by the tools.
 fn attributes(root: &Path) {
     let dir = root.join("attributes");
     fs::create_dir(&dir).expect("mkdir");
@@ -124,7 +124,7 @@ fn attributes(root: &Path) {
     }
 }
 
-/// Times with nanoseconds, before 1970 and behind 2038, from the bottom up: none that a copy would get by itself.
+/// Times with nanoseconds, before 1970 and after 2038, set bottom-up: none that a copy would get by chance.
 pub(crate) fn times(dir: &Path, depth: i64) {
     let mut number = depth;
     for entry in fs::read_dir(dir).expect("readdir") {

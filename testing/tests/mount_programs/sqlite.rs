@@ -1,6 +1,7 @@
-//! SQLite, killed, and the server of the mount killed under it: a transaction that SQLite said is committed is there
-//! afterwards, whole and in its order, and its own `integrity_check` is content. It is asked to be durable after each commit
-//! (`synchronous=EXTRA`): else it leaves the removal of its rollback journal to the file system.
+//! SQLite is killed, and so is the server of the mount under it: a transaction that SQLite reported as
+//! committed must be there afterwards, complete and in order, and its `integrity_check` must pass. It runs
+//! with `synchronous=EXTRA`, durable after each commit: otherwise it leaves the removal of its rollback
+//! journal to the file system.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,12 +13,12 @@ use throughline_testing::program;
 
 use crate::stage::{EXT3, EXT4, INLINE_DATA, Stage, amount, call};
 
-/// How long one commit may take on a busy machine.
+/// Time limit for one commit on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Transactions that the program is given; it never gets to the end of them.
+/// Number of transactions given to the program, which never finishes them.
 const PLENTY: u64 = 100_000;
 
-/// `sqlite3` at work: transactions one after another, each told when it is committed.
+/// A running `sqlite3`: transactions one after another, each reported when committed.
 struct Load {
     child: Child,
     told: Receiver<u64>,
@@ -32,7 +33,7 @@ impl Load {
             .env("PATH", program::search_path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // It complains when the server is killed under it.
+            // It prints errors when the server is killed under it.
             .stderr(Stdio::null())
             .spawn()
             .expect("sqlite3");
@@ -64,7 +65,7 @@ impl Load {
         Load { child, told }
     }
 
-    /// Waits until so many transactions are committed.
+    /// Waits until this many transactions are committed.
     fn wait_for(&self, count: u64) {
         for _ in 0..count {
             let told = self.told.recv_timeout(LIMIT);
@@ -72,7 +73,8 @@ impl Load {
         }
     }
 
-    /// The end of the program; the last transaction that it said is committed, if it said so of any after those waited for.
+    /// Kills the program. Returns the last transaction that it reported as committed after those waited for,
+    /// if any.
     fn last(mut self) -> Option<u64> {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -83,7 +85,8 @@ impl Load {
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS one (number INTEGER PRIMARY KEY, data BLOB);\n\
     CREATE TABLE IF NOT EXISTS two (number INTEGER PRIMARY KEY, length INTEGER);\n";
 
-/// Both tables, now and then a change of what is there, and the word that it is done.
+/// A transaction on both tables, sometimes with a change of existing rows, and a line that reports its
+/// commit.
 fn transaction(number: u64) -> String {
     let length = 10 + number * 379 % 5000;
     let mut text = format!(
@@ -106,7 +109,7 @@ fn ask(database: &Path, question: &str) -> String {
     answer.trim().to_owned()
 }
 
-/// The number of the last transaction in the database, which must be sound and whole up to it.
+/// The number of the last transaction in the database, which must be sound and complete up to it.
 fn judge(database: &Path, promised: u64, when: &str) -> u64 {
     assert_eq!(ask(database, "PRAGMA integrity_check;"), "ok", "{when}");
     let number = |question: &str| -> u64 {
@@ -127,7 +130,7 @@ fn judge(database: &Path, promised: u64, when: &str) -> u64 {
     last
 }
 
-/// Rounds on one image in one journal mode: every other time the program is killed, else the server.
+/// Rounds on one image in one journal mode: alternately the program and the server are killed.
 fn rounds(recipe: &'static str, modes: &[&str]) {
     let Some(mut stage) = Stage::new(recipe, "128m", &["sqlite3"]) else {
         return;

@@ -1,4 +1,5 @@
-//! Where a program plays: an image of a recipe, mounted by us, and what must hold when the program is gone.
+//! The environment of a program: an image made from a recipe, mounted by us, and the checks after the
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use throughline_testing::program::{self, Ran};
 use throughline_testing::{DiskImage, Mount, Mounted, View};
 
-/// How the image is made: arguments of `mke2fs`.
+/// Arguments of `mke2fs`.
 pub(crate) const EXT2_1K: &str = "-t ext2 -b 1024";
 pub(crate) const EXT3: &str = "-t ext3";
 pub(crate) const EXT4: &str = "-t ext4";
@@ -15,34 +16,34 @@ pub(crate) const INLINE_DATA: &str = "-t ext4 -O inline_data";
 pub(crate) const EXT4_1K: &str = "-t ext4 -b 1024";
 pub(crate) const NO_JOURNAL: &str = "-t ext4 -O ^has_journal";
 
-/// How long one program may take; none needs a minute on a quiet machine.
+/// Time limit for one program; none needs a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(300);
 const SOAK_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Whether the long versions were asked for.
+/// Whether the long versions are requested.
 pub(crate) fn soak() -> bool {
     std::env::var_os("THROUGHLINE_SOAK").is_some_and(|value| value == "1")
 }
 
-/// One number for the fast test and another for the long one.
+/// A number for the fast test and another for the long one.
 pub(crate) fn amount(fast: u64, long: u64) -> u64 {
     if soak() { long } else { fast }
 }
 
-/// Runs a program to its end, which must be a good one.
+/// Runs a program to its end; it must succeed.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Ran {
     let what = format!("{command:?}");
     program::run(command, if soak() { SOAK_LIMIT } else { LIMIT }).good(&what)
 }
 
-/// As [`run`], for a program by name and arguments.
+/// As [`run`], for a program given by name and arguments.
 #[track_caller]
 pub(crate) fn call(program: &str, arguments: &[&str]) -> Ran {
     run(Command::new(program).args(arguments))
 }
 
-/// An image of ours on a mount of ours.
+/// An image on a mount of ours.
 pub(crate) struct Stage {
     recipe: &'static str,
     image: DiskImage,
@@ -50,7 +51,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A new image; `None`, and a word on standard error, where mounting, `mke2fs` or one of the programs is not to be had.
+    /// A new image. If mounting, `mke2fs` or one of the programs is not available: prints a message and
+    /// returns `None`.
     pub(crate) fn new(recipe: &'static str, size: &str, programs: &[&str]) -> Option<Stage> {
         if !Mounted::possible() || !program::has(programs) {
             return None;
@@ -64,12 +66,12 @@ impl Stage {
         })
     }
 
-    /// The root of the mount.
+    /// The mount point.
     pub(crate) fn root(&self) -> &Path {
         self.mounted.root()
     }
 
-    /// Where a path of the volume is on the host.
+    /// The host path of a path on the volume.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.mounted.path(path)
     }
@@ -81,12 +83,12 @@ impl Stage {
             .expect("temporary files have plain names")
     }
 
-    /// A path outside of the mount, for as long as the image is there.
+    /// A path outside the mount that exists as long as the image.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.image.beside(name)
     }
 
-    /// Kills the server with SIGKILL, and mounts the image anew, which recovers it.
+    /// Kills the server with SIGKILL and mounts the image again, which recovers it.
     #[track_caller]
     pub(crate) fn crash(self) -> Stage {
         let Stage {
@@ -103,7 +105,7 @@ impl Stage {
         }
     }
 
-    /// Unmounts; the image is sound and shows everyone the tree that is there now.
+    /// Unmounts; the image must be sound and show the same tree in our mount and the kernel's.
     #[track_caller]
     pub(crate) fn finish(self) {
         let recipe = self.recipe;

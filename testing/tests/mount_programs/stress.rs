@@ -1,5 +1,5 @@
-//! stress-ng's file-system stressors: odd calls and odd orders of calls, checked by stress-ng (`--verify`), so many of each
-//! and not so long.
+//! stress-ng's file-system stressors: unusual calls and orders of calls, checked by stress-ng (`--verify`),
+//! limited by the number of operations instead of time.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use throughline_testing::program;
 
 use crate::stage::{EXT3, EXT4, Stage, amount, soak};
 
-/// Stressors that end soon, and never call `sync(2)`, which waits for every file system of the machine. `seek` is not among
-/// them: it takes the ENXIO of SEEK_DATA behind the last data for a fault, on every file system.
+/// Stressors that end soon and never call `sync(2)`, which waits for every file system of the machine.
+/// Without `seek`, which takes the ENXIO of SEEK_DATA past the last data for an error, on every file system.
 const SHORT: &str = "access chmod chown copy-file dentry dir dirdeep dirmany fcntl file-ioctl filename flock \
     fstat getdent hdd lease locka lockf lockofd msync readahead rename sendfile splice utime xattr aio revio";
-/// Those that take minutes or call `sync(2)`.
+/// Stressors that take minutes or call `sync(2)`.
 const LONG: &str =
     "fallocate chdir fpunch inode-flags iomix link mmap open symlink sync-file touch";
-/// Small files: the defaults are a GiB.
+/// Small files: the default size is a GiB.
 const SIZES: &str = "--hdd-bytes 4m --copy-file-bytes 128m --fallocate-bytes 8m --readahead-bytes 4m \
     --revio-bytes 4m --msync-bytes 4m --sendfile-size 1m --splice-bytes 64k --dentries 64 \
     --dirdeep-inodes 500 --aio-requests 16 --iomix-bytes 16m --sync-file-bytes 16m";
 
-/// How long one run may take; the long ones take minutes each.
+/// Time limit of one run; the long ones take minutes each.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// How stress-ng ends where a stressor has found that it lacks something.
+/// Exit status of stress-ng if a stressor lacks a resource.
 const LACKS: i32 = 3;
 
 /// `operations` of each of the stressors.

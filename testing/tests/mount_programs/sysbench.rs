@@ -1,4 +1,4 @@
-//! All modes of `sysbench fileio`, which checks what it reads by sums in its blocks (`--validate`).
+//! All modes of `sysbench fileio`, which verifies what it reads by checksums in its blocks (`--validate`).
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use crate::stage::{EXT2_1K, EXT4, Stage, amount, run};
 
 const MODES: [&str; 6] = ["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"];
 
-/// One mode, from making its files to taking them away.
+/// One mode, from creating its files to removing them.
 fn play(stage: &Stage, mode: &str, extra: &[&str]) {
     for step in ["prepare", "run", "cleanup"] {
-        // `seqwr` makes its files anew, and no run may be measured by time here.
+        // `seqwr` recreates its files, and no run may be limited by time here.
         let mut command = Command::new("sysbench");
         command
             .current_dir(stage.root())

@@ -1,5 +1,5 @@
-//! Damaged images through the mount: who meets the damage gets EUCLEAN or EIO and the log says what it is; nobody else
-//! notices, and nothing panics or hangs.
+//! Damaged images through the mount: a call that meets the damage fails with EUCLEAN or EIO and the log
+//! describes it; other calls are unaffected, and nothing panics or hangs.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use throughline_testing::{DiskImage, Mounted, program};
 
 const BLOCK: u64 = 1024;
 
-/// An image with a directory of two blocks and more, a file in pieces, and something besides.
+/// An image with a directory of more than two blocks, a fragmented file, and some other files.
 fn populated() -> Option<DiskImage> {
     let possible = Mounted::possible() && program::has(&["debugfs"]);
     let recipe = format!("-t ext4 -b {BLOCK}");
@@ -25,7 +25,7 @@ fn populated() -> Option<DiskImage> {
     for number in 0..100 {
         File::create(dir.join(format!("some-longer-name-{number}"))).expect("a file");
     }
-    // More pieces than an inode has room for.
+    // More extents than fit in an inode.
     let pieces = File::create(mounted.path("pieces")).expect("a file");
     for piece in 0..12 {
         let at = piece * 40 * BLOCK;
@@ -39,7 +39,7 @@ fn populated() -> Option<DiskImage> {
     Some(image)
 }
 
-/// The first number in what `debugfs` answers to a request, behind a word.
+/// The first number after a word in the answer of `debugfs` to a request.
 fn number_behind(image: &DiskImage, request: &str, word: &str) -> u64 {
     let said = image.debugfs(request);
     let behind = said.rsplit_once(word).map_or("", |(_, behind)| behind);
@@ -74,7 +74,7 @@ fn list(dir: &Path) -> io::Result<usize> {
     std::fs::read_dir(dir)?.try_fold(0, |count, entry| entry.map(|_| count + 1))
 }
 
-/// Those who do not meet the damage go on.
+/// Calls that do not meet the damage still succeed.
 fn others_go_on(mounted: &Mounted) {
     let read = std::fs::read(mounted.path("other")).expect("another file");
     assert!(read == filled(64 << 10, 2, 0, 1));
@@ -90,7 +90,7 @@ fn ends_well(mounted: Mounted) {
 #[test]
 fn a_damaged_directory_file_or_inode_is_told_to_who_meets_it() {
     let Some(whole) = populated() else { return };
-    // Where the pieces are mapped: the block of extents.
+    // The extent block of the fragmented file.
     let extents = number_behind(&whole, "stat /pieces", "(ETB0):");
     let directory = number_behind(&whole, "blocks /dir", "debugfs: blocks /dir");
     let table = number_behind(&whole, "imap /pieces", "located at block");
@@ -104,7 +104,7 @@ fn a_damaged_directory_file_or_inode_is_told_to_who_meets_it() {
             }
             (image, mounted)
         };
-        // It is the root of a hash tree: the names are all there, and take no others beside them.
+        // It is the root of a hash tree: all names are still found, but none can be added.
         let (_image, mounted) = damaged(directory, 64);
         assert_eq!(list(&mounted.path("dir")).expect("a listing"), 100);
         says_damaged(File::create(mounted.path("dir/new")));
@@ -128,7 +128,7 @@ fn what_is_damaged_beyond_opening_is_not_mounted() {
     let Some(whole) = populated() else { return };
     let root_table = number_behind(&whole, "imap <2>", "located at block");
     let journal = number_behind(&whole, "blocks <8>", "debugfs: blocks <8>");
-    // The superblock; the descriptors of groups; the root's inode; the journal's superblock.
+    // The superblock, the group descriptors, the root inode, the journal superblock.
     for (what, at) in [
         ("superblock", 1024),
         ("descriptors", 2 * BLOCK),
@@ -142,7 +142,7 @@ fn what_is_damaged_beyond_opening_is_not_mounted() {
                 !refused.contains("panicked") && !refused.contains("no answer"),
                 "{what}: {refused}"
             ),
-            // Some damage is met only where it is.
+            // Some damage is detected only when it is accessed.
             Ok(mounted) => {
                 let _ = list(mounted.root());
                 let _ = File::create(mounted.path("new"));

@@ -1,5 +1,5 @@
-//! Encrypted directories without their key: names and links are shown as the kernel shows them, and can be looked up. The kernel makes
-//! the image, and is the judge.
+//! Encrypted directories without their key: names and links look as in the kernel, and can be looked up. The
+//! kernel makes the image and is the reference.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use throughline_testing::{DiskImage, Mount, Mounted, program};
 
 use crate::work::{PATIENCE, e2fsck};
 
-/// Has the kernel encrypt a new directory; `None` where it, or `xfs_io`, cannot.
+/// Lets the kernel encrypt a new directory; `None` if it or `xfs_io` cannot.
 fn encrypt(root: &Path, dir: &Path, key: &Path) -> Option<()> {
     let mut command = Command::new("xfs_io");
     let key = Stdio::from(File::open(key).expect("the key"));
@@ -68,10 +68,10 @@ fn image(recipe: &str) -> Option<DiskImage> {
     possible.map(|()| image)
 }
 
-/// What is seen of a file: its inode, mode, size and links, and where it points.
+/// What is visible of a file: inode number, mode, size, links, and target.
 type Seen = (u64, u32, u64, u64, Option<PathBuf>);
 
-/// All that a listing shows below a directory, each looked up by the name that it has there.
+/// Everything that a listing shows below a directory, each entry looked up by its listed name.
 fn seen(dir: &Path, at: &Path, all: &mut BTreeMap<PathBuf, Seen>) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -98,7 +98,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
     all
 }
 
-/// Names that are not there, or were there with another form: what looking them up, and removing them, is answered with.
+/// Names that do not exist, or existed in another form: the errors of looking them up and removing them.
 fn answers(root: &Path, shown: &OsStr) -> Vec<Result<(), Option<i32>>> {
     let told = |result: io::Result<()>| result.map_err(|e| e.raw_os_error());
     let mut changed = shown.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! What goes wrong around a mount that is in use: its image, its clients, its connection, a second who wants the image.
+//! Failures around a mount in use: its image, its clients, its connection, a second user of the image.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -70,7 +70,7 @@ fn a_busy_mount_stays_and_goes_on() {
     e2fsck(image.path()).expect("sound");
 }
 
-/// The name of the image goes while it is mounted: the file is still there for who has it open.
+/// The image is unlinked while it is mounted: the server still has the file open.
 #[test]
 fn an_image_that_is_removed_goes_on() {
     let Some(image) = image() else { return };
@@ -87,7 +87,8 @@ fn an_image_that_is_removed_goes_on() {
     mounted.unmount();
 }
 
-/// Somebody cuts the image's file in half while it is mounted. What lies behind cannot be read: an I/O error, and no more.
+/// The image file is truncated to half its size while it is mounted: what was past the end fails with an I/O
+/// error, and nothing else happens.
 #[test]
 fn an_image_that_is_cut_gives_errors() {
     let Some(image) = image() else { return };
@@ -107,7 +108,8 @@ fn an_image_that_is_cut_gives_errors() {
     );
     let file = OpenOptions::new().write(true).open(mounted.path("large"));
     let file = file.expect("the file");
-    // A plain file grows again where it is written to; what was there is lost, and the volume may stop at that.
+    // A plain file grows again where it is written. Its old data is lost, and the volume may stop changes
+    // because of that.
     let _ = file.write_all_at(&bytes[..1 << 20], 36 << 20);
     let _ = file.sync_all();
     let _ = File::create(mounted.path("new"));
@@ -116,7 +118,8 @@ fn an_image_that_is_cut_gives_errors() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Programs that write, read, list and lock are killed in the middle of it, again and again. Nobody else notices.
+/// Programs that write, read, list and lock are killed repeatedly in the middle of it. Other programs are
+/// unaffected.
 #[test]
 fn clients_that_are_killed_leave_nothing_behind() {
     let Some(image) = image() else { return };
@@ -151,7 +154,7 @@ fn clients_that_are_killed_leave_nothing_behind() {
     e2fsck(image.path()).expect("sound");
 }
 
-/// The kernel's list of FUSE connections, mounted for as long as this lives: not every system has it mounted.
+/// The kernel's list of FUSE connections, mounted while this lives: not every system mounts it.
 struct Control(TempDir);
 
 impl Control {
@@ -173,8 +176,8 @@ impl Drop for Control {
     }
 }
 
-/// The administrator cuts the connection. Who uses the mount gets errors; the server ends well, and the image with it:
-/// all that was written is in it, and its journal is empty.
+/// The administrator aborts the connection. Users of the mount get errors; the server exits cleanly, and the
+/// image contains everything that was written, with an empty journal.
 #[test]
 fn a_connection_that_is_aborted_ends_the_server_well() {
     let Some(image) = image() else { return };
@@ -182,7 +185,7 @@ fn a_connection_that_is_aborted_ends_the_server_well() {
         return;
     }
     let mounted = Mounted::new(image.path(), "");
-    // The connection has the number of the mount's anonymous device.
+    // The connection's number is that of the mount's anonymous device.
     let device = std::fs::metadata(mounted.root()).expect("the root").dev();
     let Some(control) = Control::new() else {
         return;
@@ -217,7 +220,7 @@ fn a_connection_that_is_aborted_ends_the_server_well() {
     mounted.unmount();
 }
 
-/// What cannot be mounted is refused in words, and leaves the image to others.
+/// A failed mount explains the reason and leaves the image unlocked.
 #[test]
 fn what_cannot_be_mounted_is_refused() {
     let Some(image) = image() else { return };
@@ -231,6 +234,6 @@ fn what_cannot_be_mounted_is_refused() {
     File::create(&empty).expect("a file");
     assert!(Mounted::start(&empty, "").is_err());
     assert!(Mounted::start(&image.beside("not there"), "").is_err());
-    // None of them kept the image.
+    // None of them kept the image open.
     Mounted::new(image.path(), "").unmount();
 }

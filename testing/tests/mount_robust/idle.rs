@@ -1,4 +1,4 @@
-//! A mount that nobody uses costs nothing: no thread of its server wakes.
+//! An unused mount costs nothing: no thread of its server wakes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::oracle::seeds::soak;
 use crate::proc::{switches, ticks, woken};
 use crate::work::wait_until;
 
-/// What somebody else may ask of all mounts of a machine meanwhile, and what a last commit may take.
+/// Allowance for requests of other processes to all mounts of the machine, and for a last commit.
 const STRAY_SWITCHES: u64 = 20;
 const STRAY_TICKS: u64 = 3;
 
@@ -28,7 +28,7 @@ fn an_idle_server_sleeps() {
         std::fs::write(mounted.path(&format!("file-{number}")), bytes).expect("a file");
     }
     assert!(std::fs::read_dir(mounted.root()).expect("the root").count() > 50);
-    // What was written goes out by its age; then there is nothing to do.
+    // Written data is committed by its age; then there is nothing to do.
     let pid = mounted.pid();
     let mut last = switches(pid);
     let quiet = Duration::from_millis(1500);

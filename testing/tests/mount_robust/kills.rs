@@ -1,4 +1,4 @@
-//! The server is killed with SIGKILL under load, again and again on one image.
+//! The server is killed with SIGKILL under load, repeatedly on one image.
 //!
 //! ```text
 //!  threads of the load (tests/kill) ── on the mount ──► diary: what is begun, what has returned
@@ -25,28 +25,28 @@ use crate::place::Place;
 use crate::tree::{self, Tree};
 use crate::work;
 
-/// Chains of kills on one image each, in the fast test, and kills of each.
+/// Chains of kills on one image each in the fast test, and kills per chain.
 const CHAINS: u64 = 2;
 const KILLS: u64 = 4;
-/// The same in the long one.
+/// The same in the long test.
 const LONG_CHAINS: u64 = 10;
 const LONG_KILLS: u64 = 10;
-/// The longest a diary gets before its load is killed, in bytes. A line is some 20.
+/// Length of a diary, in bytes, at which its load is killed at the latest. A line has about 20 bytes.
 const LONGEST_DIARY: u64 = 60_000;
-/// No measurement: for a load that never gets so far.
+/// Not a measurement: limit for a load that never gets that far.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What came of it.
+/// Result of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     kills: u64,
-    /// Promises that were checked.
+    /// Number of promises checked.
     promises: u64,
-    /// Contents of files that were checked.
+    /// Number of file contents checked.
     files: u64,
 }
 
-/// The kinds of volumes, and how they are mounted.
+/// The kinds of volumes and their mount options.
 fn recipes() -> [(Shape, Promises, &'static str); 6] {
     [
         (shape("ext4", 4096, true, "-t ext4"), "commit=1"),
@@ -88,15 +88,15 @@ struct Chain<'a> {
     options: String,
     random: fastrand::Rng,
     promises: Promises,
-    /// The load tells of syncs that it does not do.
+    /// The load reports syncs that it does not do.
     lies: bool,
 }
 
-/// Runs one. With `lies`, the load does not keep what it says it promised.
+/// Runs one chain. With `lies`, the load does not do what it reports as promised.
 fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, String> {
     let recipes = recipes();
     let (shape, promises, options) = &recipes[seed as usize % recipes.len()];
-    // What nobody syncs must not become durable by its age where syncs are left out.
+    // Where syncs are left out, data must not become durable by its age.
     let options = if lies { "commit=300" } else { *options };
     let mut chain = Chain {
         seed,
@@ -117,7 +117,7 @@ fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, S
 }
 
 impl Chain<'_> {
-    /// One load, its end, and what is left.
+    /// One load, its end, and the check of what is left.
     fn kill(&mut self, number: u64, world: &World, counts: &mut Counts) -> Result<World, String> {
         let diary = self.scratch.join("diary");
         self.load(&diary, number + 1)?;
@@ -131,7 +131,7 @@ impl Chain<'_> {
         Ok(World::of(&tree))
     }
 
-    /// Mounts, and kills the server when the load has written so much of its diary.
+    /// Mounts, and kills the server when the load has written this much of its diary.
     fn load(&mut self, diary: &Path, run: u64) -> Result<(), String> {
         let mut mounted = Mounted::start(&self.image, &self.options)?;
         if run == 1 {
@@ -173,7 +173,7 @@ impl Chain<'_> {
         })
     }
 
-    /// Mounted again, the volume is what it is; then it is sound.
+    /// Mounted again, the volume must be readable as it is, and sound afterwards.
     fn recover(&self) -> Result<Tree, String> {
         if self.promises != Promises::Journal {
             let mut command = Command::new("e2fsck");
@@ -192,7 +192,7 @@ impl Chain<'_> {
     }
 }
 
-/// Makes the directories, for everybody.
+/// Creates the directories, accessible to every user.
 fn plant(root: &Path) -> Result<(), String> {
     let told = |error: std::io::Error| format!("planting: {error}");
     for dir in tree::DIRS {
@@ -204,7 +204,8 @@ fn plant(root: &Path) -> Result<(), String> {
     root.sync_all().map_err(told)
 }
 
-/// What a dead process had submitted may still be on its way; its lock lasts as long. Who takes no lock must not look before.
+/// Requests of a dead process may still be in flight, for as long as it holds its lock. A tool without the
+/// lock must wait.
 pub(crate) fn wait_for_the_dead(image: &Path) -> Result<(), String> {
     let locked = throughline_device::OpenOptions::new()
         .lock(LockMode::Shared)
@@ -238,7 +239,7 @@ fn killed_under_load() {
     }
 }
 
-/// A judge that believes everything would be worth nothing.
+/// Checks the checker: it must detect false promises.
 #[test]
 fn syncs_that_are_left_out_are_noticed() {
     if !possible() {

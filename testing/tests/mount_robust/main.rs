@@ -1,8 +1,8 @@
-//! The mount attacked: killed, filled, damaged, cut off, used by those who may not and by those who leave in the middle. What
-//! was promised holds, whoever is at fault hears of it, and nothing hangs.
+//! Attacks on the mount: killed, filled, damaged, cut off, used without permission, and by clients that
+//! disappear. Promises hold, the faulty party gets an error, and nothing hangs.
 //!
-//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times, and measures memory and idling
-//! at full length.
+//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times, and runs the
+//! memory and idle tests at full length.
 
 mod damage;
 #[path = "../kill/diary.rs"]

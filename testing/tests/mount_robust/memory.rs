@@ -1,4 +1,4 @@
-//! The server's memory stays within its budget and 64 MiB, whatever is done on the mount.
+//! The server's memory stays within its budget plus 64 MiB under any load.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ const CACHE_BYTES: u64 = 32 << 20;
 const BESIDE_BYTES: u64 = 64 << 20;
 const OPTIONS: &str = "cache_size=32M";
 
-/// How much of a load: the fast test's, or the long one's.
+/// Size of the load: fast or long test.
 struct Scale {
     image: &'static str,
     stream_mib: u64,
@@ -38,12 +38,13 @@ const LONG: Scale = Scale {
     image: "4000m",
     stream_mib: 1024,
     files: 100_000,
-    // On top of what 100,000 files left, where metadata is not home yet; `many_open_files` has more.
+    // In addition to what 100,000 files left while their metadata was not written home; `many_open_files` has
+    // more.
     open: 5_000,
     levels: 1000,
 };
 
-/// Looks at a process again and again while `work` is done: the most that it had.
+/// Samples the memory of a process while `work` runs. Returns the maximum.
 fn most_during(pid: u32, work: impl FnOnce()) -> u64 {
     let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -53,7 +54,7 @@ fn most_during(pid: u32, work: impl FnOnce()) -> u64 {
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        // Also where it panics: the one who looks must end.
+        // Also on panic: the sampling thread must end.
         let _end = End(&done);
         work();
         most.fetch_max(anonymous_bytes(pid), Ordering::Relaxed);
@@ -84,7 +85,7 @@ fn stream(root: &Path, mib: u64) {
     std::fs::remove_file(&path).expect("a removal");
 }
 
-/// Makes files in directories of a thousand, from four threads, and looks at all of them.
+/// Creates files in directories of a thousand, from four threads, and stats all of them.
 fn many(root: &Path, files: u64) {
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -113,7 +114,7 @@ fn many(root: &Path, files: u64) {
     assert_eq!(seen, files / 4 * 4);
 }
 
-/// Holds many files open, and has written to each.
+/// Holds many files open after writing to each.
 fn open(root: &Path, most: u64) {
     let mut limits = getrlimit(Resource::Nofile);
     limits.current = limits.maximum;
@@ -146,7 +147,8 @@ fn deep(root: &Path, levels: u64) {
     std::fs::write(dir.join("file"), b"deep").expect("a file");
 }
 
-/// Each file that is open costs some 2.5 KiB beside the budget, so there is an end to them: 20,000 come to 84 to 97 MiB, at the bound.
+/// Each open file costs about 2.5 KiB outside the budget, so their number is limited: 20,000 come to 84 to 97
+/// MiB, at the bound.
 #[test]
 fn many_open_files() {
     if !Mounted::possible() {

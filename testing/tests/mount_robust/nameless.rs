@@ -1,5 +1,5 @@
-//! Names that lead to an inode without names, by its own count. The kernel calls them damaged; nobody waits for anything, and who
-//! looks changes nothing.
+//! Names that lead to an inode whose link count is 0. The kernel treats them as damage. No call may hang, and
+//! reading changes nothing.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,10 +10,10 @@ use throughline_testing::{DiskImage, Mount, Mounted, program};
 
 use crate::work::debugfs_write;
 
-/// Each look-up comes to the server.
+/// Every lookup reaches the server.
 const ASKED: &str = "without=entry_cache,without=readdirplus";
 
-/// `f1`, `f3` are sound; `f2` and `hard` are one file, and `dir` is a directory, whose counts say 0.
+/// `f1`, `f3` are sound; `f2` and `hard` are one file, and `dir` is a directory, whose counts are 0.
 fn image() -> Option<DiskImage> {
     let possible = Mounted::possible() && program::has(&["debugfs", "e2fsck"]);
     let image = possible
@@ -32,7 +32,7 @@ fn image() -> Option<DiskImage> {
     Some(image)
 }
 
-/// For each name in the root: its inode number, or the error of its look-up.
+/// For each name in the root: its inode number, or the error of its lookup.
 fn seen(root: &Path) -> BTreeMap<String, Result<u64, Option<i32>>> {
     let names = std::fs::read_dir(root).expect("the root");
     let names = names.map(|entry| entry.expect("a name").file_name());
@@ -59,11 +59,11 @@ fn a_look_at_an_inode_without_names_ends_and_frees_nothing() {
         for name in ["f2", "hard"] {
             assert_eq!(first.get(name), Some(&damaged), "{name}: {first:?}");
         }
-        // Where nothing is written, a directory leads to its names whatever it counts: `debugfs` reads them, too.
+        // Mounted read-only, a directory is readable whatever its count is: `debugfs` also reads them.
         let is_read = options.starts_with("ro");
         let dir = if is_read { Ok(15) } else { damaged };
         assert_eq!(first.get("dir"), Some(&dir), "{first:?}");
-        // Again, when nothing of the first time is in memory any more.
+        // Again, after all cached state of the first time is gone.
         assert_eq!(seen(mounted.root()), first);
         let removed = std::fs::remove_file(mounted.path("hard")).map_err(|e| e.raw_os_error());
         assert!(removed.is_err(), "{removed:?}");

@@ -1,8 +1,8 @@
-//! A user without any right: mounts through `fusermount3`, works, unmounts. The kernel then sees the same in the image as the
-//! mount shows.
+//! An unprivileged user mounts through `fusermount3`, works, and unmounts. The kernel then sees the same in
+//! the image as the mount showed.
 //!
-//! Whether `/dev/fuse` is open to everybody differs from host to host, so this happens in a mount namespace where it is.
-//! The user's part is this test's executable once more.
+//! Permissions of `/dev/fuse` differ between hosts, so this runs in a mount namespace where it is open to all
+//! users. The user's part is this test's executable, started again.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -17,14 +17,14 @@ use throughline_testing::{DiskImage, Mount, Mounted, View, program};
 use crate::work::{PATIENCE, root};
 
 const IMAGE: &str = "THROUGHLINE_ORDINARY_IMAGE";
-/// Somebody who has a name, which `fusermount3` asks for, and nothing else: nobody.
+/// A user with a name, which `fusermount3` requires, and without privileges: nobody.
 const USER: u32 = 65_534;
 
-/// Makes a node of FUSE's device that is open to everybody, and runs the rest as the user.
+/// Creates a FUSE device node that is open to all users, and runs the rest as the user.
 const SCRIPT: &str = "set -e; mknod $0/fuse c 10 229; chmod 666 $0/fuse; mount --bind $0/fuse /dev/fuse; \
     user=$1; shift; exec setpriv --reuid $user --regid $user --clear-groups --inh-caps=-all \"$@\"";
 
-/// An ACL as the kernel takes it: version 2, then tag, rights and number of each entry.
+/// An ACL in the kernel's format: version 2, then tag, permissions and id of each entry.
 fn acl() -> Vec<u8> {
     const NONE: u32 = u32::MAX;
     let entries = [
@@ -73,7 +73,7 @@ fn work(root: &Path) {
     assert_eq!(owner, USER);
 }
 
-/// Not a test by itself: what the user does. It does nothing unless it was told to.
+/// Not a test: the user's part. Does nothing unless started as such.
 #[test]
 fn the_users_part() {
     let Some(image) = std::env::var_os(IMAGE).map(PathBuf::from) else {
@@ -87,7 +87,7 @@ fn the_users_part() {
     assert!(read_only.path("dir/renamed").exists());
     assert!(File::create(read_only.path("new")).is_err());
     read_only.unmount();
-    // And one that is left to fusermount3 alone to take away.
+    // And one that only fusermount3 unmounts.
     let mut killed = Mounted::new(&image, "acl");
     killed.kill();
     drop(killed);
@@ -109,7 +109,7 @@ fn a_user_without_rights_mounts_uses_and_unmounts() {
     };
     let home = tempfile::tempdir().expect("a directory");
     let host = home.path();
-    // What the user needs, where the user may read it.
+    // What the user needs, readable by the user.
     let this = std::env::current_exe().expect("this executable");
     let program = host.join("program");
     std::fs::copy(&this, &program).expect("a copy");

@@ -1,4 +1,4 @@
-//! A mount as what the load of the kill test works on: by the calls that every program makes.
+//! A mount as the target of the kill test's load, through ordinary system calls.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +15,7 @@ use crate::diary::{Op, Promise};
 use crate::load::{self, Found, How};
 use crate::tree;
 
-/// A directory under which the volume is.
+/// A directory with the volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     root: PathBuf,
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// Calls as another user, so that what is made is theirs from the beginning. The whole process has to be root.
+/// Makes the calls as another user, so that new files belong to that user. The process must be root.
 fn as_user<R>(id: u32, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
     set_thread_res_uid(None, Some(Uid::from_raw(id)), None)?;
     let result = call();
@@ -77,7 +77,7 @@ impl load::Place for Place {
         as_user(id, || File::create_new(self.path(path)).map(drop))
     }
 
-    /// Half of the names are opened for reading too: the server chooses another cache for those.
+    /// Half of the names are opened for reading too: the server chooses a different cache for those.
     fn open(&self, path: &str, how: How) -> io::Result<File> {
         let read = path.bytes().last().is_some_and(|last| last % 2 == 0);
         OpenOptions::new()

@@ -1,9 +1,9 @@
-//! What `/proc` tells of a process.
+//! Information about a process from `/proc`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// Its anonymous memory, in bytes.
+/// Anonymous memory of the process, in bytes.
 pub(crate) fn anonymous_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status
@@ -13,12 +13,12 @@ pub(crate) fn anonymous_bytes(pid: u32) -> u64 {
     kib.expect("RssAnon of a process that lives") << 10
 }
 
-/// How often each of its threads has gone to sleep by itself, and so was woken, up to now.
+/// Voluntary context switches of each thread so far, that is, how often it slept and was woken.
 pub(crate) fn switches(pid: u32) -> BTreeMap<OsString, u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process that lives");
     let of_one = |task: std::io::Result<std::fs::DirEntry>| {
         let task = task.ok()?;
-        // It may have ended by now.
+        // It may have ended meanwhile.
         let status = std::fs::read_to_string(task.path().join("status")).ok()?;
         let line = status
             .lines()
@@ -28,7 +28,7 @@ pub(crate) fn switches(pid: u32) -> BTreeMap<OsString, u64> {
     tasks.filter_map(of_one).collect()
 }
 
-/// How often threads were woken between two looks, those that ended in between left out.
+/// Number of wake-ups between two samples, without threads that ended in between.
 pub(crate) fn woken(before: &BTreeMap<OsString, u64>, after: &BTreeMap<OsString, u64>) -> u64 {
     let of_one = |(thread, now): (&OsString, &u64)| {
         let then = before.get(thread).copied().unwrap_or(0);
@@ -37,11 +37,11 @@ pub(crate) fn woken(before: &BTreeMap<OsString, u64>, after: &BTreeMap<OsString,
     after.iter().map(of_one).sum()
 }
 
-/// Ticks of CPU time that it has had, its own and the system's for it.
+/// Clock ticks of CPU time of the process so far, user and system.
 pub(crate) fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process that lives");
     let behind = stat.rsplit_once(") ").map_or("", |(_, behind)| behind);
-    // Fields 14 and 15; the first behind the name is the third.
+    // Fields 14 and 15; the first one after the name is field 3.
     let fields = behind.split(' ').skip(11).take(2);
     fields.filter_map(|field| field.parse::<u64>().ok()).sum()
 }

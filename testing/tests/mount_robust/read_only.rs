@@ -1,4 +1,4 @@
-//! Mounted for reading, an image stays what it is to the last byte, in whatever state it is, while all of it is read.
+//! Mounted read-only, an image stays unchanged to the last byte, whatever its state, while all of it is read.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,8 +11,8 @@ use throughline_testing::{DiskImage, Mounted, View, program};
 
 use crate::work::debugfs_write;
 
-/// Puts things into an image, and leaves it as a crash does if `crash`: with a journal to replay, and with a file that is
-/// open and has no name.
+/// Fills an image. If `crash`, leaves it as a crash does: with a journal to replay, and with an open file
+/// without a name.
 fn populate(image: &DiskImage, crash: bool) {
     let mut mounted = Mounted::new(image.path(), "");
     let dir = mounted.path("dir");
@@ -38,7 +38,7 @@ fn populate(image: &DiskImage, crash: bool) {
     mounted.unmount();
 }
 
-/// Every call that would change something is refused with EROFS.
+/// Every call that would change something fails with EROFS.
 fn try_to_change(root: &Path) {
     let refused = |what: &str, errno: Option<i32>| {
         assert_eq!(errno, Some(Errno::ROFS.raw_os_error()), "{what}");
@@ -79,7 +79,7 @@ fn try_to_change(root: &Path) {
     );
 }
 
-/// Mounts for reading, reads all, tries to change what is there.
+/// Mounts read-only, reads everything, and tries to change it.
 fn read_all(image: &DiskImage, what: &str, options: &str) -> View {
     let before = std::fs::read(image.path()).expect("the image");
     let mounted = Mounted::new(image.path(), options);
@@ -115,7 +115,7 @@ fn a_journalled_image_that_is_read_stays_as_it_is() {
             read_all(&clean, "clean", "ro,noload").entries().len(),
             whole.entries().len()
         );
-        // The overlay shows all that was synced, though none of it is where it belongs.
+        // The overlay shows everything that was synced, although none of it is in its final place.
         let replayed = read_all(&crashed, "crashed", "ro");
         assert_eq!(
             replayed.entries().keys().collect::<Vec<_>>(),

@@ -1,7 +1,9 @@
-//! The server is killed with SIGKILL while programs save files in the ways of editors and never sync them; somebody else's fsyncs
-//! commit at any moment. After each kill every file is one that was saved, whole, and none older than before.
+//! The server is killed with SIGKILL while programs save files as editors do and never sync them; fsyncs of
+//! another thread commit at any moment. After each kill every file must be one complete saved version, no
+//! older than before.
 //!
-//! The kernel's ext4 has the same load, and its volume is shut down in place of a kill: what it leaves is told beside.
+//! The kernel's ext4 runs the same load, and its volume is shut down instead of killed; its results are
+//! printed for comparison.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -26,29 +28,29 @@ const RECIPES: [&str; 4] = [
     "-t ext2",
     "-t ext4 -b 1024 -O ^has_journal",
 ];
-/// Kills of one volume, in the fast test and in the long one.
+/// Kills per volume, in the fast test and in the long one.
 const KILLS: [u64; 2] = [4, 25];
-/// Threads that save, with as many files each as there are ways.
+/// Number of saving threads. Each has one file per way of saving.
 const SAVERS: usize = 3;
-/// Saves until the kill, at most.
+/// Maximum number of saves before the kill.
 const MOST_SAVES: u64 = 60;
-/// What is staged is not written for its age while a file is being rewritten.
+/// Staged data is not written by age while a file is being rewritten.
 const PATIENT: &str = "commit=60";
-/// No measurement: for a load that never gets so far.
+/// Not a measurement: limit for a load that never gets that far.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a program saves.
+/// The way in which a program saves.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// A new file is renamed over the old one.
     Rename,
-    /// The old one is emptied and written again.
+    /// The old file is truncated and rewritten.
     Truncate,
-    /// The old one gets another name, and a new one is renamed over the first.
+    /// The old file gets another name, and a new one is renamed to the first.
     Link,
     /// A new file is exchanged with the old one.
     Exchange,
-    /// The old one is renamed over the backup, and a new one is made: the backup is what is whole.
+    /// The old file is renamed over the backup, and a new one is created: the backup must be complete.
     Backup,
 }
 
@@ -65,9 +67,9 @@ struct Saved {
     name: String,
     number: u64,
     way: Way,
-    /// The version whose save has begun last.
+    /// The version whose save began last.
     begun: AtomicU64,
-    /// The oldest that may be there.
+    /// The oldest version that may be found.
     least: u64,
 }
 
@@ -93,7 +95,7 @@ impl Saved {
         root.join(format!("{}~", self.name))
     }
 
-    /// A version: its number, and bytes that only it has.
+    /// A version: its number, and contents unique to it.
     fn content(&self, version: u64) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(self.number << 32 ^ version);
         let most = [1, 600, 6000, 40_000, 150_000][random.usize(..5)];
@@ -143,7 +145,7 @@ impl Saved {
         fs::rename(&new, &path)
     }
 
-    /// The version that a file holds.
+    /// The version that a file contains.
     fn version(&self, path: &Path) -> Result<u64, String> {
         let found = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let version = found.first_chunk().copied().map(u64::from_le_bytes);
@@ -153,7 +155,7 @@ impl Saved {
         }
     }
 
-    /// Whether what must be whole is, and a version that may be.
+    /// Whether the file that must be complete is, with an allowed version.
     fn check(&mut self, root: &Path) -> Result<(), String> {
         let whole = match self.way {
             Way::Backup => self.backup(root),
@@ -171,7 +173,7 @@ impl Saved {
         Ok(())
     }
 
-    /// Makes it what the next load begins with, durable.
+    /// Makes the current state durable, as the start for the next load.
     fn renew(&mut self, root: &Path) -> io::Result<()> {
         self.least = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         for path in [self.path(root), self.backup(root)] {
@@ -183,7 +185,7 @@ impl Saved {
     }
 }
 
-/// Saves until `stop` has taken the volume away, after so many saves.
+/// Saves until the volume is gone; calls `stop` after a number of saves.
 fn load(root: &Path, files: &[Saved], seed: u64, stop: impl FnOnce()) -> Result<(), String> {
     let enough = fastrand::Rng::with_seed(seed).u64(3..MOST_SAVES);
     let saves = AtomicU64::new(0);
@@ -219,7 +221,7 @@ fn load(root: &Path, files: &[Saved], seed: u64, stop: impl FnOnce()) -> Result<
     }
 }
 
-/// What came of the files.
+/// What became of the files.
 #[derive(Debug, Default)]
 struct Found {
     kills: u64,
@@ -228,7 +230,7 @@ struct Found {
 }
 
 impl Found {
-    /// Judges what a crash left, and makes all files anew.
+    /// Checks what a crash left, and recreates all files.
     fn look(&mut self, root: &Path, files: &mut [Saved]) -> io::Result<()> {
         self.kills += 1;
         for file in &mut *files {
@@ -256,7 +258,7 @@ fn repair(image: &Path, recipe: &str) {
     }
 }
 
-/// Our mount, killed so many times.
+/// Runs the load on our mount, with this many kills.
 fn ours(recipe: &str, options: &str, kills: u64) -> Result<Found, String> {
     let image = DiskImage::make(recipe, "64M").ok_or("no image")?;
     let image = image.path();
@@ -282,7 +284,7 @@ fn ours(recipe: &str, options: &str, kills: u64) -> Result<Found, String> {
     Ok(found)
 }
 
-/// The kernel's, shut down so many times; why not, where that cannot be.
+/// Runs the load on the kernel's mount, with this many shutdowns; returns the reason if that is not possible.
 fn kernels(recipe: &str, kills: u64) -> Result<Found, String> {
     if !program::has(&["xfs_io"]) {
         return Err("no xfs_io".into());
@@ -290,7 +292,7 @@ fn kernels(recipe: &str, kills: u64) -> Result<Found, String> {
     let image = DiskImage::make(recipe, "64M").ok_or("no image")?;
     let (mut files, mut found) = (Saved::all(), Found::default());
     for number in 0..=kills {
-        // It commits by itself too, but not for its age where that can be said.
+        // The kernel also commits by itself, but not by age if that can be configured.
         let options = match has_journal(recipe) {
             true => "loop,rw,commit=300",
             false => "loop,rw",
@@ -350,7 +352,7 @@ fn files_that_are_saved_are_whole_after_a_kill() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A judge that believes everything would be worth nothing.
+/// Checks the checker: it must detect broken promises.
 #[test]
 fn files_that_are_saved_without_the_promise_are_noticed() {
     if !possible() {

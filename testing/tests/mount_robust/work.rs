@@ -1,4 +1,4 @@
-//! What several of the attacks need: conditions, waiting, tools.
+//! Helpers for several of the attacks: conditions, waiting, tools.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use throughline_testing::{DiskImage, program};
 
-/// No measurement: for what would take for ever.
+/// Not a measurement: limit for what would otherwise take forever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether this is root; says what is skipped, and why, if not.
+/// Whether this runs as root; prints what is skipped and why, if not.
 pub(crate) fn root(why: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -30,14 +30,14 @@ pub(crate) fn e2fsck(image: &Path) -> Result<(), String> {
     }
 }
 
-/// Changes an image by a request to `debugfs`.
+/// Changes an image with a `debugfs` request.
 pub(crate) fn debugfs_write(image: &DiskImage, request: &str) {
     let mut command = Command::new("debugfs");
     command.args(["-w", "-R", request]).arg(image.path());
     program::run(&mut command, PATIENCE).good(request);
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;

@@ -1,11 +1,11 @@
-//! Contents: what operations on a file make of it, and what a crash may leave in each sector.
+//! File contents: the effect of operations on a file, and what a crash may leave in each sector.
 //!
 //! Invariants:
-//! - The operations on one file are one after the other; all are in whole sectors, each of which says whose it is.
-//! - What a sync covers and nothing touched since is there to the byte. A sector that was touched since holds what it held,
-//!   or what one of those operations put there; nothing else, ever.
-//! - Extended attributes are those after some number of their changes, at least those that a sync covers, with the permissions
-//!   that a list of access rights brings along.
+//! - Operations on one file are sequential. All cover whole sectors, each of which identifies its owner.
+//! - What a sync covers and no later operation touched is present to the byte. A sector touched since holds
+//!   its old contents or what one of these operations wrote; never anything else.
+//! - Extended attributes are those after some number of their changes, at least those that a sync covers,
+//!   with the permissions that an ACL implies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,29 +18,29 @@ use super::recipes::OLD;
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
-/// One operation on the contents of a file.
+/// An operation on the contents of a file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum FileOp {
-    /// Self-describing sectors of this version.
+    /// Writes self-describing sectors of this version.
     Write { offset: u64, len: u64, version: u64 },
-    /// Reads as zeros from now on.
+    /// Zeroes the range.
     Zero { offset: u64, len: u64 },
-    /// At least this long.
+    /// Extends the file to at least this size.
     Grow { len: u64 },
-    /// As long as this.
+    /// Sets the size.
     SetLen { len: u64 },
-    /// An attribute gets the value of that number, or goes.
+    /// Sets an attribute to the value with this number, or removes it.
     Attribute { name: u8, value: Option<u8> },
 }
 
-/// What was done to one file, in order, and when it was synced.
+/// The operations on one file, in order, and its syncs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileHistory {
     pub ops: Vec<(Span, FileOp)>,
     pub syncs: Vec<Span>,
 }
 
-/// The contents: the version of each sector that is not zero.
+/// The contents: the version of each nonzero sector.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pub size: u64,
@@ -49,7 +49,7 @@ pub struct Content {
 }
 
 impl FileOp {
-    /// Carries it out.
+    /// Applies the operation.
     pub fn apply(&self, content: &mut Content) {
         match *self {
             FileOp::Write {
@@ -77,22 +77,22 @@ impl FileOp {
     }
 }
 
-/// All that a file may be after a crash.
+/// The states of a file that are allowed after a crash.
 pub struct Window {
-    /// What surely was.
+    /// The guaranteed state.
     first: Content,
-    /// Versions that may have come since, by sector.
+    /// Versions that may have been written since, by sector.
     since: BTreeMap<u64, BTreeSet<u64>>,
-    /// Sectors that may have become zero since, behind `zero_from` all of them.
+    /// Sectors that may have been zeroed since; past `zero_from` all of them.
     zeroed: BTreeSet<u64>,
     zero_from: u64,
     sizes: (u64, u64),
-    /// What it may have of attributes: what it surely had, and what came since.
+    /// Allowed attributes: the guaranteed ones, and later changes.
     attributes: Vec<Attributes>,
 }
 
 impl FileHistory {
-    /// What it may be when the power goes at `at`; `whole` are syncs of the whole volume.
+    /// The allowed states if power fails at `at`. `whole` are syncs of the whole volume.
     pub fn window(&self, whole: &[Span], at: usize) -> Window {
         let covered = |sync: &Span| {
             let done = |(span, _): &&(Span, FileOp)| span.done_by(sync.begun);
@@ -154,7 +154,7 @@ impl Window {
         }
     }
 
-    /// Whether the size can be.
+    /// Whether the size is allowed.
     pub fn check_size(&self, size: u64) -> Result<(), String> {
         let (least, most) = self.sizes;
         match (least..=most).contains(&size) {
@@ -163,7 +163,7 @@ impl Window {
         }
     }
 
-    /// Whether these attributes can be. What was changed since a sync may be anything, where `torn`.
+    /// Whether these attributes are allowed. If `torn`, attributes changed since a sync may have any state.
     pub fn check_attributes(&self, found: &Found, mode: u32, torn: bool) -> Result<(), String> {
         if torn && self.attributes.len() > 1 {
             return Ok(());
@@ -175,13 +175,13 @@ impl Window {
         }
     }
 
-    /// Whether it was never touched since a sync.
+    /// Whether nothing touched the file since a sync.
     pub fn is_exact(&self) -> bool {
         self.since.is_empty() && self.zeroed.is_empty() && self.sizes.0 == self.sizes.1
     }
 
-    /// Whether file `id` can hold these bytes. Zeros are right in any sector that was touched, where `torn`: on a volume
-    /// that keeps no promise about it.
+    /// Whether file `id` may contain these bytes. If `torn`, on a volume that makes no promise about it,
+    /// zeros are allowed in any touched sector.
     pub fn check(&self, id: Id, bytes: &[u8], torn: bool) -> Result<(), String> {
         for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
             if sector.len() < SECTOR_BYTES {

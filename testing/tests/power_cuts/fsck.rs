@@ -1,4 +1,4 @@
-//! `e2fsck` on images that are in memory.
+//! Runs `e2fsck` on images in memory.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use throughline_testing::Image;
 
 const FUTURE: &str = "time is in the future";
 
-/// A file in memory that images pass through.
+/// An in-memory file through which images are passed to `e2fsck`.
 pub struct Fsck {
     dir: tempfile::TempDir,
     file: File,
-    /// What the file holds.
+    /// The file's current contents.
     known: Option<Image>,
 }
 
@@ -46,10 +46,10 @@ impl Fsck {
         (output.status.code().unwrap_or(-1), said)
     }
 
-    /// `e2fsck -fn` must find nothing.
+    /// Runs `e2fsck -fn`, which must find nothing.
     ///
     /// # Errors
-    /// With what it found.
+    /// What it found.
     pub fn check(&mut self, image: &Image) -> Result<(), String> {
         loop {
             match self.run(image, "-fn") {
@@ -61,10 +61,10 @@ impl Fsck {
         }
     }
 
-    /// What `e2fsck -fy` makes of it, and what it said.
+    /// Runs `e2fsck -fy`. Returns the repaired image and the output.
     ///
     /// # Errors
-    /// With what it could not put right.
+    /// What it could not repair.
     pub fn repair(&mut self, image: &Image) -> Result<(Image, String), String> {
         let (code, said) = self.run(image, "-fy");
         if !(0..=1).contains(&code) {
@@ -76,9 +76,9 @@ impl Fsck {
     }
 }
 
-/// What `e2fsck -fy` said beyond the replay of the journal, the orphans and the counts in the superblock, which a journaled
-/// volume leaves to whoever opens it next; and what it (1.47) has to mend itself, as it counts no attribute's value of an orphan
-/// down that it clears.
+/// The messages of `e2fsck -fy`, except the replay of the journal, the orphans and the superblock's counts,
+/// which a journaled volume leaves for the next open; and except repairs that it (1.47) causes itself: it
+/// does not decrement the count of an attribute value when it clears an orphan with it.
 pub fn repairs(said: &str) -> Vec<&str> {
     let cleared = said.contains("Clearing orphaned inode ");
     let expected = |line: &str| {
@@ -109,9 +109,9 @@ pub fn repairs(said: &str) -> Vec<&str> {
     lines.filter(|line| !expected(line)).collect()
 }
 
-/// Whether `e2fsck -fy` has put inodes of attributes' values into lost+found, and done nothing else that it should not have to:
-/// it (1.47) clears an orphan and leaves the inode of a value that it had, which the kernel and we free with it. Then its tree is
-/// not what the volume was: `unread` is why that cannot be read.
+/// Whether `e2fsck -fy` has put inodes of attribute values into lost+found, and nothing else that should not
+/// be needed: it (1.47) clears an orphan but keeps the inode of its attribute value, which the kernel and we
+/// free with it. The tree then differs from the volume: `unread` is the reason why that could not be read.
 pub fn left_values(said: &str, unread: &str) -> bool {
     let of_that = |line: &&str| {
         line.starts_with("Unattached inode ")

@@ -1,4 +1,4 @@
-//! All that a workload did and was promised.
+//! Everything that a workload did and was promised.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::content::FileHistory;
 use super::names::{Id, NameHistory, Names, Span, is_in};
 
-/// What one actor did: a thread with names and files of its own.
+/// The history of an actor: a thread with its own names and files.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Lane {
     pub number: u32,
     pub names: NameHistory,
     pub files: BTreeMap<Id, FileHistory>,
-    /// Syncs of its own directory, with the number of operations on names that each covers.
+    /// Syncs of its own directory, with the number of name operations that each covers.
     pub home_syncs: Vec<(usize, Span)>,
 }
 
-/// What all of them did.
+/// The history of all actors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     pub lanes: Vec<Lane>,
@@ -31,17 +31,17 @@ impl Lane {
         format!("/lane{number}")
     }
 
-    /// How its names in the directory begin that all share.
+    /// Prefix of its names in the shared directory.
     pub fn shared(number: u32) -> String {
         format!("/shared/lane{number}-")
     }
 
-    /// Whether a path is one of its own.
+    /// Whether a path belongs to the actor.
     pub fn owns(&self, path: &str) -> bool {
         is_in(path, &Lane::home(self.number)) || path.starts_with(&Lane::shared(self.number))
     }
 
-    /// How many of its operations on names are sure to have happened when the power goes at `at`.
+    /// Number of name operations that must have happened if power fails at `at`.
     pub fn sure(&self, trees: &[Names], whole: &[Span], at: usize) -> usize {
         let whole = whole.iter().filter(|sync| sync.done_by(at));
         let whole = whole.map(|sync| self.names.covered(*sync));
@@ -51,7 +51,7 @@ impl Lane {
         whole.chain(single).chain(home).max().unwrap_or(0)
     }
 
-    /// The same by the syncs of one file alone.
+    /// The same, by syncs of this file only.
     pub fn sure_for(&self, trees: &[Names], id: Id, at: usize) -> usize {
         let syncs = self.files[&id].syncs.iter();
         let syncs = syncs.filter(|sync| sync.done_by(at));

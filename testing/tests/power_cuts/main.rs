@@ -1,9 +1,9 @@
-//! Every power cut survived: workloads on a device that loses its power at any moment, with any part of what was not flushed,
-//! torn at any sector. Each state is recovered by us and, on its own, by `e2fsck`, and everything that was promised must be
-//! there.
+//! Every power cut must be survived: workloads on a device that loses power at any moment, with any part of
+//! the unflushed data, torn at any sector. Each state is recovered by us and, independently, by `e2fsck`, and
+//! everything promised must be present.
 //!
-//! `THROUGHLINE_SEED=n` runs one workload, `THROUGHLINE_CUT=folder` judges one state that failed, `THROUGHLINE_SOAK=1` judges
-//! many more.
+//! `THROUGHLINE_SEED=n` runs one workload, `THROUGHLINE_CUT=folder` checks one failed state again,
+//! `THROUGHLINE_SOAK=1` checks many more.
 
 #![allow(unreachable_pub)] // one test of several files
 
@@ -40,21 +40,22 @@ use recipes::{RECIPES, Recipe};
 use run::{Played, Script, Start};
 use throughline_testing::Image;
 
-/// What the states of one workload came to.
+/// Result for the states of one workload.
 #[derive(Default)]
 struct Counts {
     states: usize,
     in_recovery: usize,
 }
 
-/// A state that is not as it must be.
+/// A state that is not allowed.
 struct Failure {
-    /// How many were judged until then.
+    /// Number of states checked before it.
     states: usize,
     what: String,
 }
 
-/// Judges so many states of a workload, each content at each moment once. One that fails is put by, where `keep`.
+/// Checks up to this many states of a workload, each content at each moment once. If `keep`, a failed one is
+/// saved.
 fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Counts, Failure> {
     let lanes = played.history.lanes.iter();
     let trees: Vec<_> = lanes.map(|lane| lane.names.trees()).collect();
@@ -94,7 +95,7 @@ fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Coun
     Ok(counts)
 }
 
-/// Judges a state; of every eighth also states that a power cut during our recovery leaves.
+/// Checks a state; for every eighth, also states left by a power cut during our recovery.
 fn judge_one(
     case: &Case<'_>,
     state: &Image,
@@ -127,7 +128,7 @@ const LONG: Script<'static> = &|player| player.play(120);
 const FULL: Script<'static> = &|player| player.play_full(60);
 const APPENDING: Script<'static> = &scripts::appending;
 
-/// What is done to a volume, by as many actors as there are scripts.
+/// Runs a workload on a volume, with one actor per script.
 const WORK: [&[Script<'static>]; 11] = [
     &[RANDOM],
     &[&scripts::fragments],
@@ -142,7 +143,7 @@ const WORK: [&[Script<'static>]; 11] = [
     &[FULL],
 ];
 
-/// The states of one workload: every recipe with every kind of work, again and again.
+/// The states of one workload: cycles through all recipes and all kinds of work.
 fn work(seed: u64) -> Result<Counts, String> {
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let kind = seed as usize / RECIPES.len() % (WORK.len() + 1);
@@ -157,7 +158,7 @@ fn work(seed: u64) -> Result<Counts, String> {
     judge_all(&played, many, seed, true).map_err(|failure| named(failure.what))
 }
 
-/// A volume that has survived a power cut, or several.
+/// A volume that has survived one or more power cuts.
 fn survivor(recipe: &'static Recipe, seed: u64) -> Result<Start, String> {
     let mut start = Start::of(recipe);
     for round in 0..1 + seed % 3 {

@@ -1,24 +1,24 @@
-//! Names: what operations on them make of a tree, and which trees a crash may leave.
+//! Names: the effect of operations on a tree, and the trees that a crash may leave.
 //!
 //! Invariants:
-//! - The operations of one actor are one after the other, on names that are its own.
-//! - On a journaled volume a crash leaves what some number of them made, all of the first `n` and none of the others:
-//!   at least those that a sync covers, at most those that had begun.
+//! - The operations of one actor are sequential, on its own names.
+//! - On a journaled volume a crash leaves the result of the first `n` operations and of no others: at least
+//!   those that a sync covers, at most those that had begun.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-/// What says which file an inode is, whatever its name: its owner.
+/// Identifies a file independently of its name: its owner.
 pub type Id = u32;
 
-/// When something was, in positions of the device's record.
+/// The time of an operation, in positions of the device's record.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Span {
-    /// The position at its begin: what happened before was not it.
+    /// Position at its start: earlier events do not belong to it.
     pub begun: usize,
-    /// The position at its return; none if it never did.
+    /// Position at its return; `None` if it did not return.
     pub done: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl Span {
     }
 }
 
-/// What has a name.
+/// An object with a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     File,
@@ -37,7 +37,7 @@ pub enum Kind {
     Symlink(String),
 }
 
-/// One operation on names.
+/// An operation on names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum NameOp {
     Make(String, Id, Kind),
@@ -47,18 +47,18 @@ pub enum NameOp {
     Exchange(String, String),
 }
 
-/// A tree of one actor: by path.
+/// An actor's tree, by path.
 pub type Names = BTreeMap<String, (Id, Kind)>;
 
-/// What was done to names, in order.
+/// The operations on names, in order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NameHistory(pub Vec<(Span, NameOp)>);
 
 impl NameOp {
-    /// Carries it out.
+    /// Applies the operation.
     ///
     /// # Panics
-    /// If it is not possible: a bug of the workload.
+    /// If it is not possible: a bug in the workload.
     pub fn apply(&self, names: &mut Names) {
         match self {
             NameOp::Make(path, id, kind) => {
@@ -127,7 +127,7 @@ fn put(names: &mut Names, moved: Names, from: &str, to: &str) {
 }
 
 impl NameHistory {
-    /// The trees after none of the operations, the first one, the first two, ...
+    /// The trees after 0, 1, 2, … operations.
     pub fn trees(&self) -> Vec<Names> {
         let mut now = Names::new();
         let mut trees = vec![now.clone()];
@@ -138,7 +138,7 @@ impl NameHistory {
         trees
     }
 
-    /// How many operations had returned when a sync of everything began.
+    /// Number of operations that had returned when a sync of everything began.
     pub fn covered(&self, sync: Span) -> usize {
         self.0
             .iter()
@@ -146,20 +146,20 @@ impl NameHistory {
             .count()
     }
 
-    /// The same for a sync of `id` alone: up to the last one that changed a name of it.
+    /// The same for a sync of `id` only: up to the last one that changed a name of it.
     pub fn covered_for(&self, trees: &[Names], id: Id, sync: Span) -> usize {
         let done = self.covered(sync);
         let touches = |n: &usize| self.0[*n].1.touches(&trees[*n], id);
         (0..done).rev().find(touches).map_or(0, |n| n + 1)
     }
 
-    /// How many a sync of the directory `dir`, which was always that, covers now.
+    /// Number of operations that a sync of the directory `dir`, which was never anything else, covers now.
     pub fn covered_in(&self, dir: &str) -> usize {
         let last = self.0.iter().rposition(|(_, op)| op.is_in(dir));
         last.map_or(0, |n| n + 1)
     }
 
-    /// How many may have happened, where at least `covered` have, when the power went at `at`.
+    /// The possible numbers of operations, at least `covered`, if power failed at `at`.
     pub fn may_be(&self, covered: usize, at: usize) -> RangeInclusive<usize> {
         covered
             ..=self

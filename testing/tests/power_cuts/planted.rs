@@ -1,5 +1,5 @@
-//! The judge is judged: four bugs that lose data, each planted, each found within a few states; and the same work without
-//! them passes.
+//! Checks the checker: four planted bugs that lose data must each be found within a few states, and the same
+//! work without them must pass.
 
 use throughline_ext::Planted;
 
@@ -9,10 +9,10 @@ use super::recipes::Recipe;
 use super::run::{self, Script, Start};
 use super::scripts;
 
-/// States in which each bug must be found.
+/// Maximum number of states to find each bug.
 const FEW: usize = 60;
 
-/// How many states it took to find a bug; nothing if all of them passed.
+/// Number of states until a bug was found; `None` if all passed.
 fn found(name: &str, script: Script<'_>, seed: u64, bug: Option<Planted>) -> Option<usize> {
     let recipe = Recipe::named(name);
     let played = run::play(recipe, Start::of(recipe), seed, &[script], bug).unwrap();

@@ -8,18 +8,18 @@ use super::history::Lane;
 use super::names::{Id, Kind, is_in};
 use super::recipes::Recipe;
 
-/// Bytes that an actor's files may have together, so that no volume gets full.
+/// Maximum total size of an actor's files in bytes, so that no volume fills up.
 const MOST_BYTES: u64 = 1200 << 10;
-/// Names that it may have.
+/// Maximum number of names.
 const MOST_NAMES: usize = 60;
 
-/// A dice, and an actor who does what it says.
+/// A random generator, and an actor that carries out its choices.
 pub struct Player<'a, 'v> {
     pub actor: &'a mut Actor<'v>,
     pub random: fastrand::Rng,
     pub recipe: &'static Recipe,
     counter: u32,
-    /// Bytes that its files may have together.
+    /// Limit of the total size of its files, in bytes.
     most_bytes: u64,
 }
 
@@ -34,10 +34,10 @@ impl<'a, 'v> Player<'a, 'v> {
         }
     }
 
-    /// Plays so many moves.
+    /// Makes this many moves.
     ///
     /// # Errors
-    /// Whatever the volume refuses: it has no reason to.
+    /// Any error of the volume: none is expected.
     pub fn play(&mut self, moves: u32) -> Result<()> {
         let home = Lane::home(self.actor.lane.number);
         if !self.actor.names.contains_key(&home) {
@@ -53,7 +53,7 @@ impl<'a, 'v> Player<'a, 'v> {
         Ok(())
     }
 
-    /// Takes all the room there is, and then plays: what is freed is needed again at once.
+    /// Fills the volume, and then makes moves: freed space is needed again at once.
     ///
     /// # Errors
     /// As [`Player::play`].
@@ -122,7 +122,7 @@ impl<'a, 'v> Player<'a, 'v> {
         self.random.choice(files)
     }
 
-    /// An open file; now and then one without a name.
+    /// An open file, sometimes without a name.
     fn any_open(&mut self) -> Result<Id> {
         if self.random.u8(..8) == 0
             && let Some(id) = self.random.choice(self.actor.open.keys())
@@ -304,7 +304,7 @@ impl<'a, 'v> Player<'a, 'v> {
         self.actor.symlink(&target, &path).map(drop)
     }
 
-    /// What careful programs do: a new file, synced, over the old one.
+    /// As careful programs do: a new file, synced, renamed over the old one.
     fn replace_safely(&mut self) -> Result<()> {
         let to = self.any_file();
         let new = self.fresh_path();
@@ -321,7 +321,7 @@ impl<'a, 'v> Player<'a, 'v> {
         Ok(())
     }
 
-    /// Many small files at once, or all of them gone.
+    /// Creates many small files at once, or removes all of them.
     fn storm(&mut self) -> Result<()> {
         if self.actor.names.len() > MOST_NAMES / 2 {
             for _ in 0..20 {
@@ -351,13 +351,13 @@ impl<'a, 'v> Player<'a, 'v> {
         self.actor.read(id, 0, len)
     }
 
-    /// Removes and empties, until there is room.
+    /// Removes and truncates until there is space.
     fn make_room(&mut self) -> Result<()> {
         while self.actor.names.len() > MOST_NAMES {
             self.remove()?;
         }
         while self.actor.bytes() > self.most_bytes {
-            // What nobody can reach is gone when it is closed.
+            // Unreachable files are freed on close.
             self.actor.close_nameless();
             let files = self.actor.paths(|kind| *kind == Kind::File);
             let largest = files

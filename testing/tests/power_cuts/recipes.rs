@@ -1,4 +1,5 @@
-//! The volumes that lose their power, as `mke2fs` makes them: small, with small journals, and old bytes in all free blocks.
+//! The volumes that lose power, made by `mke2fs`: small, with small journals, and with stale bytes in all
+//! free blocks.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -6,23 +7,23 @@ use std::sync::{Mutex, OnceLock};
 
 use throughline_testing::Image;
 
-/// What every free block holds before.
+/// Initial contents of every free block.
 pub const OLD: u8 = 0xa5;
 
-/// One kind of volume.
+/// A kind of volume.
 pub struct Recipe {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: &'static str,
     /// Arguments of `mke2fs`.
     mke2fs: &'static str,
     /// Size in MiB.
     mib: u64,
-    /// Whether it has a journal, and with it the whole promise.
+    /// Whether it has a journal and makes all promises.
     pub journaled: bool,
-    /// Whether files have extents, and can have blocks that are unwritten.
+    /// Whether files have extents, and can have unwritten blocks.
     pub extents: bool,
-    /// Where writes may tear. Extents that change in place, without a journal, need blocks that do not: their entries move,
-    /// and a block with some of before and some of after names blocks that are nobody's.
+    /// Granularity at which writes may tear. Extents changed in place, without a journal, require atomic
+    /// blocks: their entries move, and a mixture of old and new entries refers to unallocated blocks.
     pub sector_bytes: usize,
 }
 
@@ -119,7 +120,7 @@ pub const RECIPES: &[Recipe] = &[
 ];
 
 impl Recipe {
-    /// The one of a name.
+    /// The recipe with this name.
     ///
     /// # Panics
     /// If there is none.
@@ -128,10 +129,10 @@ impl Recipe {
         found.unwrap_or_else(|| panic!("no recipe {name}"))
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     ///
     /// # Panics
-    /// If the arguments do not say.
+    /// If the arguments do not specify it.
     pub fn block_bytes(&self) -> u64 {
         let mut arguments = self.mke2fs.split(' ');
         let found = arguments.find(|argument| *argument == "-b");
@@ -139,7 +140,7 @@ impl Recipe {
         bytes.expect("a block size is given")
     }
 
-    /// An empty volume with a directory `/shared`; made once.
+    /// An empty volume with a directory `/shared`; created once.
     pub fn image(&self) -> Image {
         static MADE: OnceLock<Mutex<HashMap<&'static str, Image>>> = OnceLock::new();
         let mut made = MADE.get_or_init(Mutex::default).lock().unwrap();
@@ -150,7 +151,7 @@ impl Recipe {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         std::fs::write(&path, vec![OLD; (self.mib << 20) as usize]).unwrap();
-        // Nothing is zeroed that does not have to be: what is not metadata keeps the old bytes.
+        // Nothing is zeroed unnecessarily: what is not metadata keeps the stale bytes.
         run(Command::new("mke2fs")
             .args(["-q", "-F", "-m", "0", "-N", "512", "-L", "cuts"])
             .args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])

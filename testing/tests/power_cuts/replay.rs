@@ -1,4 +1,4 @@
-//! A crash state that failed, kept on the disk: `THROUGHLINE_CUT=folder` judges exactly it again.
+//! A failed crash state, saved on disk: `THROUGHLINE_CUT=folder` checks it again.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ struct Kept {
     kept: Tree,
 }
 
-/// Puts what `case` judges into a new folder, with the events that led there, and says how to judge it again.
+/// Saves the state of `case` in a new folder, with the events that led to it, and prints how to check it
+/// again.
 pub fn keep(case: &Case<'_>, state: &Image, events: &str) -> String {
     let kept = Kept {
         recipe: case.recipe.name.into(),
@@ -45,10 +46,10 @@ pub fn keep(case: &Case<'_>, state: &Image, events: &str) -> String {
     }
 }
 
-/// Judges a state that was kept.
+/// Checks a saved state.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// What is wrong with it.
 pub fn again(folder: &Path) -> Result<(), String> {
     let text = std::fs::read(folder.join("case.json")).map_err(|error| error.to_string())?;
     let kept: Kept = serde_json::from_slice(&text).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Work that is aimed at one thing each.
+//! Workloads aimed at one thing each.
 
 use throughline::{Fallocate, Result};
 use throughline_testing::attributes::{NAMES, VALUES};
@@ -10,7 +10,7 @@ use super::random::Player;
 const BLOCK: u64 = 4096;
 
 impl Player<'_, '_> {
-    /// Its own directory.
+    /// The actor's own directory.
     fn home(&mut self) -> Result<String> {
         let home = Lane::home(self.actor.lane.number);
         if !self.actor.names.contains_key(&home) {
@@ -20,7 +20,7 @@ impl Player<'_, '_> {
     }
 }
 
-/// Files that lose their last name while they are open, and go on being written; names that are replaced by renames.
+/// Files that lose their last name while open and are written further; names that are replaced by renames.
 pub fn orphans(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -54,7 +54,7 @@ pub fn orphans(player: &mut Player<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-/// Files of hundreds of pieces cut and removed: more than one transaction of a small journal takes.
+/// Files of hundreds of extents, truncated and removed: more than one transaction of a small journal holds.
 pub fn fragments(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let extents = player.recipe.extents;
@@ -87,7 +87,7 @@ pub fn fragments(player: &mut Player<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-/// So many commits that the log is written several times over.
+/// So many commits that the log wraps several times.
 pub fn wrapping(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -106,7 +106,7 @@ pub fn wrapping(player: &mut Player<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-/// Directories that grow, move and go.
+/// Directories that grow, are renamed and removed.
 pub fn directories(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -141,7 +141,7 @@ pub fn directories(player: &mut Player<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-/// One of several threads that append and sync all the time.
+/// One of several threads that append and sync continuously.
 pub fn appending(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -159,7 +159,7 @@ pub fn appending(player: &mut Player<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-/// Directories whose blocks are in the log go, and files that are not take their room.
+/// Directories whose blocks are in the log are removed, and unlogged file data takes their blocks.
 pub fn metadata_becomes_data(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -174,7 +174,7 @@ pub fn metadata_becomes_data(player: &mut Player<'_, '_>) -> Result<()> {
     fill(player, 16)
 }
 
-/// Data whose room is given back and taken by other data.
+/// Data whose blocks are freed and reused for other data.
 pub fn data_becomes_data(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -190,7 +190,7 @@ pub fn data_becomes_data(player: &mut Player<'_, '_>) -> Result<()> {
     fill(player, 16)
 }
 
-/// Takes nearly all the room there is, without a sync until the end.
+/// Takes nearly all space, without a sync until the end.
 fn fill(player: &mut Player<'_, '_>, files: u64) -> Result<()> {
     let home = player.home()?;
     let free = player.actor.volume.stat_fs()?;
@@ -209,7 +209,7 @@ fn fill(player: &mut Player<'_, '_>, files: u64) -> Result<()> {
     }
 }
 
-/// Files whose attributes are the same ones as others', and change; which lose them, and go with them.
+/// Files with the same attributes as others, which change them, lose them, and are removed with them.
 pub fn attributes(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;
@@ -245,7 +245,7 @@ pub fn attributes(player: &mut Player<'_, '_>) -> Result<()> {
     actor.sync_home()
 }
 
-/// New files and longer ones, written straight to the device.
+/// New and extended files, written with direct I/O.
 pub fn growing(player: &mut Player<'_, '_>) -> Result<()> {
     let home = player.home()?;
     let actor = &mut *player.actor;

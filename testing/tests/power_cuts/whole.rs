@@ -1,4 +1,4 @@
-//! Files whose every content is known: a crash must leave one of those that may be, whole.
+//! Files whose every version is known: a crash must leave one of the allowed versions, complete.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,51 +10,51 @@ use super::judge::recover;
 use super::recipes::Recipe;
 use super::tree::{self, Tree};
 
-/// What a path stood for from a moment on; nothing: there was no such name.
+/// The version of a path from a moment on; `None`: the name did not exist.
 struct Version {
-    /// The position in the device's record when it began to.
+    /// Position in the device's record at which it began.
     begun: usize,
     content: Option<Vec<u8>>,
 }
 
-/// One path, and all that it stood for.
+/// A path and all its versions.
 #[derive(Default)]
 pub struct Known {
     versions: Vec<Version>,
-    /// Positions from which on a version, or a later one, is durable.
+    /// Positions from which a version, or a later one, is durable.
     sure: Vec<(usize, usize)>,
-    /// A beginning of a version may be there too, or nothing: nothing is promised of it.
+    /// A partial version, or none, is allowed too: there is no promise about it.
     is_loose: bool,
 }
 
-/// All paths that are judged.
+/// All paths to check.
 #[derive(Default)]
 pub struct Contents(BTreeMap<String, Known>);
 
 impl Contents {
-    /// A path of which a part may be there.
+    /// Allows a path to be partial.
     pub fn loose(&mut self, path: &str) {
         self.0.entry(path.into()).or_default().is_loose = true;
     }
 
-    /// From position `begun` on a crash may leave this.
+    /// From position `begun` on, a crash may leave this.
     pub fn may_be(&mut self, path: &str, begun: usize, content: Option<Vec<u8>>) {
         let known = self.0.entry(path.into()).or_default();
         known.versions.push(Version { begun, content });
     }
 
-    /// What a path stands for now.
+    /// The current version of a path.
     pub fn now(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path)?.versions.last()?.content.as_deref()
     }
 
-    /// How many versions each path has: for [`Contents::are_sure`].
+    /// Number of versions of each path: for [`Contents::are_sure`].
     pub fn counts(&self) -> Vec<(String, usize)> {
         let last = |(path, known): (&String, &Known)| (path.clone(), known.versions.len() - 1);
         self.0.iter().map(last).collect()
     }
 
-    /// What [`Contents::counts`] said is durable when the power goes at `done` or later.
+    /// What [`Contents::counts`] returned is durable if power fails at `done` or later.
     pub fn are_sure(&mut self, counts: Vec<(String, usize)>, done: usize) {
         for (path, version) in counts {
             if let Some(known) = self.0.get_mut(&path) {
@@ -63,7 +63,7 @@ impl Contents {
         }
     }
 
-    /// Whether each path has what it may after a cut at `at`.
+    /// Whether each path has an allowed version after a cut at `at`.
     fn check(&self, at: usize, tree: &Tree) -> Result<(), String> {
         for (path, known) in &self.0 {
             let found = tree.get(path).map(|entry| entry.content.as_slice());
@@ -104,10 +104,10 @@ impl Known {
     }
 }
 
-/// Judges a crash state by both recoveries: what is there is what may be.
+/// Checks a crash state with both recoveries: the contents must be allowed.
 ///
 /// # Errors
-/// With what is wrong, and where the state is kept.
+/// What is wrong, and where the state is saved.
 pub fn judge(
     recipe: &Recipe,
     contents: &Contents,

@@ -1,14 +1,14 @@
 //! `chmod`.
 
 use clap::Args;
-use throughline::{Attributes, Dir, Metadata};
+use throughline::{Attributes, Metadata};
 
+use crate::below::{Reach, each};
 use crate::context::{Context, place_parser};
 use crate::images::Access;
 use crate::mode::{ModeChange, show};
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::walk::Guard;
 
 /// Arguments of `chmod`.
 #[derive(Args, Debug)]
@@ -29,86 +29,27 @@ pub(crate) struct ChmodArgs {
 
 /// Changes each place's mode.
 pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure> {
+    let reach = Reach {
+        follow: true,
+        recursive: args.recursive,
+        links: false,
+    };
+    let umask = context.images.umask;
     let places = context.expand(&args.places, Access::Write)?;
     context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
-        let cannot = || format!("cannot change the mode of {place}");
-        let meta = opened.volume.metadata(&opened.path).doing(cannot)?;
-        let after = args
-            .mode
-            .apply(meta.mode(), meta.is_dir(), context.images.umask);
-        opened
-            .volume
-            .set_attributes(&opened.path, &Attributes::new().mode(after))
-            .doing(cannot)?;
-        said(args, context, place, &meta, after)?;
-        if args.recursive && meta.is_dir() {
-            let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-            below(args, context, &dir, place, &mut Guard::default())?;
-        }
-        Ok(())
+        each(
+            context,
+            &opened,
+            reach,
+            &mut |context, place, node, meta| {
+                let after = args.mode.apply(meta.mode(), meta.is_dir(), umask);
+                node.set_attributes(&Attributes::new().mode(after))
+                    .doing(|| format!("cannot change the mode of {place}"))?;
+                said(args, context, place, meta, after)
+            },
+        )
     })
-}
-
-fn below(
-    args: &ChmodArgs,
-    context: &mut Context,
-    dir: &Dir,
-    place: &Place,
-    guard: &mut Guard,
-) -> Result<(), Failure> {
-    let reading = || format!("cannot read directory {place}");
-    guard
-        .enter(dir.own_metadata().doing(reading)?.ino())
-        .doing(reading)?;
-    let changed = inside(args, context, dir, place, guard);
-    guard.leave();
-    changed
-}
-
-fn inside(
-    args: &ChmodArgs,
-    context: &mut Context,
-    dir: &Dir,
-    place: &Place,
-    guard: &mut Guard,
-) -> Result<(), Failure> {
-    let reading = || format!("cannot read directory {place}");
-    for entry in dir.entries().doing(reading)? {
-        let name = entry.doing(reading)?.file_name().to_owned();
-        let place = place.join(&name);
-        if let Err(failure) = one(args, context, dir, &name, &place, guard) {
-            context.complain(failure)?;
-        }
-    }
-    Ok(())
-}
-
-fn one(
-    args: &ChmodArgs,
-    context: &mut Context,
-    dir: &Dir,
-    name: &std::ffi::OsStr,
-    place: &Place,
-    guard: &mut Guard,
-) -> Result<(), Failure> {
-    context.interrupt().check()?;
-    let cannot = || format!("cannot change the mode of {place}");
-    let meta = dir.symlink_metadata(name).doing(cannot)?;
-    if meta.is_symlink() {
-        return Ok(());
-    }
-    let after = args
-        .mode
-        .apply(meta.mode(), meta.is_dir(), context.images.umask);
-    dir.set_symlink_attributes(name, &Attributes::new().mode(after))
-        .doing(cannot)?;
-    said(args, context, place, &meta, after)?;
-    if meta.is_dir() {
-        let inner = dir.open_dir(name).doing(cannot)?;
-        below(args, context, &inner, place, guard)?;
-    }
-    Ok(())
 }
 
 fn said(

@@ -1,14 +1,14 @@
 //! `chown`.
 
 use clap::Args;
-use throughline::{Attributes, Dir, Metadata};
+use throughline::{Attributes, Metadata};
 
+use crate::below::{Reach, each};
 use crate::context::{Context, place_parser};
 use crate::images::Access;
-use crate::owner::{Names, Owner};
+use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::walk::Guard;
 
 /// Arguments of `chown`.
 #[derive(Args, Debug)]
@@ -36,34 +36,25 @@ pub(crate) struct ChownArgs {
 
 /// Changes each place's owner.
 pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure> {
-    let owner = Names::of_host()
-        .parse_owner(&args.owner)
-        .map_err(Failure::Usage)?;
+    let owner = Owner::parse(&args.owner).map_err(Failure::Usage)?;
+    let reach = Reach {
+        follow: !args.no_dereference,
+        recursive: args.recursive,
+        links: true,
+    };
     let places = context.expand(&args.places, Access::Write)?;
     context.each(&places, |context, place| {
         let opened = context.open(place, Access::Write)?;
-        let cannot = || format!("cannot change the owner of {place}");
-        let meta = if args.no_dereference {
-            let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
-            opened
-                .volume
-                .set_symlink_attributes(&opened.path, &change(owner, &meta))
-                .doing(cannot)?;
-            meta
-        } else {
-            let meta = opened.volume.metadata(&opened.path).doing(cannot)?;
-            opened
-                .volume
-                .set_attributes(&opened.path, &change(owner, &meta))
-                .doing(cannot)?;
-            meta
-        };
-        said(args, context, place, owner)?;
-        if args.recursive && meta.is_dir() {
-            let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-            below(args, context, owner, &dir, place, &mut Guard::default())?;
-        }
-        Ok(())
+        each(
+            context,
+            &opened,
+            reach,
+            &mut |context, place, node, meta| {
+                node.set_attributes(&change(owner, meta))
+                    .doing(|| format!("cannot change the owner of {place}"))?;
+                said(args, context, place, owner)
+            },
+        )
     })
 }
 
@@ -84,64 +75,6 @@ fn change(owner: Owner, meta: &Metadata) -> Attributes {
     } else {
         attributes
     }
-}
-
-fn below(
-    args: &ChownArgs,
-    context: &mut Context,
-    owner: Owner,
-    dir: &Dir,
-    place: &Place,
-    guard: &mut Guard,
-) -> Result<(), Failure> {
-    let reading = || format!("cannot read directory {place}");
-    guard
-        .enter(dir.own_metadata().doing(reading)?.ino())
-        .doing(reading)?;
-    let changed = inside(args, context, owner, dir, place, guard);
-    guard.leave();
-    changed
-}
-
-fn inside(
-    args: &ChownArgs,
-    context: &mut Context,
-    owner: Owner,
-    dir: &Dir,
-    place: &Place,
-    guard: &mut Guard,
-) -> Result<(), Failure> {
-    let reading = || format!("cannot read directory {place}");
-    for entry in dir.entries().doing(reading)? {
-        let name = entry.doing(reading)?.file_name().to_owned();
-        let place = place.join(&name);
-        if let Err(failure) = one(args, context, owner, dir, &name, &place, guard) {
-            context.complain(failure)?;
-        }
-    }
-    Ok(())
-}
-
-fn one(
-    args: &ChownArgs,
-    context: &mut Context,
-    owner: Owner,
-    dir: &Dir,
-    name: &std::ffi::OsStr,
-    place: &Place,
-    guard: &mut Guard,
-) -> Result<(), Failure> {
-    context.interrupt().check()?;
-    let cannot = || format!("cannot change the owner of {place}");
-    let meta = dir.symlink_metadata(name).doing(cannot)?;
-    dir.set_symlink_attributes(name, &change(owner, &meta))
-        .doing(cannot)?;
-    said(args, context, place, owner)?;
-    if meta.is_dir() {
-        let inner = dir.open_dir(name).doing(cannot)?;
-        below(args, context, owner, &inner, place, guard)?;
-    }
-    Ok(())
 }
 
 fn said(

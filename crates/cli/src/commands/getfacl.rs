@@ -53,7 +53,7 @@ pub(crate) struct GetfaclArgs {
 
 /// Shows the lists of each place.
 pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failure> {
-    let names = Names::of_host();
+    let names = Names::of_host(args.numeric);
     let reach = Reach {
         follow: true,
         recursive: args.recursive,
@@ -97,15 +97,12 @@ fn show(
     if args.skip_base && access.is_none() && default.is_none() {
         return Ok(());
     }
-    let known = (!args.numeric).then_some(names);
     if !args.omit_header {
         let argument = place.to_argument();
         let shown = printable(&argument, context.out.terminal).into_owned();
         context.out.line([b"# file: ", &shown[..]].concat())?;
-        let user = known.and_then(|names| names.user(meta.uid()));
-        let group = known.and_then(|names| names.group(meta.gid()));
-        let or_number = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
-        let (user, group) = (or_number(user, meta.uid()), or_number(group, meta.gid()));
+        let (uid, gid) = (meta.uid(), meta.gid());
+        let (user, group) = (names.user_or_number(uid), names.group_or_number(gid));
         context
             .out
             .line(format!("# owner: {user}\n# group: {group}"))?;
@@ -124,11 +121,11 @@ fn show(
     let mut lines = Vec::new();
     if both || args.access {
         let access = access.unwrap_or_else(|| Acl::of_mode(meta.mode()));
-        lines.extend(access.lines("", known, effective));
+        lines.extend(access.lines("", names, effective));
     }
     if let (true, Some(default)) = (both || args.default, default) {
         let prefix = if both { "default:" } else { "" };
-        lines.extend(default.lines(prefix, known, effective));
+        lines.extend(default.lines(prefix, names, effective));
     }
     for line in lines {
         context.out.line(line)?;

@@ -146,7 +146,7 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
     let places = context.expand(&args.places, Access::Read)?;
     let mut listing = Listing {
         args,
-        names: Names::of_host(),
+        names: Names::of_host(args.numeric_uid_gid),
         now: SystemTime::now(),
         headers: places.len() > 1 || args.recursive,
         first: true,
@@ -444,10 +444,6 @@ impl Listing<'_> {
         if !self.args.is_long() {
             return cells;
         }
-        let name = |name: Option<&str>, id: u32| match name {
-            Some(name) if !self.args.numeric_uid_gid => name.to_owned(),
-            _ => id.to_string(),
-        };
         let size = match meta.device() {
             Some(device) => format!("{}, {}", device.major, device.minor),
             None if self.args.human_readable => human(meta.len()),
@@ -460,10 +456,10 @@ impl Listing<'_> {
         ));
         cells.push((meta.links().to_string(), true));
         if !self.args.no_owner {
-            cells.push((name(self.names.user(meta.uid()), meta.uid()), false));
+            cells.push((self.names.user_or_number(meta.uid()), false));
         }
         if !self.args.no_group {
-            cells.push((name(self.names.group(meta.gid()), meta.gid()), false));
+            cells.push((self.names.group_or_number(meta.gid()), false));
         }
         cells.push((size, true));
         let time = match self.args.full_time {

@@ -133,7 +133,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
             roman("(1)."),
         ]);
     }
-    examples_into(&mut roff, examples::of(&own));
+    examples_into(&mut roff, &examples::of(&own));
     let mut related: Vec<&str> = match own.is_empty() {
         true => vec![
             "throughline-cp(1)",
@@ -154,7 +154,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn examples_into(roff: &mut Roff, examples: &[(&str, &str)]) {
+fn examples_into(roff: &mut Roff, examples: &[(&str, impl AsRef<str>)]) {
     if examples.is_empty() {
         return;
     }
@@ -163,7 +163,7 @@ fn examples_into(roff: &mut Roff, examples: &[(&str, &str)]) {
         roff.control("PP", []);
         roff.text([roman(*purpose)]);
         roff.control("PP", []);
-        code(roff, command);
+        code(roff, command.as_ref());
     }
 }
 

@@ -1,33 +1,49 @@
 //! The mounts that are ours, as `mount` and `status` list them without arguments.
 
-use serde_json::{Value, json};
+use std::time::Instant;
+
+use serde_json::json;
 use throughline_fuse::mounts::{self, Mount};
 
-use super::status::ask;
+use super::status::{Answer, AskedApart};
 use crate::context::Context;
 use crate::mount::point::is_dead;
 use crate::problem::{Doing, Failure};
 use crate::text::{human, printable};
 
-/// A mount, and what its server says; nothing where it has ended or does not tell us.
+/// A mount, and the answer of its server.
 struct Ours {
     mount: Mount,
-    state: Option<Value>,
+    answer: Answer,
 }
 
-/// The types under which we mount: our own, and fuse2fs's.
+/// Whether the type is ours: only our servers mount under it.
+fn is_ours(mount: &Mount) -> bool {
+    let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
+    mount.is_fuse() && subtype == Some("throughline")
+}
+
+/// The same, or a type that fuse2fs uses: there the answer of the server decides.
 fn may_be_ours(mount: &Mount) -> bool {
-    mount.fs_type == "fuse.throughline" || mount.fs_type.starts_with("fuse.ext")
+    let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
+    is_ours(mount) || mount.is_fuse() && subtype.is_some_and(|subtype| subtype.starts_with("ext"))
 }
 
-/// Others' servers are not asked: one that hangs would stop us.
+/// All our mounts. Servers of others are not asked. A server that hangs delays the list by 2 s at most.
 fn all() -> Result<Vec<Ours>, Failure> {
     let mounts = mounts::all().doing(|| "cannot read the list of mounts")?;
-    let mounts = mounts.into_iter().filter(may_be_ours);
-    let ours = mounts.filter_map(|mount| {
-        let state = ask(&mount.point, &mount).ok();
-        let is_ours = state.is_some() || mount.fs_type == "fuse.throughline";
-        is_ours.then_some(Ours { mount, state })
+    let asked = Instant::now();
+    // All at once: several servers that hang take no longer than one.
+    let asked_apart = |mount: Mount| (AskedApart::start(&mount.point), mount);
+    let all: Vec<_> = mounts
+        .into_iter()
+        .filter(may_be_ours)
+        .map(asked_apart)
+        .collect();
+    let ours = all.into_iter().filter_map(|(question, mount)| {
+        let answer = question.wait(asked);
+        let ours = matches!(answer, Answer::State(_)) || is_ours(&mount);
+        ours.then_some(Ours { mount, answer })
     });
     Ok(ours.collect())
 }
@@ -52,18 +68,21 @@ pub(super) fn list(context: &mut Context) -> Result<(), Failure> {
 pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
     let all = all()?;
     if context.json {
-        let values = all.into_iter().map(|Ours { mount, state }| {
-            let mut value = state.unwrap_or_else(|| {
-                json!({ "image": mount.source.to_string_lossy(), "ended": is_dead(&mount.point) })
-            });
+        let values = all.into_iter().map(|Ours { mount, answer }| {
+            let image = mount.source.to_string_lossy();
+            let mut value = match answer {
+                Answer::State(state) => state,
+                Answer::None => json!({ "image": image, "ended": is_dead(&mount.point) }),
+                Answer::NotYet => json!({ "image": image, "ended": false, "answers": false }),
+            };
             value["directory"] = json!(mount.point.to_string_lossy());
             value
         });
         return context.out.json(&values.collect());
     }
-    for Ours { mount, state } in all {
-        let what = match &state {
-            Some(state) => {
+    for Ours { mount, answer } in all {
+        let what = match &answer {
+            Answer::State(state) => {
                 let dirty = state["dirty"]["bytes"].as_u64().unwrap_or_default();
                 let way = match (state["read_only"] == true, state["stopped"].is_null()) {
                     (true, _) => "read only",
@@ -72,10 +91,11 @@ pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
                 };
                 format!("{way}, process {}, {} dirty", state["pid"], human(dirty))
             }
-            None if is_dead(&mount.point) => {
+            Answer::NotYet => "its server does not answer".to_owned(),
+            Answer::None if is_dead(&mount.point) => {
                 "its server has ended: throughline umount cleans up".to_owned()
             }
-            None => "another user's".to_owned(),
+            Answer::None => "another user's".to_owned(),
         };
         let line = format!(
             "{} at {}: {what}",

@@ -11,7 +11,7 @@ use crate::below::{Reach, each, node};
 use crate::context::{Context, place_parser};
 use crate::dump::{self, Paragraph};
 use crate::images::Access;
-use crate::owner::{Names, Owner};
+use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 
@@ -206,7 +206,6 @@ fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(),
             "--restore takes one directory, which names of the dump are in".into(),
         ));
     }
-    let names = Names::of_host();
     let paragraphs = dump::read(dump, args.places.first())?;
     context.each(&paragraphs, |context, paragraph| {
         let place = &paragraph.place;
@@ -220,10 +219,8 @@ fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(),
         for comment in &paragraph.comments {
             let (what, value) = comment.split_once(": ").unwrap_or((comment, ""));
             attributes = match what {
-                "owner" => attributes.uid(id(names.parse_owner(value)).map_err(bad)?),
-                "group" => {
-                    attributes.gid(id(names.parse_owner(&format!(":{value}"))).map_err(bad)?)
-                }
+                "owner" => attributes.uid(id(Owner::parse(value)).map_err(bad)?),
+                "group" => attributes.gid(id(Owner::parse(&format!(":{value}"))).map_err(bad)?),
                 "flags" => {
                     let bit = |(at, letter)| if letter == '-' { 0 } else { 0o4000_u32 >> at };
                     special = value.chars().take(3).enumerate().map(bit).sum();

@@ -42,7 +42,7 @@ pub(crate) struct StatArgs {
 
 /// Shows each file in the layout of coreutils' `stat`.
 pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure> {
-    let names = Names::of_host();
+    let names = Names::of_host(false);
     let mut found = Vec::new();
     let places = context.expand(&args.places, Access::Read)?;
     context.each(&places, |context, place| {
@@ -125,9 +125,9 @@ fn layout(meta: &Metadata, block_bytes: u32, names: &Names) -> String {
         meta.mode(),
         show(letter(meta.file_type()), meta.mode()),
         meta.uid(),
-        names.user(meta.uid()).unwrap_or("UNKNOWN"),
+        names.user(meta.uid()).as_deref().unwrap_or("UNKNOWN"),
         meta.gid(),
-        names.group(meta.gid()).unwrap_or("UNKNOWN"),
+        names.group(meta.gid()).as_deref().unwrap_or("UNKNOWN"),
         full(meta.accessed()),
         full(meta.modified()),
         full(meta.changed()),

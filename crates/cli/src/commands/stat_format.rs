@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throughline::{FileType, Metadata};
@@ -38,7 +39,7 @@ pub(super) fn fill(
 
 fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
     let meta = subject.meta;
-    let named = |name: Option<&str>| name.unwrap_or("UNKNOWN").to_owned();
+    let named = |name: Option<Rc<str>>| name.as_deref().unwrap_or("UNKNOWN").to_owned();
     let device = |of: fn(throughline::DeviceNumber) -> u32| meta.device().map_or(0, of);
     let text = match code {
         b'a' => format!("{}{:o}", if alternate { "0" } else { "" }, meta.mode()),

@@ -2,7 +2,9 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -20,7 +22,9 @@ use crate::text::{human, quote};
 /// What `--json` prints. Counts are since the mount began.
 const JSON: &str = "\
 With --json, each sample is one object. Counts are since the mount; sizes are in bytes (…_bytes), times in milliseconds (…_ms) or
-seconds (…_s); null means unknown or not applicable.
+seconds (…_s); null means unknown or not applicable. Without DIR, it prints a list of all mounts, each with
+its directory. A mount that cannot be asked has its image and whether its server has ended, and
+\"answers\": false if the server did not answer for 2 s.
 
   version, pid, pid_namespace     the server, and the PID namespace of its pid
   image, offset_bytes, log        the image, the volume's start in it, the log file
@@ -148,6 +152,60 @@ fn as_user(place: &Path, mount: &Mount) -> Option<Vec<u8>> {
         .output()
         .ok()?;
     output.status.success().then_some(output.stdout)
+}
+
+/// How long a list waits for the server of one mount.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The answer of the server of one mount in a list.
+pub(super) enum Answer {
+    State(Value),
+    /// The server has ended, or refuses to answer us.
+    None,
+    /// No answer within [`PATIENCE`].
+    NotYet,
+}
+
+/// A question to a mount, asked by another process: a process that waits for a server which holds its request
+/// and does not answer cannot be ended, not even by SIGKILL.
+pub(super) struct AskedApart(Receiver<Option<Value>>);
+
+impl AskedApart {
+    pub(super) fn start(place: &Path) -> AskedApart {
+        let (told, answer) = mpsc::channel();
+        let place = place.to_owned();
+        thread::spawn(move || {
+            // The receiver may be gone.
+            let _ = told.send(say(&place));
+        });
+        AskedApart(answer)
+    }
+
+    /// Waits for the answer until [`PATIENCE`] after `asked`.
+    pub(super) fn wait(self, asked: Instant) -> Answer {
+        match self
+            .0
+            .recv_timeout(PATIENCE.saturating_sub(asked.elapsed()))
+        {
+            Ok(Some(state)) => Answer::State(state),
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => Answer::None,
+            Err(RecvTimeoutError::Timeout) => Answer::NotYet,
+        }
+    }
+}
+
+/// The output of `throughline status --json`, run as a separate process. It inherits nothing from this one
+/// and may outlive it.
+fn say(place: &Path) -> Option<Value> {
+    let output = Command::new(std::env::current_exe().ok()?)
+        .args(["status", "--json", "--"])
+        .arg(place)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let state = output.status.success().then_some(output.stdout)?;
+    serde_json::from_slice(&state).ok()
 }
 
 fn refused(errno: Errno) -> Problem {

@@ -1,10 +1,15 @@
-//! How a server ends: by a signal, or with the one who guards it.
+//! How a server ends: after a signal, or when its guard asks for it or ends.
 //!
-//! The mount is taken away, the requests under way come to their end, and the image is closed, which may take its time. Where none of
-//! that gets on, because the device below does not answer or a request is caught in a bug, the process ends all the same, and the
-//! image is as after a crash: what was said to be durable is there.
+//! The mount is removed, the requests in progress end, and the image is closed. This may take long; it goes on
+//! as long as the device completes requests. If the device does not answer, or a request does not end because
+//! of a bug, the process still ends. The image is then as after a crash: data that was reported durable is
+//! there. A second request to end does the same at once.
 //!
-//! Invariant: a server that was asked to end is gone when its device has had nothing to answer for [`PATIENCE`].
+//! Invariants:
+//! - A server that was asked to end is gone when its device has completed nothing for [`PATIENCE`], or for
+//!   [`FLUSH_PATIENCE`] while a flush or durable write is under way.
+//! - If the process ends without closing the image, it cuts the device off first: nothing is written
+//!   afterwards.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -20,13 +25,20 @@ use throughline_fuse::Ending;
 
 use super::trouble::EXIT_FAILED;
 
-/// How long nothing may happen before the process ends as it is.
+/// How long nothing may complete before the process ends without closing the image.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// After this those who use the mount are not waited for any more.
+/// The same while a flush or durable write is under way, which is one request however much the device has to
+/// write: the kernel's timeout of a disk command (30 s for SCSI and NVMe).
+const FLUSH_PATIENCE: Duration = Duration::from_secs(30);
+/// A signal later than this after the first is a second request. An earlier one is the same request on
+/// another path: timeout(1) sends a signal to the process and to its group, systemd to all processes of a
+/// service.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// After this, the connection is aborted even if the mount could not be unmounted in order.
 const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
-/// Where the log cannot be written either.
-const LOG_PATIENCE: Duration = Duration::from_millis(500);
+/// The time for each last step before the process ends without closing the image.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// So many answers of the device in [`PATIENCE`] are work. Fewer may be a thread's that says at intervals that the volume is in use,
 /// where no others are waited for.
 const WORK: u64 = 8;
@@ -51,22 +63,36 @@ impl End {
         let end = End::default();
         let asked = end.clone();
         thread::spawn(move || {
+            let mut requests = Requests::default();
             while let Ok(signal) = signals.wait() {
                 tracing::info!(signal, "unmounting");
-                asked.ask();
+                match requests.next(signal) {
+                    Request::End => asked.ask(),
+                    Request::EndNow => asked.now(),
+                }
             }
         });
         Ok(end)
     }
 
-    /// The end of whoever started this process asks for it, too.
+    /// The guard, which started this process, asks for the end by a byte ([`Request`]), and by its own end.
     pub(super) fn with_guard(&self) {
         let end = self.clone();
         thread::spawn(move || {
-            // Nobody writes to it.
-            let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+            let mut byte = [0];
+            while io::stdin().lock().read_exact(&mut byte).is_ok() {
+                match byte == [Request::EndNow as u8] {
+                    true => end.now(),
+                    false => end.ask(),
+                }
+            }
             end.ask();
         });
+    }
+
+    /// Ends the process, whatever is in progress.
+    fn now(&self) {
+        self.leave("asked to end a second time: the image is not closed, and is as after a crash");
     }
 
     /// There is something to end. What asked for it before is heard now.
@@ -98,22 +124,21 @@ impl End {
 
     /// Sees to it that the process ends when nothing gets on any more.
     fn watch(&self) {
-        let mut last = (Instant::now(), self.answered());
+        let mut progress = Progress::new(Instant::now(), self.device());
         let mut cut = false;
         loop {
             thread::sleep(LOOK);
-            let still = last.0.elapsed();
-            if still >= PATIENCE {
-                leave();
-            }
-            let (answered, in_flight) = self.answered();
-            let new = answered.saturating_sub(last.1.0);
-            if new >= WORK || new > 0 && in_flight > 0 {
-                last = (Instant::now(), (answered, in_flight));
-            } else if still >= CUT_AFTER && !cut {
-                cut = true;
-                let end = self.clone();
-                thread::spawn(move || end.cut());
+            match progress.look(Instant::now(), self.device()) {
+                Look::On => {}
+                Look::Slow if cut || self.waits_for_volume() => {}
+                Look::Slow => {
+                    cut = true;
+                    let end = self.clone();
+                    thread::spawn(move || end.cut());
+                }
+                Look::Hung => self.leave(
+                    "the device does not answer, or a request does not end: the image is not closed, and is as after a crash",
+                ),
             }
         }
     }
@@ -124,41 +149,165 @@ impl End {
         }
     }
 
-    fn answered(&self) -> (u64, u64) {
-        self.mount
-            .get()
-            .map_or((0, 0), |mount| (mount.device.answered)())
+    /// Whether the mount must last until nothing more is written.
+    fn waits_for_volume(&self) -> bool {
+        let mount = self.mount.get();
+        mount.is_some_and(|mount| mount.ending.waits_for_volume())
+    }
+
+    fn device(&self) -> Seen {
+        let mount = self.mount.get();
+        mount.map_or_else(Seen::default, |mount| mount.device.seen())
+    }
+
+    /// Ends the process without closing the image.
+    fn leave(&self, why: &'static str) {
+        patiently(move || tracing::error!("{why}"));
+        let end = self.clone();
+        patiently(move || {
+            if let Some(mount) = end.mount.get() {
+                mount.device.cut();
+            }
+        });
+        // A thread of this process that waits for its own server would keep the process from ending.
+        let end = self.clone();
+        patiently(move || end.cut());
+        low_level::exit(EXIT_FAILED.into());
     }
 }
 
-/// The process ends, and closes nothing.
-fn leave() {
+/// Runs `work`, which may hang, and waits for it for up to [`LAST_PATIENCE`].
+fn patiently(work: impl FnOnce() + Send + 'static) {
     let (told, wait) = mpsc::channel();
     thread::spawn(move || {
-        tracing::error!(
-            "the device does not answer, or a request does not end: the image is not closed, and is as after a crash"
-        );
+        work();
         let _ = told.send(());
     });
-    let _ = wait.recv_timeout(LOG_PATIENCE);
-    low_level::exit(EXIT_FAILED.into());
+    let _ = wait.recv_timeout(LAST_PATIENCE);
 }
 
-/// What the device below a volume has answered. It does not keep the volume open.
+/// A request to a server; the value is its byte on the pipe from the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Request {
+    /// Unmount and close the image.
+    End = b'e',
+    /// End at once.
+    EndNow = b'n',
+}
+
+/// The signals that a process has received.
+#[derive(Default)]
+pub(super) struct Requests {
+    first: Option<Instant>,
+}
+
+impl Requests {
+    /// The request that a signal received now stands for.
+    pub(super) fn next(&mut self, signal: i32) -> Request {
+        self.next_at(Instant::now(), signal)
+    }
+
+    /// SIGHUP is never a second request: a terminal that closes sends it after other signals.
+    fn next_at(&mut self, now: Instant, signal: i32) -> Request {
+        let first = *self.first.get_or_insert(now);
+        match signal != SIGHUP && now.saturating_duration_since(first) >= AGAIN_AFTER {
+            true => Request::EndNow,
+            false => Request::End,
+        }
+    }
+}
+
+/// The state of a device at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The number of completed requests.
+    answered: u64,
+    in_flight: u64,
+    /// A flush or another request that may take long is under way.
+    is_lengthy: bool,
+}
+
+/// The result of a check of the progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    On,
+    /// Nothing has completed for [`CUT_AFTER`].
+    Slow,
+    /// Nothing is expected to complete any more.
+    Hung,
+}
+
+/// The progress of a device.
+struct Progress {
+    since: Instant,
+    answered: u64,
+}
+
+impl Progress {
+    fn new(now: Instant, seen: Seen) -> Progress {
+        Progress {
+            since: now,
+            answered: seen.answered,
+        }
+    }
+
+    fn look(&mut self, now: Instant, seen: Seen) -> Look {
+        let new = seen.answered.saturating_sub(self.answered);
+        if new >= WORK || new > 0 && seen.in_flight > 0 {
+            *self = Progress::new(now, seen);
+            return Look::On;
+        }
+        let still = now.saturating_duration_since(self.since);
+        let patience = if seen.is_lengthy {
+            FLUSH_PATIENCE
+        } else {
+            PATIENCE
+        };
+        match still {
+            _ if still >= patience => Look::Hung,
+            _ if still >= CUT_AFTER => Look::Slow,
+            _ => Look::On,
+        }
+    }
+}
+
+/// The device below a volume. It does not keep the volume open.
 pub(super) struct Device {
-    answered: Box<dyn Fn() -> (u64, u64) + Send + Sync>,
+    seen: Box<dyn Fn() -> Seen + Send + Sync>,
+    cut: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Device {
     pub(super) fn of(volume: &Volume) -> Device {
         let disk = Arc::downgrade(volume.disk());
-        let answered = move || {
+        let to_cut = disk.clone();
+        let seen = move || {
             let disk = disk.upgrade();
-            disk.map_or((0, 0), |disk| (disk.answered(), disk.in_flight()))
+            disk.map_or_else(Seen::default, |disk| Seen {
+                answered: disk.answered(),
+                in_flight: disk.in_flight(),
+                is_lengthy: disk.lengthy() > 0,
+            })
+        };
+        let cut = move || {
+            if let Some(disk) = to_cut.upgrade() {
+                disk.cut();
+            }
         };
         Device {
-            answered: Box::new(answered),
+            seen: Box::new(seen),
+            cut: Box::new(cut),
         }
+    }
+
+    fn seen(&self) -> Seen {
+        (self.seen)()
+    }
+
+    /// Makes all later requests fail. Returns when those in flight have ended.
+    fn cut(&self) {
+        (self.cut)();
     }
 }
 
@@ -186,5 +335,68 @@ impl Signals {
         let mut byte = [0];
         (&self.woken).read_exact(&mut byte)?;
         Ok(self.last.load(Ordering::Relaxed) as i32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(answered: u64, in_flight: u64, is_lengthy: bool) -> Seen {
+        Seen {
+            answered,
+            in_flight,
+            is_lengthy,
+        }
+    }
+
+    #[test]
+    fn a_device_that_completes_requests_is_waited_for() {
+        let begun = Instant::now();
+        let mut progress = Progress::new(begun, seen(0, 1, false));
+        for second in 1..1000 {
+            let now = begun + Duration::from_secs(3 * second);
+            assert_eq!(progress.look(now, seen(second, 1, false)), Look::On);
+        }
+        // A single completion with nothing in flight is no progress.
+        let last = begun + Duration::from_secs(3 * 999);
+        assert_eq!(
+            progress.look(last + PATIENCE, seen(1000, 0, false)),
+            Look::Hung
+        );
+    }
+
+    #[test]
+    fn a_flush_may_take_long() {
+        let begun = Instant::now();
+        let mut progress = Progress::new(begun, seen(7, 1, true));
+        assert_eq!(progress.look(begun, seen(7, 1, true)), Look::On);
+        for after in [CUT_AFTER, PATIENCE, FLUSH_PATIENCE - LOOK] {
+            assert_eq!(progress.look(begun + after, seen(7, 1, true)), Look::Slow);
+        }
+        assert_eq!(
+            progress.look(begun + PATIENCE, seen(7, 1, false)),
+            Look::Hung
+        );
+        assert_eq!(
+            progress.look(begun + FLUSH_PATIENCE, seen(7, 1, true)),
+            Look::Hung
+        );
+        assert_eq!(
+            progress.look(begun + FLUSH_PATIENCE, seen(8, 1, true)),
+            Look::On
+        );
+    }
+
+    #[test]
+    fn a_second_request_is_told_from_the_same_signal_sent_twice() {
+        let begun = Instant::now();
+        let mut requests = Requests::default();
+        assert_eq!(requests.next_at(begun, SIGTERM), Request::End);
+        let soon = begun + AGAIN_AFTER / 2;
+        assert_eq!(requests.next_at(soon, SIGTERM), Request::End);
+        let later = begun + AGAIN_AFTER;
+        assert_eq!(requests.next_at(later, SIGHUP), Request::End);
+        assert_eq!(requests.next_at(later, SIGINT), Request::EndNow);
     }
 }

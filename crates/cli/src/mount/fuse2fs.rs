@@ -44,7 +44,7 @@ fuse2fs options:
     -o offset=<bytes>      start of the file system in the image
     -o norecovery          don't replay the journal (implies ro)
     -o kernel              like a kernel mount: allow_other,default_permissions,suid,dev
-    -o cache_size=<bytes>  memory for the cache
+    -o cache_size=<bytes>  memory for the cache; default: at most 256M
     -o fuse2fs_debug       log debug messages
 ";
 

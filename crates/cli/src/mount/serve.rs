@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use throughline::{Error, Reason, Volume};
 use throughline_fuse::options::MountOptions;
-use throughline_fuse::{Claim, Ending, Session, mounts};
+use throughline_fuse::{Claim, Session, mounts};
 
 use super::end::{Device, End};
 use super::start::{self, Role};
@@ -38,6 +38,9 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
             Problem::from(error).met("cannot watch for signals"),
         )
     })?;
+    if role == Role::Guarded {
+        end.with_guard();
+    }
     trouble::look_ahead(&plan.options).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
     let image = start::image(plan);
     let claim = claim(plan, &image, &dir);
@@ -57,7 +60,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         None => Session::mount(volume, &source, &dir, &options),
     }
     .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
-    let ending = Ending::of(&dir).map_err(|error| {
+    let ending = session.ending(&dir).map_err(|error| {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
     })?;
@@ -71,9 +74,8 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     };
     end.mounted(ending, device);
     match role {
-        Role::Guarded => end.with_guard(),
         Role::Background => alone::watch(&dir, end),
-        Role::Foreground => {}
+        Role::Foreground | Role::Guarded => {}
     }
     let answers = dir.clone();
     let quiet = plan.quiet;

@@ -1,17 +1,15 @@
 //! This program once more, as a server: started, waited for, and, from its side, let go.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT};
-
 use super::Plan;
-use super::end::Signals;
+use super::end::{Requests, Signals};
 use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
 use crate::logging;
 use crate::problem::{Failure, Problem};
@@ -93,20 +91,24 @@ pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
 ///
 /// Whoever started us may kill us as soon as the mount has gone (Apptainer does, after half a second). The server notices, and
 /// closes the image in peace.
+///
+/// Signals are passed on through the pipe, not as signals: the server may receive them itself as well (as a
+/// process of the same service does), and would take the second one for a second request.
 pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     let signals = Signals::arm().map_err(cannot_start)?;
     let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
-    let guard = server.stdin.take();
-    let pid = Pid::from_child(&server);
+    let guard = server.stdin.take().map(std::os::fd::OwnedFd::from);
+    let told = guard.as_ref().map(std::os::fd::OwnedFd::try_clone);
+    let mut told = File::from(
+        told.transpose()
+            .map_err(cannot_start)?
+            .ok_or_else(|| cannot_start(io::Error::other("the server has no standard input")))?,
+    );
     std::thread::spawn(move || {
+        let mut requests = Requests::default();
         while let Ok(signal) = signals.wait() {
-            let signal = match signal {
-                SIGINT => Signal::INT,
-                SIGHUP => Signal::HUP,
-                _ => Signal::TERM,
-            };
-            // It may have ended; it is not reaped before this process ends.
-            let _ = kill_process(pid, signal);
+            // It may have ended.
+            let _ = told.write_all(&[requests.next(signal) as u8]);
         }
     });
     let status = server.wait().map_err(cannot_start)?;

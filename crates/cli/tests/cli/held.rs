@@ -34,7 +34,7 @@ fn is_told(ran: &Ran, code: i32, mount: &Mount) {
     assert_eq!(ran.code, Some(code), "{}", ran.stderr);
     let point = mount.root().display();
     for text in [
-        "in use: /dev/loop",
+        "in use: it is attached to /dev/loop",
         &format!("mounted at {point}"),
         &format!("umount {point}"),
     ] {
@@ -67,7 +67,9 @@ fn no_command_writes_what_the_kernel_has_mounted() {
     let replayed = run(["replay", whole]);
     assert_eq!(replayed.code, Some(8), "{}", replayed.stderr);
     assert!(
-        replayed.stderr.contains("in use: /dev/loop"),
+        replayed
+            .stderr
+            .contains("in use: it is attached to /dev/loop"),
         "{}",
         replayed.stderr
     );
@@ -94,7 +96,11 @@ fn who_reads_what_the_kernel_has_is_warned() {
     ] {
         let ran = run(&arguments);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        assert!(ran.stderr.contains("in use: /dev/loop"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("in use: it is attached to /dev/loop"),
+            "{}",
+            ran.stderr
+        );
         assert!(ran.stderr.contains("mounted at"), "{}", ran.stderr);
     }
     let quiet = run(["-q", "ls", &image.at("/")]);

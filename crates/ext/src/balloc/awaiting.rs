@@ -8,7 +8,7 @@
 //! they wait until [`Journal::committed`](throughline_journal::Journal::committed) has come to T. Nobody is told when it
 //! has: whoever looks for blocks, or frees some, first gives those that are durable to the maps.
 //!
-//! Whoever finds no space while blocks wait makes their transaction durable and looks again ([`Fs::with_room`]). That frees
+//! Whoever finds no space while blocks wait makes their transaction durable and looks again ([`crate::Data::with_room`]). That frees
 //! all that wait, so it happens once in as many blocks as the volume has left to give, not once a call.
 //!
 //! Invariants:
@@ -25,13 +25,9 @@ use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::GroupNumber;
 use throughline_journal::Tid;
 
-use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
+use super::Blocks;
 use crate::handle::Handle;
-use crate::lock_order::{Held, Place, Rank, locked};
-
-/// Others may take what a commit made free, and free more. After so many times it is left at that.
-const TRIES: u32 = 64;
+use crate::lock_order::{Held, Rank, locked};
 
 /// Stretches of blocks that leave the queue at once to be discarded.
 const DURABLE_AT_ONCE: usize = 256;
@@ -105,10 +101,10 @@ impl Awaiting {
     }
 }
 
-impl Fs {
+impl Blocks {
     /// Gives the blocks whose freeing has become durable to the maps; where they are to be discarded first, that is left to
     /// whoever does it ([`super::trim`]). Mapping locks may be held.
-    pub(super) fn settle_freed(&self) {
+    pub(crate) fn settle_freed(&self) {
         if self.balloc.discards() {
             return;
         }
@@ -122,7 +118,7 @@ impl Fs {
         }
     }
 
-    /// Takes some blocks out of the queue whose freeing has become durable: the caller's to [settle](Fs::settle_one).
+    /// Takes some blocks out of the queue whose freeing has become durable: the caller's to [settle](Blocks::settle_one).
     pub(super) fn take_durable(&self) -> Vec<Freed> {
         let mut queue = self.balloc.awaiting.lock();
         let committed = self.durable_tid();
@@ -149,50 +145,5 @@ impl Fs {
             return self.journal.running();
         }
         self.journal.committed()
-    }
-
-    /// Whether freed blocks, or inodes, wait for their transaction.
-    fn is_room_awaited(&self) -> bool {
-        self.balloc.blocks_awaiting() > 0
-            || self.emptied.is_any()
-            || self.ialloc.is_awaiting(self.journal.committed())
-    }
-
-    /// Makes the freeing of all that waits durable; whether there is more that waits.
-    fn make_room(&self) -> Result<bool> {
-        self.settle_emptied()?;
-        let _nothing_held = Place::enter(Rank::Handle, 0);
-        self.journal.commit()?;
-        if self.balloc.discards() {
-            self.trim_freed();
-        }
-        self.settle_freed();
-        Ok(self.is_room_awaited())
-    }
-
-    /// Runs an operation that needs blocks. Where it finds no space while some wait for their transaction, makes that
-    /// durable and runs it again: an operation that ends so has left nothing undone that would keep it from being run
-    /// again. No handle is open, and no lock held behind those of files.
-    ///
-    /// There is no space, in the end, where none waited when the last attempt began: what it has freed itself, and what
-    /// others have meanwhile, who had it then, does not count.
-    ///
-    /// # Errors
-    /// Those of `operation`; those of the journal.
-    pub(crate) fn with_room<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        let before = self.journal.committed();
-        let mut outcome = operation();
-        // What became durable after the search waits no more, and was not found.
-        let is_full = |outcome: &Result<R>| matches!(outcome, Err(Error::Caller(Reason::NoSpace)));
-        let mut awaited =
-            is_full(&outcome) && (self.is_room_awaited() || self.journal.committed() != before);
-        for _ in 0..TRIES {
-            if !awaited || !is_full(&outcome) {
-                break;
-            }
-            awaited = self.make_room()?;
-            outcome = operation();
-        }
-        outcome
     }
 }

@@ -9,15 +9,15 @@ use throughline_extfmt::group_desc::GroupFlags;
 use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber};
 use throughline_journal::Block;
 
+use super::Blocks;
 use super::map::BlockMap;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::groups::check_csum;
 use crate::handle::Handle;
 
 /// A change of one group's bitmap, under the group's lock.
 pub(super) struct Change<'c, 'h> {
-    fs: &'c Fs,
+    fs: &'c Blocks,
     h: &'c mut Handle<'h>,
     map: &'c mut BlockMap,
     group: GroupNumber,
@@ -31,15 +31,15 @@ impl Change<'_, '_> {
         if desc.free_blocks() < len {
             return Err(self.corrupt("its free count is too small", &desc));
         }
-        let csum = if self.fs.block_uninit(&desc) {
-            let bits = self.fs.initial_bitmap(self.group)?;
+        let csum = if block_uninit(self.fs, &desc) {
+            let bits = initial_bitmap(self.fs, self.group)?;
             self.h.create(desc.block_bitmap(), |bytes| {
                 bytes.copy_from_slice(&bits);
                 bitmap::set_range(bytes, range.clone());
-                self.fs.block_bitmap_csum(bytes)
+                block_bitmap_csum(self.fs, bytes)
             })?
         } else {
-            let bits = self.fs.block_bits(self.group, &desc)?;
+            let bits = block_bits(self.fs, self.group, &desc)?;
             if bitmap::count_clear(&bits, range.clone()) != len {
                 return Err(self.corrupt("a block that is free in memory is in use on disk", &desc));
             }
@@ -57,7 +57,7 @@ impl Change<'_, '_> {
     /// Clears the bits of an allocated range.
     pub(super) fn free(&mut self, first: u32, len: u32) -> Result<()> {
         let desc = self.fs.group_desc(self.group)?;
-        self.fs.check_bits_set(self.group, &desc, first, len)?;
+        check_bits_set(self.fs, self.group, &desc, first, len)?;
         let csum = self.modify(&desc, |bytes| {
             bitmap::clear_range(bytes, first..first.saturating_add(len));
         })?;
@@ -71,10 +71,10 @@ impl Change<'_, '_> {
     /// Changes the bitmap where it lies; its checksum.
     fn modify(&mut self, desc: &GroupDesc, change: impl FnOnce(&mut [u8])) -> Result<Option<u32>> {
         let (fs, group) = (self.fs, self.group);
-        let check = |bytes: &[u8]| fs.check_bitmap(group, bytes);
+        let check = |bytes: &[u8]| check_bitmap(fs, group, bytes);
         self.h.modify_checked(desc.block_bitmap(), check, |bytes| {
             change(bytes);
-            fs.block_bitmap_csum(bytes)
+            block_bitmap_csum(fs, bytes)
         })
     }
 
@@ -94,7 +94,7 @@ impl Change<'_, '_> {
     }
 }
 
-impl Fs {
+impl Blocks {
     /// Runs `f` on the group's map, made first if it is not in memory, under the group's lock.
     pub(super) fn with_map<R>(
         &self,
@@ -105,24 +105,12 @@ impl Fs {
         if let Some(map) = slot.lock().as_mut() {
             return Ok(f(map));
         }
-        self.warm_map(group);
+        warm_map(self, group);
         let mut held = slot.lock();
         match held.as_mut() {
             Some(map) => Ok(f(map)),
-            None => Ok(f(held.insert(self.load_map(group)?))),
+            None => Ok(f(held.insert(load_map(self, group)?))),
         }
-    }
-
-    /// Brings what [`Fs::load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
-    /// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
-    fn warm_map(&self, group: GroupNumber) {
-        // Errors are for whoever reads it to use it.
-        if let Ok(desc) = self.group_desc(group)
-            && !self.block_uninit(&desc)
-        {
-            let _ = self.read(desc.block_bitmap());
-        }
-        let _ = self.zones();
     }
 
     /// Runs a change of the group's bitmap under the group's lock.
@@ -147,117 +135,132 @@ impl Fs {
         // Under the group's lock: a bitmap that is loaded is held against its descriptor.
         self.with_map(group, |_| {
             let desc = self.group_desc(group)?;
-            self.check_bits_set(group, &desc, first, len)
+            check_bits_set(self, group, &desc, first, len)
         })?
-    }
-
-    fn check_bits_set(
-        &self,
-        group: GroupNumber,
-        desc: &GroupDesc,
-        first: u32,
-        len: u32,
-    ) -> Result<()> {
-        let free = if self.block_uninit(desc) {
-            len
-        } else {
-            bitmap::count_clear(
-                &self.block_bits(group, desc)?,
-                first..first.saturating_add(len),
-            )
-        };
-        if free == 0 {
-            return Ok(());
-        }
-        let start = self
-            .geo
-            .group_first_block(group)
-            .0
-            .saturating_add(first.into());
-        Err(Error::corrupt(format!(
-            "{free} of {len} blocks from {start} are to be freed and free already"
-        )))
     }
 
     /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
     pub(crate) fn check_block_bitmap(&self, group: GroupNumber) -> Result<()> {
         let slot = self.balloc.groups.get_or_insert(group);
         let _held = slot.lock();
-        self.load_map(group).map(|_| ())
+        load_map(self, group).map(|_| ())
     }
+}
 
-    /// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
-    fn load_map(&self, group: GroupNumber) -> Result<BlockMap> {
-        let desc = self.group_desc(group)?;
-        let blocks = self.geo.group_blocks(group);
-        let map = if self.block_uninit(&desc) {
-            BlockMap::new(&self.initial_bitmap(group)?, blocks)
-        } else {
-            BlockMap::new(&self.block_bits(group, &desc)?, blocks)
-        };
-        check_count(group, map.free(), &desc)?;
-        Ok(map)
+/// Brings what [`load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
+/// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
+fn warm_map(fs: &Blocks, group: GroupNumber) {
+    // Errors are for whoever reads it to use it.
+    if let Ok(desc) = fs.group_desc(group)
+        && !block_uninit(fs, &desc)
+    {
+        let _ = fs.read(desc.block_bitmap());
     }
+    let _ = fs.zones();
+}
 
-    /// A group's bitmap as it is on the disk. The group's lock is held: bitmap and descriptor change one after the other.
-    fn block_bits(&self, group: GroupNumber, desc: &GroupDesc) -> Result<Block> {
-        self.read_checked(desc.block_bitmap(), |bytes| self.check_bitmap(group, bytes))
+fn check_bits_set(
+    fs: &Blocks,
+    group: GroupNumber,
+    desc: &GroupDesc,
+    first: u32,
+    len: u32,
+) -> Result<()> {
+    let free = if block_uninit(fs, desc) {
+        len
+    } else {
+        bitmap::count_clear(
+            &block_bits(fs, group, desc)?,
+            first..first.saturating_add(len),
+        )
+    };
+    if free == 0 {
+        return Ok(());
     }
+    let start = fs
+        .geo
+        .group_first_block(group)
+        .0
+        .saturating_add(first.into());
+    Err(Error::corrupt(format!(
+        "{free} of {len} blocks from {start} are to be freed and free already"
+    )))
+}
 
-    /// A bitmap just read, against the descriptor as it is now and the fixed metadata.
-    fn check_bitmap(&self, group: GroupNumber, bytes: &[u8]) -> core::result::Result<(), Corrupt> {
-        let told = |e: Error| Corrupt::new(e.to_string());
-        let desc = self.group_desc(group).map_err(told)?;
-        if let Some(seed) = self.geo.csum_seed {
-            let right = self.kept_csum(bitmap::checksum(bytes, self.geo.clusters_per_group, seed));
-            check_csum("block bitmap", group, desc.block_bitmap_csum(), right)?;
+/// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
+fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
+    let desc = fs.group_desc(group)?;
+    let blocks = fs.geo.group_blocks(group);
+    let map = if block_uninit(fs, &desc) {
+        BlockMap::new(&initial_bitmap(fs, group)?, blocks)
+    } else {
+        BlockMap::new(&block_bits(fs, group, &desc)?, blocks)
+    };
+    check_count(group, map.free(), &desc)?;
+    Ok(map)
+}
+
+/// A group's bitmap as it is on the disk. The group's lock is held: bitmap and descriptor change one after the other.
+fn block_bits(fs: &Blocks, group: GroupNumber, desc: &GroupDesc) -> Result<Block> {
+    fs.read_checked(desc.block_bitmap(), |bytes| check_bitmap(fs, group, bytes))
+}
+
+/// A bitmap just read, against the descriptor as it is now and the fixed metadata.
+fn check_bitmap(
+    fs: &Blocks,
+    group: GroupNumber,
+    bytes: &[u8],
+) -> core::result::Result<(), Corrupt> {
+    let told = |e: Error| Corrupt::new(e.to_string());
+    let desc = fs.group_desc(group).map_err(told)?;
+    if let Some(seed) = fs.geo.csum_seed {
+        let right = fs.kept_csum(bitmap::checksum(bytes, fs.geo.clusters_per_group, seed));
+        check_csum("block bitmap", group, desc.block_bitmap_csum(), right)?;
+    }
+    for (first, end) in zone_bits(fs, group).map_err(told)? {
+        if bitmap::count_clear(bytes, first..end) != 0 {
+            let what = format!("block bitmap of group {group} has the volume's structures free");
+            return Err(Corrupt::new(what));
         }
-        for (first, end) in self.zone_bits(group).map_err(told)? {
-            if bitmap::count_clear(bytes, first..end) != 0 {
-                let what =
-                    format!("block bitmap of group {group} has the volume's structures free");
-                return Err(Corrupt::new(what));
-            }
-        }
-        let free = bitmap::count_clear(bytes, 0..self.geo.group_blocks(group));
-        check_count(group, free, &desc)
     }
+    let free = bitmap::count_clear(bytes, 0..fs.geo.group_blocks(group));
+    check_count(group, free, &desc)
+}
 
-    /// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
-    fn initial_bitmap(&self, group: GroupNumber) -> Result<Vec<u8>> {
-        let mut bits = vec![0; self.geo.block_bytes as usize];
-        for (first, end) in self.zone_bits(group)? {
-            bitmap::set_range(&mut bits, first..end);
-        }
-        let (blocks, all) = (
-            self.geo.group_blocks(group),
-            self.geo.block_bytes.saturating_mul(8),
-        );
-        bitmap::set_range(&mut bits, blocks..all);
-        Ok(bits)
+/// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
+fn initial_bitmap(fs: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
+    let mut bits = vec![0; fs.geo.block_bytes as usize];
+    for (first, end) in zone_bits(fs, group)? {
+        bitmap::set_range(&mut bits, first..end);
     }
+    let (blocks, all) = (
+        fs.geo.group_blocks(group),
+        fs.geo.block_bytes.saturating_mul(8),
+    );
+    bitmap::set_range(&mut bits, blocks..all);
+    Ok(bits)
+}
 
-    /// The fixed metadata in a group, as ranges of bits.
-    fn zone_bits(&self, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
-        let FsBlock(start) = self.geo.group_first_block(group);
-        let end = start.saturating_add(self.geo.group_blocks(group).into());
-        let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
-        Ok(self
-            .zones()?
-            .within(start, end)
-            .map(move |zone| (bit(zone.0), bit(zone.1))))
-    }
+/// The fixed metadata in a group, as ranges of bits.
+fn zone_bits(fs: &Blocks, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
+    let FsBlock(start) = fs.geo.group_first_block(group);
+    let end = start.saturating_add(fs.geo.group_blocks(group).into());
+    let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
+    Ok(fs
+        .zones()?
+        .within(start, end)
+        .map(move |zone| (bit(zone.0), bit(zone.1))))
+}
 
-    /// Whether the group's block bitmap was never written.
-    fn block_uninit(&self, desc: &GroupDesc) -> bool {
-        self.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
-    }
+/// Whether the group's block bitmap was never written.
+fn block_uninit(fs: &Blocks, desc: &GroupDesc) -> bool {
+    fs.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
+}
 
-    /// Puts a changed bitmap's checksum into its descriptor.
-    fn block_bitmap_csum(&self, bits: &[u8]) -> Option<u32> {
-        let seed = self.geo.csum_seed?;
-        Some(bitmap::checksum(bits, self.geo.clusters_per_group, seed))
-    }
+/// Puts a changed bitmap's checksum into its descriptor.
+fn block_bitmap_csum(fs: &Blocks, bits: &[u8]) -> Option<u32> {
+    let seed = fs.geo.csum_seed?;
+    Some(bitmap::checksum(bits, fs.geo.clusters_per_group, seed))
 }
 
 fn check_count(

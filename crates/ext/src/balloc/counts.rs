@@ -186,7 +186,7 @@ impl Balloc {
     }
 
     /// Freed blocks that nobody gets yet.
-    pub(super) fn blocks_awaiting(&self) -> u64 {
+    pub(crate) fn blocks_awaiting(&self) -> u64 {
         self.counts.lock().awaiting
     }
 }

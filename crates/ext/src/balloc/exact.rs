@@ -2,12 +2,12 @@
 
 use throughline_extfmt::FsBlock;
 
+use super::Blocks;
 use super::Run;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::handle::Handle;
 
-impl Fs {
+impl Blocks {
     /// Takes those of the blocks that are free ([`super::GROUP_CREDITS`] for each group), reserves or not. Answers them.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ mod tests;
 mod trim;
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
@@ -37,13 +38,13 @@ use throughline_extfmt::features::Incompat;
 use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
+use crate::groups::Groups;
 use crate::handle::Handle;
 use awaiting::Awaiting;
 use counts::Counts;
 use table::GroupTable;
 
-/// Blocks of the transaction that a [`Fs::confirm`] touches: the bitmap and the descriptor. [`Fs::free`] touches as many
+/// Blocks of the transaction that a [`Blocks::confirm`] touches: the bitmap and the descriptor. [`Blocks::free`] touches as many
 /// for each group.
 pub(crate) const GROUP_CREDITS: u32 = 2;
 
@@ -63,8 +64,28 @@ enum Purpose {
     Data,
     /// Blocks of a mapping. Data that was promised its blocks needs them, so they may be the last ones.
     Metadata,
-    /// Blocks that were put by for it with [`Fs::put_by`].
+    /// Blocks that were put by for it with [`Blocks::put_by`].
     PutBy,
+}
+
+/// Which blocks of a volume are free, claimed or waiting: the layer above [`Groups`].
+pub struct Blocks {
+    groups: Groups,
+    pub(crate) balloc: Balloc,
+}
+
+impl Blocks {
+    pub(crate) fn new(groups: Groups, balloc: Balloc) -> Self {
+        Self { groups, balloc }
+    }
+}
+
+impl Deref for Blocks {
+    type Target = Groups;
+
+    fn deref(&self) -> &Groups {
+        &self.groups
+    }
 }
 
 /// The counts, and the groups in memory.
@@ -108,7 +129,12 @@ impl Balloc {
         }
     }
 
-    fn discards(&self) -> bool {
+    /// Freed blocks are discarded from now on, before they are reused.
+    pub(crate) fn set_discards(&self) {
+        self.discards.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn discards(&self) -> bool {
         self.discards.load(Ordering::Acquire)
     }
 }
@@ -123,10 +149,10 @@ fn kept_for_maps(geo: &Geometry) -> u64 {
     }
 }
 
-impl Fs {
+impl Blocks {
     /// Claims up to `want` blocks for data, as one run: at the goal where that is free, else a long run near it. In memory
-    /// only; [`Fs::confirm`] or [`Fs::release`] ends it. A handle and mapping locks may be held; who holds neither asks in
-    /// [`Fs::with_room`].
+    /// only; [`Blocks::confirm`] or [`Blocks::release`] ends it. A handle and mapping locks may be held; who holds neither asks in
+    /// [`crate::Data::with_room`].
     ///
     /// # Errors
     /// `NoSpace` exactly when nothing is left for this caller, but for freed blocks that wait; those of reading bitmaps.
@@ -134,18 +160,18 @@ impl Fs {
         self.claim_for(Purpose::Data, goal, want)
     }
 
-    /// As [`Fs::claim`], for blocks of a mapping: may use the very last blocks.
+    /// As [`Blocks::claim`], for blocks of a mapping: may use the very last blocks.
     ///
     /// # Errors
-    /// As [`Fs::claim`].
+    /// As [`Blocks::claim`].
     pub(crate) fn claim_metadata(&self, goal: FsBlock, want: u32) -> Result<Run> {
         self.claim_for(Purpose::Metadata, goal, want)
     }
 
-    /// As [`Fs::claim`], out of blocks that were put by: there are as many.
+    /// As [`Blocks::claim`], out of blocks that were put by: there are as many.
     ///
     /// # Errors
-    /// As [`Fs::claim`].
+    /// As [`Blocks::claim`].
     pub(crate) fn claim_put_by(&self, goal: FsBlock, want: u32) -> Result<Run> {
         self.claim_for(Purpose::PutBy, goal, want)
     }
@@ -195,7 +221,7 @@ impl Fs {
             .is_ok()
     }
 
-    /// Puts blocks by for data that is not written yet: no claim but [`Fs::claim_put_by`] gets them. With `map_only`, they
+    /// Puts blocks by for data that is not written yet: no claim but [`Blocks::claim_put_by`] gets them. With `map_only`, they
     /// are for the mapping of data that has its blocks, and may be the last ones.
     ///
     /// # Errors
@@ -252,7 +278,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Brings what [`Fs::free`] will look at into memory, so that what is wrong is known before anything has changed.
+    /// Brings what [`Blocks::free`] will look at into memory, so that what is wrong is known before anything has changed.
     ///
     /// # Errors
     /// As there, but for those of the journal.
@@ -292,7 +318,7 @@ impl Fs {
         Ok(())
     }
 
-    /// As [`Fs::alloc_block`], out of blocks that were put by.
+    /// As [`Blocks::alloc_block`], out of blocks that were put by.
     ///
     /// # Errors
     /// As there.
@@ -309,7 +335,7 @@ impl Fs {
     /// changed something already claims before instead, so that a full volume does not leave it half-done.
     ///
     /// # Errors
-    /// As [`Fs::claim`] and [`Fs::confirm`].
+    /// As [`Blocks::claim`] and [`Blocks::confirm`].
     pub(crate) fn alloc_block(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let run = self.claim_metadata(goal, 1)?;
         if let Err(error) = self.confirm(h, run) {
@@ -326,8 +352,7 @@ impl Fs {
             counts
                 .free
                 .saturating_sub(counts.claimed)
-                .saturating_sub(counts.put_by)
-                .saturating_add(self.emptied.blocks()),
+                .saturating_sub(counts.put_by),
             sb.r_blocks_count()
                 .saturating_add(self.balloc.kept_for_maps),
         )

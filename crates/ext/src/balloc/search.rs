@@ -8,10 +8,10 @@
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
+use super::Blocks;
 use super::Run;
 use super::map::{BlockMap, FreeRun};
 use crate::error::{Reason, Result};
-use crate::fs::Fs;
 
 /// A run of this many blocks is long enough for anybody.
 const LONG_ENOUGH: u32 = 8192;
@@ -34,7 +34,7 @@ struct Wanted {
     enough: u32,
 }
 
-impl Fs {
+impl Blocks {
     /// Claims a run of 1 to `want` blocks that were promised.
     pub(super) fn find_run(&self, goal: FsBlock, want: u32) -> Result<Run> {
         let (group, bit) = match self.geo.group_of_block(goal) {
@@ -51,93 +51,14 @@ impl Fs {
             enough: want.min(LONG_ENOUGH),
         };
         for _ in 0..TRIES {
-            if let Some(run) = self.find_long_run(&wanted)? {
+            if let Some(run) = find_long_run(self, &wanted)? {
                 return Ok(run);
             }
-            if let Some(run) = self.find_any_run(&wanted)? {
+            if let Some(run) = find_any_run(self, &wanted)? {
                 return Ok(run);
             }
         }
         Err(Reason::NoSpace.into())
-    }
-
-    /// All steps of the head of this file, but for the last resort.
-    fn find_long_run(&self, wanted: &Wanted) -> Result<Option<Run>> {
-        let mut best: Option<(GroupNumber, FreeRun)> = None;
-        let mut searched = 0;
-        for step in 0..self.geo.groups.min(GROUPS_LOOKED_AT) {
-            let group = self.group_after(wanted.group, step);
-            let most = self.most_in(group)?;
-            if most == 0 || step > 0 && most < wanted.enough {
-                continue;
-            }
-            let goal = if step == 0 { wanted.bit } else { 0 };
-            let found = self.search_group(group, |map| search_map(map, wanted, goal))?;
-            match found.flatten() {
-                Some(Found::Claimed(run)) => return Ok(Some(self.run_of(group, run))),
-                Some(Found::Short(run)) if best.is_none_or(|(_, best)| run.len > best.len) => {
-                    best = Some((group, run));
-                }
-                _ => {}
-            }
-            searched += 1;
-            if searched >= GROUPS_SEARCHED {
-                break;
-            }
-        }
-        match best {
-            Some((group, run)) => self.claim_at(group, run),
-            None => Ok(None),
-        }
-    }
-
-    /// The longest run of the first group that has any.
-    fn find_any_run(&self, wanted: &Wanted) -> Result<Option<Run>> {
-        for step in 0..self.geo.groups {
-            let group = self.group_after(wanted.group, step);
-            if self.most_in(group)? == 0 {
-                continue;
-            }
-            let found = self.search_group(group, |map| {
-                let run = map.find(0, wanted.want, wanted.want)?;
-                map.claim(run);
-                Some(run)
-            })?;
-            if let Some(run) = found.flatten() {
-                return Ok(Some(self.run_of(group, run)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Claims what is left of a run that was seen before.
-    fn claim_at(&self, group: GroupNumber, seen: FreeRun) -> Result<Option<Run>> {
-        let claimed = self.with_map(group, |map| {
-            let run = map.run_at(seen.first, seen.len)?;
-            map.claim(run);
-            Some(run)
-        })?;
-        Ok(claimed.map(|run| self.run_of(group, run)))
-    }
-
-    /// As [`Fs::with_map`]; nothing of a group that is damaged.
-    fn search_group<R>(
-        &self,
-        group: GroupNumber,
-        f: impl FnOnce(&mut BlockMap) -> R,
-    ) -> Result<Option<R>> {
-        let found = self.with_map(group, f);
-        let found = self.around_damage(found)?;
-        if found.is_none() {
-            self.pass_over(group);
-        }
-        Ok(found)
-    }
-
-    /// Nothing is allocated in this group any more. What its descriptor counts as free nobody gets.
-    fn pass_over(&self, group: GroupNumber) {
-        let free = self.free_counts(group).map_or(0, |(blocks, _)| blocks);
-        self.balloc.pass_over(group, free);
     }
 
     /// Upper bound of a group's longest free run, without reading its bitmap.
@@ -152,27 +73,106 @@ impl Fs {
         }
         let desc = self.group_desc(group);
         let Some(desc) = self.around_damage(desc)? else {
-            self.pass_over(group);
+            pass_over(self, group);
             return Ok(0);
         };
         Ok(desc.free_blocks())
     }
+}
 
-    fn group_after(&self, group: u32, step: u32) -> GroupNumber {
-        let sum = u64::from(group) + u64::from(step);
-        GroupNumber((sum % u64::from(self.geo.groups.max(1))) as u32)
-    }
-
-    fn run_of(&self, group: GroupNumber, run: FreeRun) -> Run {
-        let start = self
-            .geo
-            .group_first_block(group)
-            .0
-            .saturating_add(run.first.into());
-        Run {
-            start: FsBlock(start),
-            len: run.len,
+/// All steps of the head of this file, but for the last resort.
+fn find_long_run(fs: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
+    let mut best: Option<(GroupNumber, FreeRun)> = None;
+    let mut searched = 0;
+    for step in 0..fs.geo.groups.min(GROUPS_LOOKED_AT) {
+        let group = group_after(fs, wanted.group, step);
+        let most = fs.most_in(group)?;
+        if most == 0 || step > 0 && most < wanted.enough {
+            continue;
         }
+        let goal = if step == 0 { wanted.bit } else { 0 };
+        let found = search_group(fs, group, |map| search_map(map, wanted, goal))?;
+        match found.flatten() {
+            Some(Found::Claimed(run)) => return Ok(Some(run_of(fs, group, run))),
+            Some(Found::Short(run)) if best.is_none_or(|(_, best)| run.len > best.len) => {
+                best = Some((group, run));
+            }
+            _ => {}
+        }
+        searched += 1;
+        if searched >= GROUPS_SEARCHED {
+            break;
+        }
+    }
+    match best {
+        Some((group, run)) => claim_at(fs, group, run),
+        None => Ok(None),
+    }
+}
+
+/// The longest run of the first group that has any.
+fn find_any_run(fs: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
+    for step in 0..fs.geo.groups {
+        let group = group_after(fs, wanted.group, step);
+        if fs.most_in(group)? == 0 {
+            continue;
+        }
+        let found = search_group(fs, group, |map| {
+            let run = map.find(0, wanted.want, wanted.want)?;
+            map.claim(run);
+            Some(run)
+        })?;
+        if let Some(run) = found.flatten() {
+            return Ok(Some(run_of(fs, group, run)));
+        }
+    }
+    Ok(None)
+}
+
+/// Claims what is left of a run that was seen before.
+fn claim_at(fs: &Blocks, group: GroupNumber, seen: FreeRun) -> Result<Option<Run>> {
+    let claimed = fs.with_map(group, |map| {
+        let run = map.run_at(seen.first, seen.len)?;
+        map.claim(run);
+        Some(run)
+    })?;
+    Ok(claimed.map(|run| run_of(fs, group, run)))
+}
+
+/// As [`Blocks::with_map`]; nothing of a group that is damaged.
+fn search_group<R>(
+    fs: &Blocks,
+    group: GroupNumber,
+    f: impl FnOnce(&mut BlockMap) -> R,
+) -> Result<Option<R>> {
+    let found = fs.with_map(group, f);
+    let found = fs.around_damage(found)?;
+    if found.is_none() {
+        pass_over(fs, group);
+    }
+    Ok(found)
+}
+
+/// Nothing is allocated in this group any more. What its descriptor counts as free nobody gets.
+fn pass_over(fs: &Blocks, group: GroupNumber) {
+    let free = fs.free_counts(group).map_or(0, |(blocks, _)| blocks);
+    fs.balloc.pass_over(group, free);
+}
+
+fn group_after(fs: &Blocks, group: u32, step: u32) -> GroupNumber {
+    let sum = u64::from(group) + u64::from(step);
+    GroupNumber((sum % u64::from(fs.geo.groups.max(1))) as u32)
+}
+
+fn run_of(fs: &Blocks, group: GroupNumber, run: FreeRun) -> Run {
+    let start = fs
+        .geo
+        .group_first_block(group)
+        .0
+        .saturating_add(run.first.into());
+    Run {
+        start: FsBlock(start),
+        len: run.len,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Telling the device which blocks it need not keep: on request ([`Fs::trim`], `FITRIM`), or whatever a commit has freed
+//! Telling the device which blocks it need not keep: on request ([`Blocks::trim`], `FITRIM`), or whatever a commit has freed
 //! (`-o discard`).
 //!
 //! Invariants:
@@ -9,14 +9,13 @@
 //! - The group's lock is held for a few long discards at a time.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
+use super::Blocks;
 use super::map::BlockMap;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 
 /// Free runs that are discarded under the lock of their group before others have a turn.
 const RUNS_AT_ONCE: usize = 32;
@@ -36,7 +35,7 @@ struct Step {
     blocks: u64,
 }
 
-impl Fs {
+impl Blocks {
     /// Tells the device of the free blocks between two bytes of the volume, in runs of at least `least_bytes`, that their
     /// content is no longer needed. Answers how many bytes it was told of. Blocks whose freeing is not durable are left out.
     ///
@@ -69,76 +68,16 @@ impl Fs {
                 end: first.saturating_add(len),
                 least,
             };
-            let mut next = Some(first).filter(|_| self.may_have(group, least));
+            let mut next = Some(first).filter(|_| may_have(self, group, least));
             while let Some(at) = next {
                 self.check_up()?;
                 let step =
-                    self.with_map(group, |map| self.trim_some(map, group, at, &wanted))??;
+                    self.with_map(group, |map| trim_some(self, map, group, at, &wanted))??;
                 blocks = blocks.saturating_add(step.blocks);
                 next = step.next;
             }
         }
         Ok(blocks.saturating_mul(block_bytes))
-    }
-
-    /// Whether a group may have a free run of so many blocks, without reading its bitmap.
-    fn may_have(&self, group: GroupNumber, least: u32) -> bool {
-        // What cannot be read is for the reading of its bitmap to say.
-        self.most_in(group).map_or(true, |most| most >= least)
-    }
-
-    /// Some discards under the lock of a group.
-    fn trim_some(
-        &self,
-        map: &BlockMap,
-        group: GroupNumber,
-        mut at: u32,
-        wanted: &Wanted,
-    ) -> Result<Step> {
-        let group_start = self.geo.group_first_block(group).0;
-        let (mut runs, mut blocks) = (0, 0u32);
-        while let Some(run) = map.next_free(at..wanted.end) {
-            if runs == RUNS_AT_ONCE || blocks >= BLOCKS_AT_ONCE {
-                return Ok(Step {
-                    next: Some(run.first),
-                    blocks: blocks.into(),
-                });
-            }
-            at = run.first.saturating_add(run.len);
-            if run.len < wanted.least {
-                continue;
-            }
-            self.discard(group_start.saturating_add(run.first.into()), run.len)?;
-            runs += 1;
-            blocks = blocks.saturating_add(run.len);
-        }
-        Ok(Step {
-            next: None,
-            blocks: blocks.into(),
-        })
-    }
-
-    fn discard(&self, start: u64, blocks: u32) -> Result<()> {
-        let log = self.geo.block_log;
-        match self.disk.discard(start << log, u64::from(blocks) << log)? {
-            true => Ok(()),
-            false => Err(no_discard()),
-        }
-    }
-
-    /// From now on what commits have freed is discarded before anybody gets it again, by the journal's thread. A device
-    /// that cannot use that is not told, and neither is one of a volume that can only be read.
-    pub fn discard_freed(self: &Arc<Self>) {
-        if self.is_read_only() || !self.disk.limits().discard {
-            return;
-        }
-        self.balloc.discards.store(true, Ordering::Release);
-        let fs = Arc::downgrade(self);
-        self.journal.after_commits(move || {
-            if let Some(fs) = fs.upgrade() {
-                fs.trim_freed();
-            }
-        });
     }
 
     /// Discards the blocks whose freeing has become durable, and gives them to the maps then. Locks of files may be held, none
@@ -155,7 +94,7 @@ impl Fs {
                 let group_start = self.geo.group_first_block(freed.group).0;
                 let start = group_start.saturating_add(freed.first.into());
                 if self.balloc.discards()
-                    && let Err(error) = self.discard(start, freed.len)
+                    && let Err(error) = discard(self, start, freed.len)
                 {
                     // The volume is none the worse for it.
                     self.balloc.discards.store(false, Ordering::Release);
@@ -164,6 +103,51 @@ impl Fs {
                 self.settle_one(&freed);
             }
         }
+    }
+}
+
+/// Whether a group may have a free run of so many blocks, without reading its bitmap.
+fn may_have(fs: &Blocks, group: GroupNumber, least: u32) -> bool {
+    // What cannot be read is for the reading of its bitmap to say.
+    fs.most_in(group).map_or(true, |most| most >= least)
+}
+
+/// Some discards under the lock of a group.
+fn trim_some(
+    fs: &Blocks,
+    map: &BlockMap,
+    group: GroupNumber,
+    mut at: u32,
+    wanted: &Wanted,
+) -> Result<Step> {
+    let group_start = fs.geo.group_first_block(group).0;
+    let (mut runs, mut blocks) = (0, 0u32);
+    while let Some(run) = map.next_free(at..wanted.end) {
+        if runs == RUNS_AT_ONCE || blocks >= BLOCKS_AT_ONCE {
+            return Ok(Step {
+                next: Some(run.first),
+                blocks: blocks.into(),
+            });
+        }
+        at = run.first.saturating_add(run.len);
+        if run.len < wanted.least {
+            continue;
+        }
+        discard(fs, group_start.saturating_add(run.first.into()), run.len)?;
+        runs += 1;
+        blocks = blocks.saturating_add(run.len);
+    }
+    Ok(Step {
+        next: None,
+        blocks: blocks.into(),
+    })
+}
+
+fn discard(fs: &Blocks, start: u64, blocks: u32) -> Result<()> {
+    let log = fs.geo.block_log;
+    match fs.disk.discard(start << log, u64::from(blocks) << log)? {
+        true => Ok(()),
+        false => Err(no_discard()),
     }
 }
 

@@ -12,16 +12,16 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{Corrupt as FormatCorrupt, FileBlock, FsBlock, InodeNumber};
 use throughline_journal::Block;
 
-use super::{FIRST, NewEntry, Shape, shape};
+use super::entry::{FIRST, NewEntry, Shape, shape};
 use crate::error::{Corrupt, Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map;
+use crate::names::Names;
 
 /// A directory whose contents are blocks, seen while its lock is held.
-pub(super) struct Blocks<'a> {
-    pub(super) fs: &'a Fs,
+pub(super) struct DirBlocks<'a> {
+    pub(super) fs: &'a Names,
     pub(super) dir: &'a Inode,
     /// How its entries are read.
     pub(super) format: DirFormat,
@@ -60,9 +60,9 @@ pub(super) struct DirBlock {
     pub(super) format: DirFormat,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> DirBlocks<'a> {
     /// The blocks that the directory's size says; none of one that was removed ([`crate::error::Reason::NotFound`]).
-    pub(super) fn new(fs: &'a Fs, dir: &'a Inode) -> Result<Self> {
+    pub(super) fn new(fs: &'a Names, dir: &'a Inode) -> Result<Self> {
         let (size, links) = {
             let raw = dir.raw.read();
             (raw.size_bytes(&fs.geo), raw.links_count())
@@ -82,9 +82,9 @@ impl<'a> Blocks<'a> {
         Ok(Self::of(fs, dir, count))
     }
 
-    /// As [`Blocks::new`], to be read around damage: a size that cannot be is cut to what can, a last block in part is one; and
+    /// As [`DirBlocks::new`], to be read around damage: a size that cannot be is cut to what can, a last block in part is one; and
     /// where nothing is written, one that ends before the blocks do is not believed.
-    pub(super) fn to_read(fs: &'a Fs, dir: &'a Inode) -> Result<Self> {
+    pub(super) fn to_read(fs: &'a Names, dir: &'a Inode) -> Result<Self> {
         let (mut damage, mut count) = match Self::new(fs, dir) {
             Ok(blocks) => (None, blocks.count),
             Err(Error::Corrupt(damage)) => {
@@ -117,7 +117,7 @@ impl<'a> Blocks<'a> {
         Ok(blocks)
     }
 
-    fn of(fs: &'a Fs, dir: &'a Inode, count: u32) -> Self {
+    fn of(fs: &'a Names, dir: &'a Inode, count: u32) -> Self {
         Self {
             fs,
             dir,

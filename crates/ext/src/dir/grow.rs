@@ -9,28 +9,35 @@ use throughline_extfmt::htree::{self, BLOCK_MASK, IndexNodeMut};
 use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber};
 
-use super::block::{Blocks, DirBlock};
+use super::block::{DirBlock, DirBlocks};
+use super::entry::{
+    DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape,
+};
 use super::htree::{Path, Tree};
 use super::split::{self, Item};
-use super::{DOTDOT_OFFSET, DOTS_BYTES, FIRST, MAX_BYTES_SHORT, NewEntry, Room, Shape, shape};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::map;
+use crate::names::Names;
 
 /// Steps that one insertion may need: the conversion, a split on each level, a new level, the leaf; and to spare.
 const MAX_STEPS: u32 = 16;
 
-/// Blocks that adding a name may touch, the directory's inode among them: the way to its leaf through the hash tree; a
+/// DirBlocks that adding a name may touch, the directory's inode among them: the way to its leaf through the hash tree; a
 /// block with its bits for each step, and one for a directory that was in its inode; the mapping of all these, whose nodes
 /// are split once at most.
 pub(crate) const INSERT_CREDITS: u32 =
     5 + (MAX_STEPS + 1) * (1 + GROUP_CREDITS) + map::INSERT_CREDITS;
 
 /// Adds a name to a directory that has no room for it.
-pub(super) fn insert(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<()> {
+pub(super) fn insert(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    dir: &Inode,
+    entry: &NewEntry<'_>,
+) -> Result<()> {
     for _ in 0..MAX_STEPS {
         if step(fs, h, dir, entry)? {
             return Ok(());
@@ -40,8 +47,8 @@ pub(super) fn insert(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<
 }
 
 /// Adds the name, or makes room for it (`false`).
-fn step(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
-    let blocks = Blocks::new(fs, dir)?;
+fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
+    let blocks = DirBlocks::new(fs, dir)?;
     if shape(fs, dir) == Shape::Hashed {
         let tree = Tree::open_to_change(&blocks)?;
         return match tree.room(entry.name)? {
@@ -76,7 +83,7 @@ fn step(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Resul
 
 /// A directory flagged as hashed on a volume without `dir_index` is an ordinary one whose index is stale: names that are
 /// added would be missing in it, so the flag goes. The caller stores the inode.
-pub(super) fn drop_stale_index(blocks: &Blocks<'_>) -> Result<()> {
+pub(super) fn drop_stale_index(blocks: &DirBlocks<'_>) -> Result<()> {
     if !blocks.indexed || shape(blocks.fs, blocks.dir) == Shape::Hashed {
         return Ok(());
     }
@@ -94,7 +101,7 @@ pub(super) fn drop_stale_index(blocks: &Blocks<'_>) -> Result<()> {
 /// Gives a directory without blocks its first one, with `.`, `..` and `records`: whole records of inline data, which stay
 /// as they are.
 pub(super) fn first_block(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     parent: InodeNumber,
@@ -102,7 +109,7 @@ pub(super) fn first_block(
 ) -> Result<()> {
     let block = map::append_block(fs, h, dir)?;
     fs.store(h, dir)?;
-    let blocks = Blocks::new(fs, dir)?;
+    let blocks = DirBlocks::new(fs, dir)?;
     let code = FileType::Directory.dir_code();
     let dot = |inode, name| DirEntry {
         offset: 0,
@@ -147,7 +154,7 @@ fn put_behind_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool
     true
 }
 
-impl Blocks<'_> {
+impl DirBlocks<'_> {
     /// One block more at the end; the inode is stored. The caller fills the block.
     fn append(&self, h: &mut Handle<'_>) -> Result<(FileBlock, FsBlock)> {
         let block_bytes = u64::from(self.fs.geo.block_bytes);

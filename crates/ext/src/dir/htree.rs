@@ -7,91 +7,21 @@
 //! the index says so by the lowest bit of the later leaves' hashes, and a search goes on there.
 
 use smallvec::SmallVec;
-use throughline_extfmt::features::Compat;
-use throughline_extfmt::hash::{HashVersion, NameHash};
+use throughline_extfmt::FileBlock;
+use throughline_extfmt::hash::HashVersion;
 use throughline_extfmt::htree::{IndexNode, Root};
-use throughline_extfmt::inode::InodeFlags;
-use throughline_extfmt::superblock::Flags;
-use throughline_extfmt::{FileBlock, Superblock};
 
-use super::block::{Blocks, DirBlock};
-use super::{FIRST, Found, Room};
+use super::block::{DirBlock, DirBlocks};
+use super::entry::{FIRST, Found, Room};
+use super::hash::key;
 use crate::error::{Error, Result};
 
 /// Leaves that names of one hash may fill. More cannot come about by chance.
 const MAX_CONTINUED: usize = 4096;
 
-/// How the volume hashes names.
-pub(crate) struct HashRules {
-    dir_index: bool,
-    unsigned: bool,
-    seed: [u32; 4],
-    /// For directories that become hashed.
-    default: HashVersion,
-}
-
-impl HashRules {
-    /// As the superblock says.
-    pub(crate) fn new(sb: &Superblock) -> Self {
-        let unsigned = sb.flags().contains(Flags::UNSIGNED_HASH);
-        let fallback = if unsigned {
-            HashVersion::HalfMd4Unsigned
-        } else {
-            HashVersion::HalfMd4
-        };
-        let default = HashVersion::from_disk(sb.s_def_hash_version, unsigned).unwrap_or(fallback);
-        let default = if default == HashVersion::SipHash {
-            fallback
-        } else {
-            default
-        };
-        Self {
-            dir_index: sb.compat().contains(Compat::DIR_INDEX),
-            unsigned,
-            seed: sb.hash_seed(),
-            default,
-        }
-    }
-
-    /// Whether directories with these flags are, or become, hashed in a way that is known here. (Names that ignore case
-    /// are hashed in a folded form.)
-    pub(super) fn indexes(&self, flags: InodeFlags) -> bool {
-        self.dir_index && !flags.contains(InodeFlags::CASEFOLD)
-    }
-
-    /// The code of the hash that new trees get.
-    pub(super) fn default_code(&self) -> u8 {
-        self.default.to_disk()
-    }
-
-    /// The hash that new trees get.
-    pub(super) fn default_version(&self) -> HashVersion {
-        self.default
-    }
-
-    /// The hash of a name; `None` for one that is not computed here.
-    pub(super) fn hash(&self, version: HashVersion, name: &[u8]) -> Option<NameHash> {
-        version.hash(name, self.seed)
-    }
-
-    /// The key of a name in a listing by hash, for a directory that has no tree yet.
-    pub(super) fn key(&self, name: &[u8]) -> u64 {
-        key(self.default, self.seed, name)
-    }
-}
-
-/// The place of a name in a listing by hash.
-fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
-    let legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
-    let hash = version
-        .hash(name, seed)
-        .unwrap_or(NameHash { major: 0, minor: 0 });
-    super::list::key(hash, name, legacy)
-}
-
 /// A hashed directory, its root read and checked.
 pub(super) struct Tree<'a> {
-    pub(super) blocks: &'a Blocks<'a>,
+    pub(super) blocks: &'a DirBlocks<'a>,
     version: HashVersion,
     pub(super) indirect_levels: u8,
 }
@@ -119,7 +49,7 @@ pub(super) struct Leaves {
 
 impl<'a> Tree<'a> {
     /// Reads the root; `None` for a hash that cannot be computed here.
-    pub(super) fn open(blocks: &'a Blocks<'a>) -> Result<Option<Self>> {
+    pub(super) fn open(blocks: &'a DirBlocks<'a>) -> Result<Option<Self>> {
         let block = blocks.read(FIRST)?;
         let root = Root::read(&block.bytes, &blocks.tree)
             .map_err(|what| blocks.damage(block.block, what))?;
@@ -135,7 +65,7 @@ impl<'a> Tree<'a> {
     }
 
     /// As [`Self::open`]; without the hash, names cannot be added.
-    pub(super) fn open_to_change(blocks: &'a Blocks<'a>) -> Result<Self> {
+    pub(super) fn open_to_change(blocks: &'a DirBlocks<'a>) -> Result<Self> {
         Self::open(blocks)?
             .ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
     }

@@ -12,25 +12,17 @@ use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::xattr::{self, Attribute, Value};
 use throughline_extfmt::{Corrupt as FormatCorrupt, InodeImage, InodeNumber};
 
+use super::entry::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Region, Spot};
+use super::grow;
 use super::list::{self, DirEntry};
-use super::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Spot, grow};
 use crate::error::{Corrupt, Error, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
-
-/// Where entries are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Region {
-    /// Behind the inode of `..`, in `i_block`.
-    Main,
-    /// In the attribute's value.
-    Value,
-}
+use crate::inode::{Inode, Inodes};
+use crate::names::Names;
 
 type Format<T> = core::result::Result<T, FormatCorrupt>;
 
-fn format(fs: &Fs) -> DirFormat {
+fn format(fs: &Names) -> DirFormat {
     DirFormat::new(&fs.geo).inline()
 }
 
@@ -74,7 +66,7 @@ fn set_value(raw: &mut InodeImage, value: Vec<u8>) -> Format<bool> {
 }
 
 /// Both regions.
-fn regions(fs: &Fs, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
+fn regions(fs: &Inodes, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
     let raw = dir.raw.read();
     let value = value(&raw).map_err(|what| damage(dir, what))?;
     let size = raw.size_bytes(&fs.geo).map_err(|what| damage(dir, what))?;
@@ -95,7 +87,7 @@ fn regions(fs: &Fs, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
 }
 
 /// What is left of both regions, and what is damaged of them.
-fn regions_left(fs: &Fs, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
+fn regions_left(fs: &Inodes, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
     let damage = match regions(fs, dir) {
         Ok(regions) => return (regions, Vec::new()),
         Err(error) => fs.note_damage(Err(error)),
@@ -120,7 +112,7 @@ fn left_out(damage: Result<()>) -> Vec<Corrupt> {
 
 /// The names that are left, `.` and `..` first, each with the offset that it would have in a block, where those two are records;
 /// and what is damaged of the others.
-pub(super) fn entries_left(fs: &Fs, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>) {
+pub(super) fn entries_left(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>) {
     let format = format(fs);
     let (regions, mut damaged) = regions_left(fs, dir);
     let mut all = dots(fs, dir);
@@ -138,7 +130,7 @@ pub(super) fn entries_left(fs: &Fs, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>
 }
 
 /// As [`find`], in what is left.
-pub(super) fn find_left(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<Found> {
+pub(super) fn find_left(fs: &Names, dir: &Inode, name: &[u8]) -> Option<Found> {
     let format = format(fs);
     regions_left(fs, dir).0.iter().find_map(|(region, bytes)| {
         let mut left = format::salvage(bytes, &format).flatten();
@@ -151,7 +143,7 @@ pub(super) fn find_left(fs: &Fs, dir: &Inode, name: &[u8]) -> Option<Found> {
 }
 
 /// Finds a name.
-pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(super) fn find(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     for (region, bytes) in regions(fs, dir)? {
         let found = format::find(&bytes, &format(fs), name).map_err(|what| damage(dir, what))?;
         if let Some(entry) = found {
@@ -165,7 +157,7 @@ pub(super) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
 }
 
 /// `.` and `..`.
-fn dots(fs: &Fs, dir: &Inode) -> Vec<DirEntry> {
+fn dots(fs: &Names, dir: &Inode) -> Vec<DirEntry> {
     let format = format(fs);
     let dot = |name, inode, offset| {
         let file_type = if format.filetype {
@@ -191,7 +183,7 @@ fn dots(fs: &Fs, dir: &Inode) -> Vec<DirEntry> {
 }
 
 /// Whether it holds no names but `.` and `..`.
-pub(super) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
+pub(super) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     let format = format(fs);
     for (_, bytes) in regions(fs, dir)? {
         for found in format::entries(&bytes, &format) {
@@ -215,7 +207,7 @@ pub(super) fn set_parent(dir: &Inode, parent: InodeNumber) {
 
 /// Changes a region.
 pub(super) fn change<R>(
-    fs: &Fs,
+    fs: &Names,
     dir: &Inode,
     region: Region,
     change: impl FnOnce(&mut [u8], &DirFormat) -> Format<R>,
@@ -238,7 +230,7 @@ pub(super) fn change<R>(
 }
 
 /// Adds a name; `false` if the inode has no room for it.
-pub(super) fn insert(fs: &Fs, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
+pub(super) fn insert(fs: &Names, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
     let add = |bytes: &mut [u8], format: &DirFormat| {
         Ok(format::insert(bytes, format, entry.name, entry.ino, entry.code)?.is_some())
     };
@@ -250,7 +242,7 @@ pub(super) fn insert(fs: &Fs, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool>
 }
 
 /// Makes the second region as large as the inode allows, if that gives it at least `wanted` bytes more.
-fn grow_value(fs: &Fs, dir: &Inode, wanted: usize) -> Result<()> {
+fn grow_value(fs: &Names, dir: &Inode, wanted: usize) -> Result<()> {
     let mut raw = dir.raw.write();
     let grown = value(&raw).and_then(|mut bytes| {
         let mut others = xattr::read_ibody(raw.xattr_area())?;
@@ -268,7 +260,7 @@ fn grow_value(fs: &Fs, dir: &Inode, wanted: usize) -> Result<()> {
 }
 
 /// Makes a fresh inode an empty inline directory, where the volume has such; `false` where not.
-pub(super) fn init(fs: &Fs, dir: &Inode, parent: InodeNumber) -> Result<bool> {
+pub(super) fn init(fs: &Names, dir: &Inode, parent: InodeNumber) -> Result<bool> {
     let mut raw = dir.raw.write();
     if !fs.geo.incompat.contains(Incompat::INLINE_DATA) {
         return Ok(false);
@@ -289,7 +281,7 @@ pub(super) fn init(fs: &Fs, dir: &Inode, parent: InodeNumber) -> Result<bool> {
 ///
 /// # Errors
 /// `NoSpace`; nothing has changed then.
-pub(super) fn to_block(fs: &Fs, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
+pub(super) fn to_block(fs: &Names, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
     let parent = parent(dir);
     let records = regions(fs, dir)?.map(|(_, bytes)| bytes).concat();
     format::check(&records, &format(fs)).map_err(|what| damage(dir, what))?;
@@ -303,7 +295,7 @@ pub(super) fn to_block(fs: &Fs, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
 }
 
 /// The inode holds blocks instead of data from now on: none yet.
-fn leave_inode(fs: &Fs, dir: &Inode) -> Result<()> {
+fn leave_inode(fs: &Inodes, dir: &Inode) -> Result<()> {
     let mut raw = dir.raw.write();
     let mut list = xattr::read_ibody(raw.xattr_area()).map_err(|what| damage(dir, what))?;
     list.retain(|attribute| !is_data(attribute));

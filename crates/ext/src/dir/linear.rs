@@ -1,15 +1,15 @@
-//! Blocks of entries in any order: every search reads them one after the other.
+//! DirBlocks of entries in any order: every search reads them one after the other.
 
 use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 
-use super::block::{Blocks, DirBlock};
-use super::{Found, Room, Spot};
+use super::block::{DirBlock, DirBlocks};
+use super::entry::{FIRST, Found, Room, Spot};
 use crate::error::{Reason, Result};
 
-/// Blocks read ahead of a search at once.
+/// DirBlocks read ahead of a search at once.
 const READAHEAD_BLOCKS: u32 = 64;
 
-impl Blocks<'_> {
+impl DirBlocks<'_> {
     /// Visits the blocks in order until `visit` has an answer.
     pub(super) fn walk<R>(
         &self,
@@ -61,14 +61,14 @@ impl Blocks<'_> {
 }
 
 /// Finds a name.
-pub(super) fn find(blocks: &Blocks<'_>, name: &[u8]) -> Result<Option<Found>> {
-    blocks.walk(super::FIRST, |_, block| blocks.find_in(block, name))
+pub(super) fn find(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Option<Found>> {
+    blocks.walk(FIRST, |_, block| blocks.find_in(block, name))
 }
 
 /// Where a name that is not there can go: the first block with room. One pass finds both out.
-pub(super) fn room(blocks: &Blocks<'_>, name: &[u8]) -> Result<Room> {
+pub(super) fn room(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Room> {
     let mut place = Room::None;
-    blocks.walk(super::FIRST, |_, block| {
+    blocks.walk(FIRST, |_, block| {
         if blocks.room_in(block, name)? && place == Room::None {
             place = Room::Leaf(block.block);
         }
@@ -78,8 +78,8 @@ pub(super) fn room(blocks: &Blocks<'_>, name: &[u8]) -> Result<Room> {
 }
 
 /// Whether there are no names but `.` and `..`, hashed directories included: the index blocks hold no others.
-pub(super) fn is_empty(blocks: &Blocks<'_>) -> Result<bool> {
-    let name = blocks.walk(super::FIRST, |_, block| {
+pub(super) fn is_empty(blocks: &DirBlocks<'_>) -> Result<bool> {
+    let name = blocks.walk(FIRST, |_, block| {
         for entry in format::entries(&block.bytes, &block.format) {
             let entry = entry.map_err(|what| blocks.damage(block.block, what))?;
             if entry.is_used() && !matches!(entry.name, b"." | b"..") {

@@ -16,17 +16,18 @@ use std::sync::Arc;
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 
-use super::block::Blocks;
+use super::block::DirBlocks;
+use super::entry::{Shape, index_damaged, is_removed, shape};
+use super::hash::NAMES;
 use super::salvage::Left;
-use super::{Shape, htree, index_damaged, index_is_sound, inline, is_removed, nokey, shape};
+use super::{htree, index_is_sound, inline, nokey};
 use crate::error::{Corrupt, Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::names::Names;
 
-/// The keys of `.` and `..` in the order of hashes, and the first of names.
+/// The keys of `.` and `..` in the order of hashes; names are behind them ([`NAMES`]).
 const DOT: u64 = 0;
 const DOTDOT: u64 = 1;
-const NAMES: u64 = 2;
 /// The first position in the order of the disk of a directory that is hashed: no hash of a name has all bits. There are
 /// positions for each 4 bytes, as far as 63 bits reach.
 const DISK: u64 = (0x7FFF_FFFF << 32) + 16;
@@ -73,17 +74,6 @@ pub(super) struct Batch {
     pub(super) next: Option<u64>,
 }
 
-/// The key of a name, by its hash.
-pub(super) fn key(hash: throughline_extfmt::hash::NameHash, name: &[u8], legacy: bool) -> u64 {
-    // The legacy hash has no minor part; any function of the name tells names of one hash apart.
-    let minor = if legacy {
-        throughline_extfmt::checksum::crc32c(!0, name)
-    } else {
-        hash.minor
-    };
-    NAMES.saturating_add(u64::from(hash.major >> 1) << 32 | u64::from(minor))
-}
-
 /// The major hash of a key.
 fn major(key: u64) -> u32 {
     ((key.saturating_sub(NAMES) >> 32) as u32) << 1
@@ -99,14 +89,14 @@ pub(super) fn entry(found: &format::DirEntry<'_>, key: u64) -> DirEntry {
 }
 
 /// Names from position `from` on, `.` and `..` included: some, and none at the end. The directory's lock is held.
-pub(crate) fn list(fs: &Fs, dir: &Inode, from: u64) -> Result<Listing> {
+pub(crate) fn list(fs: &Names, dir: &Inode, from: u64) -> Result<Listing> {
     if is_removed(fs, dir) {
         return Ok(Listing::default());
     }
     if shape(fs, dir) == Shape::Inline {
         return Ok(inline_names(fs, dir, from));
     }
-    let blocks = Blocks::to_read(fs, dir)?;
+    let blocks = DirBlocks::to_read(fs, dir)?;
     let names = names_from(&blocks, from)?;
     Ok(Listing {
         names,
@@ -114,7 +104,7 @@ pub(crate) fn list(fs: &Fs, dir: &Inode, from: u64) -> Result<Listing> {
     })
 }
 
-fn inline_names(fs: &Fs, dir: &Inode, from: u64) -> Listing {
+fn inline_names(fs: &Names, dir: &Inode, from: u64) -> Listing {
     let (mut names, left_out) = inline::entries_left(fs, dir);
     if fs.hash_rules.indexes(dir.raw.read().flags()) {
         order_by_hash(fs, &mut names);
@@ -123,7 +113,7 @@ fn inline_names(fs: &Fs, dir: &Inode, from: u64) -> Listing {
     Listing { names, left_out }
 }
 
-fn names_from(blocks: &Blocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
+fn names_from(blocks: &DirBlocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
     loop {
         let batch = batch(blocks, from)?;
         let mut entries = batch.entries;
@@ -135,7 +125,7 @@ fn names_from(blocks: &Blocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
     }
 }
 
-fn batch(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn batch(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let (fs, dir) = (blocks.fs, blocks.dir);
     if shape(fs, dir) == Shape::Hashed {
         return hashed(blocks, from);
@@ -152,7 +142,7 @@ fn batch(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// Names of a hashed directory, in the order of hashes where its index is sound.
-fn hashed(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn hashed(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let (fs, dir) = (blocks.fs, blocks.dir);
     if from >= DISK {
         return in_order_of_disk(blocks, from);
@@ -174,7 +164,7 @@ fn hashed(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// As [`in_block`], with positions behind those of hashes.
-fn in_order_of_disk(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn in_order_of_disk(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let mut batch = in_block(blocks, (from - DISK).saturating_mul(4))?;
     let position = |byte: u64| DISK.saturating_add(byte / 4);
     for entry in &mut batch.entries {
@@ -187,7 +177,7 @@ fn in_order_of_disk(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// The order that these names will have once the directory is hashed.
-fn order_by_hash(fs: &Fs, entries: &mut [DirEntry]) {
+fn order_by_hash(fs: &Names, entries: &mut [DirEntry]) {
     for entry in &mut *entries {
         let key = match entry.name.as_slice() {
             b"." => DOT,
@@ -205,7 +195,7 @@ fn sort(entries: &mut [DirEntry]) {
 }
 
 /// The names of the block that holds byte `from` of the directory.
-fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
+fn in_block(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let block_bytes = u64::from(blocks.fs.geo.block_bytes);
     let Some(at) = u32::try_from(from / block_bytes)
         .ok()
@@ -235,7 +225,7 @@ fn in_block(blocks: &Blocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// The names of the leaf that a key belongs to, and of those that its last hash goes on in.
-fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Batch> {
+fn in_tree(blocks: &DirBlocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Batch> {
     let leaves = tree.leaves_of(major(from))?;
     let mut entries = Vec::new();
     if from <= DOTDOT {
@@ -277,7 +267,7 @@ fn in_tree(blocks: &Blocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Bat
     Ok(Batch { entries, next })
 }
 
-impl Fs {
+impl Names {
     /// Names of a directory from position `from` on (0: the start), `.` and `..` included; none at the end. Positions are
     /// in [`DirEntry::next`] and stay good while names come and go. Damage is read around.
     ///
@@ -299,7 +289,7 @@ impl Fs {
         Ok(listing)
     }
 
-    /// As [`Fs::list_dir_around_damage`], for those who need all names.
+    /// As [`Names::list_dir_around_damage`], for those who need all names.
     ///
     /// # Errors
     /// As there; `Corrupt` for any damage.
@@ -320,9 +310,9 @@ impl Fs {
     }
 }
 
-/// The names of a directory; see [`Fs::read_dir`]. Damage that was passed over is an error among them; it ends after any other.
+/// The names of a directory; see [`Names::read_dir`]. Damage that was passed over is an error among them; it ends after any other.
 pub struct ReadDir<'a> {
-    fs: &'a Fs,
+    fs: &'a Names,
     dir: Arc<Inode>,
     batch: std::vec::IntoIter<DirEntry>,
     left_out: std::vec::IntoIter<Corrupt>,

@@ -18,9 +18,12 @@
 //!   order of its hashes. So a listing that goes on at a position misses nothing, whatever was added or removed.
 
 mod block;
+mod check;
+mod entry;
 mod grow;
+pub(crate) mod hash;
 mod htree;
-mod index;
+pub(crate) mod index;
 mod inline;
 mod linear;
 mod list;
@@ -28,84 +31,25 @@ pub(crate) mod nokey;
 mod salvage;
 mod split;
 
-use throughline_extfmt::inode::{FileType, InodeFlags};
-use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
+use throughline_extfmt::inode::FileType;
+use throughline_extfmt::{InodeNumber, dir as format};
 
-use crate::error::{Corrupt, Error, Reason, Result};
-use crate::fs::Fs;
+use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 
+pub(crate) use entry::{Found, Room};
 pub(crate) use grow::INSERT_CREDITS;
-pub(crate) use htree::HashRules;
-pub(crate) use index::Index;
 pub(crate) use list::list;
 pub use list::{DirEntry, Listing, ReadDir};
 
-use block::Blocks;
-
-/// The most bytes that the blocks of a directory may have without `large_dir`.
-const MAX_BYTES_SHORT: u64 = u32::MAX as u64;
-
-/// A name, found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// What it means.
-    pub(crate) ino: InodeNumber,
-    at: Spot,
-}
-
-/// Where an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
-    /// At that byte of a region of the inode.
-    Inline(inline::Region, usize),
-    /// At that byte of a leaf.
-    Leaf(FsBlock, usize),
-}
-
-/// Where a name that was not found can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// Into the inode, perhaps.
-    Inline,
-    /// Into that leaf.
-    Leaf(FsBlock),
-    /// Nowhere: the directory has to grow.
-    None,
-}
-
-/// How a directory's names are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    Inline,
-    Linear,
-    Hashed,
-}
-
-fn shape(fs: &Fs, dir: &Inode) -> Shape {
-    let flags = dir.raw.read().flags();
-    if flags.contains(InodeFlags::INLINE_DATA) {
-        Shape::Inline
-    } else if flags.contains(InodeFlags::INDEX) && fs.hash_rules.indexes(flags) {
-        Shape::Hashed
-    } else {
-        Shape::Linear
-    }
-}
-
-/// Whether the directory was removed. Who came by its name has it still, but nothing keeps its blocks: they may be read
-/// only while it has links, which whoever removes it takes away under its lock. Where nothing is written, nothing is removed:
-/// a count of 0 is damage, and the names are there.
-fn is_removed(fs: &Fs, dir: &Inode) -> bool {
-    let raw = dir.raw.read();
-    let is_empty = raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0);
-    raw.links_count() == 0 && (is_empty || !fs.is_as_found())
-}
+use block::DirBlocks;
+use entry::{NewEntry, Shape, Spot, index_damaged, is_removed, shape};
 
 /// Finds a name other than `.` and `..`; one that was removed has none. Damage is read around: what is found is for reading,
 /// [`lookup_to_change`] for everything else.
-pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     if is_removed(fs, dir) {
         return Ok(None);
     }
@@ -121,7 +65,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>>
         None if is_hashed => dir.index.set_damaged(),
         _ => {}
     }
-    let blocks = Blocks::to_read(fs, dir)?;
+    let blocks = DirBlocks::to_read(fs, dir)?;
     let may_be_left = known.is_none() || !blocks.whole || is_hashed && !index_is_sound(fs, dir)?;
     if !may_be_left {
         return Ok(None);
@@ -134,9 +78,9 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>>
 }
 
 /// Looks at the whole index of a hashed directory, once; whether it leads to all names.
-fn index_is_sound(fs: &Fs, dir: &Inode) -> Result<bool> {
+fn index_is_sound(fs: &Names, dir: &Inode) -> Result<bool> {
     if dir.index.is_unknown() {
-        let check = || match htree::Tree::open(&Blocks::new(fs, dir)?)? {
+        let check = || match htree::Tree::open(&DirBlocks::new(fs, dir)?)? {
             Some(tree) => tree.check(),
             None => Ok(()),
         };
@@ -152,16 +96,16 @@ fn index_is_sound(fs: &Fs, dir: &Inode) -> Result<bool> {
 ///
 /// # Errors
 /// `Corrupt` where it is not.
-pub(crate) fn lookup_to_change(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     if is_removed(fs, dir) {
         return Ok(None);
     }
     match shape(fs, dir) {
         Shape::Inline => inline::find(fs, dir, name),
-        Shape::Linear => linear::find(&Blocks::new(fs, dir)?, name),
+        Shape::Linear => linear::find(&DirBlocks::new(fs, dir)?, name),
         Shape::Hashed => {
             check_index(dir)?;
-            let blocks = Blocks::new(fs, dir)?;
+            let blocks = DirBlocks::new(fs, dir)?;
             match htree::Tree::open(&blocks)? {
                 Some(tree) => tree.find(name),
                 // A hash we cannot compute: the names are in the leaves all the same.
@@ -179,28 +123,20 @@ fn check_index(dir: &Inode) -> Result<()> {
     Ok(())
 }
 
-fn index_damaged(dir: &Inode) -> Corrupt {
-    Corrupt {
-        inode: Some(dir.ino),
-        block: None,
-        what: "the directory's hash tree is damaged".into(),
-    }
-}
-
 /// Where `name`, which must not be there, can go.
 ///
 /// # Errors
 /// `Exists`; `Unsupported` for a hash that is not known.
-pub(crate) fn room(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Room> {
+pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     match shape(fs, dir) {
         Shape::Inline => match inline::find(fs, dir, name)? {
             Some(_) => Err(Reason::Exists.into()),
             None => Ok(Room::Inline),
         },
-        Shape::Linear => linear::room(&Blocks::new(fs, dir)?, name),
+        Shape::Linear => linear::room(&DirBlocks::new(fs, dir)?, name),
         Shape::Hashed => {
             check_index(dir)?;
-            htree::Tree::open_to_change(&Blocks::new(fs, dir)?)?.room(name)
+            htree::Tree::open_to_change(&DirBlocks::new(fs, dir)?)?.room(name)
         }
     }
 }
@@ -210,7 +146,7 @@ pub(crate) fn room(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Room> {
 /// # Errors
 /// `NoSpace`, where the directory is as it was, or grown and sound.
 pub(crate) fn insert(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     room: Room,
@@ -225,7 +161,7 @@ pub(crate) fn insert(
     };
     match room {
         Room::Leaf(block) => {
-            let blocks = Blocks::new(fs, dir)?;
+            let blocks = DirBlocks::new(fs, dir)?;
             grow::drop_stale_index(&blocks)?;
             if blocks.insert(h, block, &entry)? {
                 return Ok(());
@@ -246,13 +182,13 @@ pub(crate) fn insert(
 }
 
 /// Takes a name away.
-pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
+pub(crate) fn remove(fs: &Names, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
     match found.at {
         Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
             format::remove(bytes, format, offset)
         }),
         Spot::Leaf(block, offset) => {
-            Blocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
+            DirBlocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
                 format::remove(bytes, format, offset)
             })
         }
@@ -261,7 +197,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, found: &Found) ->
 
 /// Lets a name mean another inode.
 pub(crate) fn replace(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     found: &Found,
@@ -274,7 +210,7 @@ pub(crate) fn replace(
             format::set_inode(bytes, format, offset, ino, code)
         }),
         Spot::Leaf(block, offset) => {
-            Blocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
+            DirBlocks::new(fs, dir)?.modify_leaf(h, block, |bytes, format| {
                 format::set_inode(bytes, format, offset, ino, code)
             })
         }
@@ -285,19 +221,19 @@ pub(crate) fn replace(
 ///
 /// # Errors
 /// `NotFound` for a directory that was removed; `Corrupt`; those of the device.
-pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<InodeNumber> {
+pub(crate) fn parent(fs: &Names, dir: &Inode) -> Result<InodeNumber> {
     if is_removed(fs, dir) {
         return Err(Reason::NotFound.into());
     }
     match shape(fs, dir) {
         Shape::Inline => Ok(inline::parent(dir)),
-        _ => Ok(Blocks::new(fs, dir)?.dotdot()?.0),
+        _ => Ok(DirBlocks::new(fs, dir)?.dotdot()?.0),
     }
 }
 
 /// Lets `..` mean another directory.
 pub(crate) fn set_parent(
-    fs: &Fs,
+    fs: &Names,
     h: &mut Handle<'_>,
     dir: &Inode,
     parent: InodeNumber,
@@ -306,15 +242,15 @@ pub(crate) fn set_parent(
         inline::set_parent(dir, parent);
         return Ok(());
     }
-    let blocks = Blocks::new(fs, dir)?;
+    let blocks = DirBlocks::new(fs, dir)?;
     blocks.set_dotdot(h, parent)
 }
 
 /// Whether it holds no names but `.` and `..`.
-pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
+pub(crate) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     match shape(fs, dir) {
         Shape::Inline => inline::is_empty(fs, dir),
-        _ => linear::is_empty(&Blocks::new(fs, dir)?),
+        _ => linear::is_empty(&DirBlocks::new(fs, dir)?),
     }
 }
 
@@ -322,31 +258,9 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
 ///
 /// # Errors
 /// `NoSpace`; nothing has changed then.
-pub(crate) fn init(fs: &Fs, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
+pub(crate) fn init(fs: &Names, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
     if inline::init(fs, dir, parent)? {
         return Ok(());
     }
     grow::first_block(fs, h, dir, parent, &[])
 }
-
-/// A name to be added.
-struct NewEntry<'a> {
-    name: &'a [u8],
-    ino: InodeNumber,
-    /// Its type, as entries hold it.
-    code: u8,
-}
-
-impl NewEntry<'_> {
-    /// Bytes it needs.
-    fn len_bytes(&self) -> usize {
-        format::record_bytes(self.name.len())
-    }
-}
-
-/// The block where a directory starts.
-const FIRST: FileBlock = FileBlock(0);
-/// Byte of `..` in it.
-const DOTDOT_OFFSET: usize = 12;
-/// Bytes of `.` and `..` in it.
-const DOTS_BYTES: usize = 24;

@@ -10,14 +10,15 @@ use throughline_extfmt::hash::{HashVersion, NameHash};
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::nokey::{self, Shown};
 
-use super::block::Blocks;
+use super::block::DirBlocks;
+use super::entry::{Shape, shape};
 use super::list::{self, DirEntry};
-use super::{Shape, htree, index_is_sound, shape};
+use super::{hash, htree, index_is_sound};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::names::Names;
 
-impl Fs {
+impl Names {
     /// Whether the content of an inode, of a directory its names, is encrypted.
     pub fn is_encrypted(&self, inode: &Inode) -> bool {
         self.geo.incompat.contains(Incompat::ENCRYPT)
@@ -26,28 +27,28 @@ impl Fs {
 }
 
 /// How names of the directory are hashed, if they are.
-fn hashes(fs: &Fs, dir: &Inode) -> Result<Option<HashVersion>> {
+fn hashes(fs: &Names, dir: &Inode) -> Result<Option<HashVersion>> {
     if !fs.hash_rules.indexes(dir.raw.read().flags()) {
         return Ok(None);
     }
     let by_default = Some(fs.hash_rules.default_version());
     Ok(match shape(fs, dir) {
         Shape::Inline => by_default,
-        Shape::Linear if Blocks::to_read(fs, dir)?.count == 1 => by_default,
+        Shape::Linear if DirBlocks::to_read(fs, dir)?.count == 1 => by_default,
         Shape::Linear => None,
         // It is listed in the order of the disk.
         Shape::Hashed if !index_is_sound(fs, dir)? => None,
-        Shape::Hashed => htree::Tree::open(&Blocks::new(fs, dir)?)?.map(|tree| tree.version()),
+        Shape::Hashed => htree::Tree::open(&DirBlocks::new(fs, dir)?)?.map(|tree| tree.version()),
     })
 }
 
-fn hash(fs: &Fs, version: Option<HashVersion>, name: &[u8]) -> NameHash {
+fn hash(fs: &Names, version: Option<HashVersion>, name: &[u8]) -> NameHash {
     let hash = version.and_then(|version| fs.hash_rules.hash(version, name));
     hash.unwrap_or(NameHash { major: 0, minor: 0 })
 }
 
 /// Gives names that were listed the form in which they are shown. The directory's lock is held.
-pub(super) fn show(fs: &Fs, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
+pub(super) fn show(fs: &Names, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
     let version = hashes(fs, dir)?;
     for entry in entries {
         if !matches!(entry.name.as_slice(), b"." | b"..") {
@@ -58,7 +59,7 @@ pub(super) fn show(fs: &Fs, dir: &Inode, entries: &mut [DirEntry]) -> Result<()>
 }
 
 /// The inode that such a form names. The directory's lock is held.
-pub(crate) fn lookup(fs: &Fs, dir: &Inode, form: &[u8]) -> Result<Option<InodeNumber>> {
+pub(crate) fn lookup(fs: &Names, dir: &Inode, form: &[u8]) -> Result<Option<InodeNumber>> {
     let Some(shown) = Shown::read(form) else {
         return Ok(None);
     };
@@ -72,7 +73,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, form: &[u8]) -> Result<Option<InodeNu
         minor: 0,
         ..shown.hash
     };
-    let mut from = version.map_or(0, |_| list::key(first, &[], false));
+    let mut from = version.map_or(0, |_| hash::key_of(first, &[], false));
     loop {
         let names = list::list(fs, dir, from)?.names;
         let Some(last) = names.last() else {

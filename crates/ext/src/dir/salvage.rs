@@ -1,22 +1,23 @@
 //! Damaged directories: read around what is damaged.
 //!
-//! Only for those who read. Each damaged place is noted ([`Fs::note_damage`]) and passed over: a hole, a block that lies outside the
+//! Only for those who read. Each damaged place is noted ([`crate::Base::note_damage`]) and passed over: a hole, a block that lies outside the
 //! volume, in a block what cannot be a record. A block with a wrong checksum still has its names. Whoever changes a directory
-//! reads it by [`Blocks::read`], and gets the damage.
+//! reads it by [`DirBlocks::read`], and gets the damage.
 
 use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 
-use super::block::{Blocks, DirBlock};
-use super::{DirEntry, FIRST, Found, Spot};
+use super::block::{DirBlock, DirBlocks};
+use super::entry::{FIRST, Found, Spot};
+use super::list::DirEntry;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, Kind};
+use crate::names::Names;
 
 /// Runs and holes of a directory's mapping that are looked at behind its size.
 const MOST_RUNS_BEHIND: u32 = 4096;
 
-/// Blocks of a directory, as far as they can be read.
+/// DirBlocks of a directory, as far as they can be read.
 pub(super) enum Left {
     /// One block.
     Block(DirBlock),
@@ -24,9 +25,9 @@ pub(super) enum Left {
     Nothing(u32),
 }
 
-impl Blocks<'_> {
+impl DirBlocks<'_> {
     /// The end of the blocks that are mapped from `at` on.
-    pub(super) fn mapped_end(fs: &Fs, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
+    pub(super) fn mapped_end(fs: &Names, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
         let (mut at, mut end) = (at, at);
         for _ in 0..MOST_RUNS_BEHIND {
             let Some(found) = fs.around_damage(map::lookup(fs, dir, at, u32::MAX - at.0))? else {

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use throughline_extfmt::{FsBlock, InodeImage};
+use throughline_extfmt::{FsBlock, Geometry, InodeImage};
 
-use crate::fs::Fs;
+/// So much of a file that is written anew is committed at once; a longer one is cut where it is written back.
+pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
 
 /// What the disk still shows of an inode.
 pub(super) struct Emptied {
@@ -35,7 +36,7 @@ impl OfInode {
     }
 
     /// The inode as the disk has to show it, if that is not `raw`. The lock of the image is held.
-    pub(crate) fn shown(&self, fs: &Fs, raw: &InodeImage) -> Option<InodeImage> {
+    pub(crate) fn shown(&self, geo: &Geometry, raw: &InodeImage) -> Option<InodeImage> {
         if !self.is_some() {
             return None;
         }
@@ -44,8 +45,8 @@ impl OfInode {
         let mut image = raw.clone();
         *image.i_block_mut() = old.root;
         image.set_size_bytes(old.size);
-        let sectors = raw.blocks_512(&fs.geo).saturating_add(old.sectors);
-        let is_counted = image.set_blocks_512(&fs.geo, sectors);
+        let sectors = raw.blocks_512(geo).saturating_add(old.sectors);
+        let is_counted = image.set_blocks_512(geo, sectors);
         debug_assert!(is_counted, "as many blocks as before can be counted");
         Some(image)
     }

@@ -20,42 +20,31 @@
 //! - What it holds is allocated on the disk and in memory, and nothing else refers to it.
 //! - The volume keeps such inodes in memory.
 
-mod inode;
+pub(crate) mod inode;
 #[cfg(test)]
 mod tests;
 mod thread;
-mod volume;
+pub(crate) mod volume;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use throughline_extfmt::inode::FileType;
 
 use crate::balloc::GROUP_CREDITS;
 use crate::coherent;
+use crate::data::Data;
 use crate::error::Result;
-use crate::file::{self, INODE_CREDITS};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self, Format};
+use crate::regular;
 use inode::Emptied;
-pub(crate) use inode::OfInode;
-pub(crate) use volume::OfVolume;
-
-/// So much of a file that is written anew is committed at once; a longer one is cut where it is written back.
-pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
+use volume::Next;
 
 /// Runs of blocks of a file that is emptied, and nodes of its map, at most.
 const MOST_RUNS: usize = 64;
 
-impl Fs {
-    /// Has truncations held back where that keeps files whole that are written anew: needs what the volume's own thread can
-    /// ask for it.
-    pub fn hold_back(self: &Arc<Self>) {
-        let _ = self.emptied.me.set(Arc::downgrade(self));
-    }
-
+impl Data {
     /// Before a name comes to stand for a file: all of it that is in memory goes to the device and into the running
     /// transaction, which is no later than the name's. Where there is no journal, nothing says in which order blocks go home: what
     /// `replaces` another file is durable when this returns, and so is a file of which the disk may show what it held before.
@@ -98,16 +87,16 @@ impl Fs {
 
 /// Empties a file in memory, and holds the truncation back; `false` where it has to be carried out. The I/O lock is held
 /// exclusively, nothing of the file is cached, and background work is kept out.
-pub(crate) fn hold(fs: &Fs, inode: &Inode) -> Result<bool> {
+pub(crate) fn hold(fs: &Data, inode: &Inode) -> Result<bool> {
     if inode.emptied.is_some() {
         // Its mapping is empty.
         let _map = inode.map_exclusive();
         map::set_size(inode, 0);
-        file::touch(fs, inode);
+        regular::touch(fs, inode);
         return Ok(true);
     }
     let all = &fs.emptied;
-    let is_fit = all.is_on() && all.me.get().is_some() && !fs.is_all_synchronous();
+    let is_fit = all.is_on() && all.has_thread() && !fs.is_all_synchronous();
     if !is_fit || !all.has_room() || map::is_metadata(inode) {
         return Ok(false);
     }
@@ -141,12 +130,12 @@ pub(crate) fn hold(fs: &Fs, inode: &Inode) -> Result<bool> {
         let due = Instant::now() + fs.cache.writeback().age();
         fs.emptied.add(held, blocks, due);
     }
-    file::touch(fs, inode);
+    regular::touch(fs, inode);
     Ok(true)
 }
 
 /// The bits of each run in its groups, and nodes that are forgotten.
-fn credits(fs: &Fs, found: &map::Survey) -> u32 {
+fn credits(fs: &Data, found: &map::Survey) -> u32 {
     let per_group = u64::from(fs.geo.blocks_per_group.max(1));
     let groups = |len: u32| u64::from(len) / per_group + 2;
     let runs = found.data.iter().map(|(_, len)| groups(*len));
@@ -157,11 +146,11 @@ fn credits(fs: &Fs, found: &map::Survey) -> u32 {
 }
 
 /// Frees what the disk still shows of an inode, if it does: part of a change that stores the inode in the end. Credits:
-/// [`OfInode::credits`]. The mapping lock is held exclusively.
+/// [`inode::OfInode::credits`]. The mapping lock is held exclusively.
 ///
 /// # Errors
 /// Those of the journal; `Corrupt` where blocks cannot be its own.
-pub(crate) fn end(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     let Some(old) = inode.emptied.take() else {
         return Ok(());
     };
@@ -181,7 +170,7 @@ pub(crate) fn end(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
 ///
 /// # Errors
 /// As [`end`].
-pub(crate) fn settle(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn settle(fs: &Data, inode: &Inode) -> Result<()> {
     let Some(credits) = inode.emptied.credits() else {
         return Ok(());
     };
@@ -201,7 +190,27 @@ pub(crate) fn settle(fs: &Fs, inode: &Inode) -> Result<()> {
 ///
 /// # Errors
 /// What write-back met; as [`settle`].
-pub(crate) fn finish(fs: &Fs, inode: &Inode) -> Result<()> {
+pub(crate) fn finish(fs: &Data, inode: &Inode) -> Result<()> {
     coherent::flush(inode, coherent::ALL)?;
     settle(fs, inode)
+}
+
+/// What the volume's thread ([`thread`]) runs, until the volume is closed.
+pub(crate) fn run(fs: &Data) {
+    loop {
+        let now = Instant::now();
+        let until = match fs.emptied.next(now) {
+            Next::Now(inode) => {
+                if let Err(error) = finish(fs, &inode) {
+                    tracing::debug!(ino = inode.ino.0, %error, "a file that was emptied stays as it was");
+                }
+                Some(now)
+            }
+            Next::At(due) => Some(due),
+            Next::Nothing => None,
+        };
+        if !fs.emptied.thread.wait(until) {
+            return;
+        }
+    }
 }

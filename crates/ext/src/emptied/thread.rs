@@ -1,13 +1,13 @@
 //! The thread that ends truncations whose time has come. There is one while there is something to wait for.
 
-use std::sync::Weak;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::volume::Next;
-use crate::fs::Fs;
+/// The loop that it runs, until [`Thread::wait`] answers `false`.
+pub(crate) type Body = Arc<dyn Fn() + Send + Sync>;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -27,13 +27,13 @@ struct State {
 
 impl Thread {
     /// There is something more to wait for.
-    pub(super) fn wake(&self, me: &Weak<Fs>) {
+    pub(super) fn wake(&self, body: &Body) {
         let mut state = self.state.lock();
         state.is_woken = true;
         if !state.is_running && !state.is_stopping {
-            let me = me.clone();
+            let body = Arc::clone(body);
             let thread = thread::Builder::new().name("tl-emptied".into());
-            match thread.spawn(move || run(&me)) {
+            match thread.spawn(move || body()) {
                 Ok(handle) => {
                     state.handle = Some(handle);
                     state.is_running = true;
@@ -65,7 +65,7 @@ impl Thread {
     }
 
     /// Waits until `until`, or until there is something new; `false` when the thread has to end.
-    fn wait(&self, until: Option<Instant>) -> bool {
+    pub(super) fn wait(&self, until: Option<Instant>) -> bool {
         let mut state = self.state.lock();
         while !state.is_stopping && !std::mem::take(&mut state.is_woken) {
             let Some(until) = until else {
@@ -77,28 +77,5 @@ impl Thread {
             }
         }
         !state.is_stopping
-    }
-}
-
-/// What the thread does. It keeps the volume in memory; whoever closes that ends it ([`Thread::stop`]).
-fn run(me: &Weak<Fs>) {
-    let Some(fs) = me.upgrade() else {
-        return;
-    };
-    loop {
-        let now = Instant::now();
-        let until = match fs.emptied.next(now) {
-            Next::Now(inode) => {
-                if let Err(error) = super::finish(&fs, &inode) {
-                    tracing::debug!(ino = inode.ino.0, %error, "a file that was emptied stays as it was");
-                }
-                Some(now)
-            }
-            Next::At(due) => Some(due),
-            Next::Nothing => None,
-        };
-        if !fs.emptied.thread.wait(until) {
-            return;
-        }
     }
 }

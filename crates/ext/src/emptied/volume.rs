@@ -1,14 +1,13 @@
 //! The emptied files of a volume: how much they hold, and when each is due.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use throughline_extfmt::InodeNumber;
 
-use super::thread::Thread;
-use crate::fs::Fs;
+use super::thread::{Body, Thread};
 use crate::inode::Inode;
 
 /// Inodes of a volume, at most.
@@ -21,7 +20,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct OfVolume {
     /// Whether files that are replaced are to be whole (`auto_da_alloc`).
     is_on: bool,
-    pub(super) me: OnceLock<Weak<Fs>>,
+    /// What the thread runs; empty while there must be no thread.
+    body: OnceLock<Body>,
     files: Mutex<Files>,
     pub(super) thread: Thread,
 }
@@ -50,10 +50,20 @@ impl OfVolume {
     pub(crate) fn new(is_on: bool) -> Self {
         Self {
             is_on,
-            me: OnceLock::new(),
+            body: OnceLock::new(),
             files: Mutex::default(),
             thread: Thread::default(),
         }
+    }
+
+    /// Allows a thread, which runs `body`.
+    pub(crate) fn set_thread(&self, body: Body) {
+        let _ = self.body.set(body);
+    }
+
+    /// Whether a thread is allowed.
+    pub(super) fn has_thread(&self) -> bool {
+        self.body.get().is_some()
     }
 
     /// Whether files that are replaced are to be whole.
@@ -87,8 +97,8 @@ impl OfVolume {
             let ino = inode.ino;
             files.by_number.insert(ino, File { inode, blocks, due });
         }
-        if let Some(me) = self.me.get() {
-            self.thread.wake(me);
+        if let Some(body) = self.body.get() {
+            self.thread.wake(body);
         }
     }
 

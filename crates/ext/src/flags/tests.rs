@@ -32,14 +32,14 @@ fn set(fs: &Fs, inode: &crate::Inode, flag: InodeFlags, on: bool) {
 #[test]
 fn what_is_inherited_and_what_means_something() {
     let all = InodeFlags::all();
-    let dir = super::inherited(all, FileType::Directory);
+    let dir = super::seen::inherited(all, FileType::Directory);
     assert!(dir.contains(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT | InodeFlags::NOATIME));
     assert!(!dir.intersects(InodeFlags::TOPDIR | InodeFlags::IMMUTABLE | InodeFlags::INDEX));
-    let file = super::inherited(all, FileType::Regular);
+    let file = super::seen::inherited(all, FileType::Regular);
     assert!(file.contains(InodeFlags::SYNC | InodeFlags::JOURNAL_DATA));
     assert!(!file.intersects(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT | InodeFlags::APPEND));
     assert_eq!(
-        super::inherited(all, FileType::Fifo),
+        super::seen::inherited(all, FileType::Fifo),
         InodeFlags::NODUMP | InodeFlags::NOATIME
     );
 }

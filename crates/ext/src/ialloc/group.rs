@@ -4,12 +4,12 @@ use throughline_extfmt::bitmap;
 use throughline_extfmt::group_desc::GroupFlags;
 use throughline_extfmt::{Corrupt, FsBlock, GroupDesc, GroupNumber, InodeNumber};
 
+use crate::alloc::Alloc;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::groups::check_csum;
 use crate::handle::Handle;
 
-impl Fs {
+impl Alloc {
     /// Takes the lowest free inode of a group; `None` if there is none.
     pub(super) fn take_inode_in(
         &self,
@@ -24,7 +24,7 @@ impl Fs {
         if desc.free_inodes() == 0 || hints.is_damaged {
             return Ok(None);
         }
-        let bits = match self.inode_bits(group, &desc) {
+        let bits = match inode_bits(self, group, &desc) {
             // It is noted, and costs this group.
             Err(Error::Corrupt(_)) if self.stopped().is_none() => {
                 hints.is_damaged = true;
@@ -32,7 +32,7 @@ impl Fs {
             }
             bits => bits?,
         };
-        let mut from = hints.first_free.max(self.first_usable(group));
+        let mut from = hints.first_free.max(first_usable(self, group));
         let found = loop {
             match bitmap::find_clear(&bits, from..self.geo.inodes_per_group) {
                 Some(index) if hints.is_waiting(index) => from = index.saturating_add(1),
@@ -43,13 +43,13 @@ impl Fs {
             if !hints.waiting.is_empty() {
                 return Ok(None);
             }
-            return Err(self.bad_inode_bitmap(
+            return Err(bad_inode_bitmap(
                 group,
                 &desc,
                 "its descriptor says that an inode is free",
             ));
         };
-        self.use_index(h, (group, index), (&desc, &bits), is_dir)?;
+        use_index(self, h, (group, index), (&desc, &bits), is_dir)?;
         hints.first_free = index.saturating_add(1);
         Ok(Some(self.geo.inode_at(group, index)))
     }
@@ -63,45 +63,15 @@ impl Fs {
     ) -> Result<()> {
         let _hints = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
-        let bits = self.inode_bits(group, &desc)?;
+        let bits = inode_bits(self, group, &desc)?;
         if bitmap::is_set(&bits, index) || desc.free_inodes() == 0 {
-            return Err(self.bad_inode_bitmap(group, &desc, "an inode to be taken is in use"));
+            return Err(bad_inode_bitmap(
+                group,
+                &desc,
+                "an inode to be taken is in use",
+            ));
         }
-        self.use_index(h, (group, index), (&desc, &bits), is_dir)
-    }
-
-    /// A free inode is in use from now on. The group's lock is held.
-    fn use_index(
-        &self,
-        h: &mut Handle<'_>,
-        (group, index): (GroupNumber, u32),
-        (desc, bits): (&GroupDesc, &InodeBits),
-        is_dir: bool,
-    ) -> Result<()> {
-        let fresh_block = self.table_block_never_used(desc, bits, index)?;
-        if fresh_block.is_none() {
-            // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
-            self.read(self.inode_block(desc, index))?;
-        }
-        let csum = self.change_inode_bits(h, desc, bits, |bits| bitmap::set(bits, index))?;
-        if let Some(block) = fresh_block {
-            h.create(block, |_| ())?;
-        }
-        let behind = self
-            .geo
-            .inodes_per_group
-            .saturating_sub(index)
-            .saturating_sub(1);
-        self.change_group_desc(h, group, |desc| {
-            self.seal_inode_bitmap(desc, csum);
-            desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
-            if is_dir {
-                desc.set_used_dirs(desc.used_dirs().saturating_add(1));
-            }
-            if self.geo.has_group_csum() {
-                desc.set_itable_unused(desc.itable_unused().min(behind));
-            }
-        })
+        use_index(self, h, (group, index), (&desc, &bits), is_dir)
     }
 
     /// Gives an inode back.
@@ -114,17 +84,17 @@ impl Fs {
     ) -> Result<()> {
         let mut groups = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
-        let bits = self.inode_bits(group, &desc)?;
+        let bits = inode_bits(self, group, &desc)?;
         if !bitmap::is_set(&bits, index) {
-            return Err(self.bad_inode_bitmap(
+            return Err(bad_inode_bitmap(
                 group,
                 &desc,
                 "an inode to be freed is free already",
             ));
         }
-        let csum = self.change_inode_bits(h, &desc, &bits, |bits| bitmap::clear(bits, index))?;
+        let csum = change_inode_bits(self, h, &desc, &bits, |bits| bitmap::clear(bits, index))?;
         self.change_group_desc(h, group, |desc| {
-            self.seal_inode_bitmap(desc, csum);
+            seal_inode_bitmap(self, desc, csum);
             desc.set_free_inodes(desc.free_inodes().saturating_add(1));
             if is_dir {
                 desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
@@ -145,148 +115,179 @@ impl Fs {
     pub(super) fn is_bit_set(&self, group: GroupNumber, index: u32) -> Result<bool> {
         let _hints = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
-        Ok(bitmap::is_set(&self.inode_bits(group, &desc)?, index))
+        Ok(bitmap::is_set(&inode_bits(self, group, &desc)?, index))
     }
 
     /// Checks that an inode is in use as its bitmap has it; `false` where that is damaged.
-    pub(super) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<bool> {
+    pub(crate) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<bool> {
         match self.change_around_damage(self.is_bit_set(group, index))? {
             None => return Ok(false),
             Some(true) => return Ok(true),
             Some(false) => {}
         }
         let desc = self.group_desc(group)?;
-        Err(self.bad_inode_bitmap(group, &desc, "an inode to be freed is free already"))
+        Err(bad_inode_bitmap(
+            group,
+            &desc,
+            "an inode to be freed is free already",
+        ))
     }
 
     /// Free inodes as the bitmap has them, and as the descriptor has them.
     pub(crate) fn count_free_inodes(&self, group: GroupNumber) -> Result<(u32, u32)> {
         let _hints = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
-        let bits = self.inode_bits(group, &desc)?;
+        let bits = inode_bits(self, group, &desc)?;
         let free = bitmap::count_clear(&bits, 0..self.geo.inodes_per_group);
         Ok((free, desc.free_inodes()))
     }
+}
 
-    /// The inode bitmap as it is; made up where it was never written. The group's lock is held.
-    fn inode_bits(&self, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
-        if self.inode_uninit(desc) {
-            let mut bits = vec![0; self.geo.block_bytes as usize];
-            self.geo.init_inode_bitmap(&mut bits);
-            return Ok(InodeBits::Made(bits));
+/// A free inode is in use from now on. The group's lock is held.
+fn use_index(
+    fs: &Alloc,
+    h: &mut Handle<'_>,
+    (group, index): (GroupNumber, u32),
+    (desc, bits): (&GroupDesc, &InodeBits),
+    is_dir: bool,
+) -> Result<()> {
+    let fresh_block = table_block_never_used(fs, desc, bits, index)?;
+    if fresh_block.is_none() {
+        // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
+        fs.read(inode_block(fs, desc, index))?;
+    }
+    let csum = change_inode_bits(fs, h, desc, bits, |bits| bitmap::set(bits, index))?;
+    if let Some(block) = fresh_block {
+        h.create(block, |_| ())?;
+    }
+    let behind = fs
+        .geo
+        .inodes_per_group
+        .saturating_sub(index)
+        .saturating_sub(1);
+    fs.change_group_desc(h, group, |desc| {
+        seal_inode_bitmap(fs, desc, csum);
+        desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
+        if is_dir {
+            desc.set_used_dirs(desc.used_dirs().saturating_add(1));
         }
-        let bits = self.read_checked(desc.inode_bitmap(), |bytes| {
-            self.check_inode_bitmap(group, bytes)
-        })?;
-        Ok(InodeBits::Read(bits))
-    }
-
-    /// The checksum of a bitmap just read, against the descriptor as it is now.
-    fn check_inode_bitmap(
-        &self,
-        group: GroupNumber,
-        bytes: &[u8],
-    ) -> core::result::Result<(), Corrupt> {
-        let Some(seed) = self.geo.csum_seed else {
-            return Ok(());
-        };
-        let desc = self
-            .group_desc(group)
-            .map_err(|e| Corrupt::new(e.to_string()))?;
-        let right = self.kept_csum(bitmap::checksum(bytes, self.geo.inodes_per_group, seed));
-        check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
-    }
-
-    /// Changes one bit on disk. Answers the bitmap's checksum, for the descriptor.
-    fn change_inode_bits(
-        &self,
-        h: &mut Handle<'_>,
-        desc: &GroupDesc,
-        bits: &InodeBits,
-        flip: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Result<u32> {
-        let csum = |bytes: &[u8]| {
-            self.geo.csum_seed.map_or(0, |seed| {
-                bitmap::checksum(bytes, self.geo.inodes_per_group, seed)
-            })
-        };
-        match bits {
-            InodeBits::Read(_) => h.modify(desc.inode_bitmap(), |bytes| {
-                flip(bytes);
-                csum(bytes)
-            }),
-            InodeBits::Made(made) => h.create(desc.inode_bitmap(), |bytes| {
-                bytes.copy_from_slice(made);
-                flip(bytes);
-                csum(bytes)
-            }),
+        if fs.geo.has_group_csum() {
+            desc.set_itable_unused(desc.itable_unused().min(behind));
         }
-    }
+    })
+}
 
-    /// The bitmap is on disk now, with this checksum.
-    fn seal_inode_bitmap(&self, desc: &mut GroupDesc, csum: u32) {
-        desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
-        if self.geo.has_metadata_csum() {
-            desc.set_inode_bitmap_csum(csum);
-        }
+/// The inode bitmap as it is; made up where it was never written. The group's lock is held.
+fn inode_bits(fs: &Alloc, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
+    if inode_uninit(fs, desc) {
+        let mut bits = vec![0; fs.geo.block_bytes as usize];
+        fs.geo.init_inode_bitmap(&mut bits);
+        return Ok(InodeBits::Made(bits));
     }
+    let bits = fs.read_checked(desc.inode_bitmap(), |bytes| {
+        check_inode_bitmap(fs, group, bytes)
+    })?;
+    Ok(InodeBits::Read(bits))
+}
 
-    /// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
-    /// nothing then, and may never have been written.
-    fn table_block_never_used(
-        &self,
-        desc: &GroupDesc,
-        bits: &[u8],
-        index: u32,
-    ) -> Result<Option<FsBlock>> {
-        let per_block = self.geo.block_bytes / u32::from(self.geo.inode_bytes).max(1);
-        let first = index - index % per_block.max(1);
-        let used = self
-            .geo
-            .inodes_per_group
-            .saturating_sub(desc.itable_unused());
-        if !self.geo.has_group_csum() || used > first {
-            return Ok(None);
-        }
-        if bitmap::find_set(
-            bits,
-            first
-                ..first
-                    .saturating_add(per_block)
-                    .min(self.geo.inodes_per_group),
-        )
-        .is_some()
-        {
-            return Err(
-                Error::corrupt("an inode in use lies in the unused part of its table")
-                    .in_block(desc.inode_table()),
-            );
-        }
-        Ok(Some(self.inode_block(desc, first)))
-    }
+/// The checksum of a bitmap just read, against the descriptor as it is now.
+fn check_inode_bitmap(
+    fs: &Alloc,
+    group: GroupNumber,
+    bytes: &[u8],
+) -> core::result::Result<(), Corrupt> {
+    let Some(seed) = fs.geo.csum_seed else {
+        return Ok(());
+    };
+    let desc = fs
+        .group_desc(group)
+        .map_err(|e| Corrupt::new(e.to_string()))?;
+    let right = fs.kept_csum(bitmap::checksum(bytes, fs.geo.inodes_per_group, seed));
+    check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
+}
 
-    /// The block of the inode table that holds an inode.
-    fn inode_block(&self, desc: &GroupDesc, index: u32) -> FsBlock {
-        let (block, _) = self.geo.inode_in_table(index);
-        FsBlock(desc.inode_table().0.saturating_add(block.into()))
+/// Changes one bit on disk. Answers the bitmap's checksum, for the descriptor.
+fn change_inode_bits(
+    fs: &Alloc,
+    h: &mut Handle<'_>,
+    desc: &GroupDesc,
+    bits: &InodeBits,
+    flip: impl FnOnce(&mut [u8]) -> bool,
+) -> Result<u32> {
+    let csum = |bytes: &[u8]| {
+        fs.geo.csum_seed.map_or(0, |seed| {
+            bitmap::checksum(bytes, fs.geo.inodes_per_group, seed)
+        })
+    };
+    match bits {
+        InodeBits::Read(_) => h.modify(desc.inode_bitmap(), |bytes| {
+            flip(bytes);
+            csum(bytes)
+        }),
+        InodeBits::Made(made) => h.create(desc.inode_bitmap(), |bytes| {
+            bytes.copy_from_slice(made);
+            flip(bytes);
+            csum(bytes)
+        }),
     }
+}
 
-    /// The lowest index of a group that is no reserved inode.
-    fn first_usable(&self, group: GroupNumber) -> u32 {
-        self.geo
-            .first_ino
-            .0
-            .saturating_sub(self.geo.inode_at(group, 0).0)
+/// The bitmap is on disk now, with this checksum.
+fn seal_inode_bitmap(fs: &Alloc, desc: &mut GroupDesc, csum: u32) {
+    desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
+    if fs.geo.has_metadata_csum() {
+        desc.set_inode_bitmap_csum(csum);
     }
+}
 
-    fn inode_uninit(&self, desc: &GroupDesc) -> bool {
-        self.geo.has_group_csum() && desc.flags().contains(GroupFlags::INODE_UNINIT)
+/// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
+/// nothing then, and may never have been written.
+fn table_block_never_used(
+    fs: &Alloc,
+    desc: &GroupDesc,
+    bits: &[u8],
+    index: u32,
+) -> Result<Option<FsBlock>> {
+    let per_block = fs.geo.block_bytes / u32::from(fs.geo.inode_bytes).max(1);
+    let first = index - index % per_block.max(1);
+    let used = fs.geo.inodes_per_group.saturating_sub(desc.itable_unused());
+    if !fs.geo.has_group_csum() || used > first {
+        return Ok(None);
     }
+    if bitmap::find_set(
+        bits,
+        first..first.saturating_add(per_block).min(fs.geo.inodes_per_group),
+    )
+    .is_some()
+    {
+        return Err(
+            Error::corrupt("an inode in use lies in the unused part of its table")
+                .in_block(desc.inode_table()),
+        );
+    }
+    Ok(Some(inode_block(fs, desc, first)))
+}
 
-    fn bad_inode_bitmap(&self, group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
-        Error::corrupt(format!("inode bitmap of group {group}: {what}"))
-            .in_block(desc.inode_bitmap())
-    }
+/// The block of the inode table that holds an inode.
+fn inode_block(fs: &Alloc, desc: &GroupDesc, index: u32) -> FsBlock {
+    let (block, _) = fs.geo.inode_in_table(index);
+    FsBlock(desc.inode_table().0.saturating_add(block.into()))
+}
+
+/// The lowest index of a group that is no reserved inode.
+fn first_usable(fs: &Alloc, group: GroupNumber) -> u32 {
+    fs.geo
+        .first_ino
+        .0
+        .saturating_sub(fs.geo.inode_at(group, 0).0)
+}
+
+fn inode_uninit(fs: &Alloc, desc: &GroupDesc) -> bool {
+    fs.geo.has_group_csum() && desc.flags().contains(GroupFlags::INODE_UNINIT)
+}
+
+fn bad_inode_bitmap(group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
+    Error::corrupt(format!("inode bitmap of group {group}: {what}")).in_block(desc.inode_bitmap())
 }
 
 /// An inode bitmap: from the disk, or made up.

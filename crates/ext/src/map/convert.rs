@@ -11,8 +11,8 @@ use throughline_extfmt::{FileBlock, FsBlock};
 use super::store::{ROOT_BYTES, Root};
 use super::tree::Format;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 
 /// Pointers of the inode to data itself; the others lead to blocks of pointers.
 const DIRECT: usize = 12;
@@ -23,7 +23,7 @@ const POINTER_BYTES: usize = 4;
 ///
 /// # Errors
 /// `Unsupported` where it is too large for that; nothing has changed then. `Corrupt`.
-pub(crate) fn convert(fs: &Fs, inode: &Inode, extents: bool) -> Result<()> {
+pub(crate) fn convert(fs: &Inodes, inode: &Inode, extents: bool) -> Result<()> {
     let _map = inode.map_exclusive();
     let mut raw = inode.raw.write();
     let from = Format::of(&raw);

@@ -10,9 +10,8 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use super::store::Budget;
 use super::tree::Format;
 use crate::balloc::GROUP_CREDITS;
-use crate::file::INODE_CREDITS;
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::Inodes;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::orphan::ORPHAN_CREDITS;
 
 /// Levels of nodes below the root of an extent tree, at most.
@@ -46,13 +45,13 @@ const MOST_METADATA: u32 = 64;
 
 /// Entering a run of `blocks` blocks into an indirect map, beside their bits: the tables of the run, one more on each level
 /// for its two ends, and the inode.
-pub(crate) fn table_credits(fs: &Fs, blocks: u32) -> u32 {
+pub(crate) fn table_credits(fs: &Inodes, blocks: u32) -> u32 {
     let tables = blocks / (fs.geo.block_bytes / 4).max(1) + 2 * TABLE_LEVELS;
     tables * NODE_CREDITS + 1
 }
 
 /// Credits for a step of [`super::take`] with [`take_budget`], the bits of what it frees, and the inode.
-pub(crate) fn take_credits(fs: &Fs, inode: &Inode) -> u32 {
+pub(crate) fn take_credits(fs: &Inodes, inode: &Inode) -> u32 {
     let metadata = if is_metadata(inode) { MOST_METADATA } else { 0 };
     let most = TAKE_CREDITS
         + MOST_GROUPS * GROUP_CREDITS
@@ -62,7 +61,7 @@ pub(crate) fn take_credits(fs: &Fs, inode: &Inode) -> u32 {
 }
 
 /// What a step may free with `credits`, those of [`take_credits`]. The mapping lock is held.
-pub(crate) fn take_budget(fs: &Fs, inode: &Inode, credits: u32) -> Budget {
+pub(crate) fn take_budget(fs: &Inodes, inode: &Inode, credits: u32) -> Budget {
     let left = credits.saturating_sub(TAKE_CREDITS + MOST_GROUPS * GROUP_CREDITS);
     let metadata = if is_metadata(inode) {
         MOST_METADATA.min(left / 2).max(1)

@@ -14,8 +14,9 @@ mod convert;
 mod credits;
 pub(crate) mod extents;
 pub(crate) mod indirect;
+pub(crate) mod kind;
 mod size;
-mod state;
+pub(crate) mod state;
 mod store;
 mod survey;
 #[cfg(test)]
@@ -26,71 +27,27 @@ use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 use tree::View;
 
 pub(crate) use convert::convert;
 pub(crate) use credits::{
     CONVERT_CREDITS, INSERT_CREDITS, is_metadata, table_credits, take_budget, take_credits,
 };
-pub(crate) use indirect::TableName;
+pub(crate) use kind::{Kind, Mapping, TableName};
 pub(crate) use size::{is_plain, max_size, set_size, size};
-pub(crate) use state::State;
+use state::State;
 pub(crate) use store::Budget;
 pub(crate) use survey::{Survey, empty, survey};
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
-
-/// A run of a file's blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    /// What is there, and where its first block is.
-    pub(crate) kind: Kind,
-    /// Blocks; never 0.
-    pub(crate) len_blocks: u32,
-}
-
-/// What a run of a file's blocks is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Nothing: reads as zero.
-    Hole,
-    /// Allocated, never written: reads as zero.
-    Unwritten(FsBlock),
-    /// Data.
-    Data(FsBlock),
-}
-
-impl Mapping {
-    /// The mapping without its first `blocks` blocks; there are more than that.
-    fn behind(self, blocks: u32) -> Self {
-        let on = |b: FsBlock| FsBlock(b.0 + u64::from(blocks));
-        let kind = match self.kind {
-            Kind::Hole => Kind::Hole,
-            Kind::Unwritten(block) => Kind::Unwritten(on(block)),
-            Kind::Data(block) => Kind::Data(on(block)),
-        };
-        Self {
-            kind,
-            len_blocks: self.len_blocks - blocks,
-        }
-    }
-
-    /// The mapping, at most `max` blocks of it.
-    fn first(self, max: u32) -> Self {
-        Self {
-            len_blocks: self.len_blocks.min(max),
-            ..self
-        }
-    }
-}
 
 /// What is at `block`, at most `max` blocks of it (at least 1). Takes the mapping lock shared.
 ///
 /// # Errors
 /// Those of reading the mapping; `Corrupt` where it cannot be.
-pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
+pub(crate) fn lookup(fs: &Inodes, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
     let _map = inode.map_shared();
     look(&View::new(fs, inode), block, max)
 }
@@ -113,7 +70,12 @@ fn look(view: &View<'_>, block: FileBlock, max: u32) -> Result<Mapping> {
 ///
 /// # Errors
 /// As [`lookup`].
-pub(crate) fn lookup_cached(fs: &Fs, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
+pub(crate) fn lookup_cached(
+    fs: &Inodes,
+    inode: &Inode,
+    block: FileBlock,
+    max: u32,
+) -> Result<Mapping> {
     let max = max.max(1);
     if let Some(known) = inode.mapping.recall(block.0.into()) {
         return Ok(known.first(max));
@@ -140,7 +102,7 @@ const LOOK_AHEAD_BLOCKS: u32 = 1024;
 /// # Errors
 /// As [`lookup`].
 pub(crate) fn lookup_block_run(
-    fs: &Fs,
+    fs: &Inodes,
     inode: &Inode,
     block: FileBlock,
     max: u32,
@@ -153,7 +115,7 @@ pub(crate) fn lookup_block_run(
 }
 
 /// Where a new block at `block` would best be: behind the one before it.
-pub(crate) fn goal(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<FsBlock> {
+pub(crate) fn goal(fs: &Inodes, inode: &Inode, block: FileBlock) -> Result<FsBlock> {
     let view = View::new(fs, inode);
     let near = match view.format {
         Format::Extents => extents::goal(&view, block.0)?,
@@ -165,7 +127,7 @@ pub(crate) fn goal(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<FsBlock> 
 }
 
 /// Tables that mapping a hole would need beside its blocks, for indirect maps; extents need them too rarely to ask.
-pub(crate) fn tables_for(fs: &Fs, inode: &Inode, block: FileBlock, len: u32) -> Result<u32> {
+pub(crate) fn tables_for(fs: &Inodes, inode: &Inode, block: FileBlock, len: u32) -> Result<u32> {
     let view = View::new(fs, inode);
     match view.format {
         Format::Indirect => indirect::missing_tables(&view, block.0, len, fs.geo.block_bytes),
@@ -175,7 +137,7 @@ pub(crate) fn tables_for(fs: &Fs, inode: &Inode, block: FileBlock, len: u32) -> 
 
 /// The blocks that the mapping may come to need when `entries` more entries of any order and place are entered: for
 /// extents; an indirect map's are counted by [`each_missing_table`].
-pub(crate) fn nodes_needed(fs: &Fs, inode: &Inode, entries: u64) -> u64 {
+pub(crate) fn nodes_needed(fs: &Inodes, inode: &Inode, entries: u64) -> u64 {
     let raw = inode.raw.read();
     match Format::of(&raw) {
         Format::Extents => extents::nodes_needed(raw.i_block(), fs.geo.block_bytes, entries),
@@ -186,7 +148,7 @@ pub(crate) fn nodes_needed(fs: &Fs, inode: &Inode, entries: u64) -> u64 {
 /// Names each table that mapping the blocks would need and that is not there; none for extents. Takes the mapping lock
 /// shared.
 pub(crate) fn each_missing_table(
-    fs: &Fs,
+    fs: &Inodes,
     inode: &Inode,
     (block, len): (FileBlock, u32),
     found: impl FnMut(TableName),
@@ -203,7 +165,7 @@ pub(crate) fn each_missing_table(
 
 /// Names each table that leads to the blocks.
 pub(crate) fn each_table(
-    fs: &Fs,
+    fs: &Inodes,
     (block, len): (FileBlock, u32),
     found: impl FnMut(TableName),
 ) -> Result<()> {
@@ -215,7 +177,7 @@ pub(crate) fn each_table(
 /// # Errors
 /// No space for a node, `TooLarge`: nothing has changed then. `Corrupt`, and those of the journal.
 pub(crate) fn enter(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     extent: Extent,
@@ -245,7 +207,7 @@ pub(crate) fn enter(
 /// that this empties and hands each run to `freed`. The blocks are counted
 /// off the inode; their bits are the caller's matter. Answers the end of what is left; `None` when nothing is.
 pub(crate) fn take(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     (from, to): (u64, u64),
@@ -276,7 +238,7 @@ pub(crate) fn take(
 /// # Errors
 /// No space for a node: nothing has changed then. `Corrupt` where there is other data, and those of the journal.
 pub(crate) fn replace(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     old: &Extent,
@@ -295,7 +257,7 @@ pub(crate) fn replace(
 ///
 /// # Errors
 /// Those of reading the mapping; `Corrupt` where it cannot be.
-pub(crate) fn extent_at(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Option<Extent>> {
+pub(crate) fn extent_at(fs: &Inodes, inode: &Inode, block: FileBlock) -> Result<Option<Extent>> {
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
     match view.format {
@@ -308,7 +270,7 @@ pub(crate) fn extent_at(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Opti
 ///
 /// # Errors
 /// `Corrupt` for a root that cannot be.
-pub(crate) fn is_tight(fs: &Fs, inode: &Inode, more: usize) -> Result<bool> {
+pub(crate) fn is_tight(fs: &Inodes, inode: &Inode, more: usize) -> Result<bool> {
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
     match view.format {
@@ -319,7 +281,7 @@ pub(crate) fn is_tight(fs: &Fs, inode: &Inode, more: usize) -> Result<bool> {
 
 /// Size, root and count of blocks are those of `before` again: a change failed half-way, and reaches the disk no more. What it had
 /// changed of nodes below the root stays.
-pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
+pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
     let _map = inode.map_exclusive();
     inode.mapping.changed();
     let size = before.size_bytes(&fs.geo).unwrap_or(0);
@@ -338,7 +300,7 @@ pub(crate) fn put_back(fs: &Fs, inode: &Inode, before: &InodeImage) {
 /// # Errors
 /// No space for a node: what was done until then stays, and is valid. `Unsupported` without extents.
 pub(crate) fn set_unwritten(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     (from, to): (u64, u64),
@@ -358,7 +320,7 @@ pub(crate) fn set_unwritten(
 /// # Errors
 /// As [`set_unwritten`].
 pub(crate) fn set_written(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     (from, to): (u64, u64),
@@ -371,7 +333,7 @@ pub(crate) fn set_written(
 
 /// Runs a change that only extent trees know.
 pub(crate) fn with_extents<'a, 'h, R>(
-    fs: &'a Fs,
+    fs: &'a Inodes,
     h: &'a mut Handle<'h>,
     inode: &'a Inode,
     change: impl FnOnce(&mut Tree<'a, 'h>) -> Result<R>,
@@ -380,7 +342,7 @@ pub(crate) fn with_extents<'a, 'h, R>(
 }
 
 fn change_extents<'a, 'h, R>(
-    fs: &'a Fs,
+    fs: &'a Inodes,
     h: &'a mut Handle<'h>,
     inode: &'a Inode,
     spare: Option<&'a mut Spare>,
@@ -400,7 +362,7 @@ fn change_extents<'a, 'h, R>(
 ///
 /// # Errors
 /// No space, `TooLarge`: nothing has changed then.
-pub(crate) fn append_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<FsBlock> {
+pub(crate) fn append_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<FsBlock> {
     let _map = inode.map_exclusive();
     let block_bytes = u64::from(fs.geo.block_bytes);
     let size = inode
@@ -425,7 +387,7 @@ pub(crate) fn append_block(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result
 /// # Errors
 /// No space, `TooLarge`: nothing has changed then.
 pub(crate) fn add_block(
-    fs: &Fs,
+    fs: &Inodes,
     h: &mut Handle<'_>,
     inode: &Inode,
     at: FileBlock,

@@ -8,14 +8,14 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use super::extents;
 use super::tree::Format;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 
 /// The file's size in bytes, without taking a lock where it was asked for before.
 ///
 /// # Errors
 /// `Corrupt` for a size that cannot be.
-pub(crate) fn size(fs: &Fs, inode: &Inode) -> Result<u64> {
+pub(crate) fn size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     if let Some(size) = inode.mapping.known_size() {
         return Ok(size);
     }
@@ -46,14 +46,14 @@ pub(crate) fn set_size(inode: &Inode, size: u64) {
 }
 
 /// The largest size in bytes that pointers can map.
-pub(super) fn max_indirect(fs: &Fs) -> u64 {
+pub(super) fn max_indirect(fs: &Inodes) -> u64 {
     let block_bytes = fs.geo.block_bytes;
     let huge_file = fs.geo.ro_compat.contains(RoCompat::HUGE_FILE);
     IndirectGeometry::new(block_bytes).max_file_bytes(block_bytes, huge_file)
 }
 
 /// The largest size in bytes that the file's format can have.
-pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
+pub(crate) fn max_size(fs: &Inodes, inode: &Inode) -> u64 {
     let format = Format::of(&inode.raw.read());
     // A file in the inode turns into what the volume has.
     let extents = format == Format::Extents

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex};
 use throughline_journal::Tid;
 
-use super::{Kind, Mapping};
+use super::kind::{Kind, Mapping};
 
 /// Epochs are unique over all inodes of all volumes of the process, so that one number names a mapping at a time.
 static EPOCHS: AtomicU64 = AtomicU64::new(1);

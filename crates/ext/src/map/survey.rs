@@ -6,8 +6,8 @@ use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
 use super::tree::View;
 use super::{Format, Kind, extents, indirect, look};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 
 /// All blocks of a mapping.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Survey {
 ///
 /// # Errors
 /// Those of reading the mapping; `Corrupt` where it cannot be.
-pub(crate) fn survey(fs: &Fs, inode: &Inode, size: u64, most: usize) -> Result<Option<Survey>> {
+pub(crate) fn survey(fs: &Inodes, inode: &Inode, size: u64, most: usize) -> Result<Option<Survey>> {
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
     let (nodes, end) = match view.format {
@@ -77,7 +77,7 @@ pub(crate) fn survey(fs: &Fs, inode: &Inode, size: u64, most: usize) -> Result<O
 
 /// Makes the mapping empty, its size 0, and counts `sectors` off the inode, in memory; the mapping lock is held exclusively.
 /// `keep` gets the image as it was, before anybody can store the new one.
-pub(crate) fn empty(fs: &Fs, inode: &Inode, sectors: u64, keep: impl FnOnce(&InodeImage)) {
+pub(crate) fn empty(fs: &Inodes, inode: &Inode, sectors: u64, keep: impl FnOnce(&InodeImage)) {
     inode.mapping.changed();
     let mut raw = inode.raw.write();
     keep(&raw);

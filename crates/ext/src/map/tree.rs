@@ -8,9 +8,9 @@ use throughline_journal::Block;
 use super::store::{Nodes, NodesMut, Root};
 use crate::balloc::Run;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 
 /// How an inode says where its blocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,13 @@ impl Format {
 
 /// A mapping to read.
 pub(super) struct View<'a> {
-    pub(super) fs: &'a Fs,
+    pub(super) fs: &'a Inodes,
     pub(super) inode: &'a Inode,
     pub(super) format: Format,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(fs: &'a Fs, inode: &'a Inode) -> Self {
+    pub(super) fn new(fs: &'a Inodes, inode: &'a Inode) -> Self {
         let format = Format::of(&inode.raw.read());
         Self { fs, inode, format }
     }
@@ -141,7 +141,7 @@ impl Spare {
 
 impl<'a, 'h> Tree<'a, 'h> {
     pub(super) fn new(
-        fs: &'a Fs,
+        fs: &'a Inodes,
         h: &'a mut Handle<'h>,
         inode: &'a Inode,
         spare: Option<&'a mut Spare>,
@@ -256,7 +256,7 @@ fn seal(format: Format, bytes: &mut [u8], seed: Option<u32>) -> throughline_extf
 ///
 /// # Errors
 /// `TooLarge` where the format cannot count so many; nothing is changed then.
-pub(crate) fn add_blocks(fs: &Fs, inode: &Inode, blocks: i64) -> Result<()> {
+pub(crate) fn add_blocks(fs: &Inodes, inode: &Inode, blocks: i64) -> Result<()> {
     let mut raw = inode.raw.write();
     let sectors = u64::from(fs.geo.block_bytes / 512);
     let change = blocks.unsigned_abs().saturating_mul(sectors);

@@ -13,9 +13,10 @@ use crate::balloc::GROUP_CREDITS;
 use crate::delayed::Lent;
 use crate::emptied;
 use crate::error::{Error, Result};
-use crate::file::{self, INODE_CREDITS};
 use crate::handle::Handle;
+use crate::inode::INODE_CREDITS;
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Spare};
+use crate::regular;
 
 /// What of a write is not entered yet.
 struct Left<'c> {
@@ -88,9 +89,9 @@ impl<P: Place> FileMapper<P> {
             } else {
                 left.entered_to.min(new_size)
             };
-            file::grow_to(fs, h, inode, reached)?;
+            regular::grow_to(fs, h, inode, reached)?;
             if !P::WRITE_BACK {
-                file::touch(fs, inode);
+                regular::touch(fs, inode);
             }
             fs.store(h, inode)?;
             result

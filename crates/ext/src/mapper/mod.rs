@@ -25,9 +25,9 @@ use throughline_fileio as fileio;
 use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 
 use crate::cached::CachedFile;
+use crate::data::Data;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
 use claim::Claimed;
 
@@ -36,21 +36,21 @@ pub(crate) trait Place: Send + Sync {
     /// Whether this is write-back, which has its blocks put by.
     const WRITE_BACK: bool;
 
-    fn fs(&self) -> &Fs;
+    fn fs(&self) -> &Data;
     fn inode(&self) -> &Inode;
 }
 
 /// A file for the time of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Borrowed<'a> {
-    fs: &'a Fs,
+    fs: &'a Data,
     inode: &'a Inode,
 }
 
 impl Place for Borrowed<'_> {
     const WRITE_BACK: bool = false;
 
-    fn fs(&self) -> &Fs {
+    fn fs(&self) -> &Data {
         self.fs
     }
 
@@ -62,7 +62,7 @@ impl Place for Borrowed<'_> {
 impl Place for Arc<CachedFile> {
     const WRITE_BACK: bool = true;
 
-    fn fs(&self) -> &Fs {
+    fn fs(&self) -> &Data {
         CachedFile::fs(self)
     }
 
@@ -103,12 +103,12 @@ impl Call {
 
 impl<'a> FileMapper<Borrowed<'a>> {
     /// For reading.
-    pub(crate) fn for_read(fs: &'a Fs, inode: &'a Inode) -> Self {
+    pub(crate) fn for_read(fs: &'a Data, inode: &'a Inode) -> Self {
         Self::new(Borrowed { fs, inode }, 0)
     }
 
     /// For writing up to the file byte `end`.
-    pub(crate) fn for_write(fs: &'a Fs, inode: &'a Inode, end: u64) -> Self {
+    pub(crate) fn for_write(fs: &'a Data, inode: &'a Inode, end: u64) -> Self {
         Self::new(Borrowed { fs, inode }, end)
     }
 }
@@ -130,7 +130,7 @@ impl<P: Place> FileMapper<P> {
         }
     }
 
-    fn fs(&self) -> &Fs {
+    fn fs(&self) -> &Data {
         self.place.fs()
     }
 
@@ -164,7 +164,7 @@ impl<P: Place> FileMapper<P> {
 }
 
 /// The first block of a byte range, and how many blocks it touches.
-fn blocks_of(fs: &Fs, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
+fn blocks_of(fs: &Inodes, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
     let log = fs.geo.block_log;
     let first = u32::try_from(offset >> log)
         .ok()
@@ -183,7 +183,7 @@ fn blocks_of(fs: &Fs, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
 ///
 /// # Errors
 /// As there.
-pub(crate) fn mapped(fs: &Fs, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
+pub(crate) fn mapped(fs: &Inodes, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
     let Some((first, count)) = blocks_of(fs, offset, len) else {
         return Ok(MappedExtent {
             file_offset: offset,

@@ -8,9 +8,9 @@ use super::symlink::check_target;
 use super::{is_there, may_add, need_dir};
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
+use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::Prepared;
 use crate::xattr::acl::{self, Inherited};
@@ -79,7 +79,7 @@ impl NewKind<'_> {
         }
     }
 
-    fn check(&self, fs: &Fs) -> Result<()> {
+    fn check(&self, fs: &Names) -> Result<()> {
         match *self {
             Self::Symlink(target) => check_target(target, fs.block_bytes()),
             Self::CharDevice { major, minor } | Self::BlockDevice { major, minor }
@@ -92,7 +92,7 @@ impl NewKind<'_> {
     }
 }
 
-impl Fs {
+impl Names {
     /// Creates an inode and its first name in `parent`.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Fs {
                 dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())?;
                 self.dir_changed(h, parent, i32::from(kind == NewKind::Dir))
             }
-            None => self.make_orphan(h, inode),
+            None => make_orphan(self, h, inode),
         })
     }
 
@@ -150,18 +150,18 @@ impl Fs {
         credits: u32,
         name: impl FnOnce(&mut Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<Arc<Inode>> {
-        let Inherited { mode, lists } = self.inherit(parent, kind, new)?;
+        let Inherited { mode, lists } = inherit(self, parent, kind, new)?;
         let credits = credits + lists.as_ref().map_or(0, Prepared::credits);
         let made = self.transact(credits, |h| {
-            let inode = self.make_inode(h, parent, kind, mode, new)?;
+            let inode = make_inode(self, h, parent, kind, mode, new)?;
             let listed = match &lists {
                 Some(lists) => lists.enter(h, self, &inode).map(drop),
                 None => Ok(()),
             };
             let named = listed
-                .and_then(|()| self.fill(h, &inode, parent, kind))
+                .and_then(|()| fill(self, h, &inode, parent, kind))
                 .and_then(|()| name(h, &inode));
-            self.unless_refused(h, inode, named)
+            unless_refused(self, h, inode, named)
         });
         if let Some(lists) = lists {
             lists.end(self)?;
@@ -172,98 +172,98 @@ impl Fs {
         }
         named.map(|()| inode)
     }
+}
 
-    /// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
-    fn unless_refused(
-        &self,
-        h: &mut Handle<'_>,
-        inode: Arc<Inode>,
-        named: Result<()>,
-    ) -> Result<(Arc<Inode>, Result<()>)> {
-        if matches!(named, Err(Error::Caller(_))) {
-            self.make_orphan(h, &inode)?;
-            return Ok((inode, named));
+/// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
+fn unless_refused(
+    fs: &Inodes,
+    h: &mut Handle<'_>,
+    inode: Arc<Inode>,
+    named: Result<()>,
+) -> Result<(Arc<Inode>, Result<()>)> {
+    if matches!(named, Err(Error::Caller(_))) {
+        make_orphan(fs, h, &inode)?;
+        return Ok((inode, named));
+    }
+    named.map(|()| (inode, Ok(())))
+}
+
+fn make_orphan(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    inode.raw.write().set_links_count(0);
+    orphan::add(fs, h, inode)
+}
+
+/// Whose and of what permissions the new inode is, with what its directory gives it.
+fn inherit(fs: &Names, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Inherited> {
+    if matches!(kind, NewKind::Symlink(_)) {
+        return Ok(Inherited {
+            mode: 0o777,
+            lists: None,
+        });
+    }
+    let mode = (new.permissions & 0o7777, new.umask);
+    let is_dir = kind == NewKind::Dir;
+    acl::inherit(fs, parent, is_dir, mode, (new.uid, new.gid))
+}
+
+fn make_inode(
+    fs: &Inodes,
+    h: &mut Handle<'_>,
+    parent: &Inode,
+    kind: NewKind<'_>,
+    mut permissions: u16,
+    new: NewInode,
+) -> Result<Arc<Inode>> {
+    let (parent_mode, parent_gid) = {
+        let raw = parent.raw.read();
+        (raw.mode(), raw.gid())
+    };
+    let mut gid = new.gid;
+    if parent_mode & SETGID != 0 {
+        gid = parent_gid;
+        if kind == NewKind::Dir {
+            permissions |= SETGID;
         }
-        named.map(|()| (inode, Ok(())))
     }
+    let mode = kind.file_type().mode_bits() | permissions;
+    fs.new_inode(h, parent, mode, new.uid, gid)
+}
 
-    fn make_orphan(&self, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        inode.raw.write().set_links_count(0);
-        orphan::add(self, h, inode)
-    }
-
-    /// Whose and of what permissions the new inode is, with what its directory gives it.
-    fn inherit(&self, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Inherited> {
-        if matches!(kind, NewKind::Symlink(_)) {
-            return Ok(Inherited {
-                mode: 0o777,
-                lists: None,
-            });
+/// What the inode holds from the start.
+fn fill(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    parent: &Inode,
+    kind: NewKind<'_>,
+) -> Result<()> {
+    match kind {
+        NewKind::File => inode.raw.write().set_links_count(1),
+        NewKind::Fifo | NewKind::Socket => {
+            let mut raw = inode.raw.write();
+            raw.set_links_count(1);
+            let flags = raw.flags() - InodeFlags::EXTENTS;
+            raw.set_flags(flags);
+            raw.i_block_mut().fill(0);
         }
-        let mode = (new.permissions & 0o7777, new.umask);
-        let is_dir = kind == NewKind::Dir;
-        acl::inherit(self, parent, is_dir, mode, (new.uid, new.gid))
-    }
-
-    fn make_inode(
-        &self,
-        h: &mut Handle<'_>,
-        parent: &Inode,
-        kind: NewKind<'_>,
-        mut permissions: u16,
-        new: NewInode,
-    ) -> Result<Arc<Inode>> {
-        let (parent_mode, parent_gid) = {
-            let raw = parent.raw.read();
-            (raw.mode(), raw.gid())
-        };
-        let mut gid = new.gid;
-        if parent_mode & SETGID != 0 {
-            gid = parent_gid;
-            if kind == NewKind::Dir {
-                permissions |= SETGID;
-            }
+        NewKind::Dir => {
+            inode.raw.write().set_links_count(2);
+            dir::init(fs, h, inode, parent.ino)?;
         }
-        let mode = kind.file_type().mode_bits() | permissions;
-        self.new_inode(h, parent, mode, new.uid, gid)
-    }
-
-    /// What the inode holds from the start.
-    fn fill(
-        &self,
-        h: &mut Handle<'_>,
-        inode: &Inode,
-        parent: &Inode,
-        kind: NewKind<'_>,
-    ) -> Result<()> {
-        match kind {
-            NewKind::File => inode.raw.write().set_links_count(1),
-            NewKind::Fifo | NewKind::Socket => {
-                let mut raw = inode.raw.write();
-                raw.set_links_count(1);
-                let flags = raw.flags() - InodeFlags::EXTENTS;
-                raw.set_flags(flags);
-                raw.i_block_mut().fill(0);
-            }
-            NewKind::Dir => {
-                inode.raw.write().set_links_count(2);
-                dir::init(self, h, inode, parent.ino)?;
-            }
-            NewKind::Symlink(target) => {
-                inode.raw.write().set_links_count(1);
-                self.fill_symlink(h, inode, target)?;
-            }
-            NewKind::CharDevice { major, minor } | NewKind::BlockDevice { major, minor } => {
-                let mut raw = inode.raw.write();
-                let flags = raw.flags() - InodeFlags::EXTENTS;
-                raw.set_flags(flags);
-                raw.i_block_mut().fill(0);
-                raw.set_links_count(1);
-                if !raw.set_device_number(major, minor) {
-                    return Err(Reason::Invalid("device number").into());
-                }
+        NewKind::Symlink(target) => {
+            inode.raw.write().set_links_count(1);
+            fs.fill_symlink(h, inode, target)?;
+        }
+        NewKind::CharDevice { major, minor } | NewKind::BlockDevice { major, minor } => {
+            let mut raw = inode.raw.write();
+            let flags = raw.flags() - InodeFlags::EXTENTS;
+            raw.set_flags(flags);
+            raw.i_block_mut().fill(0);
+            raw.set_links_count(1);
+            if !raw.set_device_number(major, minor) {
+                return Err(Reason::Invalid("device number").into());
             }
         }
-        self.store(h, inode)
     }
+    fs.store(h, inode)
 }

@@ -8,9 +8,9 @@ use throughline_extfmt::inode::Time;
 
 use super::{MAX_LINKS, is_there, lock_directories, may_add, may_link, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
+use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
 
@@ -19,8 +19,8 @@ const LINK_CREDITS: u32 = dir::INSERT_CREDITS + 1 + ORPHAN_CREDITS;
 /// Blocks that taking a name away may change: its leaf, two inodes, what the orphan list is in.
 pub(super) const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
 
-impl Fs {
-    /// Gives an inode, not a directory, one more name; one that was made without ([`Fs::tmpfile`]), its first.
+impl Names {
+    /// Gives an inode, not a directory, one more name; one that was made without ([`Names::tmpfile`]), its first.
     ///
     /// # Errors
     /// `Permission` for a directory, an immutable inode or one of the volume's own, `Exists`, `NotDir`, `NotFound` (either was removed
@@ -36,49 +36,10 @@ impl Fs {
         self.open_inode(inode)?;
         let linked = self
             .data_before_name(inode, false)
-            .and_then(|()| self.with_room(|| self.try_link(inode, parent, name)));
+            .and_then(|()| self.with_room(|| try_link(self, inode, parent, name)));
         let closed = self.close_inode(inode);
         linked.and(closed)?;
         self.names_changed(&[parent])
-    }
-
-    fn try_link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        let _lock = parent.dir_exclusive();
-        is_there(parent)?;
-        let room = dir::room(self, parent, name)?;
-        may_add(parent)?;
-        may_link(inode)?;
-        self.check_project(parent, inode)?;
-        let unnamed = inode.raw.read().links_count() == 0;
-        self.transact(LINK_CREDITS, |h| {
-            // Counted first: a name more than counted is worse than a count more than named.
-            self.count_link(h, inode)?;
-            let named = dir::insert(self, h, parent, room, name, inode.ino, inode.file_type())
-                .and_then(|()| self.dir_changed(h, parent, 0));
-            if matches!(named, Err(Error::Caller(_))) {
-                self.drop_link(h, inode)?;
-                inode.linkable.store(unnamed, Ordering::Release);
-            } else if named.is_ok() && unnamed {
-                orphan::remove_named(self, h, inode)?;
-                self.store(h, inode)?;
-            }
-            named
-        })
-    }
-
-    fn count_link(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-        {
-            let mut raw = inode.raw.write();
-            match raw.links_count() {
-                0 if inode.linkable.swap(false, Ordering::AcqRel) => raw.set_links_count(1),
-                // Its last name went while we came here.
-                0 => return Err(Reason::NotFound.into()),
-                MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
-                links => raw.set_links_count(links + 1),
-            }
-            raw.set_time(Time::Change, self.now());
-        }
-        self.store(h, inode)
     }
 
     /// Takes the name of anything but a directory away. The inode goes with its last name and last open file.
@@ -122,36 +83,11 @@ impl Fs {
         }
         loop {
             let child = self.lookup(parent, name)?;
-            if self.rmdir_if_still(parent, name, &child)? {
+            if rmdir_if_still(self, parent, name, &child)? {
                 self.free_if_unused(&child)?;
                 return self.names_changed(&[parent]);
             }
         }
-    }
-
-    /// Removes `child` if it is still what `name` means; both are locked only now, in their order.
-    fn rmdir_if_still(&self, parent: &Inode, name: &[u8], child: &Arc<Inode>) -> Result<bool> {
-        if child.ino == InodeNumber::ROOT {
-            return Err(Reason::Busy("it is the root".into()).into());
-        }
-        let _locks = lock_directories([parent, child]);
-        let found = dir::lookup_to_change(self, parent, name)?.ok_or(Reason::NotFound)?;
-        if found.ino != child.ino {
-            return Ok(false);
-        }
-        may_remove(parent, child)?;
-        need_dir(child)?;
-        if !dir::is_empty(self, child)? {
-            return Err(Reason::NotEmpty.into());
-        }
-        self.transact(UNLINK_CREDITS, |h| {
-            dir::remove(self, h, parent, &found)?;
-            self.dir_changed(h, parent, -1)?;
-            // As in Linux's ext4, for whoever has it open.
-            child.raw.write().set_size_bytes(0);
-            self.drop_dir(h, child)
-        })?;
-        Ok(true)
     }
 
     /// One name less.
@@ -179,4 +115,68 @@ impl Fs {
         }
         orphan::add(self, h, inode)
     }
+}
+
+fn try_link(fs: &Names, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+    let _lock = parent.dir_exclusive();
+    is_there(parent)?;
+    let room = dir::room(fs, parent, name)?;
+    may_add(parent)?;
+    may_link(inode)?;
+    fs.check_project(parent, inode)?;
+    let unnamed = inode.raw.read().links_count() == 0;
+    fs.transact(LINK_CREDITS, |h| {
+        // Counted first: a name more than counted is worse than a count more than named.
+        count_link(fs, h, inode)?;
+        let named = dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())
+            .and_then(|()| fs.dir_changed(h, parent, 0));
+        if matches!(named, Err(Error::Caller(_))) {
+            fs.drop_link(h, inode)?;
+            inode.linkable.store(unnamed, Ordering::Release);
+        } else if named.is_ok() && unnamed {
+            orphan::remove_named(fs, h, inode)?;
+            fs.store(h, inode)?;
+        }
+        named
+    })
+}
+
+fn count_link(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    {
+        let mut raw = inode.raw.write();
+        match raw.links_count() {
+            0 if inode.linkable.swap(false, Ordering::AcqRel) => raw.set_links_count(1),
+            // Its last name went while we came here.
+            0 => return Err(Reason::NotFound.into()),
+            MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
+            links => raw.set_links_count(links + 1),
+        }
+        raw.set_time(Time::Change, fs.now());
+    }
+    fs.store(h, inode)
+}
+
+/// Removes `child` if it is still what `name` means; both are locked only now, in their order.
+fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -> Result<bool> {
+    if child.ino == InodeNumber::ROOT {
+        return Err(Reason::Busy("it is the root".into()).into());
+    }
+    let _locks = lock_directories([parent, child]);
+    let found = dir::lookup_to_change(fs, parent, name)?.ok_or(Reason::NotFound)?;
+    if found.ino != child.ino {
+        return Ok(false);
+    }
+    may_remove(parent, child)?;
+    need_dir(child)?;
+    if !dir::is_empty(fs, child)? {
+        return Err(Reason::NotEmpty.into());
+    }
+    fs.transact(UNLINK_CREDITS, |h| {
+        dir::remove(fs, h, parent, &found)?;
+        fs.dir_changed(h, parent, -1)?;
+        // As in Linux's ext4, for whoever has it open.
+        child.raw.write().set_size_bytes(0);
+        fs.drop_dir(h, child)
+    })?;
+    Ok(true)
 }

@@ -27,10 +27,10 @@ use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::inode::{InodeFlags, Time};
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::lock_order::Held;
+use crate::names::Names;
 
 pub use create::{NewInode, NewKind};
 pub use rename::RenameMode;
@@ -105,7 +105,7 @@ fn lock_directories<'a, const N: usize>(
     locks
 }
 
-impl Fs {
+impl Names {
     /// Whether `dir` can count one more subdirectory.
     fn may_add_subdirectory(&self, dir: &Inode) -> Result<()> {
         let (links, flags) = {

@@ -12,9 +12,9 @@ use throughline_extfmt::inode::Time;
 use super::link::UNLINK_CREDITS;
 use super::{lock_directories, may_add, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei};
 
@@ -65,7 +65,7 @@ struct Seen {
     target: Option<Arc<Inode>>,
 }
 
-impl Fs {
+impl Names {
     /// Gives the inode that `old_name` means in `old_dir` the name `new_name` in `new_dir`, atomically.
     ///
     /// Where both names mean one inode already, nothing is done.
@@ -99,344 +99,334 @@ impl Fs {
                 return Err(Reason::Busy("`.` and `..` cannot be renamed".into()).into());
             }
         }
-        self.with_room(|| self.try_rename(old, new, mode))?;
+        self.with_room(|| try_rename(self, old, new, mode))?;
         self.names_changed(&[old_dir, new_dir])
     }
+}
 
-    fn try_rename(&self, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
-        loop {
-            let seen = self.see(old, new)?;
-            // Told before anything that speaks against the move.
-            if mode.refuses() && seen.target.is_some() {
-                return Err(Reason::Exists.into());
-            }
-            if mode == RenameMode::Exchange && seen.target.is_none() {
-                return Err(Reason::NotFound.into());
-            }
-            self.data_before_rename(&seen, mode)?;
-            let moves_dir =
-                seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
-            let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| self.lock_rename());
-            if alone.is_some() {
-                self.refuse_loops(old, new, &seen, mode)?;
-            }
-            if self.rename_if_still(old, new, &seen, mode)? {
-                drop(alone);
-                return self.after_rename(&seen, mode);
-            }
-        }
-    }
-
-    /// The content of what gets the name of another file is there when the name is.
-    fn data_before_rename(&self, seen: &Seen, mode: RenameMode) -> Result<()> {
-        let Some(target) = &seen.target else {
-            return Ok(());
-        };
-        self.data_before_name(&seen.source, true)?;
-        match mode {
-            RenameMode::Exchange => self.data_before_name(target, true),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a file that is replaced goes only once the new name is durable: without a journal nothing else says which of
-    /// the two reaches the disk first.
-    fn replaces_in_steps(&self) -> bool {
-        self.emptied.is_on() && !self.has_log()
-    }
-
-    /// What remains to be done when the names have changed. No lock is held.
-    fn after_rename(&self, seen: &Seen, mode: RenameMode) -> Result<()> {
-        let replaced = seen.target.as_ref();
-        let Some(target) = replaced.filter(|target| target.ino != seen.source.ino) else {
-            return Ok(());
-        };
-        let in_steps = self.replaces_in_steps() && !target.is_dir();
-        if in_steps {
-            self.sync_metadata()?;
-        }
-        if mode == RenameMode::Exchange {
-            return Ok(());
-        }
-        if in_steps {
-            self.transact(UNLINK_CREDITS, |h| self.drop_link(h, target))?;
-        }
-        self.free_if_unused(target)
-    }
-
-    fn see(&self, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
-        let source = self.lookup(old.dir, old.name)?;
-        let target = match self.lookup(new.dir, new.name) {
-            Ok(target) => Some(target),
-            Err(Error::Caller(Reason::NotFound)) => None,
-            Err(error) => return Err(error),
-        };
-        if [Some(&source), target.as_ref()]
-            .into_iter()
-            .flatten()
-            .any(|inode| inode.ino == InodeNumber::ROOT)
-        {
-            return Err(Reason::Busy("it is the root".into()).into());
-        }
-        Ok(Seen { source, target })
-    }
-
-    /// No directory may come to lie below itself. The rename lock is held, directories are not locked.
-    fn refuse_loops(
-        &self,
-        old: Entry<'_>,
-        new: Entry<'_>,
-        seen: &Seen,
-        mode: RenameMode,
-    ) -> Result<()> {
-        if seen.source.is_dir() && self.is_inside(new.dir, seen.source.ino)? {
-            return Err(Reason::Invalid("a directory cannot be moved into itself").into());
-        }
-        match &seen.target {
-            Some(target) if target.is_dir() && self.is_inside(old.dir, target.ino)? => {
-                Err(match mode {
-                    RenameMode::Exchange => {
-                        Reason::Invalid("a directory cannot be moved into itself").into()
-                    }
-                    _ => Reason::NotEmpty.into(),
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a damaged chain that runs in a circle is found
-    /// out by a second walker at half the speed.
-    fn is_inside(&self, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool> {
-        let (mut at, mut slow) = (dir.clone(), dir.clone());
-        let mut steps = 0u64;
-        loop {
-            if at.ino == ancestor {
-                return Ok(true);
-            }
-            if at.ino == InodeNumber::ROOT {
-                return Ok(false);
-            }
-            at = self.parent(&at)?;
-            steps += 1;
-            if steps.is_multiple_of(2) {
-                slow = self.parent(&slow)?;
-            }
-            if at.ino == slow.ino && at.ino != ancestor && at.ino != InodeNumber::ROOT {
-                return Err(Error::corrupt("`..` leads in a circle").in_inode(at.ino));
-            }
-        }
-    }
-
-    /// Renames if both names still mean what was seen; `false` if not.
-    fn rename_if_still(
-        &self,
-        old: Entry<'_>,
-        new: Entry<'_>,
-        seen: &Seen,
-        mode: RenameMode,
-    ) -> Result<bool> {
-        let source_dir: &Inode = if seen.source.is_dir() {
-            &seen.source
-        } else {
-            old.dir
-        };
-        let target_dir = seen
-            .target
-            .as_ref()
-            .filter(|target| target.is_dir())
-            .unwrap_or(new.dir);
-        let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
-        let source = dir::lookup_to_change(self, old.dir, old.name)?.ok_or(Reason::NotFound)?;
-        let target = dir::lookup_to_change(self, new.dir, new.name)?;
-        if source.ino != seen.source.ino
-            || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino)
-        {
-            return Ok(false);
-        }
-        let Some((target, target_inode)) = target.zip(seen.target.as_ref()) else {
-            if mode == RenameMode::Exchange {
-                return Err(Reason::NotFound.into());
-            }
-            self.rename_free(old, new, &seen.source, mode)?;
-            return Ok(true);
-        };
-        if mode.refuses() {
+fn try_rename(fs: &Names, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
+    loop {
+        let seen = see(fs, old, new)?;
+        // Told before anything that speaks against the move.
+        if mode.refuses() && seen.target.is_some() {
             return Err(Reason::Exists.into());
         }
-        if target.ino == source.ino {
+        if mode == RenameMode::Exchange && seen.target.is_none() {
+            return Err(Reason::NotFound.into());
+        }
+        data_before_rename(fs, &seen, mode)?;
+        let moves_dir =
+            seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
+        let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| fs.lock_rename());
+        if alone.is_some() {
+            refuse_loops(fs, old, new, &seen, mode)?;
+        }
+        if rename_if_still(fs, old, new, &seen, mode)? {
+            drop(alone);
+            return after_rename(fs, &seen, mode);
+        }
+    }
+}
+
+/// The content of what gets the name of another file is there when the name is.
+fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
+    let Some(target) = &seen.target else {
+        return Ok(());
+    };
+    fs.data_before_name(&seen.source, true)?;
+    match mode {
+        RenameMode::Exchange => fs.data_before_name(target, true),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file that is replaced goes only once the new name is durable: without a journal nothing else says which of
+/// the two reaches the disk first.
+fn replaces_in_steps(fs: &Names) -> bool {
+    fs.emptied.is_on() && !fs.has_log()
+}
+
+/// What remains to be done when the names have changed. No lock is held.
+fn after_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
+    let replaced = seen.target.as_ref();
+    let Some(target) = replaced.filter(|target| target.ino != seen.source.ino) else {
+        return Ok(());
+    };
+    let in_steps = replaces_in_steps(fs) && !target.is_dir();
+    if in_steps {
+        fs.sync_metadata()?;
+    }
+    if mode == RenameMode::Exchange {
+        return Ok(());
+    }
+    if in_steps {
+        fs.transact(UNLINK_CREDITS, |h| fs.drop_link(h, target))?;
+    }
+    fs.free_if_unused(target)
+}
+
+fn see(fs: &Names, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
+    let source = fs.lookup(old.dir, old.name)?;
+    let target = match fs.lookup(new.dir, new.name) {
+        Ok(target) => Some(target),
+        Err(Error::Caller(Reason::NotFound)) => None,
+        Err(error) => return Err(error),
+    };
+    if [Some(&source), target.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|inode| inode.ino == InodeNumber::ROOT)
+    {
+        return Err(Reason::Busy("it is the root".into()).into());
+    }
+    Ok(Seen { source, target })
+}
+
+/// No directory may come to lie below itself. The rename lock is held, directories are not locked.
+fn refuse_loops(
+    fs: &Names,
+    old: Entry<'_>,
+    new: Entry<'_>,
+    seen: &Seen,
+    mode: RenameMode,
+) -> Result<()> {
+    if seen.source.is_dir() && is_inside(fs, new.dir, seen.source.ino)? {
+        return Err(Reason::Invalid("a directory cannot be moved into itself").into());
+    }
+    match &seen.target {
+        Some(target) if target.is_dir() && is_inside(fs, old.dir, target.ino)? => Err(match mode {
+            RenameMode::Exchange => {
+                Reason::Invalid("a directory cannot be moved into itself").into()
+            }
+            _ => Reason::NotEmpty.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a damaged chain that runs in a circle is found
+/// out by a second walker at half the speed.
+fn is_inside(fs: &Names, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool> {
+    let (mut at, mut slow) = (dir.clone(), dir.clone());
+    let mut steps = 0u64;
+    loop {
+        if at.ino == ancestor {
             return Ok(true);
         }
-        may_remove(old.dir, &seen.source)?;
-        may_remove(new.dir, target_inode)?;
-        let pair = Pair {
-            old,
-            new,
-            source,
-            target,
-            from: &seen.source,
-            onto: target_inode,
-        };
-        match mode {
-            RenameMode::Exchange => self.exchange(&pair)?,
-            _ => self.replace(&pair, mode)?,
+        if at.ino == InodeNumber::ROOT {
+            return Ok(false);
         }
-        Ok(true)
-    }
-
-    /// The new name is free.
-    fn rename_free(
-        &self,
-        old: Entry<'_>,
-        new: Entry<'_>,
-        inode: &Inode,
-        mode: RenameMode,
-    ) -> Result<()> {
-        may_remove(old.dir, inode)?;
-        may_add(new.dir)?;
-        self.check_project(new.dir, inode)?;
-        namei::check_new_name(new.name)?;
-        let across = old.dir.ino != new.dir.ino;
-        let count = i32::from(across && inode.is_dir());
-        if count == 1 {
-            self.may_add_subdirectory(new.dir)?;
+        at = fs.parent(&at)?;
+        steps += 1;
+        if steps.is_multiple_of(2) {
+            slow = fs.parent(&slow)?;
         }
-        let room = dir::room(self, new.dir, new.name)?;
-        self.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
-            // The new name first: only this can fail for want of space, and a name too many is better than one too few.
-            dir::insert(
-                self,
-                h,
-                new.dir,
-                room,
-                new.name,
-                inode.ino,
-                inode.file_type(),
-            )?;
-            self.remove_moved(h, old, inode.ino, whiteout)?;
-            self.moved(h, inode, across.then_some(new.dir))?;
-            self.dir_changed(h, old.dir, -count)?;
-            if across {
-                self.dir_changed(h, new.dir, count)
-            } else {
-                Ok(())
-            }
-        })
-    }
-
-    /// Takes the old name away; the insertion may have moved it inside the directory.
-    fn remove_moved(
-        &self,
-        h: &mut Handle<'_>,
-        old: Entry<'_>,
-        ino: InodeNumber,
-        whiteout: Option<&Inode>,
-    ) -> Result<()> {
-        match dir::lookup_to_change(self, old.dir, old.name)? {
-            Some(found) if found.ino == ino => self.leave(h, old, &found, whiteout),
-            _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
+        if at.ino == slow.ino && at.ino != ancestor && at.ino != InodeNumber::ROOT {
+            return Err(Error::corrupt("`..` leads in a circle").in_inode(at.ino));
         }
     }
+}
 
-    /// Takes the old name away, or gives it to the whiteout.
-    fn leave(
-        &self,
-        h: &mut Handle<'_>,
-        old: Entry<'_>,
-        found: &dir::Found,
-        whiteout: Option<&Inode>,
-    ) -> Result<()> {
-        match whiteout {
-            Some(inode) => dir::replace(self, h, old.dir, found, inode.ino, inode.file_type()),
-            None => dir::remove(self, h, old.dir, found),
-        }
+/// Renames if both names still mean what was seen; `false` if not.
+fn rename_if_still(
+    fs: &Names,
+    old: Entry<'_>,
+    new: Entry<'_>,
+    seen: &Seen,
+    mode: RenameMode,
+) -> Result<bool> {
+    let source_dir: &Inode = if seen.source.is_dir() {
+        &seen.source
+    } else {
+        old.dir
+    };
+    let target_dir = seen
+        .target
+        .as_ref()
+        .filter(|target| target.is_dir())
+        .unwrap_or(new.dir);
+    let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
+    let source = dir::lookup_to_change(fs, old.dir, old.name)?.ok_or(Reason::NotFound)?;
+    let target = dir::lookup_to_change(fs, new.dir, new.name)?;
+    if source.ino != seen.source.ino
+        || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino)
+    {
+        return Ok(false);
     }
-
-    /// The target's name becomes the source's, the target loses it.
-    fn replace(&self, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
-        let Pair {
-            old,
-            new,
-            source,
-            target,
-            from,
-            onto,
-        } = pair;
-        match (from.is_dir(), onto.is_dir()) {
-            (true, false) => return Err(Reason::NotDir.into()),
-            (false, true) => return Err(Reason::IsDir.into()),
-            _ => {}
+    let Some((target, target_inode)) = target.zip(seen.target.as_ref()) else {
+        if mode == RenameMode::Exchange {
+            return Err(Reason::NotFound.into());
         }
-        self.check_project(new.dir, from)?;
-        if onto.is_dir() && !dir::is_empty(self, onto)? {
-            return Err(Reason::NotEmpty.into());
-        }
-        let across = old.dir.ino != new.dir.ino;
-        self.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
-            dir::replace(self, h, new.dir, target, from.ino, from.file_type())?;
-            self.leave(h, *old, source, whiteout)?;
-            self.moved(h, from, across.then_some(new.dir))?;
-            // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
-            // one parent that is one less as well.
-            self.dir_changed(h, old.dir, -i32::from(from.is_dir()))?;
-            if across {
-                self.dir_changed(h, new.dir, 0)?;
-            }
-            if onto.is_dir() {
-                self.drop_dir(h, onto)
-            } else if self.replaces_in_steps() {
-                Ok(())
-            } else {
-                self.drop_link(h, onto)
-            }
-        })
+        rename_free(fs, old, new, &seen.source, mode)?;
+        return Ok(true);
+    };
+    if mode.refuses() {
+        return Err(Reason::Exists.into());
     }
+    if target.ino == source.ino {
+        return Ok(true);
+    }
+    may_remove(old.dir, &seen.source)?;
+    may_remove(new.dir, target_inode)?;
+    let pair = Pair {
+        old,
+        new,
+        source,
+        target,
+        from: &seen.source,
+        onto: target_inode,
+    };
+    match mode {
+        RenameMode::Exchange => exchange(fs, &pair)?,
+        _ => replace(fs, &pair, mode)?,
+    }
+    Ok(true)
+}
 
-    /// Both names change what they mean.
-    fn exchange(&self, pair: &Pair<'_>) -> Result<()> {
-        let Pair {
-            old,
-            new,
-            source,
-            target,
-            from,
-            onto,
-        } = pair;
-        self.check_project(new.dir, from)?;
-        self.check_project(old.dir, onto)?;
-        let across = old.dir.ino != new.dir.ino;
-        let gains = if across {
-            i32::from(from.is_dir()) - i32::from(onto.is_dir())
+/// The new name is free.
+fn rename_free(
+    fs: &Names,
+    old: Entry<'_>,
+    new: Entry<'_>,
+    inode: &Inode,
+    mode: RenameMode,
+) -> Result<()> {
+    may_remove(old.dir, inode)?;
+    may_add(new.dir)?;
+    fs.check_project(new.dir, inode)?;
+    namei::check_new_name(new.name)?;
+    let across = old.dir.ino != new.dir.ino;
+    let count = i32::from(across && inode.is_dir());
+    if count == 1 {
+        fs.may_add_subdirectory(new.dir)?;
+    }
+    let room = dir::room(fs, new.dir, new.name)?;
+    fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
+        // The new name first: only this can fail for want of space, and a name too many is better than one too few.
+        dir::insert(fs, h, new.dir, room, new.name, inode.ino, inode.file_type())?;
+        remove_moved(fs, h, old, inode.ino, whiteout)?;
+        moved(fs, h, inode, across.then_some(new.dir))?;
+        fs.dir_changed(h, old.dir, -count)?;
+        if across {
+            fs.dir_changed(h, new.dir, count)
         } else {
-            0
-        };
-        match gains {
-            1 => self.may_add_subdirectory(new.dir)?,
-            -1 => self.may_add_subdirectory(old.dir)?,
-            _ => {}
+            Ok(())
         }
-        self.transact(CREDITS, |h| {
-            dir::replace(self, h, new.dir, target, from.ino, from.file_type())?;
-            dir::replace(self, h, old.dir, source, onto.ino, onto.file_type())?;
-            self.moved(h, from, across.then_some(new.dir))?;
-            self.moved(h, onto, across.then_some(old.dir))?;
-            self.dir_changed(h, old.dir, -gains)?;
-            if across {
-                self.dir_changed(h, new.dir, gains)
-            } else {
-                Ok(())
-            }
-        })
-    }
+    })
+}
 
-    /// The inode has another name, and, where it is a directory, perhaps another parent.
-    fn moved(&self, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inode>>) -> Result<()> {
-        inode.raw.write().set_time(Time::Change, self.now());
-        if let Some(parent) = parent.filter(|_| inode.is_dir()) {
-            dir::set_parent(self, h, inode, parent.ino)?;
-        }
-        self.store(h, inode)
+/// Takes the old name away; the insertion may have moved it inside the directory.
+fn remove_moved(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    old: Entry<'_>,
+    ino: InodeNumber,
+    whiteout: Option<&Inode>,
+) -> Result<()> {
+    match dir::lookup_to_change(fs, old.dir, old.name)? {
+        Some(found) if found.ino == ino => leave(fs, h, old, &found, whiteout),
+        _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
     }
+}
+
+/// Takes the old name away, or gives it to the whiteout.
+fn leave(
+    fs: &Names,
+    h: &mut Handle<'_>,
+    old: Entry<'_>,
+    found: &dir::Found,
+    whiteout: Option<&Inode>,
+) -> Result<()> {
+    match whiteout {
+        Some(inode) => dir::replace(fs, h, old.dir, found, inode.ino, inode.file_type()),
+        None => dir::remove(fs, h, old.dir, found),
+    }
+}
+
+/// The target's name becomes the source's, the target loses it.
+fn replace(fs: &Names, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
+    let Pair {
+        old,
+        new,
+        source,
+        target,
+        from,
+        onto,
+    } = pair;
+    match (from.is_dir(), onto.is_dir()) {
+        (true, false) => return Err(Reason::NotDir.into()),
+        (false, true) => return Err(Reason::IsDir.into()),
+        _ => {}
+    }
+    fs.check_project(new.dir, from)?;
+    if onto.is_dir() && !dir::is_empty(fs, onto)? {
+        return Err(Reason::NotEmpty.into());
+    }
+    let across = old.dir.ino != new.dir.ino;
+    fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
+        dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
+        leave(fs, h, *old, source, whiteout)?;
+        moved(fs, h, from, across.then_some(new.dir))?;
+        // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
+        // one parent that is one less as well.
+        fs.dir_changed(h, old.dir, -i32::from(from.is_dir()))?;
+        if across {
+            fs.dir_changed(h, new.dir, 0)?;
+        }
+        if onto.is_dir() {
+            fs.drop_dir(h, onto)
+        } else if replaces_in_steps(fs) {
+            Ok(())
+        } else {
+            fs.drop_link(h, onto)
+        }
+    })
+}
+
+/// Both names change what they mean.
+fn exchange(fs: &Names, pair: &Pair<'_>) -> Result<()> {
+    let Pair {
+        old,
+        new,
+        source,
+        target,
+        from,
+        onto,
+    } = pair;
+    fs.check_project(new.dir, from)?;
+    fs.check_project(old.dir, onto)?;
+    let across = old.dir.ino != new.dir.ino;
+    let gains = if across {
+        i32::from(from.is_dir()) - i32::from(onto.is_dir())
+    } else {
+        0
+    };
+    match gains {
+        1 => fs.may_add_subdirectory(new.dir)?,
+        -1 => fs.may_add_subdirectory(old.dir)?,
+        _ => {}
+    }
+    fs.transact(CREDITS, |h| {
+        dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
+        dir::replace(fs, h, old.dir, source, onto.ino, onto.file_type())?;
+        moved(fs, h, from, across.then_some(new.dir))?;
+        moved(fs, h, onto, across.then_some(old.dir))?;
+        fs.dir_changed(h, old.dir, -gains)?;
+        if across {
+            fs.dir_changed(h, new.dir, gains)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+/// The inode has another name, and, where it is a directory, perhaps another parent.
+fn moved(fs: &Names, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inode>>) -> Result<()> {
+    inode.raw.write().set_time(Time::Change, fs.now());
+    if let Some(parent) = parent.filter(|_| inode.is_dir()) {
+        dir::set_parent(fs, h, inode, parent.ino)?;
+    }
+    fs.store(h, inode)
 }
 
 /// Two names that are both taken, found and locked.

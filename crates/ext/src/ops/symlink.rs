@@ -6,9 +6,9 @@ use throughline_extfmt::inode::{FAST_SYMLINK_MAX, InodeFlags};
 use throughline_extfmt::nokey as format;
 
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
+use crate::names::Names;
 use crate::{inline, map};
 
 /// Whether that can be the target of a symbolic link.
@@ -25,7 +25,7 @@ pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
     Ok(())
 }
 
-impl Fs {
+impl Names {
     /// Puts the target into a fresh inode. The caller stores it.
     pub(super) fn fill_symlink(
         &self,
@@ -66,9 +66,9 @@ impl Fs {
         Ok(target)
     }
 
-    /// As [`Fs::read_link`], and nobody has read it.
+    /// As [`Names::read_link`], and nobody has read it.
     pub(crate) fn shown_target(&self, link: &Inode) -> Result<Vec<u8>> {
-        let content = self.read_target(link)?;
+        let content = read_target(self, link)?;
         if !self.is_encrypted(link) {
             return Ok(content);
         }
@@ -77,34 +77,33 @@ impl Fs {
         let hash = NameHash { major: 0, minor: 0 };
         Ok(format::show(hash, stored).into())
     }
+}
 
-    fn read_target(&self, inode: &Inode) -> Result<Vec<u8>> {
-        // Its block stays as long as this is held.
-        let _io = inode.io_shared();
-        let raw = inode.image();
-        if raw.links_count() == 0 && raw.size_bytes(&self.geo).is_ok_and(|size| size == 0) {
-            return Err(Reason::NotFound.into());
-        }
-        if let Some(target) = raw.fast_symlink_target() {
-            return Ok(target.to_vec());
-        }
-        let corrupt = |what: &str| Error::corrupt(what).in_inode(inode.ino);
-        let size = raw
-            .size_bytes(&self.geo)
-            .map_err(|e| Error::from(e).in_inode(inode.ino))?;
-        let len = usize::try_from(size)
-            .ok()
-            .filter(|&len| len < self.geo.block_bytes as usize);
-        let len =
-            len.ok_or_else(|| corrupt("the target of a symbolic link is longer than a block"))?;
-        if raw.flags().contains(InodeFlags::INLINE_DATA) {
-            let mut target = vec![0; len];
-            inline::read(self, inode, 0, &mut target)?;
-            return Ok(target);
-        }
-        let (block, _) = map::lookup_block_run(self, inode, FileBlock(0), 1)?
-            .ok_or_else(|| corrupt("the target of a symbolic link is a hole"))?;
-        let bytes = self.read(block).map_err(|e| e.in_inode(inode.ino))?;
-        Ok(bytes.get(..len).unwrap_or_default().to_vec())
+fn read_target(fs: &Inodes, inode: &Inode) -> Result<Vec<u8>> {
+    // Its block stays as long as this is held.
+    let _io = inode.io_shared();
+    let raw = inode.image();
+    if raw.links_count() == 0 && raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0) {
+        return Err(Reason::NotFound.into());
     }
+    if let Some(target) = raw.fast_symlink_target() {
+        return Ok(target.to_vec());
+    }
+    let corrupt = |what: &str| Error::corrupt(what).in_inode(inode.ino);
+    let size = raw
+        .size_bytes(&fs.geo)
+        .map_err(|e| Error::from(e).in_inode(inode.ino))?;
+    let len = usize::try_from(size)
+        .ok()
+        .filter(|&len| len < fs.geo.block_bytes as usize);
+    let len = len.ok_or_else(|| corrupt("the target of a symbolic link is longer than a block"))?;
+    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        let mut target = vec![0; len];
+        inline::read(fs, inode, 0, &mut target)?;
+        return Ok(target);
+    }
+    let (block, _) = map::lookup_block_run(fs, inode, FileBlock(0), 1)?
+        .ok_or_else(|| corrupt("the target of a symbolic link is a hole"))?;
+    let bytes = fs.read(block).map_err(|e| e.in_inode(inode.ino))?;
+    Ok(bytes.get(..len).unwrap_or_default().to_vec())
 }

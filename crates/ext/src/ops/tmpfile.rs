@@ -1,6 +1,6 @@
 //! Files without a name, made so (`O_TMPFILE`).
 //!
-//! Such a file is an orphan from the transaction on that makes it, so a crash leaves nothing of it; [`Fs::link`] gives it a
+//! Such a file is an orphan from the transaction on that makes it, so a crash leaves nothing of it; [`Names::link`] gives it a
 //! name, once, and takes it off the orphans in the same transaction.
 
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 
 use super::{NewInode, NewKind, need_dir};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::names::Names;
 
-impl Fs {
-    /// Makes a regular file without a name, as one in `dir` would be. Where it is `linkable`, [`Fs::link`] may give it its
-    /// first name. Open it ([`Fs::open_inode`]): it goes when it is closed, or with the volume.
+impl Names {
+    /// Makes a regular file without a name, as one in `dir` would be. Where it is `linkable`, [`Names::link`] may give it its
+    /// first name. Open it ([`crate::Attrs::open_inode`]): it goes when it is closed, or with the volume.
     ///
     /// # Errors
     /// `NotDir`, `NotFound` (the directory was removed), `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.

@@ -4,14 +4,14 @@
 
 use super::{NewInode, NewKind, RenameMode};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::names::Names;
 
 /// Blocks that making one may change beside what the rename does: the inode, its bitmap and descriptor.
 const CREDITS: u32 = 3;
 
-impl Fs {
+impl Names {
     /// Runs the changes of a rename in a transaction, with the whiteout that takes the old name in `dir` where `mode` asks
     /// for one. `change` may refuse only before its first change. The directory's lock is held, no handle is open.
     pub(super) fn with_whiteout(

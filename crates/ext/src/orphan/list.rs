@@ -6,13 +6,13 @@ use std::sync::Arc;
 use throughline_extfmt::InodeNumber;
 
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 
 /// The list in memory.
 #[derive(Default)]
-pub(super) struct List {
+pub(crate) struct List {
     links: HashMap<u32, Link>,
     /// What `s_last_orphan` says.
     head: u32,
@@ -28,7 +28,7 @@ struct Link {
 
 impl List {
     /// A list that begins with an inode that is not in memory, or is empty (0).
-    pub(super) fn starting_at(head: u32) -> Self {
+    pub(crate) fn starting_at(head: u32) -> Self {
         Self {
             head,
             ..Self::default()
@@ -36,7 +36,7 @@ impl List {
     }
 
     /// All that are in memory.
-    pub(super) fn held(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn held(&self) -> Vec<Arc<Inode>> {
         self.links
             .values()
             .map(|link| Arc::clone(&link.inode))
@@ -44,7 +44,7 @@ impl List {
     }
 
     /// Takes the head, which was found on the disk, into memory; it points to `below`.
-    pub(super) fn adopt(&mut self, inode: &Arc<Inode>, below: u32) {
+    pub(crate) fn adopt(&mut self, inode: &Arc<Inode>, below: u32) {
         let link = Link {
             inode: Arc::clone(inode),
             above: None,
@@ -55,7 +55,12 @@ impl List {
     }
 
     /// Puts an inode at the head. It is not stored; the superblock is.
-    pub(super) fn push(&mut self, fs: &Fs, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn push(
+        &mut self,
+        fs: &Inodes,
+        h: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
         let ino = inode.ino.0;
         inode.raw.write().set_dtime(self.head);
         fs.update_super(h, |sb| sb.s_last_orphan.set(ino))?;
@@ -67,7 +72,12 @@ impl List {
     }
 
     /// Takes an inode out; its deletion time is 0 then. It is not stored; what pointed to it is.
-    pub(super) fn take_out(&mut self, fs: &Fs, h: &mut Handle<'_>, ino: InodeNumber) -> Result<()> {
+    pub(crate) fn take_out(
+        &mut self,
+        fs: &Inodes,
+        h: &mut Handle<'_>,
+        ino: InodeNumber,
+    ) -> Result<()> {
         let Some(Link {
             inode,
             above,

@@ -10,27 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, orphan as format};
+use throughline_extfmt::{FsBlock, InodeNumber, orphan as format};
 
-use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
+use super::place::Slot;
+use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 use crate::lock_order::{Held, Rank, locked};
-use crate::map;
-
-/// The most blocks that an orphan file can have; `mke2fs` makes 512 of them at most unless it is told.
-const MAX_BLOCKS: u64 = 1 << 14;
-
-/// A slot: block of the file, slot in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    block: usize,
-    slot: usize,
-}
 
 /// The orphan file of a volume that is open for writing.
-pub(super) struct OrphanFile {
+pub(crate) struct OrphanFile {
     ino: InodeNumber,
     csum_seed: Option<u32>,
     blocks: Vec<SlotBlock>,
@@ -53,54 +43,26 @@ struct Slots {
 }
 
 impl OrphanFile {
-    /// The orphan file that the superblock names.
-    ///
-    /// # Errors
-    /// `Corrupt` for one with holes, or of a size that cannot be; those of the device.
-    pub(super) fn open(fs: &Fs) -> Result<Self> {
-        let ino = InodeNumber(fs.superblock.lock().s_orphan_file_inum.get());
-        let corrupt = |what: String| Error::corrupt(what).in_inode(ino);
-        let file = match fs.inode(ino) {
-            Err(Error::Caller(Reason::NotFound)) => {
-                return Err(corrupt("the orphan file is a free inode".into()));
-            }
-            other => other.map_err(|e| e.in_inode(ino))?,
-        };
-        let size = file.raw.read().size_bytes(&fs.geo)?;
-        let count = size >> fs.geo.block_log;
-        if count > MAX_BLOCKS {
-            return Err(corrupt(format!(
-                "the orphan file has {count} blocks, over {MAX_BLOCKS}"
-            )));
-        }
-        let mut blocks = Vec::new();
-        while (blocks.len() as u64) < count {
-            let at = FileBlock(blocks.len() as u32);
-            let left = count as u32 - at.0;
-            let (first, len) = map::lookup_block_run(fs, &file, at, left)?
-                .ok_or_else(|| corrupt(format!("block {at} of the orphan file is a hole")))?;
-            fs.check_data_range(first, len.into())
-                .map_err(|e| e.in_inode(ino))?;
-            let run = first.0..first.0.saturating_add(len.into());
-            blocks.extend(run.map(|block| SlotBlock {
-                at: FsBlock(block),
-                slots: Mutex::new(None),
-            }));
-        }
-        Ok(Self {
+    /// The orphan file in inode `ino`, whose blocks are these.
+    pub(crate) fn new(ino: InodeNumber, csum_seed: Option<u32>, blocks: Vec<FsBlock>) -> Self {
+        let blocks = blocks.into_iter().map(|at| SlotBlock {
+            at,
+            slots: Mutex::new(None),
+        });
+        Self {
             ino,
-            csum_seed: file.csum_seed,
-            blocks,
-        })
+            csum_seed,
+            blocks: blocks.collect(),
+        }
     }
 
     /// Puts an inode into a free slot; `None` where there is none.
     ///
     /// # Errors
     /// Those of the journal.
-    pub(super) fn push(
+    pub(crate) fn push(
         &self,
-        fs: &Fs,
+        fs: &Inodes,
         h: &mut Handle<'_>,
         inode: &Arc<Inode>,
     ) -> Result<Option<Slot>> {
@@ -132,7 +94,7 @@ impl OrphanFile {
     ///
     /// # Errors
     /// Those of the journal.
-    pub(super) fn take_out(&self, fs: &Fs, h: &mut Handle<'_>, place: Slot) -> Result<()> {
+    pub(crate) fn take_out(&self, fs: &Inodes, h: &mut Handle<'_>, place: Slot) -> Result<()> {
         let mut held = self.slots(fs, place.block)?;
         self.set(fs, h, place, InodeNumber::NONE)?;
         if let Some(slots) = held.as_mut() {
@@ -146,7 +108,7 @@ impl OrphanFile {
     ///
     /// # Errors
     /// `Corrupt` for a damaged block; those of the device.
-    pub(super) fn found(&self, fs: &Fs) -> Result<Vec<(Slot, InodeNumber)>> {
+    pub(crate) fn found(&self, fs: &Inodes) -> Result<Vec<(Slot, InodeNumber)>> {
         let ahead: Vec<_> = self.blocks.iter().map(|block| block.at).collect();
         fs.journal.readahead(&ahead);
         let mut all = Vec::new();
@@ -159,7 +121,7 @@ impl OrphanFile {
     }
 
     /// Takes an inode whose slot was in use when the volume was opened into memory.
-    pub(super) fn adopt(&self, fs: &Fs, place: Slot, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn adopt(&self, fs: &Inodes, place: Slot, inode: &Arc<Inode>) -> Result<()> {
         if let Some(slots) = self.slots(fs, place.block)?.as_mut() {
             slots.found.retain(|&(slot, _)| slot != place.slot);
             slots.taken.insert(place.slot, Arc::clone(inode));
@@ -168,7 +130,7 @@ impl OrphanFile {
     }
 
     /// An error's place: the file, and the block of the slot.
-    pub(super) fn name(&self, place: Slot, error: Error) -> Error {
+    pub(crate) fn name(&self, place: Slot, error: Error) -> Error {
         match self.blocks.get(place.block) {
             Some(block) => error.in_block(block.at),
             None => error,
@@ -176,7 +138,7 @@ impl OrphanFile {
     }
 
     /// Whether no slot is in use, as far as blocks were looked at.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let empty = |slots: &Slots| slots.taken.is_empty() && slots.found.is_empty();
         self.blocks
             .iter()
@@ -184,7 +146,7 @@ impl OrphanFile {
     }
 
     /// All inodes in slots, as far as they are in memory.
-    pub(super) fn held(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn held(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for block in &self.blocks {
             if let Some(slots) = block.slots.lock().as_ref() {
@@ -195,7 +157,7 @@ impl OrphanFile {
     }
 
     /// The slots of a block, locked, read if they were not.
-    fn slots(&self, fs: &Fs, block: usize) -> Result<Held<MutexGuard<'_, Option<Slots>>>> {
+    fn slots(&self, fs: &Inodes, block: usize) -> Result<Held<MutexGuard<'_, Option<Slots>>>> {
         let SlotBlock { at, slots } = &self.blocks[block];
         let mut held = locked(Rank::OrphanSlots, block as u64, || slots.lock());
         if held.is_none() {
@@ -204,7 +166,7 @@ impl OrphanFile {
         Ok(held)
     }
 
-    fn read(&self, fs: &Fs, at: FsBlock) -> Result<Slots> {
+    fn read(&self, fs: &Inodes, at: FsBlock) -> Result<Slots> {
         let bytes = fs.read_checked(at, |bytes| self.check(fs, at, bytes));
         let bytes = bytes.map_err(|e| e.in_block(at))?;
         let found: Vec<_> = format::orphans(&bytes)?.collect();
@@ -221,7 +183,7 @@ impl OrphanFile {
 
     fn check(
         &self,
-        fs: &Fs,
+        fs: &Inodes,
         at: FsBlock,
         bytes: &[u8],
     ) -> core::result::Result<(), throughline_extfmt::Corrupt> {
@@ -236,9 +198,9 @@ impl OrphanFile {
 
     /// Writes a slot of the first block without noting it, and changes the block's bytes; the block.
     #[cfg(test)]
-    pub(super) fn put_behind_back(
+    pub(crate) fn put_behind_back(
         &self,
-        fs: &Fs,
+        fs: &Inodes,
         h: &mut Handle<'_>,
         (slot, ino): (usize, InodeNumber),
         change: impl FnOnce(&mut [u8]),
@@ -248,7 +210,7 @@ impl OrphanFile {
         Ok(self.blocks[0].at)
     }
 
-    fn set(&self, fs: &Fs, h: &mut Handle<'_>, place: Slot, ino: InodeNumber) -> Result<()> {
+    fn set(&self, fs: &Inodes, h: &mut Handle<'_>, place: Slot, ino: InodeNumber) -> Result<()> {
         let at = self.blocks[place.block].at;
         let check = |bytes: &[u8]| self.check(fs, at, bytes);
         h.modify_checked(at, check, |bytes| {

@@ -26,8 +26,8 @@ use throughline_extfmt::InodeNumber;
 use throughline_extfmt::fast_commit::Change;
 
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::orphan;
+use crate::names::Names;
+use crate::reclaim;
 use ranges::Space;
 
 /// Blocks that one step may touch, and many more: in memory, credits cost nothing.
@@ -37,10 +37,10 @@ const CREDITS: u32 = 2048;
 ///
 /// # Errors
 /// `Corrupt` for changes that cannot be; those of the device. The volume is half changed then, and of no use.
-pub(super) fn apply(fs: &Fs, commits: &[Vec<Change>]) -> Result<()> {
+pub(super) fn apply(fs: &Names, commits: &[Vec<Change>]) -> Result<()> {
     let mut replay = Replay {
         fs,
-        orphans: orphan::recorded(fs)?,
+        orphans: reclaim::recorded(fs)?,
         space: Space::default(),
         changed: BTreeSet::new(),
         directories: BTreeSet::new(),
@@ -76,7 +76,7 @@ fn inodes_of(commit: &[Change]) -> Inodes<'_> {
 
 /// A replay under way.
 struct Replay<'a> {
-    fs: &'a Fs,
+    fs: &'a Names,
     /// What the disk has among the orphans: their deletion time may be a link of the list, and freeing them is the work of
     /// who opens the volume next.
     orphans: HashSet<InodeNumber>,

@@ -10,10 +10,10 @@ use throughline_extfmt::{FsBlock, GroupNumber};
 use throughline_journal::recovery::JournalRun;
 
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::groups::Groups;
 
 /// Refuses a journal of which two blocks are one, or one is the volume's own.
-pub(super) fn check(fs: &Fs, runs: &[JournalRun]) -> Result<()> {
+pub(super) fn check(fs: &Groups, runs: &[JournalRun]) -> Result<()> {
     let mut ranges: Vec<(u64, u64)> = runs
         .iter()
         .map(|run| (run.first.0, run.first.0.saturating_add(run.len.into())))
@@ -40,7 +40,7 @@ pub(super) fn check(fs: &Fs, runs: &[JournalRun]) -> Result<()> {
 }
 
 /// The groups that ranges touch, and all of their flexible groups.
-fn groups(fs: &Fs, ranges: &[(u64, u64)]) -> BTreeSet<GroupNumber> {
+fn groups(fs: &Groups, ranges: &[(u64, u64)]) -> BTreeSet<GroupNumber> {
     let flexible = match fs.geo.incompat.contains(Incompat::FLEX_BG) {
         true => 1 << fs.superblock.lock().s_log_groups_per_flex.min(31),
         false => 1u32,

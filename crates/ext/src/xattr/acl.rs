@@ -8,8 +8,8 @@ use throughline_extfmt::acl::{Acl, Refused};
 use throughline_extfmt::xattr as format;
 use throughline_extfmt::{FsBlock, InodeImage};
 
+use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 
 use super::change::{self, Alone, Also, Prepared, Rule, Step, There};
@@ -51,7 +51,7 @@ fn parse(inode: &Inode, stored: &[u8]) -> Result<Acl> {
 /// Sets a list, given in the form of programs, or takes it away where that is an empty one. An access list sets the
 /// permissions, and `clear_setgid` takes the setgid bit then; where they say all of it, it is not kept.
 pub(super) fn set(
-    fs: &Fs,
+    fs: &Attrs,
     inode: &Inode,
     kind: Kind,
     list: &[u8],
@@ -95,7 +95,7 @@ pub(super) fn set(
 /// the locks of [`Alone`] held; the inodes of values that nobody uses any more. `None`, and nothing done, for an inode
 /// without such a list.
 pub(crate) fn set_permissions(
-    fs: &Fs,
+    fs: &Attrs,
     inode: &Inode,
     mode: u16,
     also: Also<'_>,
@@ -116,7 +116,7 @@ pub(crate) fn set_permissions(
 }
 
 /// Whether an inode has no attributes: a look at its image.
-fn has_no_attributes(fs: &Fs, inode: &Inode) -> bool {
+fn has_no_attributes(fs: &Attrs, inode: &Inode) -> bool {
     let raw = inode.raw.read();
     raw.file_acl(&fs.geo) == FsBlock(0) && !format::has_list(raw.xattr_area())
 }
@@ -135,7 +135,7 @@ pub(crate) struct Inherited {
 /// # Errors
 /// `Corrupt`; `NoSpace`, with nothing left behind; the device's.
 pub(crate) fn inherit(
-    fs: &Fs,
+    fs: &Attrs,
     parent: &Inode,
     is_dir: bool,
     (mode, umask): (u16, u16),
@@ -169,7 +169,7 @@ pub(crate) fn inherit(
     })
 }
 
-fn default_list(fs: &Fs, dir: &Inode) -> Result<Option<Vec<u8>>> {
+fn default_list(fs: &Attrs, dir: &Inode) -> Result<Option<Vec<u8>>> {
     if !fs.xattrs.acl || has_no_attributes(fs, dir) {
         return Ok(None);
     }

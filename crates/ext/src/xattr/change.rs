@@ -13,12 +13,11 @@ use throughline_extfmt::inode::Time;
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 
+use crate::attrs::Attrs;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::file::INODE_CREDITS;
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{INODE_CREDITS, Inode};
 use crate::map;
 
 use super::layout::{Layout, Shape, Spot};
@@ -66,7 +65,7 @@ pub(crate) enum Step {
 
 /// Sets an attribute, or takes it away; whether anything changed.
 pub(super) fn set(
-    fs: &Fs,
+    fs: &Attrs,
     inode: &Inode,
     key: &Key<'_>,
     value: Option<&[u8]>,
@@ -82,7 +81,7 @@ pub(super) fn set(
 }
 
 /// Frees the inodes of values that nobody uses any more. No lock of an inode is held.
-pub(crate) fn free(fs: &Fs, unused: Vec<Arc<Inode>>) -> Result<()> {
+pub(crate) fn free(fs: &Attrs, unused: Vec<Arc<Inode>>) -> Result<()> {
     unused.iter().try_for_each(|value| fs.free_if_unused(value))
 }
 
@@ -103,7 +102,7 @@ impl<'a> Alone<'a> {
 
 /// As [`set`], with the locks held. Inodes of values that nobody uses any more are for the caller to free.
 pub(super) fn set_locked(
-    fs: &Fs,
+    fs: &Attrs,
     inode: &Inode,
     (key, value, rule): (&Key<'_>, Option<&[u8]>, Rule),
     also: Option<Also<'_>>,
@@ -147,7 +146,7 @@ pub(super) fn set_locked(
 
 /// In a transaction of its own; `None`, and nothing done, where a value went meanwhile.
 fn enter_alone(
-    fs: &Fs,
+    fs: &Attrs,
     inode: &Inode,
     prepared: &Prepared,
     also: Option<Also<'_>>,
@@ -179,7 +178,7 @@ pub(super) struct There {
 
 impl There {
     /// Reads them; the locks of [`Alone`] are held.
-    pub(super) fn read(fs: &Fs, inode: &Inode) -> Result<Self> {
+    pub(super) fn read(fs: &Attrs, inode: &Inode) -> Result<Self> {
         let body = attributes_of_body(inode)?;
         let (at, in_block) = match block(fs, inode)? {
             None => (None, Vec::new()),
@@ -199,7 +198,7 @@ impl There {
     }
 
     /// Those of a new inode: none.
-    pub(super) fn none(fs: &Fs) -> Self {
+    pub(super) fn none(fs: &Attrs) -> Self {
         let want = fs.superblock.lock().s_want_extra_isize.get();
         let body_bytes = InodeImage::new(fs.geo.inode_bytes, want).xattr_area().len();
         Self {
@@ -228,7 +227,7 @@ impl Prepared {
     /// # Errors
     /// `NoSpace` where an attribute fits nowhere, or no value can be made: nothing is left behind.
     pub(super) fn new(
-        fs: &Fs,
+        fs: &Attrs,
         near: &Inode,
         owner: (u32, u32),
         there: &There,
@@ -254,7 +253,7 @@ impl Prepared {
 
     fn edit(
         &mut self,
-        fs: &Fs,
+        fs: &Attrs,
         (near, owner): (&Inode, (u32, u32)),
         key: &Key<'_>,
         value: Option<&[u8]>,
@@ -312,7 +311,7 @@ impl Prepared {
     pub(crate) fn enter(
         &self,
         h: &mut Handle<'_>,
-        fs: &Fs,
+        fs: &Attrs,
         inode: &Inode,
     ) -> Result<Option<Vec<Arc<Inode>>>> {
         let mut known = fs.xattrs.known();
@@ -358,19 +357,19 @@ impl Prepared {
 
     /// Counts the blocks that the inode comes to own: a block of attributes, its share of it, and the values in inodes,
     /// whoever else uses them.
-    fn count_blocks(&self, fs: &Fs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
+    fn count_blocks(&self, fs: &Attrs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
         let first = block.is_some_and(|block| block.old.is_none());
         let values = self.layout.value_blocks() - self.value_blocks_before;
         map::add_blocks(fs, inode, values + i64::from(first))
     }
 
     /// It was entered, or will not be: its values need not be held any more.
-    pub(crate) fn end(self, fs: &Fs) -> Result<()> {
+    pub(crate) fn end(self, fs: &Attrs) -> Result<()> {
         self.gained.into_iter().try_for_each(|value| value.end(fs))
     }
 
     /// Values that lose a user: not those that a block goes on to name, which others have.
-    fn lost_values(&self, fs: &Fs, block: Option<&NewBlock>) -> Result<Vec<Arc<Inode>>> {
+    fn lost_values(&self, fs: &Attrs, block: Option<&NewBlock>) -> Result<Vec<Arc<Inode>>> {
         let shared = block.is_some_and(|block| matches!(block.old, Some((_, 2.., _))));
         let lost = self
             .lost
@@ -381,7 +380,7 @@ impl Prepared {
 }
 
 /// The first attribute makes the volume one that has some.
-fn note_feature(fs: &Fs, h: &mut Handle<'_>) -> Result<()> {
+fn note_feature(fs: &Attrs, h: &mut Handle<'_>) -> Result<()> {
     if fs.says_attributes() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use throughline_extfmt::features::Incompat;
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
 
 use super::Key;
-use crate::fs::Fs;
+use crate::attrs::Attrs;
 
 /// What a volume's blocks of attributes are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) struct Layout {
 
 impl Shape {
     /// Of this volume, for inodes with such an area.
-    pub(super) fn of(fs: &Fs, body_bytes: usize) -> Self {
+    pub(super) fn of(fs: &Attrs, body_bytes: usize) -> Self {
         Self {
             body_bytes,
             block_bytes: fs.geo.block_bytes as usize,

@@ -28,9 +28,9 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
 use throughline_journal::Block;
 
+use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 
 pub(crate) use change::{Alone, Prepared, Step, free};
 pub(crate) use release::{RELEASE_CREDITS, release};
@@ -41,7 +41,7 @@ const NAME_MAX: usize = 255;
 /// Longest value that the calls of Linux know, in bytes.
 const VALUE_MAX: usize = 1 << 16;
 
-/// What [`Fs::set_xattr`] does about an attribute that is there, or is not.
+/// What [`Attrs::set_xattr`] does about an attribute that is there, or is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
     /// Replaces it, or makes it.
@@ -63,7 +63,7 @@ struct Key<'n> {
 
 impl<'n> Key<'n> {
     /// Of a name with its prefix.
-    fn of(fs: &Fs, full: &'n [u8]) -> Result<Self> {
+    fn of(fs: &Attrs, full: &'n [u8]) -> Result<Self> {
         if full.is_empty() || full.len() > NAME_MAX {
             return Err(Reason::AttributeName.into());
         }
@@ -105,7 +105,7 @@ fn may_have_user(inode: &Inode) -> bool {
 }
 
 /// Whether programs see attributes of that index.
-fn is_usable(fs: &Fs, index: u8) -> bool {
+fn is_usable(fs: &Attrs, index: u8) -> bool {
     match index {
         format::INDEX_USER | format::INDEX_TRUSTED | format::INDEX_SECURITY => true,
         format::INDEX_ACL_ACCESS | format::INDEX_ACL_DEFAULT => fs.xattrs.acl,
@@ -113,7 +113,7 @@ fn is_usable(fs: &Fs, index: u8) -> bool {
     }
 }
 
-impl Fs {
+impl Attrs {
     /// The names of an inode's attributes, with their prefixes (`user.`, `security.` ...), in the order of the disk.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Fs {
     ///
     /// # Errors
     /// `Exists`, `NoAttribute` as `mode` says; `NoSpace` on the volume, or where attributes can be; `AttributeName`,
-    /// `ValueTooLong`, `Invalid`; `Unsupported` as [`Fs::get_xattr`]; `Permission` for an immutable or append-only inode, and for
+    /// `ValueTooLong`, `Invalid`; `Unsupported` as [`Attrs::get_xattr`]; `Permission` for an immutable or append-only inode, and for
     /// `user.` on anything but files and directories; `Denied` for a default list of anything but a directory; `ReadOnly`;
     /// `NotFound` for an inode that was freed.
     pub fn set_xattr(
@@ -182,7 +182,7 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::set_xattr`], for a list of access rights set by somebody who is not in the inode's group: the setgid bit goes
+    /// As [`Attrs::set_xattr`], for a list of access rights set by somebody who is not in the inode's group: the setgid bit goes
     /// with the permissions that an access list sets.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Fs {
     /// Takes an attribute away. A list of access rights need not be there.
     ///
     /// # Errors
-    /// `NoAttribute`, and those of [`Fs::set_xattr`].
+    /// `NoAttribute`, and those of [`Attrs::set_xattr`].
     pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
         let key = self.may_set(inode, name)?;
         match key.acl() {
@@ -212,7 +212,7 @@ impl Fs {
     /// look at the inode in memory.
     ///
     /// # Errors
-    /// As [`Fs::remove_xattr`], but for one that is not there.
+    /// As [`Attrs::remove_xattr`], but for one that is not there.
     pub fn drop_capability(&self, inode: &Inode) -> Result<bool> {
         let key = Key {
             index: format::INDEX_SECURITY,
@@ -256,7 +256,7 @@ impl Fs {
 }
 
 /// The value of an attribute, as it is stored. The I/O lock is held.
-fn value(fs: &Fs, inode: &Inode, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
+fn value(fs: &Attrs, inode: &Inode, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
     let found = attributes(fs, inode)?
         .into_iter()
         .find(|attribute| key.is_of(attribute));
@@ -277,7 +277,7 @@ fn value(fs: &Fs, inode: &Inode, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
 }
 
 /// All attributes: the inode's own, then the block's. The I/O lock is held.
-fn attributes(fs: &Fs, inode: &Inode) -> Result<Vec<Attribute>> {
+fn attributes(fs: &Inodes, inode: &Inode) -> Result<Vec<Attribute>> {
     if inode.is_freed() {
         return Err(Reason::NotFound.into());
     }
@@ -295,7 +295,7 @@ fn attributes_of_body(inode: &Inode) -> Result<Vec<Attribute>> {
 }
 
 /// The block of an inode's attributes, if it has one.
-fn block(fs: &Fs, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
+fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
     let at = inode.raw.read().file_acl(&fs.geo);
     if at == FsBlock(0) {
         return Ok(None);
@@ -305,7 +305,7 @@ fn block(fs: &Fs, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
 }
 
 /// A block of attributes, its head and its checksum checked.
-fn read_block(fs: &Fs, at: FsBlock) -> Result<Block> {
+fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
     let read = || {
         fs.check_data_range(at, 1)?;
         fs.read_checked(at, |bytes| check_block(fs, at, bytes))
@@ -315,7 +315,7 @@ fn read_block(fs: &Fs, at: FsBlock) -> Result<Block> {
 
 /// Of a block just loaded: to be read, or to be changed in a part of it.
 fn check_block(
-    fs: &Fs,
+    fs: &Inodes,
     at: FsBlock,
     bytes: &[u8],
 ) -> core::result::Result<(), throughline_extfmt::Corrupt> {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::xattr::{self as format, REFCOUNT_MAX, Value};
 
+use crate::attrs::Attrs;
 use crate::balloc::Run;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 
 use super::change::{Prepared, is_in_inode};
@@ -39,7 +39,7 @@ pub(super) struct NewBlock {
 
 impl Prepared {
     /// Builds the block's list, and finds a place for it.
-    pub(super) fn new_block(&self, fs: &Fs, inode: &Inode, known: &Known) -> Result<NewBlock> {
+    pub(super) fn new_block(&self, fs: &Attrs, inode: &Inode, known: &Known) -> Result<NewBlock> {
         let list = &self.layout.block;
         let old = match self.old_block {
             None => None,
@@ -57,7 +57,7 @@ impl Prepared {
 
     fn place(
         &self,
-        fs: &Fs,
+        fs: &Attrs,
         inode: &Inode,
         (bytes, old): (&[u8], Option<(FsBlock, u32, u32)>),
         known: &Known,
@@ -91,7 +91,7 @@ impl Prepared {
 }
 
 /// A block with the same list that has room for one user more; how many it has.
-fn find_equal(fs: &Fs, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
+fn find_equal(fs: &Inodes, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
     let hash = format::header(bytes).ok()?.h_hash.get();
     let at = known.block(hash)?;
     let other = read_block(fs, at).ok()?;
@@ -102,7 +102,7 @@ fn find_equal(fs: &Fs, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
 
 /// Puts the block's list where it goes, and gives the old block up.
 pub(super) fn put_block(
-    fs: &Fs,
+    fs: &Attrs,
     h: &mut Handle<'_>,
     inode: &Inode,
     NewBlock { bytes, place, old }: NewBlock,

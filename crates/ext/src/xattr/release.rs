@@ -5,11 +5,11 @@ use std::sync::Arc;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
 
+use crate::attrs::Attrs;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map;
 
 use super::shared::Known;
@@ -32,7 +32,7 @@ pub(crate) struct Released {
 /// Gives back what holds the attributes of an inode that is being freed: its share of the block, and of the inodes of
 /// values. Where these are many it takes some of the attributes out, and wants to be called again in another transaction.
 /// Reads and checks all before it changes. The caller stores the inode.
-pub(crate) fn release(fs: &Fs, h: &mut Handle<'_>, inode: &Inode) -> Result<Released> {
+pub(crate) fn release(fs: &Attrs, h: &mut Handle<'_>, inode: &Inode) -> Result<Released> {
     // Blocks are shared: between the look at a count and its change nobody else may take his share away.
     let mut known = fs.xattrs.known();
     let in_inode = |e: throughline_extfmt::Corrupt| Error::from(e).in_inode(inode.ino);
@@ -87,7 +87,7 @@ fn is_in_inode(attribute: &Attribute) -> bool {
 }
 
 /// Takes up to `most` attributes whose values are in inodes out of a list; those inodes.
-fn take_values(fs: &Fs, list: &mut Vec<Attribute>, most: usize) -> Result<Vec<Arc<Inode>>> {
+fn take_values(fs: &Inodes, list: &mut Vec<Attribute>, most: usize) -> Result<Vec<Arc<Inode>>> {
     let mut values = Vec::new();
     let mut kept = Vec::with_capacity(list.len());
     for attribute in list.drain(..) {
@@ -112,7 +112,7 @@ pub(super) fn must_fit(written: bool, inode: &Inode) -> Result<()> {
 
 /// Gives an inode's share of a block up: the block, its users, and its hash. Frees it with the last.
 pub(super) fn release_block(
-    fs: &Fs,
+    fs: &Attrs,
     h: &mut Handle<'_>,
     inode: &Inode,
     (at, users, hash): (FsBlock, u32, u32),

@@ -13,11 +13,11 @@ use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
 use throughline_extfmt::{FileBlock, InodeNumber};
 
+use crate::attrs::Attrs;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
-use crate::fs::Fs;
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::map::{self, INSERT_CREDITS};
 use crate::orphan::{self, ORPHAN_CREDITS};
 
@@ -57,14 +57,14 @@ impl Pinned {
     }
 
     /// One attribute more uses it.
-    pub(super) fn adopt(&self, fs: &Fs, h: &mut Handle<'_>, known: &mut Known) -> Result<()> {
+    pub(super) fn adopt(&self, fs: &Attrs, h: &mut Handle<'_>, known: &mut Known) -> Result<()> {
         add_user(fs, h, &self.inode)?;
         known.add_value(self.hash, self.inode.ino);
         Ok(())
     }
 
     /// It need not stay any more.
-    pub(super) fn end(self, fs: &Fs) -> Result<()> {
+    pub(super) fn end(self, fs: &Attrs) -> Result<()> {
         fs.close_inode(&self.inode)
     }
 }
@@ -74,7 +74,7 @@ impl Pinned {
 /// # Errors
 /// `NoSpace`, with nothing left behind; those of journal and device.
 pub(super) fn obtain(
-    fs: &Fs,
+    fs: &Attrs,
     near: &Inode,
     owner: (u32, u32),
     value: &[u8],
@@ -106,7 +106,7 @@ pub(super) fn obtain(
 }
 
 /// An inode with that value that is known, opened.
-fn find_equal(fs: &Fs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>> {
+fn find_equal(fs: &Attrs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>> {
     let Some(ino) = fs.xattrs.known().value(hash) else {
         return Ok(None);
     };
@@ -129,7 +129,7 @@ fn find_equal(fs: &Fs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>> {
 }
 
 /// An inode for a value, an orphan, opened.
-fn make(fs: &Fs, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<Arc<Inode>> {
+fn make(fs: &Inodes, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<Arc<Inode>> {
     fs.transact(3 + ORPHAN_CREDITS, |h| {
         let mode = FileType::Regular.mode_bits() | 0o600;
         let inode = fs.new_inode(h, near, mode, uid, gid)?;
@@ -155,7 +155,7 @@ fn make(fs: &Fs, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<Arc<
 }
 
 /// Writes the value, a block in each transaction.
-fn write(fs: &Fs, inode: &Inode, value: &[u8]) -> Result<()> {
+fn write(fs: &Inodes, inode: &Inode, value: &[u8]) -> Result<()> {
     let chunks = value.chunks(fs.geo.block_bytes as usize);
     for (at, chunk) in (0..).map(FileBlock).zip(chunks) {
         fs.transact(INSERT_CREDITS + GROUP_CREDITS + 1, |h| {
@@ -173,7 +173,7 @@ fn write(fs: &Fs, inode: &Inode, value: &[u8]) -> Result<()> {
 }
 
 /// The inode of a value.
-pub(super) fn inode(fs: &Fs, ino: InodeNumber) -> Result<Arc<Inode>> {
+pub(super) fn inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
     let inode = match fs.inode(ino) {
         Err(Error::Caller(Reason::NotFound)) => {
             return Err(Error::corrupt("an attribute's value is in a free inode").in_inode(ino));
@@ -188,7 +188,7 @@ pub(super) fn inode(fs: &Fs, ino: InodeNumber) -> Result<Arc<Inode>> {
 
 /// Reads a value that has an inode of its own, and checks that it is the one that was written for this attribute.
 pub(super) fn read(
-    fs: &Fs,
+    fs: &Attrs,
     owner: &Inode,
     holder: InodeNumber,
     size: u32,
@@ -214,7 +214,7 @@ pub(super) fn read(
 }
 
 /// The bytes of a value.
-fn content(fs: &Fs, holder: &Inode, size: u32) -> Result<Vec<u8>> {
+fn content(fs: &Inodes, holder: &Inode, size: u32) -> Result<Vec<u8>> {
     let stored = holder.raw.read().size_bytes(&fs.geo)?;
     if stored != u64::from(size) {
         return Err(Error::corrupt(format!(
@@ -234,7 +234,7 @@ fn content(fs: &Fs, holder: &Inode, size: u32) -> Result<Vec<u8>> {
 }
 
 /// Seed of the hashes of values: the volume's checksum seed, which it has for these even without checksums.
-fn seed(fs: &Fs) -> u32 {
+fn seed(fs: &Attrs) -> u32 {
     if let Some(seed) = fs.geo.csum_seed {
         return seed;
     }
@@ -245,7 +245,7 @@ fn seed(fs: &Fs) -> u32 {
 }
 
 /// One attribute more uses this value ([`COUNT_CREDITS`]).
-pub(super) fn add_user(fs: &Fs, h: &mut Handle<'_>, value: &Inode) -> Result<()> {
+pub(super) fn add_user(fs: &Inodes, h: &mut Handle<'_>, value: &Inode) -> Result<()> {
     {
         let mut raw = value.raw.write();
         let users = format::value_refcount(&raw).saturating_add(1);
@@ -258,7 +258,7 @@ pub(super) fn add_user(fs: &Fs, h: &mut Handle<'_>, value: &Inode) -> Result<()>
 
 /// One attribute less uses this value; the value's inode, if it was the last ([`COUNT_CREDITS`]).
 pub(super) fn drop_user(
-    fs: &Fs,
+    fs: &Attrs,
     h: &mut Handle<'_>,
     known: &mut Known,
     value: Arc<Inode>,

@@ -41,7 +41,7 @@ pub struct MountOptions {
     pub no_replay: bool,
     /// The behaviour on damage; `None`: from the superblock.
     pub errors: Option<OnError>,
-    /// Memory for the page cache; `None` for the default.
+    /// Memory for the page cache; `None` for the default ([`MountOptions::cache_bytes`]).
     pub cache: Option<CacheSize>,
     /// Which users have access.
     pub access: Access,
@@ -166,7 +166,7 @@ impl MountOptions {
             .no_replay(self.no_replay)
             .acl(self.acl)
             .offset(self.offset_bytes)
-            .cache_bytes(self.cache.map(CacheSize::bytes))
+            .cache_bytes(Some(self.cache_bytes()))
             .access_times(self.atime.into())
             .directory_access_times(self.dir_atime)
             .lazy_times(self.lazytime)
@@ -176,6 +176,13 @@ impl MountOptions {
             .on_error(self.errors)
             .discard(self.discard)
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
+    }
+
+    /// Memory for the page cache, in bytes: as set, else a quarter of the memory the process may use, but at
+    /// most [`MAX_USUAL_CACHE_BYTES`].
+    pub fn cache_bytes(&self) -> u64 {
+        let usual = throughline::memory::default_budget_bytes().min(MAX_USUAL_CACHE_BYTES);
+        self.cache.map_or(usual, CacheSize::bytes)
     }
 
     /// Whether the kernel checks permissions: always, except with `fakeroot` and without
@@ -227,6 +234,11 @@ pub enum CacheSize {
     /// In percent, 1 to 90, of the memory that the process may use.
     Percent(u8),
 }
+
+/// The maximum default memory for the page cache of a mount, in bytes. It is small because images come from
+/// anywhere, and the owner of an image file says nothing about its content. More memory helps little: the
+/// kernel also caches what programs read, and a stream of writes runs at the speed of the device.
+pub const MAX_USUAL_CACHE_BYTES: u64 = 256 << 20;
 
 /// The commit interval of the kernel's ext4.
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);

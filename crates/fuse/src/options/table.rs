@@ -159,7 +159,7 @@ static TABLE: &[Known] = &[
         "cache_size",
         "SIZE",
         Group::Image,
-        "memory for the page cache (64M, 1G), or a share of the memory this process may use (10%); default: a quarter of it",
+        "memory for the page cache (64M, 1G), or a share of the memory this process may use (25%); default: a quarter of it, at most 256M",
         |options, text| {
             options.cache = Some(CacheSize::parse(text)?);
             Ok(())

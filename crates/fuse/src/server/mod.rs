@@ -17,6 +17,7 @@ mod xattrs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -41,6 +42,9 @@ use status::{Served, Status};
 /// How long the kernel may cache names and attributes: without limit, because nothing else changes the image.
 const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
 
+/// The interval of checks whether the last requests have ended.
+const SHUT_LOOK: Duration = Duration::from_millis(1);
+
 /// How long a request that finds the volume full waits for inodes that are being freed.
 const ROOM_WAIT: Duration = Duration::from_millis(200);
 
@@ -63,6 +67,8 @@ pub(crate) struct Server {
     /// `FUSE_SETXATTR_EXT` was negotiated.
     long_setxattr: bool,
     user_xattr: bool,
+    /// All further requests are refused.
+    shut: AtomicBool,
 }
 
 /// Overrides of file ownership, and access to the mount.
@@ -188,6 +194,16 @@ fn may_have_changed(refusal: &Refusal) -> bool {
     }
 }
 
+/// The reply to a request once the volume is closed: as on an aborted connection.
+fn refused_as_shut(opcode: Opcode) -> Answered {
+    match opcode {
+        // The kernel expects no reply.
+        Opcode::Forget | Opcode::BatchForget => Ok(Answer::Silence),
+        Opcode::Destroy => Answer::done(),
+        _ => Err(Errno::NOTCONN.into()),
+    }
+}
+
 /// The argument at the start of a request's body.
 fn first<T: FromBytes>(body: &[u8]) -> Option<T> {
     T::read_from_prefix(body).ok().map(|(argument, _)| argument)
@@ -239,6 +255,7 @@ impl Server {
             checks: options.kernel_checks_permissions(),
             long_setxattr,
             user_xattr: options.user_xattr,
+            shut: AtomicBool::new(false),
         }
     }
 
@@ -251,6 +268,20 @@ impl Server {
         );
         self.files.clear();
         self.nodes.clear();
+    }
+
+    /// Closes the volume while the kernel still has the mount: waits for the requests in progress, and
+    /// refuses all later ones. Nothing is written after it returns; if closing fails, the device is cut off.
+    pub(crate) fn close_early(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+        while self.status.at_work() > 0 {
+            std::thread::sleep(SHUT_LOOK);
+        }
+        self.end();
+        if let Err(error) = self.volume.end_writing() {
+            tracing::error!(%error, "the image was not closed well");
+            self.volume.disk().cut();
+        }
     }
 
     /// Serves the request in `scratch`, then queued requests as long as a turn is free.
@@ -274,6 +305,8 @@ impl Server {
         let opcode = Opcode::of(header.opcode);
         self.status.begin();
         let answered = match opcode {
+            // Checked after `begin`: either this request sees `shut`, or `close_early` sees this request.
+            Some(opcode) if self.shut.load(Ordering::SeqCst) => refused_as_shut(opcode),
             Some(opcode) => self.answer_with_room(opcode, header, channel, scratch),
             None => Err(Errno::NOSYS.into()),
         };

@@ -1,5 +1,7 @@
 //! The status of a mount, which `throughline status` reads as an extended attribute of the mount's root.
 //!
+//! Invariant: the status is read from memory. No I/O is done for it, because the device may hang.
+//!
 //! Each thread counts its requests in its own cache line; the counts are summed when the status is read.
 
 use std::path::PathBuf;
@@ -112,7 +114,19 @@ impl Status {
     /// A request is in progress.
     pub(super) fn begin(&self) {
         let counts = self.counts.get_or_default();
-        counts.begun.fetch_add(1, Ordering::Relaxed);
+        counts.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The number of requests in progress.
+    pub(super) fn at_work(&self) -> u64 {
+        // In this order: a request that begins and ends in between must not make `begun` less than `ended`.
+        let ended: u64 = self.each(|counts| counts.ended.load(Ordering::Acquire));
+        let begun: u64 = self.each(|counts| counts.begun.load(Ordering::SeqCst));
+        begun.saturating_sub(ended)
+    }
+
+    fn each(&self, count: impl Fn(&Counts) -> u64) -> u64 {
+        self.counts.iter().map(|counts| count(counts)).sum()
     }
 
     /// The request is done, on the same thread.
@@ -130,7 +144,7 @@ impl Status {
         if matches!(served, Served::Refused) {
             counts.refused.fetch_add(1, Ordering::Relaxed);
         }
-        counts.ended.fetch_add(1, Ordering::Relaxed);
+        counts.ended.fetch_add(1, Ordering::Release);
     }
 
     /// The whole status, as JSON.
@@ -140,9 +154,7 @@ impl Status {
             all.map(|counts| count(counts).load(Ordering::Relaxed))
                 .sum()
         };
-        // In this order: a request that begins and ends in between must not make `begun` less than `ended`.
         let ended = sum(|counts| &counts.ended);
-        let begun = sum(|counts| &counts.begun);
         let choices: serde_json::Map<String, Value> = CHOICES
             .iter()
             .map(|choice| {
@@ -169,7 +181,7 @@ impl Status {
             "mounted_s": self.since.elapsed().as_secs_f64(),
             "requests": {
                 "served": ended,
-                "now": begun.saturating_sub(ended),
+                "now": self.at_work(),
                 "refused": sum(|counts| &counts.refused),
                 "reads": sum(|counts| &counts.reads),
                 "read_bytes": sum(|counts| &counts.read_bytes),
@@ -196,7 +208,5 @@ fn add_volume(all: &mut Value, volume: &Volume) {
         "engine": disk.info().engine,
         "queue_depth": disk.limits().queue_depth,
     });
-    // Damage to it is in the log, and in the error of every change that fails because of it.
-    let info = volume.info().ok();
-    all["journal"]["state"] = json!(info.map(|info| info.journal.as_str()));
+    all["journal"]["state"] = json!(volume.journal_state().as_str());
 }

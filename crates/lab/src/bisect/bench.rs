@@ -51,6 +51,11 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Tells who watches.
+    pub(super) fn tell(&self, what: Tell<'_>) {
+        self.watch.tell(&self.outlook, what);
+    }
+
     /// The figures of pair number `index` (from 0): of `base`, and of `new`.
     pub(super) fn pair(&mut self, base: &str, new: &str, index: usize) -> Tried<(f64, f64)> {
         if let Some(pair) = self.state.pairs(new, base).get(index) {
@@ -115,7 +120,7 @@ impl Bench<'_> {
     /// Builds a commit in a fresh worktree.
     pub(super) fn build(&mut self, id: &str) -> Tried<()> {
         let commit = self.commit(id)?;
-        self.watch.tell(&self.outlook, Tell::Building(&commit));
+        self.tell(Tell::Building(&commit));
         self.trees.make(self.git, id)?;
         let began = Instant::now();
         let limit = self.limits.build;
@@ -155,7 +160,7 @@ impl Bench<'_> {
             };
             if attempt == 0 {
                 let note = format!("{}: {why}\n  it is run once more", commit.short);
-                self.watch.tell(&self.outlook, Tell::Note(&note));
+                self.tell(Tell::Note(&note));
             }
         }
         self.state.note(Event::Fault {

@@ -45,6 +45,15 @@ pub(super) struct Question {
 }
 
 impl Question {
+    /// Asks on which side of `asked` it lies; so many percent beside it are neither.
+    pub(super) fn new(asked: f64, nearby_percent: f64, alpha: f64) -> Question {
+        Question {
+            asked,
+            nearby_percent,
+            alpha,
+        }
+    }
+
     /// As the statistics ask it.
     fn in_ratios(&self, better: Better) -> stats::Question {
         stats::Question {
@@ -84,11 +93,7 @@ impl Evidence {
     /// Asks at most so many pairs how large a change is: they are enough once its interval, which is wrong with the
     /// probability `alpha`, reaches no further from the estimate than [`SIZE_SHARE`].
     pub(super) fn of_size(alpha: f64, better: Better, most: usize) -> Evidence {
-        let question = Question {
-            asked: 1.0,
-            nearby_percent: 0.0,
-            alpha,
-        };
+        let question = Question::new(1.0, 0.0, alpha);
         Evidence {
             sequential: Sequential::until(
                 question.in_ratios(better),

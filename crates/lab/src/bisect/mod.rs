@@ -216,7 +216,7 @@ pub struct Bisection {
 
 /// The folder that a plan's state has where none is named.
 fn folder_of(plan: &Plan, git: &Git) -> Result<PathBuf> {
-    let text = serde_json::to_string(plan).map_err(|e| Error::new(e.to_string()))?;
+    let text = serde_json::to_string(plan)?;
     let digest = git.digest(&text)?;
     Ok(state::home()?.join(format!("{}-{}", git.name(), &digest[..12])))
 }

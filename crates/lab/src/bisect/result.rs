@@ -10,7 +10,7 @@ use super::evidence::{Evidence, Level};
 use super::git::Commit;
 use super::state::Pair;
 use crate::machine::Machine;
-use crate::record::{Head, Line, Record, SCHEMA, Sample};
+use crate::record::{Head, Line, Record, Sample};
 use crate::stats::{Ratio, Summary};
 
 /// What became of a commit.
@@ -347,16 +347,8 @@ impl Outcome {
         if let Ok(serde_json::Value::Object(plan)) = serde_json::to_value(plan) {
             settings.extend(plan);
         }
-        Record {
-            head: Head {
-                schema: SCHEMA,
-                name: "bisect".to_owned(),
-                started: started.to_owned(),
-                machine: self.machine.clone(),
-                max_rounds: None,
-                settings,
-            },
-            lines,
-        }
+        let mut head = Head::new("bisect", started, settings);
+        head.machine = self.machine.clone();
+        Record { head, lines }
     }
 }

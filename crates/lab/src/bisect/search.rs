@@ -152,11 +152,7 @@ impl<'a> Search<'a> {
         let alpha = self.budget.take(decisions) / 2.0;
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());
-        let question = Question {
-            asked: 1.0,
-            nearby_percent: plan.terms.threshold_percent,
-            alpha,
-        };
+        let question = Question::new(1.0, plan.terms.threshold_percent, alpha);
         let gathered = self.gather(&good, &end, self.asking(&question), 0)?;
         let evidence = gathered.map_err(|fault| self.end_failed(&fault))?;
         self.end_level = evidence.level();
@@ -170,11 +166,7 @@ impl<'a> Search<'a> {
         self.levels.1 = self.end_level.value;
         let middle = self.middle();
         if !self.end_level.excludes(middle) {
-            let question = Question {
-                asked: middle,
-                nearby_percent: 0.0,
-                alpha,
-            };
+            let question = Question::new(middle, 0.0, alpha);
             let gathered = self.gather(&good, &end, self.asking(&question), evidence.pairs())?;
             let sure = gathered.map_err(|fault| self.end_failed(&fault))?;
             if sure.decided() != Some(Verdict::Slower) {
@@ -182,9 +174,7 @@ impl<'a> Search<'a> {
             }
         }
         let note = format!("the bad end: {}", trial.change());
-        self.bench
-            .watch
-            .tell(&self.bench.outlook, Tell::Note(&note));
+        self.bench.tell(Tell::Note(&note));
         Ok(None)
     }
 
@@ -218,11 +208,7 @@ impl<'a> Search<'a> {
     fn check_pairs(&self, decisions: usize) -> Result<()> {
         let terms = &self.bench.plan.terms;
         let alpha = (1.0 - terms.confidence) / decisions as f64 / 2.0;
-        let question = Question {
-            asked: 1.0,
-            nearby_percent: 0.0,
-            alpha,
-        };
+        let question = Question::new(1.0, 0.0, alpha);
         let fewest = question.fewest_pairs(terms.better);
         if terms.max_pairs >= fewest {
             return Ok(());
@@ -255,12 +241,11 @@ impl<'a> Search<'a> {
             self.bench.outlook.pair_s = pair_s;
             self.bench.outlook.build_s = build_s;
             let pairs = evidence.pairs();
-            let measuring = Tell::Measuring {
+            self.bench.tell(Tell::Measuring {
                 commit: &commit,
                 pairs,
                 most: evidence.most(),
-            };
-            self.bench.watch.tell(&self.bench.outlook, measuring);
+            });
             match self.bench.pair(base, new, from + pairs)? {
                 Ok((base, new)) => evidence.push(base, new),
                 Err(fault) => return Ok(Err(fault)),
@@ -280,11 +265,7 @@ impl<'a> Search<'a> {
             // Without a bad end there is no middle to lie in.
             None => 0.0,
         };
-        let question = Question {
-            asked,
-            nearby_percent,
-            alpha,
-        };
+        let question = Question::new(asked, nearby_percent, alpha);
         let good = self.bench.plan.good.clone();
         let evidence = match self.gather(&good, id, self.asking(&question), 0)? {
             Ok(evidence) => evidence,
@@ -377,9 +358,7 @@ impl<'a> Search<'a> {
         let pairs = self.bench.state.pairs(id, &self.bench.plan.good);
         let values = self.bench.state.values(id);
         let step = Step::new(commit, mark, (&pairs, &values), level, why);
-        self.bench
-            .watch
-            .tell(&self.bench.outlook, Tell::Step(&step));
+        self.bench.tell(Tell::Step(&step));
         self.steps.push(step);
         Ok(mark)
     }
@@ -410,27 +389,19 @@ impl<'a> Search<'a> {
     fn outcome(mut self, found: Found, commits: usize) -> Outcome {
         let good = self.bench.plan.good.clone();
         let mut rows = BTreeMap::new();
-        for (id, mark) in [
-            (good.clone(), Mark::GoodEnd),
-            (self.end.clone(), Mark::BadEnd),
-        ] {
-            let (pairs, values) = (
-                self.bench.state.pairs(&id, &good),
-                self.bench.state.values(&id),
-            );
-            if let Ok(commit) = self.bench.commit(&id) {
-                rows.insert(id, Step::new(commit, mark, (&pairs, &values), None, None));
+        let ends = [(&good, Mark::GoodEnd), (&self.end, Mark::BadEnd)];
+        for (id, mark) in ends {
+            if let Ok(commit) = self.bench.commit(id) {
+                let step = Step::new(commit, mark, (&[], &[]), None, None);
+                rows.insert(id.clone(), step);
             }
         }
-        for mut step in self.steps.drain(..) {
-            // It may have been measured again since, beside others.
-            let id = &step.commit.id;
-            let (pairs, values) = (
-                self.bench.state.pairs(id, &good),
-                self.bench.state.values(id),
-            );
-            step.summarise(&pairs, &values);
-            rows.insert(step.commit.id.clone(), step);
+        let looked_at = self.steps.drain(..);
+        rows.extend(looked_at.map(|step| (step.commit.id.clone(), step)));
+        // Those may have been measured again since, beside others.
+        for (id, step) in &mut rows {
+            let state = &self.bench.state;
+            step.summarise(&state.pairs(id, &good), &state.values(id));
         }
         let ids: Vec<String> = rows.keys().cloned().collect();
         let order = self.in_order(&ids).unwrap_or(ids);

@@ -210,7 +210,7 @@ impl State {
 
     /// Takes in what happened.
     pub(super) fn note(&mut self, event: Event) -> Result<()> {
-        let mut line = serde_json::to_vec(&event).map_err(|e| Error::new(e.to_string()))?;
+        let mut line = serde_json::to_vec(&event)?;
         line.push(b'\n');
         self.log.write_all(&line).map_err(|e| {
             Error::new(format!(

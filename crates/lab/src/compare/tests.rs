@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::machine::Machine;
-use crate::record::{Better, Line, SCHEMA, Sample};
+use crate::record::{Better, Line, Sample};
+use crate::stats::normal;
 
 /// Seeded noise.
 struct Noise(fastrand::Rng);
 
 impl Noise {
-    /// Near enough to normal, with this deviation in percent: what a figure is multiplied by.
+    /// Normal, with this deviation in percent: what a figure is multiplied by.
     fn percent(&mut self, deviation: f64) -> f64 {
-        let twelve: f64 = (0..12).map(|_| self.0.f64()).sum();
-        1.0 + deviation / 100.0 * (twelve - 6.0)
+        1.0 + deviation / 100.0 * normal(&mut self.0)
     }
 }
 
@@ -39,14 +38,11 @@ fn run(noise: &mut Noise, second: usize, series: &[(&str, f64)]) -> Record {
         why: "rounds".into(),
     });
     Record {
-        head: Head {
-            schema: SCHEMA,
-            name: "streams".into(),
-            started: format!("2026-01-02T03:04:{second:02}.000Z"),
-            machine: Machine::here(),
-            max_rounds: None,
-            settings: BTreeMap::new(),
-        },
+        head: Head::new(
+            "streams",
+            format!("2026-01-02T03:04:{second:02}.000Z"),
+            BTreeMap::new(),
+        ),
         lines,
     }
 }

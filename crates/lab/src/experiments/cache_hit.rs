@@ -4,19 +4,18 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throughline::Handle;
 use throughline_device::{AlignedBuf, Op};
 
 use super::Experiment;
+use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
 use crate::command::make_data;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::Variant;
 use crate::kernel::mke2fs;
-use crate::outcome::Outcome;
-use crate::{Error, Result, Settings};
+use crate::outcome::{Outcome, ratios};
+use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "cache/hit",
@@ -24,18 +23,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const READ_BYTES: usize = 4096;
 const FILE_BYTES: u64 = 256 << 20;
 const CALL_BYTES: usize = 1 << 20;
-/// Reads between two looks at the clock.
-const BATCH: u64 = 256;
 
 const FILE: &str = "File (ours)";
 const RAW: &str = "RawFile (ours)";
 const PREAD: &str = "pread";
 const COPY: &str = "bare copy";
-
-type Io<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync);
 
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
@@ -44,25 +38,22 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let scratch = settings.scratch()?;
     let (plain, image) = (scratch.path().join("plain"), scratch.path().join("image"));
     make_data(&plain, len)?;
-    mke2fs(
-        &image,
-        len + len / 4 + (64 << 20),
-        &["-t", "ext4", "-b", "4096"],
-    )?;
+    let image_bytes = len + len / 4 + (64 << 20);
+    mke2fs(&image, image_bytes, &["-t", "ext4", "-b", "4096"])?;
 
     let mut options = settings.opening();
     options.cache_bytes(Some(len * 2));
-    let volume = options.open(&image).map_err(as_error)?;
-    settings.hear_cache(volume.cache());
-    let file = volume.create_file("/cached").map_err(as_error)?;
+    let volume = options.open(&image)?;
+    settings.observe_cache(volume.cache());
+    let file = volume.create_file("/cached")?;
     fill(&file, &plain)?;
-    let raw = options.open_raw(&plain).map_err(as_error)?;
-    settings.hear_cache_of(&raw);
+    let raw = options.open_raw(&plain)?;
+    settings.observe_cache_of(&raw);
     let kernel = File::open(&plain)?;
     let memory = bring_in(&file, &raw, &kernel, len)?;
 
-    let read_file = |at: u64, buf: &mut [u8]| whole(file.read_at(buf, at), buf.len());
-    let read_raw = |at: u64, buf: &mut [u8]| whole(raw.read_at(buf, at), buf.len());
+    let read_file = |at: u64, buf: &mut [u8]| Ok(file.read_exact_at(buf, at)?);
+    let read_raw = |at: u64, buf: &mut [u8]| Ok(raw.read_exact_at(buf, at)?);
     let pread = |at: u64, buf: &mut [u8]| Ok(kernel.read_exact_at(buf, at)?);
     let copy = |at: u64, buf: &mut [u8]| {
         buf.copy_from_slice(&memory[at as usize..at as usize + buf.len()]);
@@ -74,50 +65,30 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         (PREAD, &pread),
         (COPY, &copy),
     ];
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let counts: Vec<usize> = std::iter::successors(Some(1_usize), |n| Some(n * 2))
-        .take_while(|n| *n <= cpus)
-        .collect();
+    let counts = thread_counts();
     let mut variants = Vec::new();
     for &threads in &counts {
         for (name, io) in ways {
             variants.push(Variant::new(variant(name, threads), move || {
-                hammer(threads, len, sample_time, io)
+                let ns = hammer(threads, len, sample_time, io)?;
+                let rate = threads as f64 * 1000.0 / ns.max(1e-9);
+                Ok(vec![("a read", "ns", ns), ("rate", "M/s", rate)])
             }));
         }
     }
     let before = (volume.disk().counters(), raw.disk().counters());
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(15),
-        settings,
-    )?;
-    drop(variants);
+    outcome.measure(settings, 15, variants)?;
     let missed = volume.disk().counters().since(&before.0).bytes(Op::Read)
         + raw.disk().counters().since(&before.1).bytes(Op::Read);
-    outcome
-        .counters
-        .insert("bytes our reads took from the device".into(), missed as f64);
+    outcome.count("bytes our reads took from the device", missed as f64);
     bars(&mut outcome, &counts);
     drop(file);
-    volume.close().map_err(as_error)?;
+    volume.close()?;
     Ok(outcome)
-}
-
-fn as_error(error: throughline::Error) -> Error {
-    Error::new(error.to_string())
 }
 
 fn variant(name: &str, threads: usize) -> String {
     format!("{name}, {threads} threads")
-}
-
-fn whole(read: throughline::Result<usize>, wanted: usize) -> Result<()> {
-    match read.map_err(as_error)? {
-        got if got == wanted => Ok(()),
-        got => Err(Error::new(format!("read {got} bytes of {wanted}"))),
-    }
 }
 
 /// Copies the plain file into a file on the volume, to its device: what is timed later is clean memory.
@@ -127,9 +98,9 @@ fn fill(file: &Handle, plain: &Path) -> Result<()> {
     let mut buf = vec![0; CALL_BYTES];
     for at in (0..len).step_by(CALL_BYTES) {
         from.read_exact_at(&mut buf, at)?;
-        file.write_all_at(&buf, at).map_err(as_error)?;
+        file.write_all_at(&buf, at)?;
     }
-    file.sync().map_err(as_error)
+    Ok(file.sync()?)
 }
 
 /// Has every cache hold its file, and a copy in plain memory.
@@ -137,76 +108,33 @@ fn bring_in(file: &Handle, raw: &Handle, kernel: &File, len: u64) -> Result<Alig
     let mut memory = AlignedBuf::zeroed(len as usize, 4096);
     for (number, piece) in memory.chunks_mut(CALL_BYTES).enumerate() {
         let at = (number * CALL_BYTES) as u64;
-        whole(file.read_at(piece, at), CALL_BYTES)?;
-        whole(raw.read_at(piece, at), CALL_BYTES)?;
+        file.read_exact_at(piece, at)?;
+        raw.read_exact_at(piece, at)?;
         kernel.read_exact_at(piece, at)?;
     }
     Ok(memory)
 }
 
-/// `threads` threads at random places for a while: what one read takes a thread.
-fn hammer(threads: usize, len: u64, time: Duration, io: Io<'_>) -> Result<Sample> {
-    let (total, start) = (AtomicU64::new(0), Barrier::new(threads));
-    let busy_ns = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|number| {
-                let (total, busy_ns, start) = (&total, &busy_ns, &start);
-                scope.spawn(move || -> Result<()> {
-                    let mut buffer = AlignedBuf::zeroed(READ_BYTES, 4096);
-                    let mut random = fastrand::Rng::with_seed(number as u64);
-                    start.wait();
-                    let (begin, mut count) = (Instant::now(), 0_u64);
-                    while begin.elapsed() < time {
-                        for _ in 0..BATCH {
-                            let block = random.u64(..len / READ_BYTES as u64);
-                            io(block * READ_BYTES as u64, &mut buffer)?;
-                        }
-                        count += BATCH;
-                    }
-                    busy_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                    total.fetch_add(count, Ordering::Relaxed);
-                    Ok(())
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|_| Err(Error::new("a worker panicked")))
-        })
-    })?;
-    let read_ns = busy_ns.into_inner() as f64 / (total.into_inner() as f64).max(1.0);
-    Ok(vec![
-        ("a read", "ns", read_ns),
-        ("rate", "M/s", threads as f64 * 1000.0 / read_ns.max(1e-9)),
-    ])
-}
-
 fn bars(outcome: &mut Outcome, counts: &[usize]) {
-    for ours in [FILE, RAW] {
-        for &threads in counts {
-            let (over, under) = (variant(ours, threads), variant(PREAD, threads));
-            let title = format!("{ours} / pread, {threads} threads");
+    for &threads in counts {
+        let pread = variant(PREAD, threads);
+        for ours in [FILE, RAW] {
+            let (title, over) = (format!("{ours} / {}", pread), variant(ours, threads));
             match threads {
-                1 | 2 => outcome.ratio_at_least(&title, "rate", &over, &under, 1.5),
-                _ => drop(outcome.ratio(&title, "rate", &over, &under)),
+                1 | 2 => ratios! { outcome; title => "rate", over, pread, at_least 1.5; },
+                _ => ratios! { outcome; title => "rate", over, pread; },
             }
         }
-    }
-    for way in [FILE, RAW, PREAD, COPY] {
-        for &threads in counts.iter().filter(|n| **n > 1) {
-            let (many, one) = (variant(way, threads), variant(way, 1));
+        for way in [FILE, RAW, PREAD, COPY].into_iter().filter(|_| threads > 1) {
             let title = format!("{way}: {threads} threads / 1 thread");
+            let (many, one) = (variant(way, threads), variant(way, 1));
             match (way, threads) {
-                (FILE | RAW, 2) => outcome.ratio_at_least(&title, "rate", &many, &one, 1.8),
-                _ => drop(outcome.ratio(&title, "rate", &many, &one)),
+                (FILE | RAW, 2) => ratios! { outcome; title => "rate", many, one, at_least 1.8; },
+                _ => ratios! { outcome; title => "rate", many, one; },
             }
         }
     }
     if counts.len() == 1 {
-        outcome
-            .notes
-            .push("one processor: scaling over threads cannot be seen here".into());
+        outcome.note(ONE_PROCESSOR);
     }
 }

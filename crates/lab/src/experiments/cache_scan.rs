@@ -4,7 +4,7 @@
 //! The hot set comes round once while two budgets of the stream pass, each round in an order of its own, so that a cache
 //! that drops what was used longest ago has dropped most of it: that cache is simulated beside, as the control.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use throughline_device::Op;
 
 use super::Experiment;
 use crate::command::make_data;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::meter::Meter;
 use crate::outcome::Outcome;
-use crate::{Error, Result, Settings};
+use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "cache/scan",
@@ -65,37 +65,20 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let path = scratch.path().join("plain");
     make_data(&path, sizes.hot + sizes.stream_file)?;
     let sample = |stream| sample(settings, &path, sizes, stream);
-    let mut variants = vec![
+    let variants = [
         Variant::new("stream is read", || sample(Stream::Read)),
         Variant::new("stream is written", || sample(Stream::Write)),
         Variant::new("control: least recently used goes", || Ok(control(sizes))),
     ];
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(5),
-        settings,
-    )?;
-    drop(variants);
-    outcome
-        .counters
-        .insert("budget, MiB".into(), budget as f64 / f64::from(1 << 20));
+    outcome.measure(settings, 5, variants)?;
+    outcome.count("budget, MiB", budget as f64 / f64::from(1 << 20));
     for name in ["stream is read", "stream is written"] {
-        let samples = outcome.samples(name, "hot hits").to_vec();
-        let worst = samples.iter().copied().fold(f64::INFINITY, f64::min);
-        if worst.is_finite() {
-            outcome.at_least(
-                &format!("{name}: hits of the hot set, %, the worst sample"),
-                worst,
-                95.0,
-            );
+        if let Some((worst, _)) = outcome.range(name, "hot hits") {
+            let name = format!("{name}: hits of the hot set, %, the worst sample");
+            outcome.at_least(&name, worst, 95.0);
         }
     }
     Ok(outcome)
-}
-
-fn as_error(error: throughline::Error) -> Error {
-    Error::new(error.to_string())
 }
 
 /// Counts what is read from the first bytes of the device.
@@ -120,12 +103,10 @@ impl Listener for HotReads {
 fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) -> Result<Sample> {
     let mut options = settings.opening();
     options.cache_bytes(Some(sizes.budget));
-    let file = options.open_raw(path).map_err(as_error)?;
-    settings.hear_cache_of(&file);
-    let hot = file
-        .reopen(&throughline::FileOptions::new())
-        .map_err(as_error)?;
-    hot.advise(Advice::Random, 0, 0).map_err(as_error)?;
+    let file = options.open_raw(path)?;
+    settings.observe_cache_of(&file);
+    let hot = file.reopen(&throughline::FileOptions::new())?;
+    hot.advise(Advice::Random, 0, 0)?;
     let mut random = fastrand::Rng::with_seed(1);
     let mut turn = HotTurn::new(sizes.hot);
     for _ in 0..WARM_TURNS {
@@ -146,8 +127,8 @@ fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) ->
     for step in 0..steps(sizes) {
         let at = sizes.hot + step * CALL_BYTES % sizes.stream_file;
         match stream {
-            Stream::Read => file.read_exact_at(&mut call, at).map_err(as_error)?,
-            Stream::Write => file.write_all_at(&call, at).map_err(as_error)?,
+            Stream::Read => file.read_exact_at(&mut call, at)?,
+            Stream::Write => file.write_all_at(&call, at)?,
         }
         for _ in 0..hot_reads_a_step(sizes) {
             read_hot(&hot, turn.next(&mut random))?;
@@ -158,15 +139,10 @@ fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) ->
     drop(subscription);
     let missed = listener.bytes.load(Ordering::Relaxed) as f64 / READ_BYTES as f64;
     drop(hot);
-    file.close().map_err(as_error)?;
-    Ok(vec![
-        (
-            "hot hits",
-            "%",
-            100.0 * (1.0 - missed / reads.max(1) as f64),
-        ),
-        ("stream", "MB/s", spent.mb_per_s(steps(sizes) * CALL_BYTES)),
-    ])
+    file.close()?;
+    let hits = 100.0 * (1.0 - missed / reads.max(1) as f64);
+    let stream = spent.mb_per_s(steps(sizes) * CALL_BYTES);
+    Ok(vec![("hot hits", "%", hits), ("stream", "MB/s", stream)])
 }
 
 fn steps(sizes: Sizes) -> u64 {
@@ -180,8 +156,7 @@ fn hot_reads_a_step(sizes: Sizes) -> u64 {
 
 fn read_hot(hot: &RawFile, block: u64) -> Result<()> {
     let mut buf = [0; READ_BYTES as usize];
-    hot.read_exact_at(&mut buf, block * READ_BYTES)
-        .map_err(as_error)
+    Ok(hot.read_exact_at(&mut buf, block * READ_BYTES)?)
 }
 
 /// The hot blocks, all of them in another order each time round.
@@ -230,22 +205,22 @@ fn control(sizes: Sizes) -> Sample {
     vec![("hot hits", "%", 100.0 * hits as f64 / reads.max(1) as f64)]
 }
 
-/// A cache of blocks that drops what was used longest ago.
+/// A cache of so many blocks at the most that drops what was used longest ago.
 struct Lru {
     most: usize,
-    /// Block → when it was used last.
+    /// Block → when it was used last, and the other way round.
     used: HashMap<u64, u64>,
-    /// Uses in order; those that are not a block's last one are passed over.
-    order: VecDeque<(u64, u64)>,
+    order: BTreeMap<u64, u64>,
     now: u64,
 }
 
 impl Lru {
     fn new(most: usize) -> Lru {
+        let (used, order) = (HashMap::new(), BTreeMap::new());
         Lru {
             most,
-            used: HashMap::new(),
-            order: VecDeque::new(),
+            used,
+            order,
             now: 0,
         }
     }
@@ -253,17 +228,15 @@ impl Lru {
     /// Uses a block; whether it was there.
     fn touch(&mut self, block: u64) -> bool {
         self.now += 1;
-        self.order.push_back((block, self.now));
-        let hit = self.used.insert(block, self.now).is_some();
-        while self.used.len() > self.most {
-            let Some((block, when)) = self.order.pop_front() else {
-                break;
-            };
-            if self.used.get(&block) == Some(&when) {
-                self.used.remove(&block);
-            }
+        self.order.insert(self.now, block);
+        let before = self.used.insert(block, self.now);
+        before.map(|before| self.order.remove(&before));
+        if self.used.len() > self.most
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.used.remove(&oldest);
         }
-        hit
+        before.is_some()
     }
 }
 

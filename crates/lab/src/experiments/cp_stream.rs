@@ -5,9 +5,9 @@ use std::process::Command;
 
 use super::Experiment;
 use crate::command::{make_data, own_cp, timed};
-use crate::interleave::{Variant, interleave};
+use crate::interleave::Variant;
 use crate::kernel::{e2fsck, mke2fs};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -21,27 +21,16 @@ const GIB: u64 = 1 << 30;
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let scratch = settings.scratch()?;
-    let (source, image, plain) = (
-        scratch.path().join("source"),
-        scratch.path().join("image"),
-        scratch.path().join("plain"),
-    );
+    let [source, image, plain] = ["source", "image", "plain"].map(|name| scratch.path().join(name));
     let len_bytes = settings.scaled(4 * GIB, 64 << 20) & !((1 << 20) - 1);
     make_data(&source, len_bytes)?;
     let engine = settings.engine.to_string();
 
     let ours = || {
-        mke2fs(
-            &image,
-            len_bytes + len_bytes / 4 + (64 << 20),
-            &["-t", "ext4"],
-        )?;
-        let (spent, report) = own_cp(&[
-            "--engine",
-            &engine,
-            &source.to_string_lossy(),
-            &format!("{}:/file", image.display()),
-        ])?;
+        let image_bytes = len_bytes + len_bytes / 4 + (64 << 20);
+        mke2fs(&image, image_bytes, &["-t", "ext4"])?;
+        let to = format!("{}:/file", image.display());
+        let (spent, report) = own_cp(&["--engine", &engine, &source.to_string_lossy(), &to])?;
         e2fsck(&image)?;
         std::fs::remove_file(&image)?;
         Ok(vec![
@@ -51,43 +40,25 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         ])
     };
     let dd = || {
-        crate::kernel::run(
-            "fallocate",
-            &["-l", &len_bytes.to_string(), &plain.to_string_lossy()],
-        )?;
-        let arguments = [
-            format!("if={}", source.display()),
-            format!("of={}", plain.display()),
-        ];
-        let (spent, _) = timed(Command::new("dd").args(arguments).args([
-            "bs=1M",
-            "oflag=direct",
-            "conv=notrunc,fsync",
-            "status=none",
-        ]))?;
+        let len = len_bytes.to_string();
+        crate::kernel::run("fallocate", &["-l", &len, &plain.to_string_lossy()])?;
+        let mut dd = Command::new("dd");
+        dd.arg(format!("if={}", source.display()))
+            .arg(format!("of={}", plain.display()))
+            .args(["bs=1M", "oflag=direct"])
+            .args(["conv=notrunc,fsync", "status=none"]);
+        let (spent, _) = timed(&mut dd)?;
         std::fs::remove_file(&plain)?;
         Ok(vec![("throughput", "MB/s", spent.mb_per_s(len_bytes))])
     };
-    let mut variants = [
+    let variants = [
         Variant::new("ours", ours),
         Variant::new("dd oflag=direct", dd),
     ];
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(5),
-        settings,
-    )?;
-    drop(variants);
-    outcome.ratio_at_least(
-        "cp into ext4 / dd oflag=direct",
-        "throughput",
-        "ours",
-        "dd oflag=direct",
-        0.95,
-    );
-    outcome
-        .notes
-        .push("both sides end with an fsync; e2fsck -fn found nothing after each copy".into());
+    outcome.measure(settings, 5, variants)?;
+    ratios! { outcome;
+        "cp into ext4 / dd oflag=direct" => "throughput", "ours", "dd oflag=direct", at_least 0.95;
+    }
+    outcome.note("both sides end with an fsync; e2fsck -fn found nothing after each copy");
     Ok(outcome)
 }

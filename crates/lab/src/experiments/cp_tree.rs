@@ -7,9 +7,9 @@ use std::process::Command;
 
 use super::Experiment;
 use crate::command::{own_cp, timed};
-use crate::interleave::{Variant, interleave};
+use crate::interleave::Variant;
 use crate::kernel::{e2fsck, mke2fs};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -23,11 +23,7 @@ const FILES_PER_FOLDER: u64 = 100;
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let scratch = settings.scratch()?;
-    let (tree, image, script) = (
-        scratch.path().join("tree"),
-        scratch.path().join("image"),
-        scratch.path().join("script"),
-    );
+    let [tree, image, script] = ["tree", "image", "script"].map(|name| scratch.path().join(name));
     let files = settings.scaled(50_000, 500);
     fs::write(&script, make_tree(&tree, files)?)?;
     let image_len = files * 8192 + (256 << 20);
@@ -36,13 +32,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
 
     let ours = || {
         mke2fs(&image, image_len, &["-t", "ext4", "-N", &inodes])?;
-        let (spent, report) = own_cp(&[
-            "--engine",
-            &engine,
-            "-r",
-            &tree.to_string_lossy(),
-            &format!("{}:/", image.display()),
-        ])?;
+        let (from, to) = (tree.to_string_lossy(), format!("{}:/", image.display()));
+        let (spent, report) = own_cp(&["--engine", &engine, "-r", &from, &to])?;
         e2fsck(&image)?;
         Ok(vec![
             ("time", "s", spent.wall.as_secs_f64()),
@@ -51,36 +42,18 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     };
     let debugfs = || {
         mke2fs(&image, image_len, &["-t", "ext4", "-N", &inodes])?;
-        let (spent, _) = timed(
-            Command::new("debugfs")
-                .args(["-w", "-f"])
-                .arg(&script)
-                .arg(&image),
-        )?;
+        let mut debugfs = Command::new("debugfs");
+        let (spent, _) = timed(debugfs.args(["-w", "-f"]).arg(&script).arg(&image))?;
         Ok(vec![("time", "s", spent.wall.as_secs_f64())])
     };
-    let mut variants = [Variant::new("ours", ours), Variant::new("debugfs", debugfs)];
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(3),
-        settings,
-    )?;
-    drop(variants);
-    outcome.ratio_at_most(
-        "cp -r / debugfs script, time",
-        "time",
-        "ours",
-        "debugfs",
-        0.5,
-    );
-    let peak = outcome
-        .samples("ours", "peak memory")
-        .iter()
-        .copied()
-        .fold(0.0, f64::max);
+    let variants = [Variant::new("ours", ours), Variant::new("debugfs", debugfs)];
+    outcome.measure(settings, 3, variants)?;
+    ratios! { outcome;
+        "cp -r / debugfs script, time" => "time", "ours", "debugfs", at_most 0.5;
+    }
+    let peak = outcome.most("ours", "peak memory");
     outcome.at_most("peak memory of cp -r, MiB", peak, 256.0);
-    outcome.counters.insert("files".into(), files as f64);
+    outcome.count("files", files as f64);
     Ok(outcome)
 }
 
@@ -98,11 +71,8 @@ fn make_tree(tree: &Path, files: u64) -> Result<String> {
         }
         let path = tree.join(&folder).join(format!("file-{number:06}"));
         fs::write(&path, &content[..random.usize(0..8192)])?;
-        let _ = writeln!(
-            script,
-            "write {} /tree/{folder}/file-{number:06}",
-            path.display()
-        );
+        let from = path.display();
+        let _ = writeln!(script, "write {from} /tree/{folder}/file-{number:06}");
     }
     Ok(script)
 }

@@ -7,23 +7,23 @@
 //! What this machine has too few cores to show is worked out by the law of [`Scaling`], from what an I/O of one core and the
 //! way of a cache line between two take here. That is printed as a model.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use throughline::Volume;
 use throughline_block::Disk;
-use throughline_device::{AlignedBuf, BlockDevice, NullDevice};
+use throughline_device::{BlockDevice, NullDevice};
 use throughline_fileio::RawFile;
 use throughline_models::{MANY_CORES, Scaling};
 
 use super::Experiment;
+use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
 use crate::hollow::HollowDevice;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::Variant;
 use crate::kernel::mke2fs;
-use crate::outcome::Outcome;
-use crate::stats::Summary;
-use crate::{Error, Result, Settings};
+use crate::outcome::{Outcome, ratios};
+use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "founding/2",
@@ -31,10 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const IO_BYTES: usize = 4096;
 const SHARED_BYTES: u64 = 16 << 20;
-/// I/Os between two looks at the clock.
-const BATCH: u64 = 256;
 
 /// The counter of the report: every I/O of every thread writes this line, twice.
 #[derive(Default)]
@@ -52,32 +49,21 @@ impl DioCount {
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let disk =
-        Disk::new(Arc::new(NullDevice::new(1 << 30))).map_err(|e| Error::new(e.to_string()))?;
-    settings.hear_disk(&disk);
+    let disk = Disk::new(Arc::new(NullDevice::new(1 << 30)))?;
+    settings.observe_disk(&disk);
     let raw = RawFile::new(Arc::new(disk));
     let (volume, file) = hollow_file(settings)?;
     let shared = DioCount::default();
     let sharded = crossbeam_utils::sync::ShardedLock::new(());
 
-    let raw_io = |buffer: &mut AlignedBuf, offset: u64| {
-        raw.read_at(offset, buffer)
-            .map(drop)
-            .map_err(|e| Error::new(e.to_string()))
-    };
-    let file_io = |buffer: &mut AlignedBuf, offset: u64| {
-        file.read_at(buffer, offset)
-            .map(drop)
-            .map_err(|e| Error::new(e.to_string()))
-    };
-    let raw_shared = |b: &mut AlignedBuf, o: u64| shared.around(|| raw_io(b, o));
-    let raw_sharded = |b: &mut AlignedBuf, o: u64| {
+    let raw_io = |at: u64, buffer: &mut [u8]| Ok(raw.read_at(at, buffer).map(drop)?);
+    let file_io = |at: u64, buffer: &mut [u8]| Ok(file.read_at(buffer, at).map(drop)?);
+    let raw_shared = |at: u64, buffer: &mut [u8]| shared.around(|| raw_io(at, buffer));
+    let raw_sharded = |at: u64, buffer: &mut [u8]| {
         let _guard = sharded.read();
-        raw_io(b, o)
+        raw_io(at, buffer)
     };
-    let file_shared = |b: &mut AlignedBuf, o: u64| shared.around(|| file_io(b, o));
-    type Io<'a> = &'a (dyn Fn(&mut AlignedBuf, u64) -> Result<()> + Sync);
+    let file_shared = |at: u64, buffer: &mut [u8]| shared.around(|| file_io(at, buffer));
     let ways: [(&str, Io<'_>); 5] = [
         ("raw, none (ours)", &raw_io),
         ("raw, sharded", &raw_sharded),
@@ -86,29 +72,21 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         ("file, one shared counter", &file_shared),
     ];
     let mut variants = Vec::new();
-    let counts: Vec<usize> = std::iter::successors(Some(1usize), |n| Some(n * 2))
-        .take_while(|n| *n <= cpus)
-        .collect();
-    for threads in &counts {
+    let counts = thread_counts();
+    for &threads in &counts {
         for (name, io) in ways {
-            let threads = *threads;
-            variants.push(Variant::new(
-                format!("{name}, {threads} threads"),
-                move || hammer(threads, sample_time, io),
-            ));
+            let name = format!("{name}, {threads} threads");
+            variants.push(Variant::new(name, move || {
+                let ns = hammer(threads, SHARED_BYTES, sample_time, io)?;
+                Ok(vec![("rate", "kIOPS", threads as f64 * 1e6 / ns)])
+            }));
         }
     }
-    if cpus > 1 {
+    if counts.len() > 1 {
         let measure = move || Ok(vec![("transfer", "ns", line_transfer_ns(sample_time))]);
         variants.push(Variant::new(LINE, measure));
     }
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(15),
-        settings,
-    )?;
-    drop(variants);
+    outcome.measure(settings, 15, variants)?;
     drop((file, volume));
     bars(&mut outcome, &counts);
     many_cores(&mut outcome);
@@ -160,37 +138,35 @@ const REPORTED_CORES: u32 = 32;
 /// The law of many cores, from what was measured.
 fn many_cores(outcome: &mut Outcome) {
     // The best of each: what else the machine does can only take away from it.
-    let rate = Summary::of(outcome.samples("raw, none (ours), 1 threads", "rate")).max;
-    let line_ns = Summary::of(outcome.samples(LINE, "transfer")).min;
+    let rate = outcome.most("raw, none (ours), 1 threads", "rate");
+    let line_ns = outcome
+        .range(LINE, "transfer")
+        .map_or(0.0, |(least, _)| least);
     if rate <= 0.0 || line_ns <= 0.0 {
-        let note =
-            "the model of many cores was left out: it takes two processors to measure its input";
-        outcome.notes.push(note.into());
+        outcome.note(
+            "the model of many cores was left out: it takes two processors to measure its input",
+        );
         return;
     }
     let law = Scaling {
         op_ns: 1e6 / rate,
         line_ns,
     };
-    let mut count = |name: String, value: f64| outcome.counters.insert(name, value);
     for &cores in MANY_CORES {
-        let of = |what: &str| format!("model, {cores:>3} cores: {what}");
-        count(of("no count, kIOPS"), law.without_counter(cores) / 1e3);
-        count(
-            of("one shared counter, kIOPS"),
-            law.with_counter(cores) / 1e3,
-        );
-        count(of("gain"), law.gain(cores));
+        let mut count = |what: &str, value: f64| {
+            outcome.count(format!("model, {cores:>3} cores: {what}"), value);
+        };
+        count("no count, kIOPS", law.without_counter(cores) / 1e3);
+        count("one shared counter, kIOPS", law.with_counter(cores) / 1e3);
+        count("gain", law.gain(cores));
     }
     if let Some(cores) = law.cores_for_gain(3.6) {
-        count(
-            "model: cores from which the gain is 3.6".into(),
-            f64::from(cores),
-        );
+        let name = "model: cores from which the gain is 3.6";
+        outcome.count(name, f64::from(cores));
     }
     let name = format!("model: gain of no count over one shared counter, {REPORTED_CORES} cores");
     outcome.at_least(&name, law.gain(REPORTED_CORES), 3.6);
-    outcome.notes.push(format!(
+    outcome.note(format!(
         "the model of many cores is none of this machine's measurements: n cores do n / {:.0} ns without the counter, and with it no \
          more than 1 / (2 x {:.0} ns), the time in which the counter's line changes cores twice; both times are the best measured here",
         law.op_ns, law.line_ns
@@ -203,60 +179,16 @@ fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     let image = scratch.path().join("image");
     mke2fs(&image, 128 << 20, &["-t", "ext4", "-b", "4096"])?;
     let device = Arc::new(HollowDevice::load(&image)?);
-    let as_error = |e: throughline::Error| Error::new(e.to_string());
     let volume = settings
         .opening()
-        .open_block_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
-        .map_err(as_error)?;
+        .open_block_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
     let file = volume
         .create_file("/shared")
-        .and_then(|file| file.reopen(throughline::FileOptions::new().direct(true)))
-        .map_err(as_error)?;
-    let content = vec![1u8; SHARED_BYTES as usize];
-    file.write_at(&content, 0).map_err(as_error)?;
-    volume.sync().map_err(as_error)?;
+        .and_then(|file| file.reopen(throughline::FileOptions::new().direct(true)))?;
+    file.write_at(&vec![1; SHARED_BYTES as usize], 0)?;
+    volume.sync()?;
     device.hollow_out();
     Ok((volume, file))
-}
-
-/// `threads` threads at random places for a while; I/Os per second in all.
-fn hammer(
-    threads: usize,
-    time: Duration,
-    io: &(dyn Fn(&mut AlignedBuf, u64) -> Result<()> + Sync),
-) -> Result<Sample> {
-    let (total, start) = (AtomicU64::new(0), Barrier::new(threads));
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|number| {
-                let (total, start) = (&total, &start);
-                scope.spawn(move || -> Result<()> {
-                    let mut buffer = AlignedBuf::zeroed(IO_BYTES, 4096);
-                    let mut random = fastrand::Rng::with_seed(number as u64);
-                    start.wait();
-                    let (begin, mut count) = (Instant::now(), 0u64);
-                    while begin.elapsed() < time {
-                        for _ in 0..BATCH {
-                            io(
-                                &mut buffer,
-                                random.u64(..SHARED_BYTES / IO_BYTES as u64) * IO_BYTES as u64,
-                            )?;
-                        }
-                        count += BATCH;
-                    }
-                    total.fetch_add(count, Ordering::Relaxed);
-                    Ok(())
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|w| {
-            w.join()
-                .unwrap_or_else(|_| Err(Error::new("a worker panicked")))
-        })
-    })?;
-    let iops = total.into_inner() as f64 / began.elapsed().as_secs_f64();
-    Ok(vec![("rate", "kIOPS", iops / 1000.0)])
 }
 
 fn bars(outcome: &mut Outcome, counts: &[usize]) {
@@ -264,36 +196,28 @@ fn bars(outcome: &mut Outcome, counts: &[usize]) {
     let (raw, file) = ("raw, none (ours)", "file, sharded (ours)");
     for &threads in counts.iter().filter(|n| **n > 1) {
         for ours in [raw, file] {
-            let target = if threads == 2 { 1.8 } else { 0.0 };
-            let (many, one) = (name(ours, threads), name(ours, 1));
             let title = format!("{ours}: {threads} threads / 1 thread");
-            match outcome.ratio(&title, "rate", &many, &one) {
-                Some(ratio) if threads == 2 => outcome.at_least(&title, ratio.value, target),
-                _ => {}
+            let (many, one) = (name(ours, threads), name(ours, 1));
+            match threads {
+                2 => ratios! { outcome; title => "rate", many, one, at_least 1.8; },
+                _ => ratios! { outcome; title => "rate", many, one; },
             }
         }
-        for (ours, others) in [
-            (raw, &["raw, sharded", "raw, one shared counter"][..]),
-            (file, &["file, one shared counter"][..]),
+        for (ours, other) in [
+            (raw, "raw, sharded"),
+            (raw, "raw, one shared counter"),
+            (file, "file, one shared counter"),
         ] {
-            for other in others {
-                let title = format!("{ours} / {other}, {threads} threads");
-                if let Some(ratio) =
-                    outcome.ratio(&title, "rate", &name(ours, threads), &name(other, threads))
-                {
-                    // "Not below": the interval reaches 1.
-                    outcome.at_least(
-                        &format!("{title}, upper end of the interval"),
-                        ratio.high,
-                        1.0,
-                    );
-                }
+            let title = format!("{ours} / {other}, {threads} threads");
+            let (over, under) = (name(ours, threads), name(other, threads));
+            if let Some(ratio) = outcome.ratio(&title, "rate", &over, &under) {
+                // "Not below": the interval reaches 1.
+                let title = format!("{title}, upper end of the interval");
+                outcome.at_least(&title, ratio.high, 1.0);
             }
         }
     }
     if counts.len() == 1 {
-        outcome
-            .notes
-            .push("one processor: scaling over threads cannot be seen here".into());
+        outcome.note(ONE_PROCESSOR);
     }
 }

@@ -9,6 +9,7 @@ mod founding2;
 mod founding3;
 mod founding4;
 mod founding5;
+mod hammer;
 mod journal_cost;
 mod mount_choices;
 mod mount_metadata;
@@ -18,7 +19,12 @@ mod mount_sysbench;
 mod mount_untar;
 mod open;
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use crate::outcome::Outcome;
+use crate::record::Record;
 use crate::{Error, Result, Settings};
 
 /// A named experiment.
@@ -27,8 +33,22 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line: what it measures.
     pub about: &'static str,
-    /// Runs it.
-    pub run: fn(&Settings<'_>) -> Result<Outcome>,
+    run: fn(&Settings<'_>) -> Result<Outcome>,
+}
+
+impl Experiment {
+    /// Runs it; the record of what came out says that it began at `started` (RFC 3339), and what it was `told`.
+    ///
+    /// # Errors
+    /// What measuring meets; what [`Settings::progress`] says before there is anything to keep.
+    pub fn run(
+        &self,
+        settings: &Settings<'_>,
+        started: &str,
+        told: BTreeMap<String, Value>,
+    ) -> Result<Record> {
+        Ok((self.run)(settings)?.into_record(started, told))
+    }
 }
 
 /// All experiments, in the order in which they are listed.

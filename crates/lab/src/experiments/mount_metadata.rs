@@ -30,10 +30,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         sample(session, folders)
     })?;
     let files = (folders * FILES_PER_FOLDER) as f64;
-    outcome.counters.insert("files".into(), files);
-    outcome.notes.push(
-        "durable: until it is unmounted; all others as the calls return, so as much as a system defers is not in them"
-            .into(),
+    outcome.count("files", files);
+    outcome.note(
+        "durable: until it is unmounted; all others as the calls return, so as much as a system defers is not in them",
     );
     for threads in THREADS {
         let [create, durable, stat, again, list, remove] = quantities(threads);
@@ -83,14 +82,9 @@ fn sample(session: &mut Session<'_>, folders: u64) -> Result<Sample> {
         let path = session.root().path(&top);
         let listed = drained(Command::new("ls").args(["-lR", &path]))?;
         let removed = tree.each_file(session, |folder, name| folder.remove(name))?;
-        let walls = [
-            made.wall,
-            durable,
-            cold.wall,
-            again.wall,
-            listed.wall,
-            removed.wall,
-        ];
+        let [made, cold, again, listed, removed] =
+            [made, cold, again, listed, removed].map(|spent| spent.wall);
+        let walls = [made, durable, cold, again, listed, removed];
         let files = tree.files() as f64;
         for (quantity, wall) in quantities(threads).into_iter().zip(walls) {
             sample.push((quantity, "files/s", files / wall.as_secs_f64()));

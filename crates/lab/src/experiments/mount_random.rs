@@ -44,9 +44,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     bench.compare(&mut outcome, &contestants, 7, &|session| {
         sample(session, &sizes)
     })?;
-    outcome
-        .counters
-        .insert("file, MiB".into(), (sizes.file_bytes / MIB) as f64);
+    outcome.count("file, MiB", (sizes.file_bytes / MIB) as f64);
     bars(&mut outcome, "reads", Some(0.8), None);
     bars(&mut outcome, "reads, 4 threads", Some(0.8), None);
     for quantity in ["reads, O_RDWR", "writes", "O_SYNC writes"] {
@@ -85,17 +83,15 @@ fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {
         })?;
         Ok::<f64, crate::Error>(count as f64 / spent.wall.as_secs_f64())
     };
-    Ok(vec![
-        ("reads", "per s", reads(1, OFlags::RDONLY)?),
-        ("reads, 4 threads", "per s", reads(4, OFlags::RDONLY)?),
-        ("reads, O_RDWR", "per s", reads(1, OFlags::RDWR)?),
-        ("writes", "per s", writes(sizes.writes, OFlags::empty())?),
-        (
-            "O_SYNC writes",
-            "per s",
-            writes(sizes.sync_writes, OFlags::SYNC)?,
-        ),
-    ])
+    let (cached, both) = (OFlags::RDONLY, OFlags::RDWR);
+    let rates = [
+        ("reads", reads(1, cached)?),
+        ("reads, 4 threads", reads(4, cached)?),
+        ("reads, O_RDWR", reads(1, both)?),
+        ("writes", writes(sizes.writes, OFlags::empty())?),
+        ("O_SYNC writes", writes(sizes.sync_writes, OFlags::SYNC)?),
+    ];
+    Ok(rates.map(|(name, rate)| (name, "per s", rate)).into())
 }
 
 /// Calls `each` with so many places in the file, the same ones for every contestant.

@@ -32,9 +32,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     bench.compare(&mut outcome, &contestants, 5, &|session| {
         sample(session, file_bytes, with_fio)
     })?;
-    outcome
-        .counters
-        .insert("a stream, MiB".into(), (file_bytes / MIB) as f64);
+    outcome.count("a stream, MiB", (file_bytes / MIB) as f64);
     note(&mut outcome);
     bars(&mut outcome, "write", Some(1.3), Some(8.0));
     bars(&mut outcome, "write, fio", Some(1.3), Some(8.0));
@@ -62,13 +60,10 @@ fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sam
     let needed = file_bytes / 4 * 5;
     warm(needed);
     let buffered = together(1, |_| write("buffered", NEW, file_bytes, CALL_BYTES))?;
+    let cpu = buffered.machine_cpu_s_per_gib(file_bytes);
     let mut sample = vec![
         ("write", "MB/s", buffered.mb_per_s(file_bytes)),
-        (
-            "write, machine cpu",
-            "s/GiB",
-            buffered.machine_cpu_s_per_gib(file_bytes),
-        ),
+        ("write, machine cpu", "s/GiB", cpu),
     ];
     if with_fio {
         warm(needed);
@@ -106,13 +101,10 @@ fn read(session: &Session<'_>, file_bytes: u64) -> Result<Sample> {
     let four = together(FILES, |n| {
         read(&format!("part{n}"), cached, part_bytes, CALL_BYTES)
     })?;
+    let cpu = buffered.machine_cpu_s_per_gib(file_bytes);
     Ok(vec![
         ("cold read", "MB/s", buffered.mb_per_s(file_bytes)),
-        (
-            "cold read, machine cpu",
-            "s/GiB",
-            buffered.machine_cpu_s_per_gib(file_bytes),
-        ),
+        ("cold read, machine cpu", "s/GiB", cpu),
         ("direct read", "MB/s", direct.mb_per_s(file_bytes)),
         ("cold read, 4 files", "MB/s", four.mb_per_s(file_bytes)),
     ])

@@ -49,20 +49,15 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         let unmounting = session.unmount()?;
         let seconds = file_mib as f64 / written.max(1e-9);
         let durable = file_mib as f64 / (seconds + unmounting.as_secs_f64());
+        let late_ms = number_after(&stdout, "95th percentile:")?;
         Ok(vec![
             ("written", "MiB/s", written),
             ("written, durable", "MiB/s", durable),
-            (
-                "95th percentile",
-                "ms",
-                number_after(&stdout, "95th percentile:")?,
-            ),
+            ("95th percentile", "ms", late_ms),
         ])
     })?;
-    outcome.counters.insert("file, MiB".into(), file_mib as f64);
-    outcome
-        .notes
-        .push("durable: until it is unmounted; the report's command line has no fsync".into());
+    outcome.count("file, MiB", file_mib as f64);
+    outcome.note("durable: until it is unmounted; the report's command line has no fsync");
     note(&mut outcome);
     bars(&mut outcome, "written", Some(1.0), Some(10.0));
     bars(&mut outcome, "written, durable", None, None);

@@ -14,6 +14,7 @@ use crate::command::timed;
 use crate::mounts::work::{drained, have};
 use crate::mounts::{Bench, Contestant, bars};
 use crate::outcome::Outcome;
+use crate::stats::normal;
 use crate::{Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -54,10 +55,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             ("tar, cold", "files/s", rate(back.wall)),
         ])
     })?;
-    outcome.counters.insert("files".into(), files as f64);
-    outcome
-        .counters
-        .insert("bytes per file".into(), bytes as f64 / files as f64);
+    outcome.count("files", files as f64);
+    outcome.count("bytes per file", bytes as f64 / files as f64);
     bars(&mut outcome, "untar", Some(0.5), Some(4.0));
     bars(&mut outcome, "untar, durable", None, None);
     bars(&mut outcome, "tar, cold", None, None);
@@ -103,9 +102,7 @@ fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Log-normal, by Box and Muller.
+/// Log-normal.
 fn file_bytes(random: &mut fastrand::Rng) -> usize {
-    let (radius, angle) = (1.0 - random.f64(), random.f64());
-    let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
-    (MEDIAN_BYTES * (SIGMA * normal).exp()).min(MOST_BYTES) as usize
+    (MEDIAN_BYTES * (SIGMA * normal(random)).exp()).min(MOST_BYTES) as usize
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Experiment;
-use crate::interleave::{Variant, interleave};
+use crate::interleave::Variant;
 use crate::kernel::mke2fs;
 use crate::outcome::Outcome;
 use crate::{Error, Result, Settings};
@@ -20,61 +20,34 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let scratch = settings.scratch()?;
     let image = scratch.path().join("image");
-    mke2fs(
-        &image,
-        TIB,
-        &["-t", "ext4", "-E", "lazy_itable_init=1,lazy_journal_init=1"],
-    )?;
+    let lazy = "lazy_itable_init=1,lazy_journal_init=1";
+    mke2fs(&image, TIB, &["-t", "ext4", "-E", lazy])?;
     let open = |write: bool| {
         let before = resident_kib()?;
         let began = Instant::now();
-        let volume = settings
-            .opening()
-            .write(write)
-            .open(&image)
-            .map_err(|e| Error::new(e.to_string()))?;
+        let volume = settings.opening().write(write).open(&image)?;
         let opened = began.elapsed();
-        volume
-            .metadata("/")
-            .map_err(|e| Error::new(e.to_string()))?;
+        volume.metadata("/")?;
         let grown = resident_kib()?.saturating_sub(before);
-        volume.close().map_err(|e| Error::new(e.to_string()))?;
+        volume.close()?;
         Ok(vec![
             ("time", "ms", opened.as_secs_f64() * 1e3),
             ("memory growth", "MiB", grown as f64 / 1024.0),
         ])
     };
-    let mut variants = [
+    let variants = [
         Variant::new("read only", || open(false)),
         Variant::new("writable", || open(true)),
     ];
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(10),
-        settings,
-    )?;
-    drop(variants);
+    outcome.measure(settings, 10, variants)?;
     for variant in ["read only", "writable"] {
-        let worst = |quantity| {
-            outcome
-                .samples(variant, quantity)
-                .iter()
-                .copied()
-                .fold(0.0, f64::max)
-        };
-        let (time, memory) = (worst("time"), worst("memory growth"));
+        let [time, memory] = ["time", "memory growth"].map(|of| outcome.most(variant, of));
         outcome.at_most(&format!("opening, {variant}, worst, ms"), time, 50.0);
-        outcome.at_most(
-            &format!("memory growth, {variant}, worst, MiB"),
-            memory,
-            32.0,
-        );
+        let name = format!("memory growth, {variant}, worst, MiB");
+        outcome.at_most(&name, memory, 32.0);
     }
-    outcome.counters.insert(
-        "peak memory of the whole process, MiB".into(),
-        status_kib("VmHWM:")? as f64 / 1024.0,
-    );
+    let peak = status_kib("VmHWM:")? as f64 / 1024.0;
+    outcome.count("peak memory of the whole process, MiB", peak);
     Ok(outcome)
 }
 

@@ -227,7 +227,8 @@ impl Accountant {
     }
 }
 
-const NO_IO: Io = Io {
+/// Of what is about no bio.
+pub(super) const NO_IO: Io = Io {
     op: "",
     offset_bytes: 0,
     len_bytes: 0,

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::account::Account;
 use super::accountant::Explained;
-use crate::machine::Machine;
-use crate::record::{Head, Line, Record, SCHEMA};
+use crate::record::{Head, Line, Record};
 
 /// The record of a command that was watched from `started` (RFC 3339) on, with what was told of it.
 pub fn record_of(
@@ -29,14 +28,7 @@ pub fn record_of(
         why: "rounds".into(),
     });
     Record {
-        head: Head {
-            schema: SCHEMA,
-            name: "explain".into(),
-            started: started.to_owned(),
-            machine: Machine::here(),
-            max_rounds: None,
-            settings,
-        },
+        head: Head::new("explain", started, settings),
         lines,
     }
 }

@@ -378,20 +378,19 @@ impl CacheCounts {
     }
 
     /// What came since an earlier look.
-    pub(super) fn since(self, before: CacheCounts) -> CacheCounts {
-        let (now, then) = (self.reads, before.reads);
-        CacheCounts {
-            reads: Cache {
-                hits: now.hits.saturating_sub(then.hits),
-                hit_bytes: now.hit_bytes.saturating_sub(then.hit_bytes),
-                misses: now.misses.saturating_sub(then.misses),
-                miss_bytes: now.miss_bytes.saturating_sub(then.miss_bytes),
-            },
-            writeback: Counted {
-                count: (self.writeback.count).saturating_sub(before.writeback.count),
-                bytes: (self.writeback.bytes).saturating_sub(before.writeback.bytes),
-            },
+    pub(super) fn since(mut self, before: CacheCounts) -> CacheCounts {
+        let (reads, written) = (&before.reads, &before.writeback);
+        for (now, then) in [
+            (&mut self.reads.hits, reads.hits),
+            (&mut self.reads.hit_bytes, reads.hit_bytes),
+            (&mut self.reads.misses, reads.misses),
+            (&mut self.reads.miss_bytes, reads.miss_bytes),
+            (&mut self.writeback.count, written.count),
+            (&mut self.writeback.bytes, written.bytes),
+        ] {
+            *now = now.saturating_sub(then);
         }
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Counted, Sizes, Times};
+use crate::report::text::{bytes as size, micros as duration};
 
 /// A part of the path, with a line for each thing that any of the accounts has there.
 #[derive(Debug)]
@@ -292,42 +293,12 @@ fn counted(count: u64, bytes: u64) -> String {
     }
 }
 
-/// `48 KiB`: exact where it is whole, else to three digits.
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut shown = (bytes as f64, "bytes");
-    for unit in UNITS {
-        if shown.0 < 1024.0 {
-            break;
-        }
-        shown = (shown.0 / 1024.0, unit);
-    }
-    match shown {
-        (value, unit) if value.fract() == 0.0 => format!("{value:.0} {unit}"),
-        (value, unit) if value < 10.0 => format!("{value:.2} {unit}"),
-        (value, unit) => format!("{value:.1} {unit}"),
-    }
-}
-
-fn duration(us: f64) -> String {
-    match us {
-        us if us < 1_000.0 => format!("{us:.1} us"),
-        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
-        assert_eq!(size(512), "512 bytes");
-        assert_eq!(size(48 << 10), "48 KiB");
-        assert_eq!(size(5_000_000), "4.77 MiB");
-        assert_eq!(duration(12.34), "12.3 us");
-        assert_eq!(duration(2e6), "2.00 s");
+    fn heights_are_characters() {
         assert_eq!(sparks(&[0.0, 1.0, 8.0]), "·▂█");
     }
 }

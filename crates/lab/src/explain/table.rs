@@ -164,7 +164,7 @@ mod tests {
             words.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(line("ours.img"), "ours.img loop0");
-        assert_eq!(line("in all"), "in all 1.50 ms 1.50 ms");
+        assert_eq!(line("in all"), "in all 1.5 ms 1.5 ms");
         assert_eq!(line("write data"), "write data 4 of 4 MiB 1025 of 5 MiB");
         assert_eq!(line("4 KiB"), "4 KiB - 1024");
         assert_eq!(line("1 MiB"), "1 MiB 4 1");

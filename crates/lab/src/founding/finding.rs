@@ -252,45 +252,44 @@ mod tests {
     use super::*;
     use crate::outcome::Outcome;
 
-    fn recorded(outcome: &Outcome) -> Record {
-        Record::of(outcome, "2026-01-02T03:04:05Z", BTreeMap::new())
+    fn recorded(outcome: Outcome) -> Record {
+        outcome.into_record("2026-01-02T03:04:05Z", BTreeMap::new())
     }
 
     #[test]
     fn a_recorded_run_is_told_report_by_report() {
         let mut outcome = Outcome::new("founding/4");
-        let mut series = |name: &str, quantity: &str, unit, samples: [f64; 2]| {
-            outcome.series(name, quantity, unit, samples.to_vec());
-        };
-        series(
-            "32 MiB read: whole request",
-            "throughput",
-            "MB/s",
-            [900.0, 1100.0],
-        );
-        series("32 MiB read: ours", "throughput", "MB/s", [1800.0, 2200.0]);
-        series(
-            "32 MiB read: kernel O_DIRECT",
-            "throughput",
-            "MB/s",
-            [1800.0, 2200.0],
-        );
-        series(
-            "phone model, 32 MiB read: whole request",
-            "first submit",
-            "us",
-            [2000.0; 2],
-        );
-        series(
-            "phone model, 32 MiB read: ours",
-            "first submit",
-            "us",
-            [50.0; 2],
-        );
+        let phone = "phone model, 32 MiB read";
+        for (name, quantity, unit, samples) in [
+            (
+                "32 MiB read: whole request",
+                "throughput",
+                "MB/s",
+                [900.0, 1100.0],
+            ),
+            ("32 MiB read: ours", "throughput", "MB/s", [1800.0, 2200.0]),
+            (
+                "32 MiB read: kernel O_DIRECT",
+                "throughput",
+                "MB/s",
+                [1800.0, 2200.0],
+            ),
+            (
+                &format!("{phone}: whole request"),
+                "first submit",
+                "us",
+                [2000.0; 2],
+            ),
+            (&format!("{phone}: ours"), "first submit", "us", [50.0; 2]),
+        ] {
+            for value in samples {
+                outcome.sample(name, (quantity, unit, value));
+            }
+        }
         outcome.at_least("a limit that was reached", 2.0, 1.05);
         outcome.at_most("one that was not", 3.0, 1.0);
-        outcome.notes.push("something was left out".into());
-        let finding = Finding::of(&REPORTS[3], &recorded(&outcome));
+        outcome.note("something was left out");
+        let finding = Finding::of(&REPORTS[3], &recorded(outcome));
         assert_eq!(finding.bars_met(), (1, 2));
         let expected = "\
 report 4: a large direct read gathered into one bio before anything is submitted
@@ -311,12 +310,11 @@ report 4: a large direct read gathered into one bio before anything is submitted
     #[test]
     fn counts_of_a_model_stand_beside_what_was_measured() {
         let mut outcome = Outcome::new("founding/2");
-        outcome.series("raw, none (ours), 1 threads", "rate", "kIOPS", vec![2000.0]);
+        outcome.sample("raw, none (ours), 1 threads", ("rate", "kIOPS", 2000.0));
         for (name, value) in [("one shared counter", 10_000.0), ("no count", 64_000.0)] {
-            let name = format!("model,  32 cores: {name}, kIOPS");
-            outcome.counters.insert(name, value);
+            outcome.count(format!("model,  32 cores: {name}, kIOPS"), value);
         }
-        let finding = Finding::of(&REPORTS[1], &recorded(&outcome));
+        let finding = Finding::of(&REPORTS[1], &recorded(outcome));
         assert_eq!(finding.lines.len(), 2, "what was not measured is left out");
         let [measured, modelled] = [&finding.lines[0], &finding.lines[1]];
         assert_eq!(measured.old_way, None);

@@ -17,9 +17,9 @@ use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 use throughline_device::AlignedBuf;
 
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::kernel::{LoopMount, e2fsck, may_mount};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{make_ext4, write_out};
 use crate::streams::writers;
 use crate::{Error, Result, Settings};
@@ -35,13 +35,51 @@ pub(crate) const KERNEL: &str = "kernel ext4";
 /// e2fsprogs' own FUSE server.
 pub(crate) const FUSE2FS: &str = "fuse2fs";
 
-/// Who serves the mount.
-#[derive(Clone, Debug)]
-enum System {
-    /// `throughline mount`, with this as its `-o`.
-    Ours(Option<String>),
-    Kernel,
+/// Who serves a mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum System {
+    /// The kernel, its file system of this type, on a loop device.
+    Kernel(String),
+    /// `throughline mount`.
+    Ours,
+    /// e2fsprogs' own FUSE server.
     Fuse2fs,
+}
+
+impl System {
+    /// Why it can serve nothing here; `None`: it can.
+    pub(crate) fn unavailable(&self) -> Option<String> {
+        match self {
+            System::Kernel(_) if may_mount() => None,
+            System::Kernel(_) => Some("it needs root and loop devices".into()),
+            System::Ours => server::unavailable(),
+            System::Fuse2fs => server::unavailable().or_else(|| server::missing("fuse2fs")),
+        }
+    }
+
+    /// The type of the file system that it serves.
+    pub(crate) fn fs_type(&self) -> &str {
+        match self {
+            System::Kernel(fs_type) => fs_type,
+            System::Ours | System::Fuse2fs => "ext4",
+        }
+    }
+
+    /// Mounts an image, with these options; folders are made in `scratch`.
+    pub(crate) fn mount(
+        &self,
+        image: &Path,
+        scratch: &Path,
+        options: Option<&str>,
+    ) -> Result<Mounted> {
+        Ok(match self {
+            System::Kernel(fs_type) => {
+                Mounted::Kernel(LoopMount::with_options(image, fs_type, options)?)
+            }
+            System::Ours => Mounted::Server(Server::ours(image, scratch, options)?),
+            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, scratch)?),
+        })
+    }
 }
 
 /// A way to mount the image.
@@ -50,6 +88,7 @@ pub(crate) struct Contestant {
     /// Its name in the tables.
     pub(crate) name: String,
     system: System,
+    options: Option<String>,
 }
 
 impl Contestant {
@@ -57,31 +96,31 @@ impl Contestant {
     pub(crate) fn ours(name: impl Into<String>, options: Option<&str>) -> Contestant {
         Contestant {
             name: name.into(),
-            system: System::Ours(options.map(Into::into)),
+            system: System::Ours,
+            options: options.map(Into::into),
         }
     }
 
     /// All that are compared, as far as this machine and user can mount them; `outcome` is told of the others.
     pub(crate) fn all(outcome: &mut Outcome) -> Vec<Contestant> {
         let mut all = Vec::new();
-        let contestant = |name: &str, system| Contestant {
-            name: name.into(),
-            system,
-        };
-        let without_fuse = server::unavailable();
-        match &without_fuse {
-            None => all.extend([OURS, AGAIN].map(|name| Contestant::ours(name, None))),
-            Some(why) => outcome.notes.push(format!("our mount: skipped: {why}")),
-        }
-        match may_mount() {
-            true => all.push(contestant(KERNEL, System::Kernel)),
-            false => outcome
-                .notes
-                .push("the kernel's ext4 on loop: skipped: it needs root and loop devices".into()),
-        }
-        match without_fuse.or_else(|| server::missing("fuse2fs")) {
-            None => all.push(contestant(FUSE2FS, System::Fuse2fs)),
-            Some(why) => outcome.notes.push(format!("fuse2fs: skipped: {why}")),
+        for (what, names, system) in [
+            ("our mount", &[OURS, AGAIN][..], System::Ours),
+            (
+                "the kernel's ext4 on loop",
+                &[KERNEL],
+                System::Kernel("ext4".into()),
+            ),
+            ("fuse2fs", &[FUSE2FS], System::Fuse2fs),
+        ] {
+            match system.unavailable() {
+                None => all.extend(names.iter().map(|name| Contestant {
+                    name: (*name).into(),
+                    system: system.clone(),
+                    options: None,
+                })),
+                Some(why) => outcome.note(format!("{what}: skipped: {why}")),
+            }
         }
         all
     }
@@ -107,7 +146,7 @@ impl<'a> Bench<'a> {
         mke2fs: &[&str],
     ) -> Result<Bench<'a>> {
         let scratch = settings.scratch()?;
-        let disk = rustix::fs::statvfs(scratch.path()).map_err(std::io::Error::from)?;
+        let disk = rustix::fs::statvfs(scratch.path())?;
         if disk.f_bavail * disk.f_frsize < image_bytes + image_bytes / 8 {
             return Err(Error::new(format!(
                 "{} has no room for an image of {} MiB; a smaller --scale needs less",
@@ -151,9 +190,8 @@ impl<'a> Bench<'a> {
                     .map_err(|e| Error::new(format!("{}: {e}", contestant.name)))
             })
         };
-        let mut variants: Vec<_> = contestants.iter().map(variant).collect();
-        let rounds = self.settings.rounds.unwrap_or(own_rounds);
-        interleave(outcome, &mut variants, rounds, self.settings)
+        let variants: Vec<_> = contestants.iter().map(variant).collect();
+        outcome.measure(self.settings, own_rounds, variants)
     }
 
     fn sample(
@@ -177,7 +215,7 @@ impl<'a> Bench<'a> {
         if peak > 0 {
             sample.push(("server's peak memory", "MiB", peak as f64 / 1024.0));
         }
-        if matches!(contestant.system, System::Ours(_)) {
+        if contestant.system == System::Ours {
             e2fsck(&self.image())?;
         }
         Ok(sample)
@@ -188,13 +226,31 @@ impl<'a> Bench<'a> {
 fn forget(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
     file.sync_all()?;
-    Ok(fadvise(&file, 0, None, Advice::DontNeed).map_err(std::io::Error::from)?)
+    Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// A mounted contestant.
-enum Mounted {
+/// A mounted file system, by the kernel or by a server of its own.
+pub(crate) enum Mounted {
     Kernel(LoopMount),
     Server(Server),
+}
+
+impl Mounted {
+    /// The root of the file system.
+    pub(crate) fn root(&self) -> Place<'_> {
+        match self {
+            Mounted::Kernel(mount) => Place::new(mount.root()),
+            Mounted::Server(server) => Place::new(server.root()),
+        }
+    }
+
+    /// Unmounts; returns when all is durable and the server gone, with its complaint where it ended badly.
+    pub(crate) fn unmount(self) -> Result<()> {
+        match self {
+            Mounted::Kernel(_) => Ok(()),
+            Mounted::Server(server) => server.unmount(),
+        }
+    }
 }
 
 /// One sample of one contestant: it is mounted while the work is done.
@@ -210,13 +266,9 @@ impl Session<'_> {
     fn mount(&mut self) -> Result<()> {
         let image = self.bench.image();
         let scratch = self.bench.scratch.path();
-        self.mounted = Some(match &self.contestant.system {
-            System::Kernel => Mounted::Kernel(LoopMount::new(&image, "ext4")?),
-            System::Ours(options) => {
-                Mounted::Server(Server::ours(&image, scratch, options.as_deref())?)
-            }
-            System::Fuse2fs => Mounted::Server(Server::fuse2fs(&image, scratch)?),
-        });
+        let options = self.contestant.options.as_deref();
+        let mounted = self.contestant.system.mount(&image, scratch, options);
+        self.mounted = Some(mounted?);
         Ok(())
     }
 
@@ -225,24 +277,21 @@ impl Session<'_> {
     /// # Panics
     /// Never: it is mounted whenever others have the session.
     pub(crate) fn root(&self) -> Place<'_> {
-        match self.mounted.as_ref().expect("mounted while work is done") {
-            Mounted::Kernel(mount) => Place::new(mount.root()),
-            Mounted::Server(server) => Place::new(server.root()),
-        }
+        let mounted = self.mounted.as_ref();
+        mounted.expect("mounted while work is done").root()
     }
 
     /// Unmounts; how long it took until all was durable and the server gone.
     pub(crate) fn unmount(&mut self) -> Result<Duration> {
         let begun = std::time::Instant::now();
-        match self.mounted.take() {
-            None => return Ok(Duration::ZERO),
-            Some(Mounted::Kernel(mount)) => drop(mount),
-            Some(Mounted::Server(server)) => {
-                let peak = server.peak_memory_kib();
-                self.peak_memory_kib = self.peak_memory_kib.max(peak);
-                server.unmount()?;
-            }
+        let Some(mounted) = self.mounted.take() else {
+            return Ok(Duration::ZERO);
+        };
+        if let Mounted::Server(server) = &mounted {
+            let peak = server.peak_memory_kib();
+            self.peak_memory_kib = self.peak_memory_kib.max(peak);
         }
+        mounted.unmount()?;
         Ok(begun.elapsed())
     }
 
@@ -266,8 +315,8 @@ pub(crate) fn bars(
     for (peer, target) in [(KERNEL, kernel), (FUSE2FS, fuse2fs)] {
         let name = format!("{quantity}: ours / {peer}");
         match target {
-            Some(target) => outcome.ratio_at_least(&name, quantity, OURS, peer, target),
-            None => drop(outcome.ratio(&name, quantity, OURS, peer)),
+            Some(target) => ratios! { outcome; name => quantity, OURS, peer, at_least target; },
+            None => ratios! { outcome; name => quantity, OURS, peer; },
         }
     }
     let control = format!("{quantity}: control, ours twice");

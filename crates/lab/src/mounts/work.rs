@@ -138,7 +138,7 @@ pub(crate) fn drained(command: &mut Command) -> Result<Spent> {
 pub(crate) fn have(outcome: &mut crate::outcome::Outcome, program: &str, what: &str) -> bool {
     let missing = super::server::missing(program);
     if let Some(why) = &missing {
-        outcome.notes.push(format!("{what}: skipped: {why}"));
+        outcome.note(format!("{what}: skipped: {why}"));
     }
     missing.is_none()
 }

@@ -50,7 +50,7 @@ impl Writer {
     }
 
     fn put(&mut self, value: &impl serde::Serialize) -> Result<()> {
-        let mut text = serde_json::to_vec(value).map_err(|e| Error::new(e.to_string()))?;
+        let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
         self.file
             .write_all(&text)
@@ -120,7 +120,6 @@ fn of_file(path: &Path, what: &str, error: &std::io::Error) -> Error {
 mod tests {
     use super::super::{Better, Sample};
     use super::*;
-    use crate::machine::Machine;
 
     fn record() -> Record {
         let sample = |series: &str, round, value| {
@@ -135,14 +134,11 @@ mod tests {
             })
         };
         Record {
-            head: Head {
-                schema: SCHEMA,
-                name: "a test".into(),
-                started: "2026-01-02T03:04:05Z".into(),
-                machine: Machine::here(),
-                max_rounds: None,
-                settings: [("scale".to_owned(), 10.into())].into(),
-            },
+            head: Head::new(
+                "a test",
+                "2026-01-02T03:04:05Z",
+                [("scale".to_owned(), 10.into())].into(),
+            ),
             lines: vec![
                 sample("a", 0, 1.0),
                 sample("a", 2, 3.0),

@@ -8,7 +8,6 @@
 //! - A reader refuses a file of a newer [`SCHEMA`], and passes over kinds of lines that it does not know.
 
 mod file;
-mod of_outcome;
 mod order;
 mod table;
 
@@ -54,6 +53,24 @@ pub struct Head {
     pub max_rounds: Option<u32>,
     /// What the run was told, by name: scale, rounds, the workload's own settings, the targets' (mkfs, mount options).
     pub settings: BTreeMap<String, serde_json::Value>,
+}
+
+impl Head {
+    /// Of a run on this machine that began at `started` (RFC 3339, UTC), its rounds fixed before.
+    pub fn new(
+        name: impl Into<String>,
+        started: impl Into<String>,
+        settings: BTreeMap<String, serde_json::Value>,
+    ) -> Head {
+        Head {
+            schema: SCHEMA,
+            name: name.into(),
+            started: started.into(),
+            machine: Machine::here(),
+            max_rounds: None,
+            settings,
+        }
+    }
 }
 
 /// One measured value.

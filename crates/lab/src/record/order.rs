@@ -40,9 +40,8 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Better, Head, SCHEMA, Sample};
+    use super::super::{Better, Head, Sample};
     use super::*;
-    use crate::machine::Machine;
 
     /// Two series in random order; the first of a round so many percent slower. The lines are in no order.
     fn run(percent: f64, timed: bool) -> Record {
@@ -70,14 +69,7 @@ mod tests {
         }
         random.shuffle(&mut lines);
         Record {
-            head: Head {
-                schema: SCHEMA,
-                name: "a test".into(),
-                started: "2026-01-02T03:04:05.000Z".into(),
-                machine: Machine::here(),
-                max_rounds: None,
-                settings: BTreeMap::new(),
-            },
+            head: Head::new("a test", "2026-01-02T03:04:05.000Z", BTreeMap::new()),
             lines,
         }
     }

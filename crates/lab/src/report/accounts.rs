@@ -3,13 +3,15 @@
 use crate::explain::{Account, Section, accounts_in, sections};
 use crate::record::Record;
 
-use super::text::one_line;
+use super::text::{bytes, micros, one_line, plural};
 
 /// All accounts.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     /// Of each account the index of its entity in the page's list.
     pub(super) entities: Vec<usize>,
+    /// What comes first in each, a sentence without the name.
+    pub(super) in_short: Vec<String>,
     /// What they say; a text for each account in each line.
     pub(super) sections: Vec<Section>,
     /// What must be known before a figure of theirs is believed.
@@ -23,6 +25,7 @@ pub(super) fn of(records: &[&Record], mut entity: impl FnMut(usize, &str) -> usi
     for (run, record) in records.iter().enumerate() {
         for account in accounts_in(record) {
             accounts.entities.push(entity(run, &account.series));
+            accounts.in_short.push(in_short(account));
             if account.lost_events > 0 {
                 accounts.warnings.push(format!(
                     "{} events of {} were lost: every count of its account is too small",
@@ -35,4 +38,17 @@ pub(super) fn of(records: &[&Record], mut entity: impl FnMut(usize, &str) -> usi
     }
     accounts.sections = sections(&all);
     accounts
+}
+
+fn in_short(account: &Account) -> String {
+    let bios = account.bios_with_data();
+    format!(
+        "{} of {} on average, the first after {}, at most {} I/Os on the device at once.",
+        plural(bios.count as usize, "bio"),
+        bytes(bios.bytes.checked_div(bios.count).unwrap_or(0)),
+        account
+            .first_bio_us
+            .map_or_else(|| "no time".into(), micros),
+        account.depth.most
+    )
 }

@@ -8,7 +8,7 @@ use super::latency::PERCENTILES;
 use super::page::{forests, json};
 use super::samples::{Quantity, Row};
 use super::text::{figure, one_line, share, short};
-use super::trace::{FIGURES, Trace};
+use super::trace::Trace;
 use super::verdict::Tone;
 use super::{Report, Source};
 
@@ -301,13 +301,6 @@ fn traces(report: &Report) -> Markup {
             (kind("Queue depth", "depth", "", |t| !t.depth.is_empty()))
             (kind("Pauses and commits", "pauses", "Round: a writer paused. Square: the journal committed.", |t| !t.pauses.is_empty() || !t.commits.is_empty()))
             (kind("Bio sizes", "sizes", "", |t| !t.sizes.is_empty()))
-            div.scroll tabindex="0" { table {
-                thead { tr { th { "" } @for trace in &report.traces { th { (name(trace)) } } } }
-                tbody { @for (what, of) in FIGURES { tr {
-                    td { (what) }
-                    @for trace in &report.traces { td { (of(trace)) } }
-                } } }
-            } }
         }
     }
 }

@@ -45,7 +45,6 @@ pub(super) fn mail(report: &Report) -> String {
     }
     changes(&mut mail, report);
     latencies(&mut mail, report);
-    traces(&mut mail, report);
     accounts(&mut mail, report);
     others(&mut mail, report);
     format!("{}\n", mail.text.trim_end())
@@ -132,19 +131,6 @@ fn latencies(mail: &mut Mail, report: &Report) {
             let each: Vec<String> = each.collect();
             mail.shown(&format!("{}:", report.entities[curve.entity].label));
             mail.shown(&format!("count={} {}", curve.count, each.join(" ")));
-        }
-        mail.gap();
-    }
-}
-
-fn traces(mail: &mut Mail, report: &Report) {
-    for trace in &report.traces {
-        mail.words(&format!(
-            "What the path did, {}:",
-            report.entities[trace.entity].label
-        ));
-        for (what, of) in super::trace::FIGURES {
-            mail.shown(&format!("{what:<25} {}", of(trace)));
         }
         mail.gap();
     }

@@ -21,7 +21,7 @@ mod page;
 mod samples;
 #[cfg(test)]
 mod testing;
-mod text;
+pub(crate) mod text;
 mod trace;
 mod verdict;
 
@@ -101,7 +101,7 @@ impl Report {
             ));
         }
         let entities = entities.list;
-        let headline = verdict::headline(&sources, &comparisons, &quantities, &traces, &entities);
+        let headline = verdict::headline(&sources, &comparisons, &quantities, &accounts, &entities);
         Ok(Report {
             sources,
             entities,

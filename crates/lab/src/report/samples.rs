@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::record::{Better, Column, Line, Record, Sample};
-use crate::stats::{Summary, outliers, warm_up};
+use crate::record::{Better, Line, Record, Sample};
+use crate::stats::{Summary, outliers, quantile, sorted, warm_up};
 
 /// Points of a series that a plot takes.
 const MAX_POINTS: usize = 1200;
@@ -61,30 +61,38 @@ pub(super) fn quantities(
     records: &[&Record],
     mut entity: impl FnMut(usize, &str) -> usize,
 ) -> Vec<Quantity> {
-    let mut found: BTreeMap<(String, String), Quantity> = BTreeMap::new();
+    type Series<'r> = BTreeMap<(usize, &'r str), Vec<&'r Sample>>;
+    let mut found: BTreeMap<(&str, &str), Series<'_>> = BTreeMap::new();
     for (run, record) in records.iter().enumerate() {
-        let times = times(record);
-        for column in record.columns() {
-            let samples = times.get(&(column.series.as_str(), column.quantity.as_str()));
-            let key = (column.quantity.clone(), column.unit.clone());
-            let quantity = found.entry(key).or_insert_with(|| Quantity {
-                name: column.quantity.clone(),
-                unit: column.unit.clone(),
-                better: column.better,
-                by_time: true,
-                rows: Vec::new(),
-            });
-            let samples = samples.map_or(&[][..], Vec::as_slice);
-            let timed = samples.iter().all(|s| s.at_s.is_some_and(f64::is_finite));
-            quantity.by_time &= timed;
-            quantity
-                .rows
-                .push(row(entity(run, &column.series), &column));
+        for line in &record.lines {
+            if let Line::Sample(sample) = line {
+                let of_quantity = found.entry((&sample.quantity, &sample.unit)).or_default();
+                let of_series = of_quantity.entry((run, &sample.series)).or_default();
+                of_series.push(sample);
+            }
         }
     }
-    let mut quantities: Vec<Quantity> = found.into_values().collect();
-    for quantity in &mut quantities {
-        place(quantity, records, &mut entity);
+    let mut quantities = Vec::new();
+    for ((name, unit), mut series) in found {
+        // What was only warmed up has no figures.
+        series.retain(|_, samples| samples.iter().any(|s| s.round > 0));
+        let Some(first) = series.values().flatten().next() else {
+            continue;
+        };
+        let better = first.better;
+        let timed = |s: &&Sample| s.at_s.is_some_and(f64::is_finite);
+        let by_time = series.values().flatten().all(timed);
+        let rows = series.into_iter().map(|((run, series), mut samples)| {
+            samples.sort_by_key(|s| s.round);
+            row(entity(run, series), &samples, by_time)
+        });
+        quantities.push(Quantity {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            better,
+            by_time,
+            rows: rows.collect(),
+        });
     }
     quantities.sort_by_key(|quantity| rank(&quantity.name));
     quantities
@@ -99,104 +107,56 @@ fn rank(name: &str) -> usize {
         .unwrap_or(FIRST.len())
 }
 
-type ByName<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Sample>>;
-
-/// All samples, the warm-up's too.
-fn times(record: &Record) -> ByName<'_> {
-    let mut times = ByName::new();
-    for line in &record.lines {
-        if let Line::Sample(sample) = line {
-            times
-                .entry((&sample.series, &sample.quantity))
-                .or_default()
-                .push(sample);
-        }
-    }
-    times
-}
-
-/// The figures of one series; where its points lie is not known yet.
-fn row(entity: usize, column: &Column) -> Row {
-    let values: Vec<f64> = column
-        .values()
-        .into_iter()
-        .filter(|v| v.is_finite())
-        .collect();
-    let mut sorted = values.clone();
-    sorted.sort_by(f64::total_cmp);
-    Row {
+/// The figures of one series, and where its points lie: by time if all of the quantity's samples have one, else by round.
+fn row(entity: usize, samples: &[&Sample], by_time: bool) -> Row {
+    let is_number = |s: &&&Sample| s.value.is_finite();
+    let (warm_up_samples, counted): (Vec<&Sample>, Vec<&Sample>) =
+        samples.iter().partition(|s| s.round == 0);
+    let x = |s: &Sample, otherwise: f64| s.at_s.filter(|_| by_time).unwrap_or(otherwise);
+    // Without times the last warm-up is at 0, the ones before it at -1, -2 ...
+    let warm_up_samples: Vec<_> = warm_up_samples.iter().filter(is_number).collect();
+    let first = 1.0 - warm_up_samples.len() as f64;
+    let warm_ups = warm_up_samples.iter().enumerate();
+    let warm_ups = warm_ups.map(|(i, s)| (x(s, first + i as f64) as f32, s.value as f32));
+    let numbers: Vec<_> = counted.iter().filter(is_number).collect();
+    let values: Vec<f64> = numbers.iter().map(|s| s.value).collect();
+    let sorted = sorted(&values);
+    let mut row = Row {
         entity,
         points: Vec::new(),
         outliers: Vec::new(),
-        warm_up: Vec::new(),
+        warm_up: warm_ups.take(MAX_POINTS).collect(),
         quartiles: [0.25, 0.5, 0.75].map(|share| quantile(&sorted, share) as f32),
         warming: warm_up(&values[..values.len().min(WARMING_LOOK)]),
         bins: None,
         summary: Summary::of(&values),
         outliers_in_all: 0,
-        no_numbers: column.samples.len() - values.len(),
-    }
+        no_numbers: counted.len() - values.len(),
+    };
+    let points = numbers.iter().map(|s| (x(s, f64::from(s.round)), s.value));
+    row.place(points.collect());
+    row
 }
 
-/// Gives the points of a quantity their places, by time if all its samples have one.
-fn place(
-    quantity: &mut Quantity,
-    records: &[&Record],
-    entity: &mut impl FnMut(usize, &str) -> usize,
-) {
-    for (run, record) in records.iter().enumerate() {
-        for ((series, name), samples) in times(record) {
-            let of_this = |s: &&&Sample| s.unit == quantity.unit && s.value.is_finite();
-            let samples: Vec<&Sample> = samples.iter().filter(of_this).copied().collect();
-            if name != quantity.name || samples.is_empty() {
-                continue;
+impl Row {
+    fn place(&mut self, mut points: Vec<(f64, f64)>) {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let values: Vec<f64> = points.iter().map(|point| point.1).collect();
+        let mut outside = vec![false; points.len()];
+        for outlier in outliers(&values) {
+            outside[outlier.index] = true;
+            self.outliers_in_all += 1;
+        }
+        if points.len() > MAX_POINTS {
+            self.bins = Some(bins(&values, &outside));
+        }
+        for index in thin(&values) {
+            if outside[index] {
+                self.outliers.push(self.points.len());
             }
-            let entity = entity(run, series);
-            let by_time = quantity.by_time;
-            let Some(row) = quantity.rows.iter_mut().find(|row| row.entity == entity) else {
-                continue;
-            };
-            place_row(row, &samples, by_time);
+            let (x, value) = points[index];
+            self.points.push((x as f32, value as f32));
         }
-    }
-}
-
-fn place_row(row: &mut Row, samples: &[&Sample], by_time: bool) {
-    let warm_ups = samples.iter().filter(|s| s.round == 0).count();
-    // Without times the last warm-up is at 0, the ones before it at -1, -2 ...
-    let mut next_warm_up = 1.0 - warm_ups as f64;
-    let mut points: Vec<(f64, f64)> = Vec::new();
-    for sample in samples {
-        let x = match sample.at_s.filter(|_| by_time) {
-            Some(at_s) => at_s,
-            None if sample.round > 0 => f64::from(sample.round),
-            None => {
-                next_warm_up += 1.0;
-                next_warm_up - 1.0
-            }
-        };
-        match sample.round {
-            0 => row.warm_up.push((x as f32, sample.value as f32)),
-            _ => points.push((x, sample.value)),
-        }
-    }
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let values: Vec<f64> = points.iter().map(|point| point.1).collect();
-    let mut outside = vec![false; points.len()];
-    for outlier in outliers(&values) {
-        outside[outlier.index] = true;
-        row.outliers_in_all += 1;
-    }
-    row.warm_up.truncate(MAX_POINTS);
-    if points.len() > MAX_POINTS {
-        row.bins = Some(bins(&values, &outside));
-    }
-    for index in thin(&values) {
-        if outside[index] {
-            row.outliers.push(row.points.len());
-        }
-        row.points
-            .push((points[index].0 as f32, points[index].1 as f32));
     }
 }
 
@@ -239,19 +199,6 @@ fn thin(values: &[f64]) -> Vec<usize> {
     kept.sort_unstable();
     kept.dedup();
     kept
-}
-
-/// Between the two samples around the place; 0 without samples.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else {
-        return 0.0;
-    };
-    let place = last as f64 * share;
-    let (below, above) = (
-        sorted[place.floor() as usize],
-        sorted[place.ceil() as usize],
-    );
-    below + (above - below) * place.fract()
 }
 
 #[cfg(test)]

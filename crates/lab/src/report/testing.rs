@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use crate::outcome::Bar;
 use crate::record::{Better, Head, Latencies, Line, Record, SCHEMA, Sample, TraceEvent};
-use crate::stats::Ratio;
+use crate::stats::{Ratio, normal};
 
 use super::Report;
 
@@ -51,7 +51,6 @@ pub(super) fn record(mut lines: Vec<Line>) -> Record {
 /// `count` samples around a mean, each the same at every run.
 pub(super) fn samples(series: &str, count: u32, mean: f64, stdev: f64) -> Vec<Line> {
     let mut random = fastrand::Rng::with_seed(mean.to_bits());
-    let normal = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
     (1..=count)
         .map(|round| sample(series, round, mean + stdev * normal(&mut random)))
         .collect()

@@ -55,7 +55,7 @@ fn decimals(percent: f64) -> usize {
 }
 
 /// A number of bytes in its largest unit of 1024.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = count as f64;
     let mut unit = 0;
@@ -67,7 +67,7 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// A time given in microseconds.
-pub(super) fn micros(us: f64) -> String {
+pub(crate) fn micros(us: f64) -> String {
     match us.abs() {
         m if m < 1e3 => format!("{} us", short(us)),
         m if m < 1e6 => format!("{} ms", short(us / 1e3)),

@@ -1,4 +1,5 @@
-//! What a trace shows: bios from building to completion, the device's queue depth over time, pauses, sizes, splits.
+//! What a trace shows: bios from building to completion, the device's queue depth over time, pauses, sizes. Its figures are
+//! those of the account beside it.
 //!
 //! Invariants: every `submit` or `complete` gives one bio at most, and `requeue` takes back what `submit` gave; the queue depth is
 //! never below 0, whatever a trace holds.
@@ -8,8 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Serialize;
 
 use crate::record::TraceEvent;
-
-use super::text::{bytes, figure, micros, one_line};
 
 /// Bios that the pipeline's picture takes; of a longer trace the first ones.
 const MAX_BIOS: usize = 768;
@@ -51,68 +50,11 @@ pub(super) struct Trace {
     pub(super) sizes_are_classes: bool,
     /// From the first event to the last end, µs.
     pub(super) span_us: f32,
-    #[serde(flatten)]
-    pub(super) said: Said,
-}
-
-/// The figures of a trace.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Said {
     /// All bios.
-    pub(super) bios_in_all: u64,
-    #[serde(skip)]
-    pub(super) bytes: u64,
-    /// From the trace's begin, µs.
-    pub(super) first_submit_us: Option<f64>,
+    pub(super) bios_in_all: usize,
     /// The most bios on the device at once.
     pub(super) most_in_flight: u32,
-    #[serde(skip)]
-    pub(super) mean_in_flight: f64,
-    /// Why splits were made, and how often.
-    #[serde(skip)]
-    pub(super) splits: BTreeMap<String, u64>,
-    #[serde(skip)]
-    pub(super) merges: u64,
-    #[serde(skip)]
-    pub(super) pauses: u64,
-    #[serde(skip)]
-    pub(super) paused_us: f64,
-    #[serde(skip)]
-    pub(super) commits: u64,
 }
-
-/// The name of a figure, and the figure of a trace.
-type Named = (&'static str, fn(&Trace) -> String);
-
-/// The figures of a trace by name, for the page and for the mail.
-pub(super) const FIGURES: &[Named] = &[
-    ("bios", |t| t.said.bios_in_all.to_string()),
-    ("bytes", |t| bytes(t.said.bytes)),
-    ("mean size", |t| {
-        bytes(t.said.bytes.checked_div(t.said.bios_in_all).unwrap_or(0))
-    }),
-    ("first submitted after", |t| {
-        t.said.first_submit_us.map_or("-".into(), micros)
-    }),
-    ("most on the device", |t| t.said.most_in_flight.to_string()),
-    ("on the device on average", |t| {
-        figure(t.said.mean_in_flight)
-    }),
-    ("splits", |t| {
-        let each = |(why, count): (&String, &u64)| format!("{count} {}", one_line(why));
-        let all: Vec<String> = t.said.splits.iter().map(each).collect();
-        if all.is_empty() {
-            "0".into()
-        } else {
-            all.join(", ")
-        }
-    }),
-    ("merges", |t| t.said.merges.to_string()),
-    ("pauses", |t| {
-        format!("{}, {} in all", t.said.pauses, micros(t.said.paused_us))
-    }),
-    ("commits", |t| t.said.commits.to_string()),
-];
 
 /// A bio as it is put together from its events.
 struct Whole {
@@ -134,17 +76,8 @@ pub(super) fn of(entity: usize, events: &[TraceEvent]) -> Trace {
     for event in events.iter().filter(|e| e.at_us.is_finite()) {
         let begin = (event.at_us - event.took_us).max(0.0) as f32;
         match event.what.as_str() {
-            "split" => *trace.said.splits.entry(event.detail.clone()).or_default() += 1,
-            "merge" => trace.said.merges += 1,
-            "pause" => {
-                trace.pauses.push((begin, event.took_us as f32));
-                trace.said.pauses += 1;
-                trace.said.paused_us += event.took_us;
-            }
-            "commit" => {
-                trace.commits.push((begin, event.took_us as f32));
-                trace.said.commits += 1;
-            }
+            "pause" => trace.pauses.push((begin, event.took_us as f32)),
+            "commit" => trace.commits.push((begin, event.took_us as f32)),
             _ => {}
         }
     }
@@ -153,9 +86,7 @@ pub(super) fn of(entity: usize, events: &[TraceEvent]) -> Trace {
     let ends = bios.iter().filter_map(|bio| bio.completed);
     let moments = events.iter().map(|e| e.at_us).filter(|at| at.is_finite());
     trace.span_us = ends.chain(moments).fold(0.0, f64::max) as f32;
-    trace.said.bios_in_all = bios.len() as u64;
-    trace.said.bytes = bios.iter().map(|bio| bio.len).fold(0, u64::saturating_add);
-    trace.said.first_submit_us = bios.first().map(|bio| bio.submitted);
+    trace.bios_in_all = bios.len();
     (trace.sizes, trace.sizes_are_classes) = sizes(&bios);
     depth(&bios, &mut trace);
     trace.bios = bios.iter().take(MAX_BIOS).map(Whole::drawn).collect();
@@ -275,25 +206,17 @@ fn depth(bios: &[Whole], trace: &mut Trace) {
     }
     // At the same moment ends come first: they made room.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let (mut now, mut area, mut since) = (0i64, 0.0, changes.first().map_or(0.0, |c| c.0));
-    let first = since;
+    let mut now = 0i64;
     let mut steps: Vec<(f64, i64)> = Vec::new();
     for (at, by) in changes {
-        area += now as f64 * (at - since);
         now = (now + by).max(0);
-        since = at;
-        trace.said.most_in_flight = trace
-            .said
-            .most_in_flight
-            .max(u32::try_from(now).unwrap_or(u32::MAX));
         match steps.last_mut() {
             Some(last) if last.0 == at => last.1 = now,
             _ => steps.push((at, now)),
         }
     }
-    if since > first {
-        trace.said.mean_in_flight = area / (since - first);
-    }
+    let most = steps.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
+    trace.most_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
     // Of a stretch of steps its highest and its last, so that no peak and no idle time is lost.
     let stretch = steps.len().div_ceil(MAX_STEPS / 2).max(1);
     for steps in steps.chunks(stretch) {
@@ -362,8 +285,8 @@ mod tests {
                 (20.0, 20.0, Some(30.0))
             ]
         );
-        assert_eq!(trace.said.most_in_flight, 2);
-        assert_eq!(trace.said.first_submit_us, Some(5.0));
+        assert_eq!(trace.most_in_flight, 2);
+        assert_eq!(trace.bios_in_all, 3);
         assert_eq!(trace.pauses, [(32.0, 8.0)]);
         assert_eq!(trace.sizes, [(4096, 3)]);
         assert_eq!(
@@ -392,7 +315,7 @@ mod tests {
                 event(1.0, "something else", 1, 0.0),
             ],
         );
-        assert_eq!(trace.said.bios_in_all, 2);
+        assert_eq!(trace.bios_in_all, 2);
         assert!(of(0, &[]).depth.is_empty());
     }
 
@@ -409,11 +332,8 @@ mod tests {
             })
             .collect();
         let trace = of(0, &events);
-        assert_eq!(
-            (trace.bios.len(), trace.said.bios_in_all),
-            (MAX_BIOS, 20_000)
-        );
-        assert!(trace.depth.len() <= MAX_STEPS && trace.said.most_in_flight == 4);
+        assert_eq!((trace.bios.len(), trace.bios_in_all), (MAX_BIOS, 20_000));
+        assert!(trace.depth.len() <= MAX_STEPS && trace.most_in_flight == 4);
         assert!(trace.sizes_are_classes && trace.sizes.iter().map(|s| s.1).sum::<u64>() == 20_000);
     }
 }

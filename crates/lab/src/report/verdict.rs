@@ -4,10 +4,10 @@ use crate::outcome::Bar;
 use crate::record::{Better, Line, Record};
 use crate::stats::{Question, Verdict, judge, judge_at_looks, trimmed};
 
+use super::accounts::Accounts;
 use super::compare::Compared;
 use super::samples::{Quantity, Row};
-use super::text::{bytes, micros, one_line, plural, share, short, with_unit};
-use super::trace::Trace;
+use super::text::{one_line, plural, share, short, with_unit};
 use super::{Entity, Source};
 
 /// How the page colours the sentence.
@@ -45,7 +45,7 @@ pub(super) fn headline(
     sources: &[Source],
     comparisons: &[Compared],
     quantities: &[Quantity],
-    traces: &[Trace],
+    accounts: &Accounts,
     entities: &[Entity],
 ) -> Headline {
     if sources.len() > 1 && !quantities.is_empty() {
@@ -56,10 +56,10 @@ pub(super) fn headline(
     let quantity = quantities
         .iter()
         .find(|q| q.rows.iter().any(|row| row.summary.count > 0));
-    let mut headline = match (quantity, traces.first()) {
+    let mut headline = match (quantity, accounts.entities.first()) {
         _ if !limits.is_empty() => of_limits(&limits),
         (Some(quantity), _) => of_quantity(quantity, record, entities),
-        (None, Some(_)) => of_traces(traces, entities),
+        (None, Some(_)) => of_accounts(accounts, entities),
         (None, None) => Headline::new(
             Tone::Open,
             "These files hold no samples: there is nothing to show.",
@@ -205,21 +205,9 @@ fn paired(
     both.filter(|(a, b)| a.is_finite() && b.is_finite()).unzip()
 }
 
-fn of_traces(traces: &[Trace], entities: &[Entity]) -> Headline {
-    let one = |trace: &Trace| {
-        let said = &trace.said;
-        let mean = said.bytes.checked_div(said.bios_in_all).unwrap_or(0);
-        let first = said.first_submit_us.map(micros);
-        format!(
-            "{}: {} of {} on average, the first submitted after {}, at most {} on the device at once.",
-            entities[trace.entity].label,
-            plural(said.bios_in_all as usize, "bio"),
-            bytes(mean),
-            first.unwrap_or_else(|| "no time".into()),
-            said.most_in_flight
-        )
-    };
-    let mut sentences = traces.iter().map(one);
+fn of_accounts(accounts: &Accounts, entities: &[Entity]) -> Headline {
+    let all = accounts.entities.iter().zip(&accounts.in_short);
+    let mut sentences = all.map(|(entity, said)| format!("{}: {said}", entities[*entity].label));
     let mut headline = Headline::new(Tone::Plain, sentences.next().unwrap_or_default());
     headline.more.extend(sentences);
     headline

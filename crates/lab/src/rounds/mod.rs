@@ -15,8 +15,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::machine::Machine;
-use crate::record::{Better, Head, Latencies, Line, Record, SCHEMA, Sample};
+use crate::record::{Better, Head, Latencies, Line, Record, Sample};
 use crate::{Error, Progress, Result};
 
 pub(crate) use order::Order;
@@ -116,14 +115,9 @@ pub(crate) fn head(name: &str, terms: &Terms<'_>, own: BTreeMap<String, Value>) 
     let mut settings = BTreeMap::from([(ORDER.to_owned(), order.into())]);
     settings.extend(own);
     settings.extend(terms.told.clone());
-    Head {
-        schema: SCHEMA,
-        name: name.to_owned(),
-        started: terms.started.to_owned(),
-        machine: Machine::here(),
-        max_rounds: terms.asked.until.map(|_| terms.rounds),
-        settings,
-    }
+    let mut head = Head::new(name, terms.started, settings);
+    head.max_rounds = terms.asked.until.map(|_| terms.rounds);
+    head
 }
 
 /// A run under way.

@@ -109,7 +109,7 @@ mod tests {
     /// Pairs of a spread of about 1 %, the second one so many percent better; when it ended, and the answer.
     fn ended(asked: &Asked, percent: f64, rounds: usize) -> (usize, Verdict) {
         let mut random = fastrand::Rng::with_seed(6);
-        let mut noise = || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let mut noise = || crate::stats::normal(&mut random);
         let mut verdicts = Verdicts::new(asked, 2, rounds);
         let mut taken = 0;
         while taken < rounds {

@@ -32,6 +32,12 @@ pub(crate) use verdict::trimmed;
 pub use verdict::{Judgement, Pairs, Question, Verdict};
 pub use warmup::warm_up;
 
+/// A standard normal variable, by Box and Muller.
+pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
+    let (radius, angle) = (1.0 - random.f64(), random.f64());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
 /// The arithmetic mean; NaN of nothing.
 fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
@@ -47,8 +53,21 @@ fn stdev(samples: &[f64]) -> f64 {
     (squares / (samples.len() - 1) as f64).sqrt()
 }
 
+/// What this share of the sorted samples is no larger than, between the two samples around the place; 0 without samples.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    let place = last as f64 * share;
+    let (below, above) = (
+        sorted[place.floor() as usize],
+        sorted[place.ceil() as usize],
+    );
+    below + (above - below) * place.fract()
+}
+
 /// A sorted copy.
-fn sorted(samples: &[f64]) -> Vec<f64> {
+pub(crate) fn sorted(samples: &[f64]) -> Vec<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::sorted;
+use super::{quantile, sorted};
 
 /// Fewer have no quartiles worth the name.
 const FEWEST: usize = 8;
@@ -44,15 +44,7 @@ pub fn outliers(samples: &[f64]) -> Vec<Outlier> {
 /// The values that a quarter, and three quarters, lie below, between the two nearest samples, of which there is one at least.
 pub(super) fn quartiles(samples: &[f64]) -> (f64, f64) {
     let sorted = sorted(samples);
-    let at = |share: f64| {
-        let place = (sorted.len() - 1) as f64 * share;
-        let (below, above) = (
-            sorted[place.floor() as usize],
-            sorted[place.ceil() as usize],
-        );
-        below + (above - below) * place.fract()
-    };
-    (at(0.25), at(0.75))
+    (quantile(&sorted, 0.25), quantile(&sorted, 0.75))
 }
 
 #[cfg(test)]

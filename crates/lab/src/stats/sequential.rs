@@ -254,10 +254,7 @@ mod tests {
 
     /// Pairs of a loss of 4.5 %, with a spread of 1.2 % as report 5 has it.
     fn size(random: &mut fastrand::Rng, max: usize) -> Sequential {
-        let mut noise = || {
-            let twelve: f64 = (0..12).map(|_| random.f64()).sum();
-            1.0 + 0.012 * (twelve - 6.0)
-        };
+        let mut noise = || 1.0 + 0.012 * crate::stats::normal(random);
         let question = Question {
             confidence: 0.99,
             ..Question::default()

@@ -14,10 +14,9 @@ impl Noise {
         Noise(fastrand::Rng::with_seed(seed))
     }
 
-    /// A normal variable, by Box and Muller.
+    /// A normal variable.
     pub(super) fn normal(&mut self, mean: f64, deviation: f64) -> f64 {
-        let (u, v) = (1.0 - self.0.f64(), self.0.f64());
-        mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        mean + deviation * normal(&mut self.0)
     }
 }
 

@@ -20,10 +20,6 @@ use super::writers::Stream;
 use crate::kernel::{LoopMount, run, run_with};
 use crate::{Error, Result, Settings};
 
-pub(crate) fn as_error(error: throughline::Error) -> Error {
-    Error::new(error.to_string())
-}
-
 /// Makes a file of `len_bytes` with blocks of its own, filled from `source`, past the host's cache where it can; `check`,
 /// asked between calls, may end it.
 pub(crate) fn write_out(
@@ -119,8 +115,7 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn open(path: &Path, settings: &Settings<'_>) -> Result<Image> {
-        let volume = settings.opening().open(path).map_err(as_error)?;
-        settings.hear_cache(volume.cache());
+        let volume = settings.volume(path)?;
         Ok(Image {
             volume,
             path: path.into(),
@@ -138,27 +133,25 @@ impl Image {
     }
 
     pub(crate) fn close(self) -> Result<()> {
-        self.volume.close().map_err(as_error)
+        Ok(self.volume.close()?)
     }
 }
 
 impl Ours for Image {
     fn handles(&self, writers: u64, _each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
         for old in self.made.take() {
-            self.volume.remove_file(old).map_err(as_error)?;
+            self.volume.remove_file(old)?;
         }
-        let names: Vec<String> = (0..writers)
-            .map(|number| format!("/stream{number}"))
-            .collect();
+        let names: Vec<String> = (0..writers).map(|n| format!("/stream{n}")).collect();
         let options = FileOptions::new().direct(direct).clone();
         let open = |name: &String| {
-            let file = self.volume.create_file(name).map_err(as_error)?;
-            let file = file.reopen(&options).map_err(as_error)?;
+            let file = self.volume.create_file(name)?;
+            let file = file.reopen(&options)?;
             Ok((Place::InImage(file), 0))
         };
         let files = names.iter().map(open).collect::<Result<Vec<_>>>()?;
         self.made.replace(names);
-        self.volume.sync().map_err(as_error)?;
+        self.volume.sync()?;
         Ok(files)
     }
 
@@ -176,7 +169,7 @@ pub(crate) struct Plain(RawFile);
 
 impl Plain {
     pub(crate) fn open(path: &Path, settings: &Settings<'_>) -> Result<Plain> {
-        let file = settings.opening().open_raw(path).map_err(as_error)?;
+        let file = settings.opening().open_raw(path)?;
         Ok(Plain::heard(file, settings))
     }
 
@@ -189,24 +182,23 @@ impl Plain {
         let mut options = settings.opening();
         let file = options
             .cache_bytes(Some(cache_bytes))
-            .open_raw_block_device(device)
-            .map_err(as_error)?;
+            .open_raw_block_device(device)?;
         Ok(Plain::heard(file, settings))
     }
 
     fn heard(file: RawFile, settings: &Settings<'_>) -> Plain {
-        settings.hear_cache_of(&file);
+        settings.observe_cache_of(&file);
         Plain(file)
     }
 }
 
 impl Ours for Plain {
     fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
-        self.0.sync().map_err(as_error)?;
-        self.0.advise(Advice::DontNeed, 0, 0).map_err(as_error)?;
+        self.0.sync()?;
+        self.0.advise(Advice::DontNeed, 0, 0)?;
         let options = FileOptions::new().direct(direct).clone();
         let open = |number| {
-            let file = self.0.reopen(&options).map_err(as_error)?;
+            let file = self.0.reopen(&options)?;
             Ok((Place::Plain(file), number * each_bytes))
         };
         (0..writers).map(open).collect()
@@ -229,13 +221,11 @@ pub(crate) struct OurStream {
 
 impl Stream for OurStream {
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_all_at(bytes, self.base + at)
-            .map_err(as_error)
+        Ok(self.file.write_all_at(bytes, self.base + at)?)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.file.sync_all().map_err(as_error)
+        Ok(self.file.sync_all()?)
     }
 }
 
@@ -258,9 +248,7 @@ impl Kernel {
         for old in self.made.take() {
             self.mount.remove(&old)?;
         }
-        let names: Vec<String> = (0..writers)
-            .map(|number| format!("stream{number}"))
-            .collect();
+        let names: Vec<String> = (0..writers).map(|n| format!("stream{n}")).collect();
         let open = |name: &String| {
             let file = self.mount.open(name, false)?;
             Ok(Box::new(KernelStream(file)) as Box<dyn Stream>)

@@ -1,13 +1,14 @@
 //! Writers that stream at once, each into a place of its own, all from one buffer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use throughline_device::AlignedBuf;
 
-use crate::meter::{Meter, Spent};
-use crate::{Error, Result};
+use crate::Result;
+use crate::meter::Spent;
+use crate::mounts::work::together;
 
 /// Length of the buffer that everything is written from: longer than a processor's cache, and shared by all
 /// variants, since how memory lies makes more difference than most variants do.
@@ -45,11 +46,14 @@ pub(crate) fn race(
     call_bytes: usize,
     streams: Vec<Box<dyn Stream + '_>>,
 ) -> Result<Race> {
-    let start = Barrier::new(streams.len() + 1);
     let written: Vec<CachePadded<AtomicU64>> = streams.iter().map(|_| Default::default()).collect();
     let at_the_end = OnceLock::new();
-    let writer = |number: usize, mut stream: Box<dyn Stream + '_>| {
-        start.wait();
+    let streams: Vec<_> = streams.into_iter().map(Mutex::new).collect();
+    let spent = together(streams.len(), |number| {
+        // Locked by its own thread alone.
+        let mut stream = streams[number]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut at = 0;
         while at < each_bytes {
             let from = (at % source.len() as u64) as usize;
@@ -62,29 +66,9 @@ pub(crate) fn race(
         }
         at_the_end.get_or_init(|| shares(&written));
         stream.finish()
-    };
-    std::thread::scope(|threads| {
-        let writer = &writer;
-        let threads: Vec<_> = streams
-            .into_iter()
-            .enumerate()
-            .map(|(number, stream)| threads.spawn(move || writer(number, stream)))
-            .collect();
-        // Before they may go: on a busy machine this thread's turn may come late.
-        let meter = Meter::start();
-        start.wait();
-        let panicked = |_| Err(Error::new("a writer panicked"));
-        let ends: Vec<Result<()>> = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(panicked))
-            .collect();
-        let spent = meter.spent();
-        ends.into_iter().collect::<Result<()>>()?;
-        Ok(Race {
-            spent,
-            shares: at_the_end.get().copied().unwrap_or((1.0, 1.0)),
-        })
-    })
+    })?;
+    let shares = at_the_end.into_inner().unwrap_or((1.0, 1.0));
+    Ok(Race { spent, shares })
 }
 
 fn shares(written: &[CachePadded<AtomicU64>]) -> (f64, f64) {

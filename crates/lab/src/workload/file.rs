@@ -37,7 +37,7 @@ struct Form {
     files: Option<Files>,
     cache: Option<Cache>,
     sync: Option<Sync>,
-    layout: Option<LayoutWord>,
+    layout: Option<Layout>,
     runtime: Option<Time>,
     time_based: Option<bool>,
     cold: Option<bool>,
@@ -70,13 +70,6 @@ enum Files {
 enum Cache {
     Buffered,
     Direct,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum LayoutWord {
-    Written,
-    Empty,
 }
 
 /// A number, or a text that holds one and a unit.
@@ -220,10 +213,7 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
         file_per_thread: matches!(form.files, Some(Files::PerThread)),
         direct: matches!(form.cache, Some(Cache::Direct)),
         sync: form.sync.map_or(SyncPolicy::End, |sync| sync.0),
-        layout: match form.layout {
-            Some(LayoutWord::Empty) => Layout::Empty,
-            _ => Layout::Written,
-        },
+        layout: form.layout.unwrap_or(Layout::Written),
         runtime: form.runtime.map(|time| time.0),
         time_based: form.time_based.unwrap_or(false),
         cold: form.cold.unwrap_or(true),
@@ -267,80 +257,36 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
         _ => 0,
     };
     let whole = |bytes: u64| !w.direct || bytes.is_multiple_of(DIRECT_BYTES);
-    let whole_text = || format!("direct I/O needs a multiple of {DIRECT_BYTES}");
-    let rules: [(bool, &'static str, String); 15] = [
-        (
-            w.name == plain_name(&w.name),
-            "name",
-            "up to 100 letters, digits, '-', '_' and '.', a letter or digit first".into(),
-        ),
-        (
-            mixed_percent <= 100,
-            "read-share",
-            "0 to 100 percent".into(),
-        ),
-        (
-            BLOCK_BYTES.contains(&w.block_bytes),
-            "block",
-            "1 byte to 256M".into(),
-        ),
-        (whole(w.block_bytes), "block", whole_text()),
-        (whole(w.offset_bytes), "offset", whole_text()),
-        (
-            w.threads > 0 && w.threads <= MAX_WORKERS,
-            "threads",
-            format!("1 to {MAX_WORKERS}"),
-        ),
-        (
-            w.queue_depth > 0 && workers <= u64::from(MAX_WORKERS),
-            "queue-depth",
-            format!("at least 1, and with the threads at most {MAX_WORKERS} at once"),
-        ),
-        (
-            workers.saturating_mul(w.block_bytes) <= MAX_BUFFERS_BYTES,
-            "block",
-            "the buffers of all that is under way would take more than 2G".into(),
-        ),
-        (
-            end.is_some_and(|end| end <= MAX_END_BYTES),
-            "size",
-            "offset and size together reach beyond 1024P".into(),
-        ),
-        (
-            w.block_bytes > 0
-                && w.threads > 0
-                && w.size_bytes / u64::from(w.threads) >= w.block_bytes,
-            "size",
-            "a block for each thread at least".into(),
-        ),
-        (
-            w.runtime.is_some() || !w.time_based,
-            "time-based",
-            "needs a runtime".into(),
-        ),
-        (
-            w.layout == Layout::Written || w.direction == Direction::Write,
-            "layout",
-            "an empty file cannot be read: \"written\"".into(),
-        ),
-        (
-            w.direction.writes() || matches!(w.sync, SyncPolicy::End | SyncPolicy::Never),
-            "sync",
-            "nothing is written: \"none\"".into(),
-        ),
-        (
-            w.rounds > 0 && w.rounds <= MAX_ROUNDS,
-            "rounds",
-            format!("1 to {MAX_ROUNDS}"),
-        ),
-        (
-            w.warm_up <= MAX_ROUNDS,
-            "warm-up",
-            format!("0 to {MAX_ROUNDS}"),
-        ),
-    ];
-    let broken = rules.into_iter().find(|(holds, ..)| !holds);
-    broken.map(|(_, key, why)| (key, why))
+    let whole_text = format!("direct I/O needs a multiple of {DIRECT_BYTES}");
+    /// The first of these that does not hold: what must hold, the key, what is allowed.
+    macro_rules! first_broken {
+        ($($holds:expr, $key:literal, $allowed:expr;)*) => {
+            $(if !$holds { return Some(($key, $allowed.into())); })*
+        };
+    }
+    let at_once = format!("at least 1, and with the threads at most {MAX_WORKERS} at once");
+    let a_block_each = w.size_bytes.checked_div(w.threads.into());
+    first_broken! {
+        w.name == plain_name(&w.name), "name", "up to 100 letters, digits, '-', '_' and '.', a letter or digit first";
+        mixed_percent <= 100,                                "read-share", "0 to 100 percent";
+        BLOCK_BYTES.contains(&w.block_bytes),                "block", "1 byte to 256M";
+        whole(w.block_bytes),                                "block", whole_text.as_str();
+        whole(w.offset_bytes),                               "offset", whole_text.as_str();
+        (1..=MAX_WORKERS).contains(&w.threads),              "threads", format!("1 to {MAX_WORKERS}");
+        w.queue_depth > 0 && workers <= MAX_WORKERS.into(),  "queue-depth", at_once;
+        workers.saturating_mul(w.block_bytes) <= MAX_BUFFERS_BYTES, "block",
+            "the buffers of all that is under way would take more than 2G";
+        end.is_some_and(|end| end <= MAX_END_BYTES),         "size", "offset and size together reach beyond 1024P";
+        a_block_each.is_some_and(|each| each >= w.block_bytes), "size", "a block for each thread at least";
+        w.runtime.is_some() || !w.time_based,                "time-based", "needs a runtime";
+        w.layout == Layout::Written || w.direction == Direction::Write, "layout",
+            "an empty file cannot be read: \"written\"";
+        w.direction.writes() || matches!(w.sync, SyncPolicy::End | SyncPolicy::Never), "sync",
+            "nothing is written: \"none\"";
+        (1..=MAX_ROUNDS).contains(&w.rounds),                "rounds", format!("1 to {MAX_ROUNDS}");
+        w.warm_up <= MAX_ROUNDS,                             "warm-up", format!("0 to {MAX_ROUNDS}");
+    }
+    None
 }
 
 /// A name as a workload may have it: what may not be in one becomes `-`.

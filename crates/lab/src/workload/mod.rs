@@ -18,6 +18,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde::Deserialize;
+
+pub use crate::mounts::System;
 pub use file::EXAMPLE;
 pub use run::{Plan, run};
 pub use spec::{TargetKind, TargetSpec};
@@ -67,7 +70,8 @@ pub enum SyncPolicy {
 }
 
 /// What the file is like when a round begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Written out once before the first round: all blocks are there.
     Written,

@@ -117,32 +117,15 @@ fn taken(done: &mut Done, block_bytes: u64) -> Taken {
         better,
         value,
     };
+    let (higher, lower, spent) = (Better::Higher, Better::Lower, &done.spent);
+    let rate = done.operations as f64 / seconds;
+    let machine_cpu = spent.machine_cpu_s_per_gib(bytes);
     let mut taken = Taken {
         values: vec![
-            of(
-                "throughput",
-                "MB/s",
-                Better::Higher,
-                done.spent.mb_per_s(bytes),
-            ),
-            of(
-                "operations",
-                "per s",
-                Better::Higher,
-                done.operations as f64 / seconds,
-            ),
-            of(
-                "cpu",
-                "s/GiB",
-                Better::Lower,
-                done.spent.cpu_s_per_gib(bytes),
-            ),
-            of(
-                "cpu of the machine",
-                "s/GiB",
-                Better::Lower,
-                done.spent.machine_cpu_s_per_gib(bytes),
-            ),
+            of("throughput", "MB/s", higher, spent.mb_per_s(bytes)),
+            of("operations", "per s", higher, rate),
+            of("cpu", "s/GiB", lower, spent.cpu_s_per_gib(bytes)),
+            of("cpu of the machine", "s/GiB", lower, machine_cpu),
         ],
         latencies: Vec::new(),
     };

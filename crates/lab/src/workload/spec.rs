@@ -1,8 +1,10 @@
 //! [`TargetSpec`]: who is measured, in one word: `make:xfs?mount=noatime`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::mounts::System;
 use crate::{Error, Result};
 
 /// What every way to write a target is, for messages.
@@ -54,26 +56,14 @@ pub enum TargetKind {
     Dir(PathBuf),
     /// System calls on a plain file or block device.
     File(PathBuf),
-    /// System calls on a file system of the kernel's, made for the run.
-    Make {
-        /// Its type, such as `ext4`.
-        fs_type: String,
+    /// System calls on a mounted file system that is made for the run.
+    Made {
+        /// Who serves it.
+        by: System,
         /// Arguments of `mkfs`.
         mkfs: Vec<String>,
         /// Options of `mount`.
         mount: Option<String>,
-    },
-    /// System calls on our own mount of a new image.
-    Mount {
-        /// Arguments of `mke2fs`.
-        mkfs: Vec<String>,
-        /// Its `-o`.
-        mount: Option<String>,
-    },
-    /// System calls on e2fsprogs' mount of a new image.
-    Fuse2fs {
-        /// Arguments of `mke2fs`.
-        mkfs: Vec<String>,
     },
 }
 
@@ -86,13 +76,20 @@ impl TargetKind {
             | TargetKind::Raw(_)
             | TargetKind::Memory
             | TargetKind::Model(_) => None,
-            TargetKind::Dir(_) | TargetKind::File(_) | TargetKind::Make { .. } => Some(
+            TargetKind::Dir(_)
+            | TargetKind::File(_)
+            | TargetKind::Made {
+                by: System::Kernel(_),
+                ..
+            } => Some(
                 "the kernel serves it: 'throughline explain --kernel -- throughline lab run …' watches it, as root",
             ),
-            TargetKind::Mount { .. } => Some(
+            TargetKind::Made {
+                by: System::Ours, ..
+            } => Some(
                 "a process of its own serves it: 'throughline explain mount IMAGE DIR' watches a mount that you work on as dir:DIR",
             ),
-            TargetKind::Fuse2fs { .. } | TargetKind::Command { .. } => {
+            TargetKind::Made { .. } | TargetKind::Command { .. } => {
                 Some("another program serves it")
             }
         }
@@ -110,13 +107,15 @@ impl TargetSpec {
             .split_once(':')
             .ok_or_else(|| wrong(format!("write KIND:WHAT; there are {KINDS}")))?;
         let (what, words) = match word {
-            COMMAND => Options::behind_command(rest),
+            COMMAND => behind_command(rest),
             _ => rest.split_once('?').unwrap_or((rest, "")),
         };
-        let mut options = Options::parse(words).map_err(wrong)?;
-        let name = options.name.take();
+        let mut options = options(words).map_err(wrong)?;
+        let name = options.remove("name").map(str::to_owned);
         let kind = kind(word, what, &mut options).map_err(wrong)?;
-        options.all_used(word).map_err(wrong)?;
+        if let Some(key) = options.keys().next() {
+            return Err(wrong(format!("'{key}' says nothing to what '{word}:' is")));
+        }
         let text = text.to_owned();
         Ok(TargetSpec { text, name, kind })
     }
@@ -146,90 +145,69 @@ impl fmt::Display for TargetSpec {
 }
 
 /// What stands behind the `?`.
-#[derive(Default)]
-struct Options {
-    name: Option<String>,
-    mkfs: Option<String>,
-    mount: Option<String>,
-    dir: Option<String>,
+type Options<'t> = BTreeMap<&'t str, &'t str>;
+
+const OPTIONS: [&str; 4] = ["name", "mkfs", "mount", "dir"];
+
+/// A command and its options: a `?` in a command, and the `&` behind it, are the shell's, unless what follows the last
+/// `?` is an option of ours.
+fn behind_command(rest: &str) -> (&str, &str) {
+    let ours = |words: &str| {
+        let key = words.split_once('=').map(|(key, _)| key);
+        key.is_some_and(|key| OPTIONS.contains(&key))
+    };
+    match rest.rsplit_once('?') {
+        Some((line, words)) if ours(words) => (line, words),
+        _ => (rest, ""),
+    }
 }
 
-impl Options {
-    const NAMES: [&str; 4] = ["name", "mkfs", "mount", "dir"];
-
-    /// A command and its options: a `?` in a command, and the `&` behind it, are the shell's, unless what follows the last
-    /// `?` is an option of ours.
-    fn behind_command(rest: &str) -> (&str, &str) {
-        let ours = |words: &str| {
-            let key = words.split_once('=').map(|(key, _)| key);
-            key.is_some_and(|key| Options::NAMES.contains(&key))
-        };
-        match rest.rsplit_once('?') {
-            Some((line, words)) if ours(words) => (line, words),
-            _ => (rest, ""),
+fn options(words: &str) -> std::result::Result<Options<'_>, String> {
+    let mut options = Options::new();
+    for word in words.split('&').filter(|word| !word.is_empty()) {
+        let (key, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("'{word}' is no key=value"))?;
+        if !OPTIONS.contains(&key) {
+            let there = OPTIONS.join(", ");
+            return Err(format!("no option '{key}'; there are {there}"));
+        }
+        if value.is_empty() || options.insert(key, value).is_some() {
+            return Err(format!("'{key}' is to be said once, with a value"));
         }
     }
-
-    fn parse(words: &str) -> std::result::Result<Options, String> {
-        let mut options = Options::default();
-        for word in words.split('&').filter(|word| !word.is_empty()) {
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| format!("'{word}' is no key=value"))?;
-            let place = match key {
-                "name" => &mut options.name,
-                "mkfs" => &mut options.mkfs,
-                "mount" => &mut options.mount,
-                "dir" => &mut options.dir,
-                _ => {
-                    let there = Options::NAMES.join(", ");
-                    return Err(format!("no option '{key}'; there are {there}"));
-                }
-            };
-            if value.is_empty() || place.replace(value.to_owned()).is_some() {
-                return Err(format!("'{key}' is to be said once, with a value"));
-            }
-        }
-        Ok(options)
-    }
-
-    fn mkfs(&mut self) -> Vec<String> {
-        let words = self.mkfs.take().unwrap_or_default();
-        words.split_whitespace().map(str::to_owned).collect()
-    }
-
-    fn all_used(&self, kind: &str) -> std::result::Result<(), String> {
-        let left = [
-            ("mkfs", &self.mkfs),
-            ("mount", &self.mount),
-            ("dir", &self.dir),
-        ];
-        match left.iter().find(|(_, value)| value.is_some()) {
-            Some((key, _)) => Err(format!("'{key}' says nothing to what '{kind}:' is")),
-            None => Ok(()),
-        }
-    }
+    Ok(options)
 }
 
 fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<TargetKind, String> {
-    let path = || match what {
-        "" => Err(format!("'{word}:' needs a path behind it")),
-        _ => Ok(PathBuf::from(what)),
+    let needs = |thing: &str| match what.trim().is_empty() {
+        true => Err(format!("'{word}:' needs a {thing} behind it")),
+        false => Ok(what),
     };
+    let path = || needs("path").map(PathBuf::from);
     let nothing = || match what {
         "" => Ok(()),
         _ => Err(format!("nothing may stand between '{word}:' and '?'")),
     };
+    let mkfs = |options: &mut Options| -> Vec<String> {
+        let words = options.remove("mkfs").unwrap_or_default();
+        words.split_whitespace().map(str::to_owned).collect()
+    };
+    let made = |by, options: &mut Options| TargetKind::Made {
+        mount: match by {
+            System::Fuse2fs => None,
+            _ => options.remove("mount").map(str::to_owned),
+        },
+        mkfs: mkfs(options),
+        by,
+    };
     Ok(match word {
-        COMMAND if what.trim().is_empty() => {
-            return Err("'cmd:' needs a command behind it".into());
-        }
         COMMAND => TargetKind::Command {
-            line: what.to_owned(),
-            dir: options.dir.take().map(PathBuf::from),
+            line: needs("command")?.to_owned(),
+            dir: options.remove("dir").map(PathBuf::from),
         },
         "image" if what.is_empty() => TargetKind::NewImage {
-            mkfs: options.mkfs(),
+            mkfs: mkfs(options),
         },
         "image" => match what.split_once(":/") {
             Some((image, file)) if !image.is_empty() && !file.is_empty() => TargetKind::Image {
@@ -244,22 +222,12 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
         },
         "raw" => TargetKind::Raw(path()?),
         "memory" => nothing().map(|()| TargetKind::Memory)?,
-        "model" if what.is_empty() => return Err("'model:' needs a name behind it".into()),
-        "model" => TargetKind::Model(what.to_owned()),
+        "model" => TargetKind::Model(needs("name")?.to_owned()),
         "dir" => TargetKind::Dir(path()?),
         "file" => TargetKind::File(path()?),
-        "make" => TargetKind::Make {
-            fs_type: fs_type(what)?,
-            mkfs: options.mkfs(),
-            mount: options.mount.take(),
-        },
-        "mount" => nothing().map(|()| TargetKind::Mount {
-            mkfs: options.mkfs(),
-            mount: options.mount.take(),
-        })?,
-        "fuse2fs" => nothing().map(|()| TargetKind::Fuse2fs {
-            mkfs: options.mkfs(),
-        })?,
+        "make" => made(System::Kernel(fs_type(what)?), options),
+        "mount" => nothing().map(|()| made(System::Ours, options))?,
+        "fuse2fs" => nothing().map(|()| made(System::Fuse2fs, options))?,
         _ => return Err(format!("no kind '{word}'; there are {KINDS}")),
     })
 }
@@ -304,7 +272,12 @@ mod tests {
         };
         assert_eq!(kind("image:a.img"), image(None));
         assert_eq!(kind("image:a.img:/b/c"), image(Some("/b/c")));
-        assert_eq!(kind("fuse2fs:"), TargetKind::Fuse2fs { mkfs: vec![] });
+        let fuse2fs = TargetKind::Made {
+            by: System::Fuse2fs,
+            mkfs: vec![],
+            mount: None,
+        };
+        assert_eq!(kind("fuse2fs:"), fuse2fs);
         let made = TargetSpec::parse(
             "make:ext4?name=no journal&mkfs=-O ^has_journal&mount=noatime,data=writeback",
         )
@@ -312,8 +285,8 @@ mod tests {
         assert_eq!(made.label(), "no journal");
         assert_eq!(
             made.kind,
-            TargetKind::Make {
-                fs_type: "ext4".into(),
+            TargetKind::Made {
+                by: System::Kernel("ext4".into()),
                 mkfs: vec!["-O".into(), "^has_journal".into()],
                 mount: Some("noatime,data=writeback".into()),
             }
@@ -349,6 +322,7 @@ mod tests {
             ("image:a:/", "image:PATH:/file"),
             ("memory:64M", "nothing may stand"),
             ("memory:?mkfs=-q", "says nothing"),
+            ("fuse2fs:?mount=ro", "says nothing"),
             ("make:", "type"),
             ("make:../../bin/sh", "type"),
             ("make:ext4?mkfs", "no key=value"),

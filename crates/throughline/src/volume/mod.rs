@@ -22,7 +22,7 @@ use crate::cache::CacheState;
 use crate::call::told;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::info::{self, IoCounts, VolumeInfo};
+use crate::info::{self, IoCounts, JournalState, VolumeInfo};
 use crate::mode::Mode;
 use crate::open::OpenOptions;
 use crate::own::Memory;
@@ -185,6 +185,12 @@ impl Volume {
     /// Those of reading the volume's own structures.
     pub fn info(&self) -> Result<VolumeInfo> {
         info::of(self.fs())
+    }
+
+    /// The state of the journal, as in [`Volume::info`], but without I/O: it does not wait for a device that
+    /// hangs.
+    pub fn journal_state(&self) -> JournalState {
+        info::journal_of(self.fs(), &self.fs().superblock())
     }
 
     /// The block layer below: of use to this workspace's own crates.

@@ -160,15 +160,14 @@ impl Search<'_> {
     /// A line of `-ls`.
     fn row(&self, at: &At<'_>, path: &OsStr, terminal: bool) -> Vec<u8> {
         let meta = at.meta;
-        let name = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
         let mut row = format!(
             "{:>9} {:>6} {} {:>3} {:<8} {:<8} {:>8} {} ",
             meta.ino(),
             meta.blocks_512().div_ceil(2),
             show(letter(meta.file_type()), meta.mode()),
             meta.links(),
-            name(self.names.user(meta.uid()), meta.uid()),
-            name(self.names.group(meta.gid()), meta.gid()),
+            self.names.user_or_number(meta.uid()),
+            self.names.group_or_number(meta.gid()),
             meta.len(),
             short(meta.modified(), self.now),
         )

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
         expression: &expression,
         limits,
         now: SystemTime::now(),
-        names: Names::of_host(),
+        names: Names::of_host(false),
         ended: false,
         gathered: Vec::new(),
     };

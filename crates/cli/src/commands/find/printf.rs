@@ -51,7 +51,6 @@ fn time(code: u8, meta: &Metadata) -> Option<SystemTime> {
 pub(super) fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
     let meta = subject.meta;
     let path = subject.path.as_bytes();
-    let named = |name: Option<&str>, id: u32| name.map_or(id.to_string(), str::to_owned);
     // Behind the last slash, and before it.
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let (dir, name) = path.split_at(slash);
@@ -85,9 +84,9 @@ pub(super) fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
         ),
         b'M' => show(letter(meta.file_type()), meta.mode()),
         b'U' => meta.uid().to_string(),
-        b'u' => named(subject.names.user(meta.uid()), meta.uid()),
+        b'u' => subject.names.user_or_number(meta.uid()),
         b'G' => meta.gid().to_string(),
-        b'g' => named(subject.names.group(meta.gid()), meta.gid()),
+        b'g' => subject.names.group_or_number(meta.gid()),
         b'y' => kind(meta.file_type()),
         b'Y' => (subject.followed)().map_or_else(|| "N".to_owned(), kind),
         code @ (b'a' | b'c' | b't') => ctime(time(code, meta)?),

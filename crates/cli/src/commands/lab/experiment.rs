@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use throughline_lab::record::Record;
-use throughline_lab::{Experiment, Outcome, Settings};
+use throughline_lab::{Experiment, Settings};
 
 use crate::context::{Context, Globals};
 use crate::problem::{Failure, Problem};
@@ -53,7 +53,7 @@ pub(super) fn measure(
     place: &PlaceArgs,
     scale: u64,
     context: &Context,
-) -> Result<(Outcome, Record), Failure> {
+) -> Result<Record, Failure> {
     let progress = Progress::rounds(context.globals.quiet);
     let settings = Settings {
         dir: place.dir.clone(),
@@ -68,24 +68,19 @@ pub(super) fn measure(
         watch: context.images.watch.as_deref(),
     };
     let started = second(Timestamp::now()).to_string();
-    let outcome = (experiment.run)(&settings);
-    progress.clear();
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            context.interrupt().check()?;
-            let cannot = format!("cannot run {}", experiment.name);
-            return Err(Problem::new(error.to_string()).met(cannot));
-        }
-    };
     let told: BTreeMap<String, Value> = BTreeMap::from([
         ("scale".to_owned(), scale.into()),
         ("rounds".to_owned(), place.rounds.into()),
         ("dir".to_owned(), place.dir.display().to_string().into()),
         ("engine".to_owned(), settings.engine.to_string().into()),
     ]);
-    let record = Record::of(&outcome, &started, told);
-    Ok((outcome, record))
+    let record = experiment.run(&settings, &started, told);
+    progress.clear();
+    record.or_else(|error| {
+        context.interrupt().check()?;
+        let cannot = format!("cannot run {}", experiment.name);
+        Err(Problem::new(error.to_string()).met(cannot))
+    })
 }
 
 /// To the second: more would say nothing.

@@ -70,7 +70,7 @@ fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Re
     let cannot = || format!("cannot run {}", report.experiment);
     let met = |error: throughline_lab::Error| Problem::new(error.to_string()).met(cannot());
     let experiment = report.experiment().map_err(met)?;
-    let (_, record) = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
+    let record = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
     context.interrupt().check()?;
     Ok(record)
 }

@@ -90,8 +90,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     // An experiment has mounts and large files to take away.
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
-    let (outcome, record) =
-        experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;
+    let record = experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;
     let cannot = |error| cannot_write(&error);
     let mut writer = place.begin(&record.head).map_err(cannot)?;
     record
@@ -99,7 +98,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
         .iter()
         .try_for_each(|line| writer.line(line))
         .map_err(cannot)?;
-    place.show(&outcome.to_string(), context)?;
+    place.show(&record.to_string(), context)?;
     context.interrupt().check()
 }
 

@@ -1,6 +1,7 @@
 //! Block devices that root mounts: `fuseblk`, where the kernel holds the device for the mount.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -205,5 +206,68 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     let device = Loop::new(&image).unwrap();
     let failed = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
     assert_eq!(failed.code, Some(32), "{}", failed.stderr);
+    assert!(!point.is_mounted());
+}
+
+impl Loop {
+    /// Claims the device as soon as the kernel releases it.
+    fn claim(&self) -> File {
+        let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut claimed = None;
+        super::wait("the device can be claimed", || {
+            claimed = rustix::fs::open(&*self.0, alone, Mode::empty()).ok();
+            claimed.is_some()
+        });
+        claimed.unwrap().into()
+    }
+}
+
+/// A signal ends the mount while programs use it: the next owner of the device has it alone.
+#[test]
+fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("256M", &["-t", "ext4", "-b", "4096"]);
+    let Some(device) = Loop::new(&image) else {
+        return;
+    };
+    let point = Point::new(&image, "point");
+    ok([
+        "mount",
+        "-o",
+        "with=fuseblk,cache_size=1G",
+        &device.0,
+        point.str(),
+    ]);
+    let pid = point.pid();
+    let data = noise(100 << 20, 11);
+    let file = File::create(point.path("file")).unwrap();
+    file.write_all_at(&data, 0).unwrap();
+    let nameless = File::create(point.path("nameless")).unwrap();
+    nameless.write_all_at(&data[..1 << 20], 0).unwrap();
+    fs::remove_file(point.path("nameless")).unwrap();
+    super::signal(pid, rustix::process::Signal::TERM);
+    // Use it until it fails.
+    let mut writes = 0u64;
+    while file.write_all_at(&data[..4096], 0).is_ok() {
+        writes += 1;
+    }
+    eprintln!("{writes} writes while the mount ended");
+    drop((file, nameless));
+    let claimed = device.claim();
+    let there = fs::read(image.path()).unwrap();
+    super::wait_gone(pid);
+    assert!(
+        fs::read(image.path()).unwrap() == there,
+        "the server wrote to a released device"
+    );
+    drop(claimed);
+    let state = tool("dumpe2fs").args(["-h", &device.0]).output().unwrap();
+    let state = String::from_utf8_lossy(&state.stdout).into_owned();
+    assert!(!state.contains("needs_recovery"), "{state}");
+    drop(device);
+    image.assert_clean();
+    assert!(image.contents("/file") == data, "not all of it is there");
     assert!(!point.is_mounted());
 }

@@ -2,14 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 
 use super::{Point, image, mounted, mounts, ok, signal, skipped, wait, wait_gone};
-use crate::common::Image;
+use crate::common::{Image, noise, throughline};
 
 const WRITERS: usize = 3;
 const PIECE: usize = 4096;
@@ -186,6 +188,104 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     ok(arguments);
     assert!(fs::read(point.path("synced")).unwrap() == [7; 100_000]);
     ok(["umount", point.str()]);
+    fs::copy(&image, upper.path()).unwrap();
+    upper.assert_clean();
+}
+
+/// The device stops and continues several times until the server has ended.
+#[test]
+fn a_slow_device_is_waited_for() {
+    if skipped() {
+        return;
+    }
+    let below = Image::new("128M", &["-t", "ext4"]);
+    let host = mounted(&below, "");
+    let upper = Image::new("64M", &["-t", "ext4", "-b", "4096"]);
+    let image = host.path("image");
+    fs::copy(upper.path(), &image).unwrap();
+    let point = Point::new(&upper, "upper");
+    ok(["mount", image.to_str().unwrap(), point.str()]);
+    let data = noise(8 << 20, 3);
+    fs::write(point.path("file"), &data).unwrap();
+    let (pid, below) = (point.pid(), host.pid());
+    signal(pid, Signal::TERM);
+    let is_there = || Path::new(&format!("/proc/{pid}")).exists();
+    let completed = || {
+        let state = host.status();
+        let (requests, io) = (&state["requests"], &state["io"]);
+        [&requests["reads"], &requests["writes"], &io["flushes"]].map(|count| count.as_u64())
+    };
+    for _ in 0..STOPS {
+        let before = completed();
+        if is_there() {
+            let _stopped = Stopped::new(below);
+            std::thread::sleep(STOP);
+        }
+        wait("a request has completed", || {
+            completed() != before || !is_there()
+        });
+    }
+    wait_gone(pid);
+    fs::copy(&image, upper.path()).unwrap();
+    upper.assert_clean();
+    let features = upper.debugfs("stats -h");
+    assert!(!features.contains("needs_recovery"), "{features}");
+    assert!(upper.contents("/file") == data, "not all of it is there");
+}
+
+const STOPS: usize = 4;
+/// Each stop is far shorter than a server waits for a device that completes nothing; together they are
+/// longer.
+const STOP: Duration = Duration::from_millis(1500);
+
+/// The device does not answer; a second request to end does not wait until the server finds that out.
+#[test]
+fn a_second_signal_ends_a_server_at_once() {
+    if skipped() {
+        return;
+    }
+    let below = Image::new("128M", &["-t", "ext4"]);
+    let host = mounted(&below, "");
+    let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
+    let image = host.path("image");
+    fs::copy(upper.path(), &image).unwrap();
+    for guarded in [false, true] {
+        let point = Point::new(&upper, &format!("upper-{guarded}"));
+        let log = upper.beside("log");
+        let (image, log_file) = (image.to_str().unwrap(), log.to_str().unwrap());
+        let mut server = throughline();
+        match guarded {
+            false => server.args(["mount", "-f", "--log-file", log_file, image, point.str()]),
+            true => server.arg0("fuse2fs").args(["-f", "-o"]).args([
+                &format!("log_file={log_file}"),
+                image,
+                point.str(),
+            ]),
+        };
+        let mut server = server.spawn().unwrap();
+        point.wait_mounted(true);
+        let pid = point.pid();
+        let synced = File::create(point.path("synced")).unwrap();
+        (&synced).write_all(&[7; 100_000]).unwrap();
+        synced.sync_all().unwrap();
+        let stopped = Stopped::new(host.pid());
+        (&synced).write_all(&[8; 100_000]).unwrap();
+        let asked = i32::try_from(server.id()).unwrap();
+        wait("the server has ended", || {
+            signal(asked, Signal::INT);
+            server.try_wait().unwrap().is_some()
+        });
+        wait_gone(pid);
+        let said = fs::read_to_string(&log).unwrap();
+        assert!(said.contains("a second time"), "{guarded}: {said}");
+        assert!(!point.is_mounted());
+        drop((stopped, synced));
+        ok(["mount", image, point.str()]);
+        let found = fs::read(point.path("synced")).unwrap();
+        assert!(found.starts_with(&[7; 100_000]), "what was synced is gone");
+        ok(["umount", point.str()]);
+        fs::remove_file(&log).unwrap();
+    }
     fs::copy(&image, upper.path()).unwrap();
     upper.assert_clean();
 }

@@ -133,3 +133,104 @@ fn mounts_are_listed() {
     assert!(!crate::common::ok(["mount"]).contains(point.str()));
     crate::common::fails(["mount", path], 1, "required");
 }
+
+const USUAL_CACHE_BYTES: u64 = 256 << 20;
+
+/// Whoever owns the image, and whether or not it is mounted for writing.
+#[test]
+fn a_mount_takes_little_memory_unless_it_is_told_to_take_more() {
+    if skipped() {
+        return;
+    }
+    let budget = |point: &Point| point.status()["cache"]["budget_bytes"].as_u64().unwrap();
+    let image = image();
+    let usual = throughline::memory::default_budget_bytes().min(USUAL_CACHE_BYTES);
+    for (owner, options) in [(0, "rw"), (65_534, "rw"), (65_534, "ro")] {
+        std::os::unix::fs::chown(image.path(), Some(owner), Some(owner)).unwrap();
+        let point = mounted_again(&image, &["-o", options]);
+        assert_eq!(budget(&point), usual, "{owner} {options}");
+        ok(["umount", point.str()]);
+    }
+    for arguments in [["--cache", "300M"], ["-o", "cache_size=300M"]] {
+        let point = mounted_again(&image, &arguments);
+        assert_eq!(budget(&point), 300 << 20, "{arguments:?}");
+        ok(["umount", point.str()]);
+    }
+}
+
+fn mounted_again(image: &Image, arguments: &[&str]) -> Point {
+    let dir = image.beside("again");
+    let _ = fs::create_dir(&dir);
+    let point = Point { dir };
+    let path = image.path();
+    let place = ["mount", path.to_str().unwrap(), point.str()];
+    ok(place.iter().chain(arguments));
+    point
+}
+
+/// The server of the mount `below` is stopped. The image of the mount `upper` is on it; the mount `other` is
+/// independent. All are in their own mount namespace, so that no other process waits for the stopped server.
+const HUNG: &str = r#"
+    pid() { "$BINARY" status --json "$1" | tr ',{' '\n\n' | sed -n 's/^ *"pid": *\([0-9]*\)$/\1/p'; }
+    cd "$DIR"; mkdir below upper other
+    "$BINARY" mount below.img below
+    cp image.img below/image
+    "$BINARY" mount below/image upper; head -c 300000 /dev/urandom > upper/file
+    "$BINARY" umount upper; "$BINARY" mount below/image upper
+    "$BINARY" mount other.img other
+    stopped=$(pid below)
+    trap 'kill -CONT $stopped' EXIT
+    kill -STOP $stopped
+    cat upper/file > read & mkdir upper/dir &
+    for look in 1 2 3; do "$BINARY" status --json upper > look; done
+    "$BINARY" status other > look
+    "$BINARY" status; "$BINARY" mount; "$BINARY" status --json > list.json
+    kill -CONT $stopped
+    wait
+    for point in upper other below; do "$BINARY" umount $point; done
+    test $(wc -c < read) = 300000"#;
+
+#[test]
+fn a_mount_that_does_not_answer_stops_no_look_at_others() {
+    if skipped() {
+        return;
+    }
+    let below = Image::new("64M", &["-t", "ext4"]);
+    let upper = Image::new("16M", &["-t", "ext4", "-b", "4096"]);
+    let other = Image::new("16M", &["-t", "ext4"]);
+    let dir = below.beside("hung");
+    fs::create_dir(&dir).unwrap();
+    for (image, name) in [(&below, "below"), (&upper, "image"), (&other, "other")] {
+        fs::copy(image.path(), dir.join(name).with_extension("img")).unwrap();
+    }
+    let ran = program(
+        std::process::Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-ec", HUNG])
+            .env("BINARY", env!("CARGO_BIN_EXE_throughline"))
+            .env("DIR", &dir),
+    );
+    let said = ran.text();
+    assert_eq!(ran.code, Some(0), "{said}{}", ran.stderr);
+    let line = |image: &str, point: &str, what: &str| {
+        let dir = dir.display();
+        let line = format!("{dir}/{image} at {dir}/{point}: {what}");
+        assert!(said.contains(&line), "no {line} in {said}");
+    };
+    line("below.img", "below", "its server does not answer");
+    line("below/image", "upper", "read and write, process");
+    line("other.img", "other", "read and write, process");
+    let listed = format!("{0}/below.img on {0}/below type", dir.display());
+    assert!(said.contains(&listed), "no {listed} in {said}");
+    let list = fs::read(dir.join("list.json")).unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+    let hung = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|mount| mount["directory"] == dir.join("below").to_str().unwrap());
+    let hung = hung.unwrap();
+    assert_eq!(
+        (&hung["answers"], &hung["ended"]),
+        (&false.into(), &false.into())
+    );
+}

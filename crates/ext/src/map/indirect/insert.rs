@@ -3,7 +3,7 @@
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::extent::Extent;
 
-use super::super::Kind;
+use super::super::kind::{Kind, TableName};
 use super::super::store::{Nodes, NodesMut};
 use super::{Route, lookup, pointer, set_pointer};
 use crate::error::{Error, Reason, Result};
@@ -114,7 +114,7 @@ pub(crate) fn each_missing_table<S: Nodes>(
             if next == 0 {
                 (level..=route.levels)
                     .filter(|level| !counted(*level))
-                    .for_each(|level| found(TableName::new(&route, level)));
+                    .for_each(|level| found(TableName::new(&route.slots[..level])));
                 break;
             }
             if level < route.levels {
@@ -135,24 +135,9 @@ pub(crate) fn each_table(
     mut found: impl FnMut(TableName),
 ) -> Result<()> {
     for (route, _, _) in pieces(start, len, block_bytes)? {
-        (1..=route.levels).for_each(|level| found(TableName::new(&route, level)));
+        (1..=route.levels).for_each(|level| found(TableName::new(&route.slots[..level])));
     }
     Ok(())
-}
-
-/// A table of a file, there or not: the slots that lead to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TableName(u64);
-
-impl TableName {
-    /// The table `level` tables down on a way, at least 1.
-    fn new(route: &Route, level: usize) -> Self {
-        // A table has 2^14 slots at most; a way leads through two of them before its last.
-        let name = route.slots[..level]
-            .iter()
-            .fold(level as u64, |name, slot| name << 14 | *slot as u64);
-        Self(name)
-    }
 }
 
 /// The range table by table: the way to its first block, blocks of the range before, blocks in this table.

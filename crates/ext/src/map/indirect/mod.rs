@@ -22,9 +22,7 @@ use super::store::Nodes;
 use super::{Kind, Mapping};
 use crate::error::Result;
 
-pub(crate) use insert::{
-    TableName, each_missing_table, each_table, insert, missing_tables, replace_block,
-};
+pub(crate) use insert::{each_missing_table, each_table, insert, missing_tables, replace_block};
 pub(crate) use remove::remove;
 
 const POINTER_BYTES: usize = throughline_extfmt::indirect::POINTER_BYTES as usize;

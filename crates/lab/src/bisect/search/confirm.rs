@@ -22,11 +22,9 @@ impl Search<'_> {
             before.clone_from(parent);
         }
         // Did it make more than half of the change?
-        let question = Question {
-            asked: self.end_level.value.sqrt(),
-            nearby_percent: 100.0 * (1.0 - self.end_level.value).abs() * MIDDLE_SHARE,
-            alpha,
-        };
+        let end = self.end_level.value;
+        let nearby_percent = 100.0 * (1.0 - end).abs() * MIDDLE_SHARE;
+        let question = Question::new(end.sqrt(), nearby_percent, alpha);
         let mut beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
         if beside.as_ref().is_err_and(|fault| fault.id == before) {
             // What counts as good without having been measured, on a branch from before the good end, need not build.
@@ -54,12 +52,7 @@ impl Search<'_> {
 
     /// Whether a commit made any of the change, by the pairs that were measured of it and the one before.
     fn made_any(&self, before: &str, id: &str, alpha: f64) -> Option<Verdict> {
-        let question = Question {
-            asked: 1.0,
-            nearby_percent: 0.0,
-            alpha,
-        };
-        let mut evidence = self.asking(&question);
+        let mut evidence = self.asking(&Question::new(1.0, 0.0, alpha));
         for (base, new) in self.bench.state.pairs(id, before) {
             evidence.push(base, new);
         }
@@ -77,9 +70,7 @@ impl Search<'_> {
         let evidence = Evidence::of_size(alpha, terms.better, terms.size_pairs);
         let short = self.bench.commit(id)?.short;
         let note = format!("{short} is confirmed; its change is measured on, to know its size");
-        self.bench
-            .watch
-            .tell(&self.bench.outlook, Tell::Note(&note));
+        self.bench.tell(Tell::Note(&note));
         let gathered = self.gather(before, id, evidence, 0)?;
         Ok(gathered.map(Some))
     }

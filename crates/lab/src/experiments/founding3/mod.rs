@@ -11,9 +11,9 @@ use std::sync::Arc;
 use throughline_device::AlignedBuf;
 
 use super::Experiment;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, may_mount};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::warm::{note, warm};
@@ -42,9 +42,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let scratch = settings.scratch()?;
     let total_bytes = total_bytes(settings, &outcome)?;
-    outcome
-        .counters
-        .insert("bytes per sample, MiB".into(), (total_bytes / MIB) as f64);
+    outcome.count("bytes per sample, MiB", (total_bytes / MIB) as f64);
     let bench = Bench {
         source: writers::source(),
         total_bytes,
@@ -61,7 +59,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     bars(&mut outcome);
     model::measure(&bench, &mut outcome)?;
     note(&mut outcome);
-    outcome.notes.push(format!(
+    outcome.note(format!(
         "calls of {} KiB buffered, {} KiB direct; machine cpu is of all that runs on this machine",
         CALL_BYTES / 1024,
         DIRECT_CALL_BYTES / 1024
@@ -74,7 +72,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
 fn total_bytes(settings: &Settings<'_>, outcome: &Outcome) -> Result<u64> {
     let memory_bytes = outcome.machine.memory_mib * MIB;
     let full = (memory_bytes / 6).clamp(GIB, 16 * GIB);
-    let disk = rustix::fs::statvfs(&settings.dir).map_err(std::io::Error::from)?;
+    let disk = rustix::fs::statvfs(&settings.dir)?;
     // Four files, with room to spare.
     let room = disk.f_bavail * disk.f_frsize / 6;
     let wanted = settings.scaled(full, 64 * MIB).min(room);
@@ -107,6 +105,13 @@ impl Way {
             Way::Direct => "direct",
         }
     }
+
+    fn call_bytes(self) -> usize {
+        match self {
+            Way::Direct => DIRECT_CALL_BYTES,
+            _ => CALL_BYTES,
+        }
+    }
 }
 
 impl Bench<'_> {
@@ -130,16 +135,16 @@ impl Bench<'_> {
     /// The kernel's file systems that can be had here, by name.
     fn kernels(&self, outcome: &mut Outcome) -> Result<Vec<(&'static str, Kernel)>> {
         if !may_mount() {
-            let note =
-                "the kernel's ext4 and xfs on loop were left out: they need root and loop devices";
-            outcome.notes.push(note.into());
+            outcome.note(
+                "the kernel's ext4 and xfs on loop were left out: they need root and loop devices",
+            );
             return Ok(Vec::new());
         }
         let ext4 = Kernel::mount(&self.ext4("kernel-ext4")?, "ext4")?;
         let mut kernels = vec![("kernel ext4", ext4)];
         match self.kernel_xfs() {
             Ok(xfs) => kernels.push(("kernel xfs", xfs)),
-            Err(why) => outcome.notes.push(format!(
+            Err(why) => outcome.note(format!(
                 "the kernel's xfs was left out (it needs mkfs.xfs, of the package xfsprogs, and a kernel with xfs): {why}"
             )),
         }
@@ -167,10 +172,9 @@ impl Bench<'_> {
             let ours: [(&str, &dyn Ours); 2] = [("image", image), ("plain file", plain)];
             for (target, ours) in ours {
                 for way in Way::ALL {
-                    variants.push(Variant::new(
-                        label(target, way.name(), writers),
-                        move || self.sample(ours, way, writers),
-                    ));
+                    let name = label(target, way.name(), writers);
+                    let sample = move || self.sample(ours, way, writers);
+                    variants.push(Variant::new(name, sample));
                 }
             }
             for (name, kernel) in kernels {
@@ -181,8 +185,7 @@ impl Bench<'_> {
                 }));
             }
         }
-        let rounds = self.settings.rounds.unwrap_or(5);
-        interleave(outcome, &mut variants, rounds, self.settings)
+        outcome.measure(self.settings, 5, variants)
     }
 
     fn race(
@@ -191,28 +194,17 @@ impl Bench<'_> {
         call_bytes: usize,
         streams: Vec<Box<dyn Stream + '_>>,
     ) -> Result<Race> {
-        warm(self.total_bytes / 4 * 5);
-        race(
-            &self.source,
-            self.total_bytes / writers,
-            call_bytes,
-            streams,
-        )
+        let (all_bytes, each_bytes) = (self.total_bytes, self.total_bytes / writers);
+        warm(all_bytes / 4 * 5);
+        race(&self.source, each_bytes, call_bytes, streams)
     }
 
     fn quantities(&self, race: &Race, writers: u64) -> Sample {
+        let (spent, bytes) = (&race.spent, self.total_bytes);
         let mut sample = vec![
-            (
-                "throughput",
-                "MiB/s",
-                race.spent.mib_per_s(self.total_bytes),
-            ),
-            ("cpu", "s/GiB", race.spent.cpu_s_per_gib(self.total_bytes)),
-            (
-                "machine cpu",
-                "s/GiB",
-                race.spent.machine_cpu_s_per_gib(self.total_bytes),
-            ),
+            ("throughput", "MiB/s", spent.mib_per_s(bytes)),
+            ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes)),
+            ("machine cpu", "s/GiB", spent.machine_cpu_s_per_gib(bytes)),
         ];
         if writers > 1 {
             sample.push(("smallest share", "", race.shares.0));
@@ -254,21 +246,14 @@ impl Bench<'_> {
     ) -> Result<Race> {
         let each_bytes = self.total_bytes / writers;
         let handles = ours.handles(writers, each_bytes, way != Way::Buffered)?;
-        let stream = |(file, base)| match way {
-            Way::Old => {
-                Box::new(OldWay::new(file, base, accounts, Pace::none())) as Box<dyn Stream>
+        let stream = |(file, base)| -> Box<dyn Stream> {
+            match way {
+                Way::Old => Box::new(OldWay::new(file, base, accounts, Pace::none())),
+                _ => Box::new(OurStream { file, base }),
             }
-            _ => Box::new(OurStream { file, base }),
         };
-        let call_bytes = match way {
-            Way::Direct => DIRECT_CALL_BYTES,
-            _ => CALL_BYTES,
-        };
-        self.race(
-            writers,
-            call_bytes,
-            handles.into_iter().map(stream).collect(),
-        )
+        let streams = handles.into_iter().map(stream).collect();
+        self.race(writers, way.call_bytes(), streams)
     }
 
     fn watched(&self, ours: &dyn Ours, case: Case) -> Result<(Seen, Race)> {
@@ -314,29 +299,22 @@ impl Bench<'_> {
     }
 }
 
-/// A run that is watched.
+/// A run that is watched: so many writers, and a dirty limit instead of what the budget gives.
 #[derive(Clone, Copy)]
 struct Case {
     writers: u64,
-    /// Instead of what the budget gives.
     dirty_limit_bytes: Option<u64>,
 }
 
+const fn case(writers: u64, dirty_limit_bytes: Option<u64>) -> Case {
+    Case {
+        writers,
+        dirty_limit_bytes,
+    }
+}
+
 /// The last one so that writers meet their throttle, whatever the device does.
-const CASES: [Case; 3] = [
-    Case {
-        writers: 1,
-        dirty_limit_bytes: None,
-    },
-    Case {
-        writers: 8,
-        dirty_limit_bytes: None,
-    },
-    Case {
-        writers: 8,
-        dirty_limit_bytes: Some(64 * MIB),
-    },
-];
+const CASES: [Case; 3] = [case(1, None), case(8, None), case(8, Some(64 * MIB))];
 
 fn label(target: &str, way: &str, writers: u64) -> String {
     match writers {
@@ -363,55 +341,33 @@ fn report(
     };
     let data = seen.data_bios(extents);
     let mib = data.bytes as f64 / MIB as f64;
-    let mut count = |what: &str, value: f64| outcome.counters.insert(of(what), value);
-    count(
-        "dirty memory at most, MiB",
-        seen.dirty.most_bytes as f64 / MIB as f64,
-    );
+    let per_mib = |count: f64| count / mib.max(1.0);
+    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let mut count = |what: &str, value: f64| outcome.count(of(what), value);
+    let most_dirty = seen.dirty.most_bytes as f64 / MIB as f64;
+    count("dirty memory at most, MiB", most_dirty);
     count("dirty memory sampled, times", seen.dirty.samples as f64);
-    count("data bios per MiB", data.bios as f64 / mib.max(1.0));
-    count(
-        "balance calls per MiB",
-        seen.balance_calls as f64 / mib.max(1.0),
-    );
+    count("data bios per MiB", per_mib(data.bios as f64));
+    count("balance calls per MiB", per_mib(seen.balance_calls as f64));
     count("waits for room", seen.waits.count as f64);
-    count(
-        "waits for room, longest, ms",
-        seen.waits.longest.as_secs_f64() * 1e3,
-    );
-    for (class, pauses) in seen
-        .pauses
-        .histogram
-        .iter()
-        .enumerate()
-        .filter(|(_, n)| **n > 0)
-    {
-        let (from, to) = ((1_u64 << class) as f64 / 1e3, (2_u64 << class) as f64 / 1e3);
-        count(
-            &format!("pauses of {from:>8.3} to {to:>8.3} ms"),
-            *pauses as f64,
-        );
+    count("waits for room, longest, ms", ms(seen.waits.longest));
+    for (class, pauses) in seen.pauses.histogram.iter().enumerate() {
+        if *pauses > 0 {
+            let (from, to) = ((1_u64 << class) as f64 / 1e3, (2_u64 << class) as f64 / 1e3);
+            let class = format!("pauses of {from:>8.3} to {to:>8.3} ms");
+            count(&class, *pauses as f64);
+        }
     }
     if case.dirty_limit_bytes.is_some() {
         outcome.at_least(&of("smallest share"), race.shares.0, 0.8);
         outcome.at_most(&of("largest share"), race.shares.1, 1.2);
     }
-    outcome.at_most(
-        &of("dirty memory, of its limit"),
-        seen.dirty.most_of_limit,
-        1.0,
-    );
-    outcome.at_most(
-        &of("longest pause, ms"),
-        seen.pauses.longest.as_secs_f64() * 1e3,
-        200.0,
-    );
+    let of_limit = seen.dirty.most_of_limit;
+    outcome.at_most(&of("dirty memory, of its limit"), of_limit, 1.0);
+    outcome.at_most(&of("longest pause, ms"), ms(seen.pauses.longest), 200.0);
     outcome.at_least(&of("data bios that ascend"), data.ascending, 0.99);
-    outcome.at_most(
-        &of("data bios not by the flusher"),
-        data.by_others as f64,
-        0.0,
-    );
+    let by_others = data.by_others as f64;
+    outcome.at_most(&of("data bios not by the flusher"), by_others, 0.0);
 }
 
 fn bars(outcome: &mut Outcome) {
@@ -419,57 +375,29 @@ fn bars(outcome: &mut Outcome) {
         for target in ["image", "plain file"] {
             let [old, buffered, direct] = Way::ALL.map(|way| label(target, way.name(), writers));
             let name = |what: &str| label(target, what, writers);
-            outcome.ratio_at_least(
-                &name("buffered / direct"),
-                "throughput",
-                &buffered,
-                &direct,
-                0.99,
-            );
-            outcome.ratio(&name("buffered / old way"), "throughput", &buffered, &old);
+            ratios! { outcome;
+                name("buffered / direct")  => "throughput", buffered, direct, at_least 0.99;
+                name("buffered / old way") => "throughput", buffered, old;
+            }
         }
-        let buffered = label("image", "buffered", writers);
-        let [ext4, xfs] =
-            ["kernel ext4", "kernel xfs"].map(|kernel| label("image", kernel, writers));
-        let name = |what: &str| label("image", what, writers);
-        outcome.ratio_at_least(
-            &name("buffered / kernel ext4"),
-            "throughput",
-            &buffered,
-            &ext4,
-            1.3,
-        );
-        outcome.ratio(
-            &name("buffered / kernel xfs"),
-            "throughput",
-            &buffered,
-            &xfs,
-        );
-        let cpu = name("machine cpu, buffered / kernel ext4");
-        outcome.ratio_at_most(&cpu, "machine cpu", &buffered, &ext4, 1.0);
+        let of = |what: &str| label("image", what, writers);
+        let [buffered, ext4, xfs] = ["buffered", "kernel ext4", "kernel xfs"].map(of);
+        ratios! { outcome;
+            of("buffered / kernel ext4")              => "throughput", buffered, ext4, at_least 1.3;
+            of("buffered / kernel xfs")               => "throughput", buffered, xfs;
+            of("machine cpu, buffered / kernel ext4") => "machine cpu", buffered, ext4, at_most 1.0;
+        }
     }
     for target in ["image", "plain file"] {
         let [one, eight] = WRITERS.map(|writers| label(target, "buffered", writers));
-        let name = format!("{target}, buffered, 8 writers / 1 writer");
-        outcome.ratio_at_least(&name, "throughput", &eight, &one, 0.95);
-        let worst = |quantity, of: fn(f64, f64) -> f64| {
-            outcome.samples(&eight, quantity).iter().copied().reduce(of)
-        };
-        let (smallest, largest) = (
-            worst("smallest share", f64::min),
-            worst("largest share", f64::max),
-        );
-        if let (Some(smallest), Some(largest)) = (smallest, largest) {
-            outcome.at_least(
-                &format!("{target}, smallest share of 8 writers"),
-                smallest,
-                0.8,
-            );
-            outcome.at_most(
-                &format!("{target}, largest share of 8 writers"),
-                largest,
-                1.2,
-            );
+        let of = |what: &str| format!("{target}, {what}");
+        ratios! { outcome;
+            of("buffered, 8 writers / 1 writer") => "throughput", eight, one, at_least 0.95;
+        }
+        let ends = ["smallest share", "largest share"].map(|of| outcome.range(&eight, of));
+        if let [Some((smallest, _)), Some((_, largest))] = ends {
+            outcome.at_least(&of("smallest share of 8 writers"), smallest, 0.8);
+            outcome.at_most(&of("largest share of 8 writers"), largest, 1.2);
         }
     }
 }

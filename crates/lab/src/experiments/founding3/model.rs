@@ -9,9 +9,9 @@ use std::sync::Arc;
 use throughline_models::{Clock, ModelDevice};
 
 use super::old_way::{Accounts, OldWay};
-use super::{Bench, CALL_BYTES, DIRECT_CALL_BYTES, MIB, Way};
-use crate::interleave::{Sample, Variant, interleave};
-use crate::outcome::Outcome;
+use super::{Bench, MIB, Way};
+use crate::interleave::{Sample, Variant};
+use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{OurStream, Ours, Plain};
 use crate::streams::writers::{Stream, race};
 use crate::{Result, Settings, modelled};
@@ -91,51 +91,39 @@ fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Plain, way: Way) -> R
         return Ok(Sample::new());
     };
     let accounts = Arc::new(Accounts::default());
-    let (stream, call_bytes): (Box<dyn Stream>, _) = match way {
-        Way::Old => {
-            let old = OldWay::new(file, base, &accounts, Pace::of(device));
-            (Box::new(old), CALL_BYTES)
-        }
+    let stream: Box<dyn Stream> = match way {
+        Way::Old => Box::new(OldWay::new(file, base, &accounts, Pace::of(device))),
         Way::Buffered => {
             let (inner, pace) = (OurStream { file, base }, Pace::of(device));
-            (Box::new(Slower { inner, pace }), CALL_BYTES)
+            Box::new(Slower { inner, pace })
         }
-        Way::Direct => (Box::new(OurStream { file, base }), DIRECT_CALL_BYTES),
+        Way::Direct => Box::new(OurStream { file, base }),
     };
-    let race = race(&bench.source, total_bytes, call_bytes, vec![stream])?;
-    Ok(vec![(
-        "throughput",
-        "MB/s",
-        race.spent.mb_per_s(total_bytes),
-    )])
+    let race = race(&bench.source, total_bytes, way.call_bytes(), vec![stream])?;
+    let rate = race.spent.mb_per_s(total_bytes);
+    Ok(vec![("throughput", "MB/s", rate)])
 }
 
 /// Measures, and says what should come out.
 pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
     let device = Arc::new(modelled::open("disk-array", |options| options)?);
     let plain = Plain::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;
-    let mut variants = Way::ALL.map(|way| {
+    let variants = Way::ALL.map(|way| {
         let (device, plain) = (&device, &plain);
         Variant::new(label(way), move || sample(bench, device, plain, way))
     });
-    let rounds = bench.settings.rounds.unwrap_or(5);
-    interleave(outcome, &mut variants, rounds, bench.settings)?;
-    drop(variants);
+    outcome.measure(bench.settings, 5, variants)?;
     let [old, buffered, direct] = Way::ALL.map(label);
     let name = "array model: old way / direct (reported 0.62)";
     if let Some(ratio) = outcome.ratio(name, "throughput", &old, &direct) {
         outcome.at_least(&format!("{name}, no less"), ratio.value, 0.59);
         outcome.at_most(&format!("{name}, no more"), ratio.value, 0.65);
     }
-    outcome.ratio_at_least(
-        "array model: buffered / direct",
-        "throughput",
-        &buffered,
-        &direct,
-        0.99,
-    );
-    outcome.notes.push(
-        "array model: 'disk-array'; its computer's time for a page is fitted to the reported old way, buffered pays the same".into(),
+    ratios! { outcome;
+        "array model: buffered / direct" => "throughput", buffered, direct, at_least 0.99;
+    }
+    outcome.note(
+        "array model: 'disk-array'; its computer's time for a page is fitted to the reported old way, buffered pays the same",
     );
     Ok(())
 }

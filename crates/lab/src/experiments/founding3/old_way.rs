@@ -9,8 +9,8 @@ use throughline::Handle;
 use throughline_device::AlignedBuf;
 
 use super::model::Pace;
+use crate::Result;
 use crate::streams::writers::Stream;
-use crate::{Error, Result};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -71,9 +71,7 @@ impl<F: Deref<Target = Handle>> OldWay<F> {
 
     fn write_back(&mut self) -> Result<()> {
         let dirty = &self.chunk[..self.dirty_bytes];
-        self.file
-            .write_all_at(dirty, self.at)
-            .map_err(|e| Error::new(e.to_string()))?;
+        self.file.write_all_at(dirty, self.at)?;
         self.accounts.cleaned(dirty.len());
         self.at += dirty.len() as u64;
         self.dirty_bytes = 0;
@@ -97,6 +95,6 @@ impl<F: Deref<Target = Handle> + Send> Stream for OldWay<F> {
 
     fn finish(&mut self) -> Result<()> {
         self.write_back()?;
-        self.file.sync_all().map_err(|e| Error::new(e.to_string()))
+        Ok(self.file.sync_all()?)
     }
 }

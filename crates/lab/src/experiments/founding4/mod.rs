@@ -18,9 +18,9 @@ use throughline_fileio::RawFile;
 
 use super::Experiment;
 use crate::command::make_data;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::meter::Meter;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::probe::{Probe, ProbeDevice};
 use crate::{Error, Result, Settings};
 
@@ -63,14 +63,10 @@ fn measure(
         "{mib} MiB {}",
         if op == Op::Read { "read" } else { "write" }
     );
-    let (ours, control) = (
-        Way::open(settings, path, None)?,
-        Way::open(settings, path, Some(CONTROL_DEPTH))?,
-    );
-    outcome.counters.insert(
-        format!("bio target, {label}, KiB"),
-        f64::from(ours.disk.bio_target_bytes()) / 1024.0,
-    );
+    let ours = Way::open(settings, path, None)?;
+    let control = Way::open(settings, path, Some(CONTROL_DEPTH))?;
+    let target_kib = f64::from(ours.disk.bio_target_bytes()) / 1024.0;
+    outcome.count(format!("bio target, {label}, KiB"), target_kib);
     // The control's small bios are as large as the device takes: on its four slots they are what the whole request is.
     control
         .disk
@@ -82,28 +78,18 @@ fn measure(
         .open(path)?;
     let mut memory = ordinary_memory(mib);
     let buffer = RefCell::new(page_aligned(&mut memory, mib));
-    let sample = |way: &Way, build| way.sample(op, &mut buffer.borrow_mut(), build);
-    let mut variants = [
-        Variant::new(format!("{label}: ours"), || sample(&ours, Build::Pipelined)),
-        Variant::new(format!("{label}: whole request"), || {
-            sample(&ours, Build::Whole)
-        }),
-        Variant::new(format!("{label}: kernel O_DIRECT"), || {
-            kernel_sample(&kernel, op, &mut buffer.borrow_mut())
-        }),
-        Variant::new(format!("{label}: depth 4, ours"), || {
-            sample(&control, Build::Pipelined)
-        }),
-        Variant::new(format!("{label}: depth 4, whole request"), || {
-            sample(&control, Build::Whole)
-        }),
-    ];
-    interleave(
-        outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(15),
-        settings,
-    )
+    let sample = &|way: &Way, build| way.sample(op, &mut buffer.borrow_mut(), build);
+    let mut variants = Vec::new();
+    for (depth, way) in [("", &ours), ("depth 4, ", &control)] {
+        for (name, build) in [("ours", Build::Pipelined), ("whole request", Build::Whole)] {
+            let name = format!("{label}: {depth}{name}");
+            variants.push(Variant::new(name, move || sample(way, build)));
+        }
+    }
+    variants.push(Variant::new(format!("{label}: kernel O_DIRECT"), || {
+        kernel_sample(&kernel, op, &mut buffer.borrow_mut())
+    }));
+    outcome.measure(settings, 15, variants)
 }
 
 /// For one buffer for all variants, since how memory lies makes more difference than most of them do; and a program's ordinary
@@ -150,11 +136,8 @@ impl Way {
         depth: Option<u32>,
     ) -> Result<Way> {
         let device = Arc::new(ProbeDevice::new(inner, depth));
-        let disk = Arc::new(
-            Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)
-                .map_err(|e| Error::new(e.to_string()))?,
-        );
-        settings.hear_disk(&disk);
+        let disk = Arc::new(Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>)?);
+        settings.observe_disk(&disk);
         Ok(Way {
             raw: RawFile::new(Arc::clone(&disk)),
             disk,
@@ -195,12 +178,12 @@ impl Way {
             Op::Read => self.raw.read_at(offset, buffer),
             _ => self.raw.write_at(offset, buffer),
         };
-        match moved.map_err(|e| Error::new(e.to_string()))? {
+        match moved? {
             all if all == buffer.len() => Ok(()),
-            short => Err(Error::new(format!(
-                "a call moved {short} bytes of {}",
-                buffer.len()
-            ))),
+            short => {
+                let all = buffer.len();
+                Err(Error::new(format!("a call moved {short} bytes of {all}")))
+            }
         }
     }
 }
@@ -225,19 +208,16 @@ fn whole(
     let pieces = gathered.len();
     let mut done = Vec::new();
     scope(queue, |scope| {
-        let segment = if op == Op::Read {
-            Segment::Read(buffer)
-        } else {
-            Segment::Write(buffer)
+        let segment = match op {
+            Op::Read => Segment::Read(buffer),
+            _ => Segment::Write(buffer),
         };
         debug_assert_eq!(pieces, 1, "the buffer is one piece of memory");
         scope.submit(0, op, offset, [segment], false);
         scope.kick();
         scope.reap(1, &mut done);
     });
-    done.into_iter()
-        .try_for_each(|d| d.result)
-        .map_err(Error::from)
+    Ok(done.into_iter().try_for_each(|d| d.result)?)
 }
 
 fn kernel_sample(file: &File, op: Op, buffer: &mut [u8]) -> Result<Sample> {
@@ -263,42 +243,23 @@ fn bars(outcome: &mut Outcome) {
         let name = |variant: &str| format!("{label}: {variant}");
         let (ours, whole, kernel) = (name("ours"), name("whole request"), name("kernel O_DIRECT"));
         let target = if label == "32 MiB write" { 1.3 } else { 1.0 };
-        outcome.ratio_at_least(
-            &format!("{label}: ours / kernel O_DIRECT"),
-            "throughput",
-            &ours,
-            &kernel,
-            target,
-        );
-        outcome.ratio(
-            &format!("{label}: ours / whole request"),
-            "throughput",
-            &ours,
-            &whole,
-        );
-        if let Some(control) = outcome.ratio(
-            &format!("{label}: control at depth 4"),
-            "throughput",
-            &name("depth 4, ours"),
-            &name("depth 4, whole request"),
-        ) {
+        ratios! { outcome;
+            name("ours / kernel O_DIRECT") => "throughput", ours, kernel, at_least target;
+            name("ours / whole request")   => "throughput", ours, whole;
+        }
+        let [ours_of_few, whole_of_few] = ["depth 4, ours", "depth 4, whole request"].map(name);
+        let control = name("control at depth 4");
+        if let Some(control) = outcome.ratio(&control, "throughput", &ours_of_few, &whole_of_few) {
             let nearest = 1.0f64.clamp(control.low, control.high);
-            outcome.at_most(
-                &format!("{label}: control, distance of its interval from 1"),
-                (nearest - 1.0).abs(),
-                0.02,
-            );
+            let control = name("control, distance of its interval from 1");
+            outcome.at_most(&control, (nearest - 1.0).abs(), 0.02);
         }
         if label == "32 MiB read" {
             let first = crate::stats::Summary::of(outcome.samples(&ours, "first submit")).median;
             outcome.at_most("32 MiB read: first submit, median, us", first, 100.0);
-            outcome.ratio_at_least(
-                "32 MiB read: first submit, whole request / ours",
-                "first submit",
-                &whole,
-                &ours,
-                20.0,
-            );
+            ratios! { outcome;
+                name("first submit, whole request / ours") => "first submit", whole, ours, at_least 20.0;
+            }
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use throughline_device::Op;
 
 use super::{Build, CALLS_PER_SAMPLE, Way, ordinary_memory, page_aligned};
-use crate::interleave::{Variant, interleave};
-use crate::outcome::Outcome;
+use crate::interleave::Variant;
+use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings, modelled};
 
 /// A call of 32 MiB, and so many of 64 MiB that a sample reads 512: the report's two workloads.
@@ -25,18 +25,14 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
         let mut memory = ordinary_memory(mib);
         let buffer = RefCell::new(page_aligned(&mut memory, mib));
         let sample = |build| way.sample(Op::Read, &mut buffer.borrow_mut(), build);
-        let mut variants = [
-            Variant::new(format!("{}: ours", label(mib)), || sample(Build::Pipelined)),
-            Variant::new(format!("{}: whole request", label(mib)), || {
-                sample(Build::Whole)
-            }),
+        let of = |what: &str| format!("{}: {what}", label(mib));
+        let variants = [
+            Variant::new(of("ours"), || sample(Build::Pipelined)),
+            Variant::new(of("whole request"), || sample(Build::Whole)),
         ];
-        let rounds = settings.rounds.unwrap_or(15);
-        interleave(outcome, &mut variants, rounds, settings)?;
+        outcome.measure(settings, 15, variants)?;
     }
-    outcome.notes.push(
-        "phone model: 'ufs-phone'; the processor's time for each page and request is the model's, spent in earnest".into(),
-    );
+    outcome.note("phone model: 'ufs-phone'; the processor's time for each page and request is the model's, spent in earnest");
     Ok(())
 }
 
@@ -45,25 +41,10 @@ pub(super) fn bars(outcome: &mut Outcome) {
         let of = |what: &str| format!("{}: {what}", label(mib));
         (of("ours"), of("whole request"))
     });
-    outcome.ratio_at_least(
-        "phone model, 512 MiB by 64 MiB: ours / whole request",
-        "throughput",
-        &large.0,
-        &large.1,
-        1.05,
-    );
-    outcome.ratio_at_least(
-        "phone model, 32 MiB read: ours / whole request (19 / 17)",
-        "throughput",
-        &small.0,
-        &small.1,
-        19.0 / 17.0,
-    );
-    outcome.ratio_at_least(
-        "phone model, 32 MiB read: first submit, whole request / ours",
-        "first submit",
-        &small.1,
-        &small.0,
-        20.0,
-    );
+    let of = |what: &str| format!("phone model, {what}");
+    ratios! { outcome;
+        of("512 MiB by 64 MiB: ours / whole request")         => "throughput", large.0, large.1, at_least 1.05;
+        of("32 MiB read: ours / whole request (19 / 17)")     => "throughput", small.0, small.1, at_least 19.0 / 17.0;
+        of("32 MiB read: first submit, whole request / ours") => "first submit", small.1, small.0, at_least 20.0;
+    }
 }

@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use throughline::{DirtyLimits, File, FileOptions, Handle, OpenOptions, RawFile, Volume};
-use throughline_device::{AlignedBuf, BlockDevice, MemoryDevice};
+use throughline_device::{AlignedBuf, MemoryDevice};
 use throughline_fileio::PageCache;
 
 use super::Experiment;
 use crate::callgrind;
 use crate::hollow::load_image;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mke2fs};
 use crate::meter::Meter;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::{Error, Result, Settings};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -84,20 +84,18 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let memory_bytes = whole_mib(settings.scaled(256 << 20, 16 << 20));
     let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
     mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
-    let memory = [
-        Target::ext4_in_memory(settings.opening(), &image, memory_bytes)?,
-        Target::raw_in_memory(settings.opening(), memory_bytes)?,
-    ];
+    let in_memory = |place| Target::in_memory(place, settings.opening(), &image, memory_bytes);
+    let memory = [in_memory(Place::Ext4)?, in_memory(Place::Raw)?];
     let instructions = instructions(&image, scratch.path(), &mut outcome)?;
     mke2fs(&image, 2 * disk_bytes.max(64 << 20), &["-t", "ext4"])?;
     let disk = [
-        Target::ext4_on_disk(settings, &image, disk_bytes)?,
-        Target::raw_on_disk(settings, &plain, disk_bytes)?,
+        Target::on_disk(Place::Ext4, settings, &image, disk_bytes)?,
+        Target::on_disk(Place::Raw, settings, &plain, disk_bytes)?,
     ];
     let caches = memory.iter().chain(&disk).map(|of| of.opened.cache());
     caches
         .flatten()
-        .for_each(|cache| settings.hear_cache(cache));
+        .for_each(|cache| settings.observe_cache(cache));
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
@@ -108,13 +106,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             }
         }
     }
-    interleave(
-        &mut outcome,
-        &mut variants,
-        settings.rounds.unwrap_or(20),
-        settings,
-    )?;
-    drop(variants);
+    outcome.measure(settings, 20, variants)?;
     for target in memory.into_iter().chain(disk) {
         target.close()?;
     }
@@ -126,10 +118,6 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
 
 fn variant_name(where_: &str, place: Place, way: Way) -> String {
     format!("{where_}, {}: {}", place.name(), way.name())
-}
-
-fn as_error(error: throughline::Error) -> Error {
-    Error::new(error.to_string())
 }
 
 /// The open file of one place, and the table that the naive way looks its device up in.
@@ -145,6 +133,12 @@ enum Opened {
 }
 
 impl Opened {
+    fn ext4(volume: Volume) -> Result<Opened> {
+        let mut options = FileOptions::new();
+        let file = options.create(true).open(&volume, NAME)?;
+        Ok(Opened::Ext4(volume, file))
+    }
+
     fn handle(&self) -> &Handle {
         match self {
             Opened::Ext4(_, file) => file,
@@ -161,42 +155,47 @@ impl Opened {
 }
 
 impl Target {
-    fn ext4_in_memory(options: OpenOptions, image: &Path, file_bytes: u64) -> Result<Target> {
-        let device = Arc::new(load_image(image)?) as Arc<dyn BlockDevice>;
-        let volume = roomy(options, file_bytes)
-            .open_block_device(device)
-            .map_err(as_error)?;
-        Target::ext4(volume, file_bytes)
+    /// With so much memory that a file of this size is written without anyone waiting for the device.
+    fn in_memory(
+        place: Place,
+        mut options: OpenOptions,
+        image: &Path,
+        file_bytes: u64,
+    ) -> Result<Target> {
+        let room = Some(2 * file_bytes.max(64 << 20));
+        options
+            .cache_bytes(room)
+            .dirty_limits(DirtyLimits::new(room, None));
+        let opened = match place {
+            Place::Ext4 => Opened::ext4(options.open_block_device(Arc::new(load_image(image)?))?)?,
+            Place::Raw => {
+                let device = Arc::new(MemoryDevice::new(file_bytes));
+                Opened::Raw(options.open_raw_block_device(device)?)
+            }
+        };
+        Target::new(opened, file_bytes)
     }
 
-    fn ext4_on_disk(settings: &Settings<'_>, image: &Path, file_bytes: u64) -> Result<Target> {
-        let volume = tight(settings).open(image).map_err(as_error)?;
-        Target::ext4(volume, file_bytes)
-    }
-
-    fn ext4(volume: Volume, file_bytes: u64) -> Result<Target> {
-        let mut options = FileOptions::new();
-        let file = options.create(true).open(&volume, NAME).map_err(as_error)?;
-        Target::new(Opened::Ext4(volume, file), file_bytes)
-    }
-
-    fn raw_in_memory(options: OpenOptions, file_bytes: u64) -> Result<Target> {
-        let device = Arc::new(MemoryDevice::new(file_bytes)) as Arc<dyn BlockDevice>;
-        let file = roomy(options, file_bytes)
-            .open_raw_block_device(device)
-            .map_err(as_error)?;
-        Target::new(Opened::Raw(file), file_bytes)
-    }
-
-    fn raw_on_disk(settings: &Settings<'_>, path: &Path, file_bytes: u64) -> Result<Target> {
-        let file = tight(settings).create(true).open_raw(path);
-        Target::new(Opened::Raw(file.map_err(as_error)?), file_bytes)
+    /// With so little memory that most of a file waits for the device.
+    fn on_disk(
+        place: Place,
+        settings: &Settings<'_>,
+        path: &Path,
+        file_bytes: u64,
+    ) -> Result<Target> {
+        let mut options = settings.opening();
+        options.cache_bytes(Some(256 << 20));
+        let opened = match place {
+            Place::Ext4 => Opened::ext4(options.open(path)?)?,
+            Place::Raw => Opened::Raw(options.create(true).open_raw(path)?),
+        };
+        Target::new(opened, file_bytes)
     }
 
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
         // The first buffered write makes the cache of a raw file.
         let page = [0; PAGE_BYTES as usize];
-        opened.handle().write_all_at(&page, 0).map_err(as_error)?;
+        opened.handle().write_all_at(&page, 0)?;
         let cache = opened
             .cache()
             .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
@@ -212,7 +211,7 @@ impl Target {
         let file = self.opened.handle();
         for call in 0..calls {
             let offset = call * CALL_BYTES;
-            file.write_all_at(buffer, offset).map_err(as_error)?;
+            file.write_all_at(buffer, offset)?;
             if way == Way::PerPage {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
                     // The write has paid for its bytes already.
@@ -228,28 +227,22 @@ impl Target {
     fn sample(&self, buffer: &[u8], way: Way) -> Result<Sample> {
         let (file, calls) = (self.opened.handle(), self.file_bytes / CALL_BYTES);
         if matches!(self.opened, Opened::Ext4(..)) {
-            file.set_len(0).map_err(as_error)?;
+            file.set_len(0)?;
         }
         let (looked_up, balanced) = (self.handles.looked_up(), self.balance_calls());
         let meter = Meter::start();
         self.write(buffer, calls, way)?;
         let spent = meter.spent();
-        let pages = (calls * CALL_BYTES / PAGE_BYTES) as f64;
+        let per_page = |count: u64| count as f64 / (calls * CALL_BYTES / PAGE_BYTES) as f64;
+        let looked_up = per_page(self.handles.looked_up() - looked_up);
+        let balanced = per_page(self.balance_calls() - balanced);
         let sample = vec![
             ("throughput", "MB/s", spent.mb_per_s(self.file_bytes)),
             ("cpu", "s/GiB", spent.cpu_s_per_gib(self.file_bytes)),
-            (
-                "look-ups per page",
-                "",
-                (self.handles.looked_up() - looked_up) as f64 / pages,
-            ),
-            (
-                "balance calls per page",
-                "",
-                (self.balance_calls() - balanced) as f64 / pages,
-            ),
+            ("look-ups per page", "", looked_up),
+            ("balance calls per page", "", balanced),
         ];
-        file.sync_data().map_err(as_error)?;
+        file.sync_data()?;
         Ok(sample)
     }
 
@@ -262,26 +255,12 @@ impl Target {
         match self.opened {
             Opened::Ext4(volume, file) => {
                 drop(file);
-                volume.close().map_err(as_error)
+                volume.close()?;
             }
-            Opened::Raw(file) => file.close().map_err(as_error),
+            Opened::Raw(file) => file.close()?,
         }
+        Ok(())
     }
-}
-
-/// Options under which a file of this size is written without anyone waiting for the device.
-fn roomy(mut options: OpenOptions, file_bytes: u64) -> OpenOptions {
-    options
-        .cache_bytes(Some(2 * file_bytes.max(64 << 20)))
-        .dirty_limits(DirtyLimits::new(Some(2 * file_bytes.max(64 << 20)), None));
-    options
-}
-
-/// Options under which most of a file waits for the device.
-fn tight(settings: &Settings<'_>) -> OpenOptions {
-    let mut options = settings.opening();
-    options.cache_bytes(Some(256 << 20));
-    options
 }
 
 /// The number of the only device.
@@ -326,30 +305,20 @@ const COUNTED_CALLS: u64 = 512;
 fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<Instructions> {
     let mut counted = Vec::new();
     if !callgrind::is_there() {
-        outcome
-            .notes
-            .push("instructions were left out: valgrind is not there".into());
+        outcome.note("instructions were left out: valgrind is not there");
         return Ok(counted);
     }
     let image = image.to_string_lossy();
     for place in Place::ALL {
         for way in Way::ALL {
-            let arguments = [
-                "lab",
-                "alone",
-                EXPERIMENT.name,
-                place.name(),
-                way.name(),
-                &image,
-            ];
-            match callgrind::instructions("*founding5*counted*", &arguments, scratch)? {
-                Some(count) => counted.push((place, way, count as f64 / COUNTED_CALLS as f64)),
-                None => {
-                    let note = "instructions were left out: callgrind did not find the function";
-                    outcome.notes.push(note.into());
-                    return Ok(counted);
-                }
-            }
+            let alone = ["lab", "alone", EXPERIMENT.name];
+            let arguments = [&alone[..], &[place.name(), way.name(), &image]].concat();
+            let found = callgrind::instructions("*founding5*counted*", &arguments, scratch)?;
+            let Some(count) = found else {
+                outcome.note("instructions were left out: callgrind did not find the function");
+                return Ok(counted);
+            };
+            counted.push((place, way, count as f64 / COUNTED_CALLS as f64));
         }
     }
     Ok(counted)
@@ -366,14 +335,7 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
         return Err(Error::new("no such place or way"));
     };
     let bytes = COUNTED_CALLS * CALL_BYTES;
-    let target = match place {
-        Place::Ext4 => Target::ext4_in_memory(
-            OpenOptions::new().write(true).clone(),
-            Path::new(image),
-            bytes,
-        )?,
-        Place::Raw => Target::raw_in_memory(OpenOptions::new().write(true).clone(), bytes)?,
-    };
+    let target = Target::in_memory(place, OpenOptions::new(), Path::new(image), bytes)?;
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     target.write(&buffer, 2, way)?;
     counted(&target, &buffer, way)?;
@@ -391,15 +353,10 @@ fn bars(outcome: &mut Outcome, instructions: &Instructions) {
         for place in Place::ALL {
             let name = |way| variant_name(where_, place, way);
             let (ours, naive) = (name(Way::Cached), name(Way::PerPage));
-            let looked_up = outcome.samples(&ours, "look-ups per page");
-            let most = looked_up.iter().copied().fold(0.0, f64::max);
+            let most = outcome.most(&ours, "look-ups per page");
             outcome.at_most(&format!("look-ups per page, {ours}"), most, 0.0);
-            outcome.ratio(
-                &format!("throughput, {where_}, {}: cached / per page", place.name()),
-                "throughput",
-                &ours,
-                &naive,
-            );
+            let title = format!("throughput, {where_}, {}: cached / per page", place.name());
+            ratios! { outcome; title => "throughput", ours, naive; }
         }
     }
     for place in Place::ALL {
@@ -412,7 +369,7 @@ fn bars(outcome: &mut Outcome, instructions: &Instructions) {
         };
         for (way, count) in [(Way::Cached, ours), (Way::PerPage, naive)] {
             let name = format!("instructions per 32 KiB, {}: {}", place.name(), way.name());
-            outcome.counters.insert(name, count.round());
+            outcome.count(name, count.round());
         }
         let name = format!("instructions, {}: cached / per page", place.name());
         outcome.at_most(&name, ours / naive, 0.999);

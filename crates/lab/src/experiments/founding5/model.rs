@@ -11,12 +11,12 @@ use throughline::RawFile;
 use throughline_device::AlignedBuf;
 use throughline_models::ModelDevice;
 
-use super::{CALL_BYTES, PAGE_BYTES, as_error};
-use crate::interleave::{Sample, Variant, interleave};
+use super::{CALL_BYTES, PAGE_BYTES};
+use crate::interleave::{Sample, Variant};
 use crate::meter::Meter;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::record::Better;
-use crate::stats::{self, Question, Verdict};
+use crate::stats::{self, Question, Verdict, normal};
 use crate::{Result, Settings, modelled};
 
 const MIB: u64 = 1 << 20;
@@ -39,11 +39,6 @@ fn sample_bytes(settings: &Settings<'_>) -> u64 {
     bytes - bytes % MIB
 }
 
-/// A number of mean 0 and standard deviation 1: the sum of twelve even ones is as good as normal.
-fn normal(random: &mut fastrand::Rng) -> f64 {
-    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
-}
-
 /// The disk, and a file on all of it.
 struct Target {
     device: Arc<ModelDevice>,
@@ -57,9 +52,8 @@ impl Target {
         let file = settings
             .opening()
             .cache_bytes(Some(CACHE_BYTES))
-            .open_raw_block_device(Arc::clone(&device) as _)
-            .map_err(as_error)?;
-        settings.hear_cache_of(&file);
+            .open_raw_block_device(Arc::clone(&device) as _)?;
+        settings.observe_cache_of(&file);
         Ok(Target {
             device,
             file,
@@ -77,11 +71,11 @@ impl Target {
         let clock = self.device.clock();
         let (meter, begun_ns) = (Meter::start(), clock.now_ns());
         for offset in (0..bytes).step_by(CALL_BYTES as usize) {
-            self.file.write_all_at(buffer, offset).map_err(as_error)?;
+            self.file.write_all_at(buffer, offset)?;
             let pages = (offset + CALL_BYTES) / PAGE_BYTES;
             clock.wait_until(begun_ns + (pages as f64 * page_ns) as u64);
         }
-        self.file.sync_data().map_err(as_error)?;
+        self.file.sync_data()?;
         let spent = meter.spent();
         Ok(vec![("throughput", "MB/s", spent.mb_per_s(bytes))])
     }
@@ -92,16 +86,19 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     let bytes = sample_bytes(settings);
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let sample = |loss| target.sample(&buffer, bytes, loss);
-    let mut variants = [
+    let variants = [
         Variant::new(BASE, || sample(None)),
         Variant::new(AGAIN, || sample(None)),
         Variant::new(WITH_PLANT, || sample(Some(PLANTED))),
     ];
-    let rounds = settings.rounds.unwrap_or(PAIRS).min(PAIRS);
-    interleave(outcome, &mut variants, rounds, settings)?;
-    drop(variants);
-    target.file.close().map_err(as_error)?;
-    outcome.notes.push(format!(
+    let settings = Settings {
+        dir: settings.dir.clone(),
+        rounds: settings.rounds.map(|rounds| rounds.min(PAIRS)),
+        ..*settings
+    };
+    outcome.measure(&settings, PAIRS, variants)?;
+    target.file.close()?;
+    outcome.note(format!(
         "sata model: 'sata-disk', {} MiB for each sample instead of the report's 4 GiB, each with a fsync; spread put in, cv {:.2} %",
         bytes / MIB,
         SPREAD * 100.0
@@ -123,19 +120,14 @@ fn judge(outcome: &mut Outcome) {
         ),
     ] {
         let judgement = stats::judge(&base, outcome.samples(series, "throughput"), &question);
-        let count = |what: &str| format!("sata model: {name}, {what}");
-        outcome
-            .counters
-            .insert(count("change, %"), judgement.change_percent);
-        outcome
-            .counters
-            .insert(count("pairs"), judgement.pairs as f64);
+        let of = |what: &str| format!("sata model: {name}, {what}");
+        outcome.count(of("change, %"), judgement.change_percent);
+        outcome.count(of("pairs"), judgement.pairs as f64);
         let told = f64::from(u8::from(expected.contains(&judgement.verdict)));
-        outcome.at_least(&count("told as it is (1: yes)"), told, 1.0);
-        outcome
-            .notes
-            .push(format!("sata model, {name}: {judgement}"));
+        outcome.at_least(&of("told as it is (1: yes)"), told, 1.0);
+        outcome.note(format!("sata model, {name}: {judgement}"));
     }
-    let name = "throughput, sata model: planted / base";
-    outcome.ratio(name, "throughput", WITH_PLANT, BASE);
+    ratios! { outcome;
+        "throughput, sata model: planted / base" => "throughput", WITH_PLANT, BASE;
+    }
 }

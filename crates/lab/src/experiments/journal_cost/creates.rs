@@ -7,11 +7,11 @@ use throughline_device::Op;
 
 use super::{Bench, Images, WITH, WITHOUT};
 use crate::Result;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::kernel::e2fsck;
 use crate::meter::Meter;
-use crate::outcome::Outcome;
-use crate::streams::targets::{self, as_error};
+use crate::outcome::{Outcome, ratios};
+use crate::streams::targets;
 
 const FILES_PER_FOLDER: u64 = 100;
 const FILE_BYTES: std::ops::RangeInclusive<usize> = 1024..=4096;
@@ -24,7 +24,7 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
     let files = bench.settings.scaled(50_000, 500);
     let inodes = (files + files / FILES_PER_FOLDER + 1000).to_string();
     let path = &images.journal;
-    let mut variants: Vec<_> = [(JOURNAL, WITH), (NONE, WITHOUT), (AGAIN, WITHOUT)]
+    let variants: Vec<_> = [(JOURNAL, WITH), (NONE, WITHOUT), (AGAIN, WITHOUT)]
         .into_iter()
         .map(|(name, arguments)| {
             let arguments = [arguments, &["-N", &inodes]].concat();
@@ -34,33 +34,31 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
             })
         })
         .collect();
-    interleave(outcome, &mut variants, bench.rounds(4), bench.settings)?;
-    drop(variants);
-    outcome
-        .counters
-        .insert("creates: files".into(), files as f64);
-    let name = "creates: journal / no journal";
-    outcome.ratio_at_least(name, "rate", JOURNAL, NONE, 0.7);
-    outcome.ratio("creates: control, no journal twice", "rate", AGAIN, NONE);
-    outcome.ratio("creates: cpu, journal / no journal", "cpu", JOURNAL, NONE);
+    outcome.measure(bench.settings, 4, variants)?;
+    outcome.count("creates: files", files as f64);
+    ratios! { outcome;
+        "creates: journal / no journal"      => "rate", JOURNAL, NONE, at_least 0.7;
+        "creates: control, no journal twice" => "rate", AGAIN, NONE;
+        "creates: cpu, journal / no journal" => "cpu", JOURNAL, NONE;
+    }
     Ok(())
 }
 
 fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
-    let volume = bench.settings.opening().open(path).map_err(as_error)?;
-    bench.settings.hear_cache(volume.cache());
+    let volume = bench.settings.volume(path)?;
     let before = (volume.disk().counters(), volume.journal_counts());
     let meter = Meter::start();
-    make_tree(&volume, &bench.source, files).map_err(as_error)?;
-    volume.sync().map_err(as_error)?;
+    make_tree(&volume, &bench.source, files)?;
+    volume.sync()?;
     let spent = meter.spent();
     let io = volume.disk().counters().since(&before.0);
     let journal = volume.journal_counts();
     let closing = Meter::start();
-    volume.close().map_err(as_error)?;
+    volume.close()?;
     let closed = closing.spent();
     e2fsck(path)?;
     let per_file = |value: f64| value / files as f64;
+    let log_blocks = journal.log_blocks - before.1.log_blocks;
     Ok(vec![
         ("rate", "files/s", files as f64 / spent.wall.as_secs_f64()),
         ("cpu", "us/file", per_file(spent.cpu.as_secs_f64() * 1e6)),
@@ -68,11 +66,7 @@ fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
         ("writes", "per file", per_file(io.bios(Op::Write) as f64)),
         ("flushes", "", (io.bios(Op::Flush) + io.fua()) as f64),
         ("commits", "", (journal.commits - before.1.commits) as f64),
-        (
-            "log blocks",
-            "per file",
-            per_file((journal.log_blocks - before.1.log_blocks) as f64),
-        ),
+        ("log blocks", "per file", per_file(log_blocks as f64)),
         ("closing", "s", closed.wall.as_secs_f64()),
     ])
 }

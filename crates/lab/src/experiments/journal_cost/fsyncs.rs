@@ -3,20 +3,20 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::Barrier;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use throughline::{Attributes, Handle, Volume};
+use throughline::Volume;
 use throughline_device::Op;
 
 use super::{Bench, Images};
-use crate::interleave::{Sample, Variant, interleave};
+use crate::Result;
+use crate::interleave::{Sample, Variant};
 use crate::kernel::{LoopMount, e2fsck, may_mount};
-use crate::meter::{Meter, Spent};
-use crate::outcome::Outcome;
-use crate::streams::targets::{self, as_error};
-use crate::{Error, Result};
+use crate::meter::Spent;
+use crate::mounts::work::together;
+use crate::outcome::{Outcome, ratios};
+use crate::streams::targets;
 
 const APPEND_BYTES: usize = 4096;
 const THREADS: [usize; 2] = [1, 8];
@@ -30,12 +30,8 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
     for (path, arguments) in images.each() {
         targets::make_ext4(path, arguments)?;
     }
-    let open = |path: &Path| {
-        let volume = bench.settings.opening().open(path).map_err(as_error)?;
-        bench.settings.hear_cache(volume.cache());
-        Ok::<_, Error>(volume)
-    };
-    let (journal, none) = (open(&images.journal)?, open(&images.none)?);
+    let journal = bench.settings.volume(&images.journal)?;
+    let none = bench.settings.volume(&images.none)?;
     let kernel = match may_mount() {
         true => {
             let path = bench.written_out("kernel")?;
@@ -43,9 +39,9 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
             Some(LoopMount::new(&path, "ext4")?)
         }
         false => {
-            let note =
-                "fsync: the kernel's ext4 on loop was left out: it needs root and loop devices";
-            outcome.notes.push(note.into());
+            outcome.note(
+                "fsync: the kernel's ext4 on loop was left out: it needs root and loop devices",
+            );
             None
         }
     };
@@ -61,10 +57,9 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
             variants.push(Variant::new(label(KERNEL, threads), run));
         }
     }
-    interleave(outcome, &mut variants, bench.rounds(7), bench.settings)?;
-    drop(variants);
+    outcome.measure(bench.settings, 7, variants)?;
     for (volume, path) in [(journal, &images.journal), (none, &images.none)] {
-        volume.close().map_err(as_error)?;
+        volume.close()?;
         e2fsck(path)?;
     }
     bars(outcome);
@@ -83,12 +78,12 @@ fn bars(outcome: &mut Outcome) {
         let [journal, again, none, kernel] =
             [JOURNAL, AGAIN, NONE, KERNEL].map(|name| label(name, threads));
         let title = |what: &str| label(what, threads);
-        let name = title("journal / kernel ext4");
-        outcome.ratio_at_least(&name, "rate", &journal, &kernel, target);
-        outcome.ratio(&title("control, journal twice"), "rate", &again, &journal);
-        outcome.ratio(&title("journal / no journal"), "rate", &journal, &none);
-        let name = title("machine cpu, journal / kernel ext4");
-        outcome.ratio(&name, "machine cpu", &journal, &kernel);
+        ratios! { outcome;
+            title("journal / kernel ext4")              => "rate", journal, kernel, at_least target;
+            title("control, journal twice")             => "rate", again, journal;
+            title("journal / no journal")               => "rate", journal, none;
+            title("machine cpu, journal / kernel ext4") => "machine cpu", journal, kernel;
+        }
     }
 }
 
@@ -97,35 +92,34 @@ fn file_name(thread: usize) -> String {
 }
 
 fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> Result<Sample> {
-    let attributes = Attributes::new();
     // What an earlier sample wrote goes.
-    let file = |thread| volume.create_file_with(format!("/{}", file_name(thread)), &attributes);
+    let file = |thread| volume.create_file(format!("/{}", file_name(thread)));
     let files = (0..threads)
         .map(file)
-        .collect::<throughline::Result<Vec<_>>>();
-    let files = files.map_err(as_error)?;
-    volume.sync().map_err(as_error)?;
+        .collect::<throughline::Result<Vec<_>>>()?;
+    volume.sync()?;
     let before = (volume.disk().counters(), volume.journal_counts());
     let content = &bench.source[..APPEND_BYTES];
-    let append = |file: &Handle, at: u64| {
+    let ran = hammer(&files, time, |file, at| {
         file.write_all_at(content, at)?;
-        file.sync_all()
-    };
-    let ran = hammer(files, time, |file, at| append(file, at).map_err(as_error))?;
+        Ok(file.sync_all()?)
+    })?;
     let io = volume.disk().counters().since(&before.0);
     let journal = volume.journal_counts();
     let writes = io.bios(Op::Write) as f64;
     // A regular file has no other means for a write that must survive.
     let flushes = (io.bios(Op::Flush) + io.fua()) as f64;
-    let mut sample = ran.quantities();
-    sample.push(("writes", "per fsync", ran.each(writes)));
-    sample.push(("flushes", "per fsync", ran.each(flushes)));
-    let written = ran.each(io.bytes(Op::Write) as f64 / 1024.0);
-    sample.push(("written", "KiB/fsync", written));
+    let written_kib = io.bytes(Op::Write) as f64 / 1024.0;
     let logged = (journal.log_blocks - before.1.log_blocks) as f64;
-    sample.push(("log blocks", "per fsync", ran.each(logged)));
     let checkpoints = (journal.checkpoints - before.1.checkpoints) as f64;
-    sample.push(("checkpoints", "per s", ran.per_second(checkpoints)));
+    let mut sample = ran.quantities();
+    sample.extend([
+        ("writes", "per fsync", ran.each(writes)),
+        ("flushes", "per fsync", ran.each(flushes)),
+        ("written", "KiB/fsync", ran.each(written_kib)),
+        ("log blocks", "per fsync", ran.each(logged)),
+        ("checkpoints", "per s", ran.per_second(checkpoints)),
+    ]);
     sample.extend(ran.grouped((journal.commits - before.1.commits) as f64));
     Ok(sample)
 }
@@ -140,7 +134,7 @@ fn kernels(bench: &Bench<'_>, mount: &LoopMount, threads: usize, time: Duration)
     mount.sync()?;
     let before = mount.counts();
     let content = &bench.source[..APPEND_BYTES];
-    let ran = hammer(files, time, |file, at| {
+    let ran = hammer(&files, time, |file, at| {
         file.write_all_at(content, at)?;
         Ok(file.sync_all()?)
     })?;
@@ -164,21 +158,14 @@ struct Ran {
 
 impl Ran {
     fn quantities(&self) -> Sample {
-        let machine_cpu = self.spent.machine_cpu.as_secs_f64() * 1e6;
+        let us = |time: Duration| self.each(time.as_secs_f64() * 1e6);
+        let fsyncs = self.latencies_ns.len() as f64;
         vec![
-            (
-                "rate",
-                "fsync/s",
-                self.per_second(self.latencies_ns.len() as f64),
-            ),
+            ("rate", "fsync/s", self.per_second(fsyncs)),
             ("p50", "us", self.percentile(50)),
             ("p99", "us", self.percentile(99)),
-            (
-                "cpu",
-                "us/fsync",
-                self.each(self.spent.cpu.as_secs_f64() * 1e6),
-            ),
-            ("machine cpu", "us/fsync", self.each(machine_cpu)),
+            ("cpu", "us/fsync", us(self.spent.cpu)),
+            ("machine cpu", "us/fsync", us(self.spent.machine_cpu)),
         ]
     }
 
@@ -206,72 +193,48 @@ impl Ran {
 }
 
 /// One thread a file, each appending to its own for so long. `append` is told the file byte.
-fn hammer<F: Send>(
-    files: Vec<F>,
+fn hammer<F: Sync>(
+    files: &[F],
     time: Duration,
     append: impl Fn(&F, u64) -> Result<()> + Sync,
 ) -> Result<Ran> {
-    let start = Barrier::new(files.len() + 1);
-    let thread = |file: F| -> Result<Vec<u64>> {
-        let mut latencies_ns = Vec::new();
-        start.wait();
+    let all_ns = Mutex::new(Vec::new());
+    let spent = together(files.len(), |thread| {
+        let mut own_ns = Vec::new();
         let begun = Instant::now();
         let mut before = begun;
         while before.duration_since(begun) < time {
-            append(&file, (latencies_ns.len() * APPEND_BYTES) as u64)?;
+            append(&files[thread], (own_ns.len() * APPEND_BYTES) as u64)?;
             let now = Instant::now();
-            latencies_ns
-                .push(u64::try_from(now.duration_since(before).as_nanos()).unwrap_or(u64::MAX));
+            let took = now.duration_since(before).as_nanos();
+            own_ns.push(u64::try_from(took).unwrap_or(u64::MAX));
             before = now;
         }
-        Ok(latencies_ns)
-    };
-    std::thread::scope(|scope| {
-        let thread = &thread;
-        let threads: Vec<_> = files
-            .into_iter()
-            .map(|file| scope.spawn(move || thread(file)))
-            .collect();
-        let meter = Meter::start();
-        start.wait();
-        let panicked = |_| Err(Error::new("a thread panicked"));
-        let ends: Vec<_> = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(panicked))
-            .collect();
-        let spent = meter.spent();
-        let mut latencies_ns = ends.into_iter().collect::<Result<Vec<_>>>()?.concat();
-        latencies_ns.sort_unstable();
-        Ok(Ran {
-            latencies_ns,
-            spent,
-        })
+        let mut all_ns = all_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        all_ns.append(&mut own_ns);
+        Ok(())
+    })?;
+    let mut latencies_ns = all_ns.into_inner().unwrap_or_else(PoisonError::into_inner);
+    latencies_ns.sort_unstable();
+    Ok(Ran {
+        latencies_ns,
+        spent,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[test]
     fn every_thread_appends_to_its_own_file_without_gaps() {
-        let files = vec![Mutex::new(Vec::new()), Mutex::new(Vec::new())];
-        let both = [Mutex::default(), Mutex::default()];
-        let numbered: Vec<_> = files.into_iter().zip(&both).collect();
-        let ran = hammer(numbered, Duration::from_millis(5), |(own, seen), at| {
+        let files = [Mutex::new(Vec::new()), Mutex::new(Vec::new())];
+        let append = |own: &Mutex<Vec<u64>>, at| {
             own.lock().unwrap().push(at);
-            seen.lock()
-                .map(|mut seen: std::sync::MutexGuard<'_, Vec<u64>>| seen.push(at))
-                .unwrap();
             Ok(())
-        })
-        .unwrap();
-        let all: Vec<_> = both
-            .into_iter()
-            .map(|seen| seen.into_inner().unwrap())
-            .collect();
+        };
+        let ran = hammer(&files, Duration::from_millis(5), append).unwrap();
+        let all = files.map(|seen| seen.into_inner().unwrap());
         assert_eq!(ran.latencies_ns.len(), all[0].len() + all[1].len());
         for seen in all {
             assert!(!seen.is_empty());

@@ -3,8 +3,8 @@
 //!
 //! All images have one size, lie on one disk and are written out before, so that the host allocates nothing while we
 //! measure. Where an image lies can make more difference than what is compared (streams: 27 % between two images alike), so
-//! streams and creates have one file, with a new file system for each sample. Each part measures one variant twice, as two: how far that ratio is from 1 is what the others' distance from
-//! their limit has to be held against.
+//! streams and creates have one file, with a new file system for each sample. Each part measures one variant twice: the
+//! distance of that ratio from 1 is what the other ratios' distance from their limits has to be held against.
 
 mod creates;
 mod fsyncs;
@@ -43,10 +43,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         journal: bench.written_out("journal")?,
         none: bench.written_out("none")?,
     };
-    let count = |bytes: u64| (bytes / MIB) as f64;
-    outcome
-        .counters
-        .insert("image, MiB".into(), count(bench.image_bytes));
+    outcome.count("image, MiB", (bench.image_bytes / MIB) as f64);
     streams::measure(&bench, &images, &mut outcome)?;
     creates::measure(&bench, &images, &mut outcome)?;
     fsyncs::measure(&bench, &images, &mut outcome)?;
@@ -84,9 +81,5 @@ impl Bench<'_> {
         let path = self.dir.join(name);
         targets::write_out(&path, self.image_bytes, &self.source, &|| Ok(()))?;
         Ok(path)
-    }
-
-    fn rounds(&self, own: usize) -> usize {
-        self.settings.rounds.unwrap_or(own)
     }
 }

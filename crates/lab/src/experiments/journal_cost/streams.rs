@@ -2,9 +2,9 @@
 
 use super::{Bench, Images, WITH, WITHOUT};
 use crate::Result;
-use crate::interleave::{Sample, Variant, interleave};
+use crate::interleave::{Sample, Variant};
 use crate::kernel::e2fsck;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{self, Image, OurStream, Ours};
 use crate::streams::writers::{Stream, race};
 
@@ -16,7 +16,7 @@ const AGAIN: &str = "stream, no journal again";
 
 pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome) -> Result<()> {
     let path = &images.journal;
-    let mut variants: Vec<_> = [(JOURNAL, WITH), (NONE, WITHOUT), (AGAIN, WITHOUT)]
+    let variants: Vec<_> = [(JOURNAL, WITH), (NONE, WITHOUT), (AGAIN, WITHOUT)]
         .into_iter()
         .map(|(name, arguments)| {
             Variant::new(name, move || {
@@ -28,18 +28,13 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
             })
         })
         .collect();
-    interleave(outcome, &mut variants, bench.rounds(7), bench.settings)?;
-    drop(variants);
+    outcome.measure(bench.settings, 7, variants)?;
     e2fsck(path)?;
-    let name = "stream: journal / no journal";
-    outcome.ratio_at_least(name, "throughput", JOURNAL, NONE, 0.97);
-    outcome.ratio(
-        "stream: control, no journal twice",
-        "throughput",
-        AGAIN,
-        NONE,
-    );
-    outcome.ratio("stream: cpu, journal / no journal", "cpu", JOURNAL, NONE);
+    ratios! { outcome;
+        "stream: journal / no journal"      => "throughput", JOURNAL, NONE, at_least 0.97;
+        "stream: control, no journal twice" => "throughput", AGAIN, NONE;
+        "stream: cpu, journal / no journal" => "cpu", JOURNAL, NONE;
+    }
     Ok(())
 }
 

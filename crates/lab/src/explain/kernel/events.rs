@@ -3,29 +3,40 @@
 use super::devices::Dev;
 use super::format::Format;
 use super::instance::Raw;
-use crate::explain::accountant::Io;
+use crate::explain::accountant::{Io, NO_IO};
 
-/// What a tracepoint tells.
+/// What a tracepoint tells, and what the number of its record ([`Seen::number`]) is; 0 where nothing is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    BioQueue,
-    BioMerge(&'static str),
+    /// A bio was given to the device.
+    Bio,
+    /// A bio, or a request, became part of another one; how.
+    Merge(&'static str),
+    /// A bio was cut; before this byte.
     Split,
-    RequestMerge,
     Issue,
+    /// A request is done; its error, 0 for none.
     Complete,
     Requeue,
     Plug,
     Unplug,
+    /// The thread made pages of a file dirty.
     Dirty,
+    /// A writer pauses; nanoseconds.
     Pause,
+    /// The kernel wrote back a piece of a file; bytes.
     Chunk,
+    /// Direct I/O; bytes.
     DirectIo,
+    /// A mapping was looked up; bytes.
     Mapping,
+    /// A transaction, by its number.
     CommitBegins,
     CommitEnds,
+    /// A thread was made; its number.
     Fork,
     CallBegins,
+    /// A system call that reads, writes, copies or syncs; bytes.
     CallEnds(&'static str),
     /// A way to do I/O whose bytes are not in the calls.
     OtherCall(&'static str),
@@ -39,145 +50,84 @@ impl Kind {
             Kind::Fork | Kind::CallBegins | Kind::CallEnds(_) | Kind::OtherCall(_)
         )
     }
+
+    /// Its record tells of one bio, or of one request.
+    fn has_io(self) -> bool {
+        use Kind::{Bio, Complete, Issue, Merge, Requeue};
+        matches!(self, Bio | Merge(_) | Issue | Complete | Requeue)
+    }
 }
 
-/// The tracepoints, by the path of their folder. What a kernel does not have is left out, and said.
-pub(super) const TRACEPOINTS: &[(Kind, &str)] = &[
-    (Kind::BioQueue, "block/block_bio_queue"),
-    (
-        Kind::BioMerge("behind a request"),
-        "block/block_bio_backmerge",
-    ),
-    (
-        Kind::BioMerge("before a request"),
-        "block/block_bio_frontmerge",
-    ),
-    (Kind::Split, "block/block_split"),
-    (Kind::RequestMerge, "block/block_rq_merge"),
-    (Kind::Issue, "block/block_rq_issue"),
-    (Kind::Complete, "block/block_rq_complete"),
-    (Kind::Requeue, "block/block_rq_requeue"),
-    (Kind::Plug, "block/block_plug"),
-    (Kind::Unplug, "block/block_unplug"),
-    (Kind::Dirty, "writeback/writeback_mark_inode_dirty"),
-    (Kind::Pause, "writeback/balance_dirty_pages"),
-    (Kind::Chunk, "writeback/writeback_single_inode"),
-    (Kind::DirectIo, "iomap/iomap_dio_rw_begin"),
-    (Kind::Mapping, "iomap/iomap_iter_dstmap"),
-    (Kind::CommitBegins, "jbd2/jbd2_start_commit"),
-    (Kind::CommitEnds, "jbd2/jbd2_end_commit"),
-    (Kind::Fork, "sched/sched_process_fork"),
-    (Kind::CallBegins, "syscalls/sys_enter_read"),
-    (Kind::CallBegins, "syscalls/sys_enter_pread64"),
-    (Kind::CallBegins, "syscalls/sys_enter_readv"),
-    (Kind::CallBegins, "syscalls/sys_enter_preadv"),
-    (Kind::CallBegins, "syscalls/sys_enter_preadv2"),
-    (Kind::CallBegins, "syscalls/sys_enter_write"),
-    (Kind::CallBegins, "syscalls/sys_enter_pwrite64"),
-    (Kind::CallBegins, "syscalls/sys_enter_writev"),
-    (Kind::CallBegins, "syscalls/sys_enter_pwritev"),
-    (Kind::CallBegins, "syscalls/sys_enter_pwritev2"),
-    (Kind::CallBegins, "syscalls/sys_enter_copy_file_range"),
-    (Kind::CallBegins, "syscalls/sys_enter_sendfile64"),
-    (Kind::CallBegins, "syscalls/sys_enter_fsync"),
-    (Kind::CallBegins, "syscalls/sys_enter_fdatasync"),
-    (Kind::CallBegins, "syscalls/sys_enter_sync_file_range"),
-    (Kind::CallBegins, "syscalls/sys_enter_syncfs"),
-    (Kind::CallBegins, "syscalls/sys_enter_sync"),
-    (Kind::CallEnds("read"), "syscalls/sys_exit_read"),
-    (Kind::CallEnds("read"), "syscalls/sys_exit_pread64"),
-    (Kind::CallEnds("read"), "syscalls/sys_exit_readv"),
-    (Kind::CallEnds("read"), "syscalls/sys_exit_preadv"),
-    (Kind::CallEnds("read"), "syscalls/sys_exit_preadv2"),
-    (Kind::CallEnds("write"), "syscalls/sys_exit_write"),
-    (Kind::CallEnds("write"), "syscalls/sys_exit_pwrite64"),
-    (Kind::CallEnds("write"), "syscalls/sys_exit_writev"),
-    (Kind::CallEnds("write"), "syscalls/sys_exit_pwritev"),
-    (Kind::CallEnds("write"), "syscalls/sys_exit_pwritev2"),
-    (Kind::CallEnds("copy"), "syscalls/sys_exit_copy_file_range"),
-    (Kind::CallEnds("copy"), "syscalls/sys_exit_sendfile64"),
-    (Kind::CallEnds("sync"), "syscalls/sys_exit_fsync"),
-    (Kind::CallEnds("sync"), "syscalls/sys_exit_fdatasync"),
-    (Kind::CallEnds("sync"), "syscalls/sys_exit_sync_file_range"),
-    (Kind::CallEnds("sync"), "syscalls/sys_exit_syncfs"),
-    (Kind::CallEnds("sync"), "syscalls/sys_exit_sync"),
-    (
-        Kind::OtherCall("io_uring"),
-        "syscalls/sys_enter_io_uring_enter",
-    ),
-    (Kind::OtherCall("aio"), "syscalls/sys_enter_io_submit"),
+/// A tracepoint. What a kernel does not have is left out, and said.
+#[derive(Clone, Debug)]
+pub(super) struct Tracepoint {
+    pub(super) kind: Kind,
+    /// Its folder.
+    pub(super) path: String,
+    /// The field that has, or names, the device; empty: it is of none.
+    device: &'static str,
+    /// The field of the number; empty: there is none.
+    number: &'static str,
+}
+
+macro_rules! points {
+    ($($kind:ident $(($of:literal))?, $path:literal, $device:literal, $number:literal;)*) => {
+        &[$((Kind::$kind $(($of))?, $path, $device, $number)),*]
+    };
+}
+
+const POINTS: &[(Kind, &str, &str, &str)] = points! {
+    Bio,                       "block/block_bio_queue",               "dev",  "";
+    Merge("behind a request"), "block/block_bio_backmerge",           "dev",  "";
+    Merge("before a request"), "block/block_bio_frontmerge",          "dev",  "";
+    Split,                     "block/block_split",                   "dev",  "new_sector";
+    Merge("of two requests"),  "block/block_rq_merge",                "dev",  "";
+    Issue,                     "block/block_rq_issue",                "dev",  "";
+    Complete,                  "block/block_rq_complete",             "dev",  "error";
+    Requeue,                   "block/block_rq_requeue",              "dev",  "";
+    Plug,                      "block/block_plug",                    "",     "";
+    Unplug,                    "block/block_unplug",                  "",     "";
+    Dirty,                     "writeback/writeback_mark_inode_dirty", "name", "flags";
+    Pause,                     "writeback/balance_dirty_pages",       "bdi",  "pause";
+    Chunk,                     "writeback/writeback_single_inode",    "name", "wrote";
+    DirectIo,                  "iomap/iomap_dio_rw_begin",            "dev",  "count";
+    Mapping,                   "iomap/iomap_iter_dstmap",             "dev",  "length";
+    CommitBegins,              "jbd2/jbd2_start_commit",              "dev",  "transaction";
+    CommitEnds,                "jbd2/jbd2_end_commit",                "dev",  "transaction";
+    Fork,                      "sched/sched_process_fork",            "",     "child_pid";
+    OtherCall("io_uring"),     "syscalls/sys_enter_io_uring_enter",   "",     "";
+    OtherCall("aio"),          "syscalls/sys_enter_io_submit",        "",     "";
+};
+
+/// System calls that do I/O, by what they do; each has a tracepoint where it begins and one where it ends.
+const CALLS: [(&str, &str); 4] = [
+    ("read", "read pread64 readv preadv preadv2"),
+    ("write", "write pwrite64 writev pwritev pwritev2"),
+    ("copy", "copy_file_range sendfile64"),
+    ("sync", "fsync fdatasync sync_file_range syncfs sync"),
 ];
 
-/// What a record says.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum What {
-    Bio {
-        dev: Dev,
-        io: Io,
-        kind: &'static str,
-        by: Name,
-    },
-    Merge {
-        dev: Dev,
-        io: Io,
-        how: &'static str,
-    },
-    Split {
-        dev: Dev,
-        offset_bytes: u64,
-    },
-    Issue {
-        dev: Dev,
-        io: Io,
-    },
-    Complete {
-        dev: Dev,
-        io: Io,
-        ok: bool,
-    },
-    Requeue {
-        dev: Dev,
-        io: Io,
-    },
-    Plug,
-    Unplug,
-    /// The thread made something dirty there.
-    Dirty {
-        dev: Dev,
-    },
-    Pause {
-        dev: Dev,
-        ns: u64,
-    },
-    Chunk {
-        dev: Dev,
-        bytes: u64,
-    },
-    DirectIo {
-        dev: Dev,
-        bytes: u64,
-    },
-    Mapping {
-        dev: Dev,
-        bytes: u64,
-    },
-    CommitBegins {
-        dev: Dev,
-        tid: u32,
-    },
-    CommitEnds {
-        dev: Dev,
-        tid: u32,
-    },
-    Fork {
-        child: i32,
-    },
-    CallBegins,
-    CallEnds {
-        op: &'static str,
-        bytes: u64,
-    },
-    OtherCall(&'static str),
+/// All of them.
+pub(super) fn tracepoints() -> Vec<Tracepoint> {
+    let point = |kind, path: String, device, number| Tracepoint {
+        kind,
+        path,
+        device,
+        number,
+    };
+    let points = POINTS.iter();
+    let mut all: Vec<_> = points
+        .map(|&(kind, path, device, number)| point(kind, path.to_owned(), device, number))
+        .collect();
+    for (op, calls) in CALLS {
+        let moved = if op == "sync" { "" } else { "ret" };
+        for call in calls.split_whitespace() {
+            let path = |end: &str| format!("syscalls/sys_{end}_{call}");
+            all.push(point(Kind::CallBegins, path("enter"), "", ""));
+            all.push(point(Kind::CallEnds(op), path("exit"), "", moved));
+        }
+    }
+    all
 }
 
 /// What happened, when, and which thread was at work.
@@ -186,7 +136,16 @@ pub(super) struct Seen {
     /// Of the monotonic clock.
     pub(super) at_ns: u64,
     pub(super) thread: i32,
-    pub(super) what: What,
+    pub(super) kind: Kind,
+    /// Where, of what is of a device.
+    pub(super) dev: Option<Dev>,
+    /// Of a bio or a request.
+    pub(super) io: Io,
+    /// Of a bio: whose bytes, and who gave it.
+    pub(super) purpose: &'static str,
+    pub(super) by: Name,
+    /// As [`Kind`] says.
+    pub(super) number: u64,
 }
 
 /// A thread's name.
@@ -222,146 +181,46 @@ const DIRTY_PAGES: u64 = 1 << 2;
 
 /// What a record says; `None` for one that lacks what it should have, and for what is no news.
 pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
-    let number = |name| raw.format.number(raw.bytes, name);
-    let what = match raw.kind {
-        Kind::Dirty | Kind::Pause | Kind::Chunk => of_memory(raw)?,
-        Kind::DirectIo | Kind::Mapping | Kind::CommitBegins | Kind::CommitEnds => of_files(raw)?,
-        Kind::Fork => What::Fork {
-            child: number("child_pid")?.cast_signed() as i32,
-        },
-        Kind::CallBegins => What::CallBegins,
-        Kind::CallEnds(op) => What::CallEnds {
-            op,
-            bytes: match op {
-                "sync" => 0,
-                // One that failed moved nothing.
-                _ => u64::try_from(number("ret")?.cast_signed()).unwrap_or(0),
-            },
-        },
-        Kind::OtherCall(name) => What::OtherCall(name),
-        _ => of_block(raw)?,
+    let (format, bytes, point) = (raw.format, raw.bytes, raw.point);
+    let number = |name| format.number(bytes, name);
+    let kind = point.kind;
+    let dev = match point.device {
+        "" => None,
+        "dev" => Some(Dev(u32::try_from(number("dev")?).ok()?)),
+        field => Some(named_device(format, bytes, field)?),
     };
+    let value = match point.number {
+        "" => 0,
+        field => number(field)?,
+    };
+    // What is below 0 moved nothing, and paused nobody.
+    let not_below_0 = u64::try_from(value.cast_signed()).unwrap_or(0);
+    let value = match kind {
+        // Of an inode's times, which reading changes too, nothing is told; nor of pauses and pieces that were none.
+        Kind::Dirty if value & DIRTY_PAGES == 0 => return None,
+        Kind::Pause | Kind::Chunk if not_below_0 == 0 => return None,
+        Kind::Pause => not_below_0.saturating_mul(1_000_000),
+        Kind::Chunk => not_below_0.saturating_mul(rustix::param::page_size() as u64),
+        Kind::Split => value.saturating_mul(SECTOR_BYTES),
+        Kind::CallEnds(_) => not_below_0,
+        _ => value,
+    };
+    let text = |name| format.text(bytes, name);
+    let by = Name::new(text("comm").unwrap_or_default());
+    let is_metadata = text("rwbs").is_some_and(|rwbs| rwbs.contains(&b'M'));
     Some(Seen {
         at_ns: raw.at_ns,
         thread: number("common_pid")?.cast_signed() as i32,
-        what,
-    })
-}
-
-fn dev(raw: &Raw<'_>) -> Option<Dev> {
-    let number = raw.format.number(raw.bytes, "dev")?;
-    Some(Dev(u32::try_from(number).ok()?))
-}
-
-/// Of bios and requests.
-fn of_block(raw: &Raw<'_>) -> Option<What> {
-    let number = |name| raw.format.number(raw.bytes, name);
-    Some(match raw.kind {
-        Kind::BioQueue => {
-            let by = Name::new(raw.format.text(raw.bytes, "comm").unwrap_or_default());
-            let rwbs = raw.format.text(raw.bytes, "rwbs")?;
-            What::Bio {
-                dev: dev(raw)?,
-                io: io(raw)?,
-                kind: match () {
-                    () if by.is_journal() => "journal",
-                    () if rwbs.contains(&b'M') => "metadata",
-                    () => "data",
-                },
-                by,
-            }
-        }
-        Kind::BioMerge(how) => What::Merge {
-            dev: dev(raw)?,
-            io: io(raw)?,
-            how,
+        kind,
+        dev,
+        io: if kind.has_io() { io(raw)? } else { NO_IO },
+        purpose: match is_metadata {
+            _ if by.is_journal() => "journal",
+            true => "metadata",
+            false => "data",
         },
-        Kind::RequestMerge => What::Merge {
-            dev: dev(raw)?,
-            io: io(raw)?,
-            how: "of two requests",
-        },
-        Kind::Split => What::Split {
-            dev: dev(raw)?,
-            offset_bytes: number("new_sector")?.saturating_mul(SECTOR_BYTES),
-        },
-        Kind::Issue => What::Issue {
-            dev: dev(raw)?,
-            io: io(raw)?,
-        },
-        Kind::Complete => What::Complete {
-            dev: dev(raw)?,
-            io: io(raw)?,
-            ok: number("error")? == 0,
-        },
-        Kind::Requeue => What::Requeue {
-            dev: dev(raw)?,
-            io: io(raw)?,
-        },
-        Kind::Plug => What::Plug,
-        Kind::Unplug => What::Unplug,
-        _ => return None,
-    })
-}
-
-/// Of dirty memory.
-fn of_memory(raw: &Raw<'_>) -> Option<What> {
-    let number = |name| raw.format.number(raw.bytes, name);
-    let named = |field| named_device(raw.format, raw.bytes, field);
-    Some(match raw.kind {
-        // Contents, that is; of its times, which reading changes too, nobody wants to hear.
-        Kind::Dirty if number("flags")? & DIRTY_PAGES == 0 => return None,
-        Kind::Dirty => What::Dirty {
-            dev: named("name")?,
-        },
-        Kind::Pause => {
-            let ms = u64::try_from(number("pause")?.cast_signed()).ok()?;
-            // Without a pause it says that there was no need for one.
-            if ms == 0 {
-                return None;
-            }
-            What::Pause {
-                dev: named("bdi")?,
-                ns: ms.saturating_mul(1_000_000),
-            }
-        }
-        Kind::Chunk => {
-            let pages = number("wrote")?;
-            if pages == 0 {
-                return None;
-            }
-            let page_bytes = rustix::param::page_size() as u64;
-            What::Chunk {
-                dev: named("name")?,
-                bytes: pages.saturating_mul(page_bytes),
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// Of file systems.
-fn of_files(raw: &Raw<'_>) -> Option<What> {
-    let number = |name| raw.format.number(raw.bytes, name);
-    let dev = dev(raw)?;
-    Some(match raw.kind {
-        Kind::DirectIo => What::DirectIo {
-            dev,
-            bytes: number("count")?,
-        },
-        Kind::Mapping => What::Mapping {
-            dev,
-            bytes: number("length")?,
-        },
-        Kind::CommitBegins => What::CommitBegins {
-            dev,
-            tid: number("transaction")? as u32,
-        },
-        Kind::CommitEnds => What::CommitEnds {
-            dev,
-            tid: number("transaction")? as u32,
-        },
-        _ => return None,
+        by,
+        number: value,
     })
 }
 
@@ -424,7 +283,7 @@ mod tests {
     fn seen(bytes: &[u8]) -> Option<Seen> {
         let format = Format::parse(BIO_QUEUE).expect("a format");
         decode(&Raw {
-            kind: Kind::BioQueue,
+            point: &tracepoints()[0],
             at_ns: 5,
             format: &format,
             bytes,
@@ -435,15 +294,12 @@ mod tests {
     fn a_bio_is_read() {
         let seen = seen(&record()).expect("a bio");
         assert_eq!((seen.at_ns, seen.thread), (5, 4242));
-        let What::Bio { dev, io, kind, by } = seen.what else {
-            panic!("{seen:?}");
-        };
         assert_eq!(
-            (dev, kind, by.kind().as_str()),
-            (Dev(7 << 20), "data", "dd")
+            (seen.dev, seen.purpose, seen.by.kind().as_str()),
+            (Some(Dev(7 << 20)), "data", "dd")
         );
         assert_eq!(
-            (io.op, io.offset_bytes, io.len_bytes),
+            (seen.io.op, seen.io.offset_bytes, seen.io.len_bytes),
             ("write", 33_000 * 512, 1 << 20)
         );
     }

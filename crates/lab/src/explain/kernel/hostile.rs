@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-use super::events::{TRACEPOINTS, decode};
+use super::events::{decode, tracepoints};
 use super::format::Format;
 use super::instance::Raw;
 use super::pages::Header;
@@ -139,7 +139,8 @@ fn pages() {
 #[test]
 fn records_of_every_tracepoint() {
     let times = prop_oneof![4 => 0..1_000_000u64, 1 => any::<u64>()];
-    let event = (0..TRACEPOINTS.len(), times, record());
+    let points = tracepoints();
+    let event = (0..points.len(), times, record());
     let events = proptest::collection::vec(event, 0..64);
     check(
         1000,
@@ -149,7 +150,7 @@ fn records_of_every_tracepoint() {
             let mut router = Router::new(500, 0, &[]);
             for (point, at_ns, bytes) in &events {
                 let raw = Raw {
-                    kind: TRACEPOINTS[*point].0,
+                    point: &points[*point],
                     at_ns: *at_ns,
                     format: &format,
                     bytes,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 
-use super::events::{Kind, TRACEPOINTS};
+use super::events::{Kind, Tracepoint, tracepoints};
 use super::format::Format;
 use super::pages::Header;
 use super::tracefs::Folder;
@@ -23,10 +23,10 @@ pub(super) struct Instance {
     name: String,
     folder: Folder,
     header: Header,
-    formats: HashMap<u16, (Kind, Format)>,
+    formats: HashMap<u16, (Tracepoint, Format)>,
     processors: Vec<Processor>,
     /// Tracepoints that this kernel does not have.
-    pub(super) missing: Vec<&'static str>,
+    pub(super) missing: Vec<String>,
 }
 
 struct Processor {
@@ -36,7 +36,7 @@ struct Processor {
 
 /// A record of the trace: what, when in nanoseconds of the monotonic clock, and its bytes.
 pub(super) struct Raw<'r> {
-    pub(super) kind: Kind,
+    pub(super) point: &'r Tracepoint,
     pub(super) at_ns: u64,
     pub(super) format: &'r Format,
     pub(super) bytes: &'r [u8],
@@ -110,9 +110,9 @@ impl Instance {
             let bytes = kib.saturating_mul(1024).min(1 << 20);
             self.header.page_bytes = self.header.page_bytes.max(bytes);
         }
-        for &(kind, path) in TRACEPOINTS {
-            if (setup.wanted)(kind) {
-                self.enable(kind, path, setup.filters)?;
+        for point in tracepoints() {
+            if (setup.wanted)(point.kind) {
+                self.enable(point, setup.filters)?;
             }
         }
         let opened = (|| -> io::Result<Vec<Processor>> {
@@ -132,10 +132,11 @@ impl Instance {
         Ok(())
     }
 
-    fn enable(&mut self, kind: Kind, path: &'static str, filters: &[(&str, String)]) -> Result<()> {
+    fn enable(&mut self, point: Tracepoint, filters: &[(&str, String)]) -> Result<()> {
+        let path = &point.path;
         let file = |name| format!("events/{path}/{name}");
         let Ok(text) = self.folder.read(&file("format")) else {
-            self.missing.push(path);
+            self.missing.push(path.clone());
             return Ok(());
         };
         let format = Format::parse(&text)?;
@@ -148,7 +149,7 @@ impl Instance {
         };
         told.and_then(|()| self.folder.write(&file("enable"), "1"))
             .map_err(|error| Error::new(format!("cannot trace {path}: {error}")))?;
-        self.formats.insert(format.id, (kind, format));
+        self.formats.insert(format.id, (point, format));
         Ok(())
     }
 
@@ -194,9 +195,9 @@ impl Instance {
                 self.header.records(&page[..len], |at_ns, bytes| {
                     last_ns = Some(at_ns);
                     let id = bytes.first_chunk().map(|id| u16::from_ne_bytes(*id));
-                    if let Some((kind, format)) = id.and_then(|id| self.formats.get(&id)) {
+                    if let Some((point, format)) = id.and_then(|id| self.formats.get(&id)) {
                         each(Raw {
-                            kind: *kind,
+                            point,
                             at_ns,
                             format,
                             bytes,

@@ -236,7 +236,7 @@ impl Trace {
         }
         let missing: Vec<&str> = [&self.calls, &self.io]
             .into_iter()
-            .flat_map(|instance| instance.missing.iter().copied())
+            .flat_map(|instance| instance.missing.iter().map(String::as_str))
             .collect();
         if !missing.is_empty() {
             notes.push(format!(

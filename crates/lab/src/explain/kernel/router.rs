@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::devices::Dev;
-use super::events::{Name, Seen, What};
+use super::events::{Kind, Seen};
 use crate::explain::accountant::{Accountant, Calls, Explained, Io};
 
 /// Devices that are told apart; a machine with more is told to name one.
@@ -40,7 +40,8 @@ struct Device {
     touched: bool,
     on_device: HashMap<(&'static str, u64), VecDeque<Request>>,
     in_flight: usize,
-    commits: HashMap<u32, u64>,
+    /// The journal's transaction that is being committed, and since when.
+    commit: Option<(u64, u64)>,
     dirtied: bool,
 }
 
@@ -101,102 +102,77 @@ impl Router {
             return;
         };
         let is_over = self.end_ns.is_some_and(|end| seen.at_ns > end);
-        if is_over && !matches!(seen.what, What::Complete { .. }) {
+        if is_over && seen.kind != Kind::Complete {
             return;
         }
         let of_command = self.tree.contains(&seen.thread);
-        match seen.what {
-            What::Fork { child } if of_command && self.tree.len() < MAX_THREADS => {
-                self.tree.insert(child);
+        let thread = u64::from(seen.thread.unsigned_abs());
+        match seen.kind {
+            Kind::Fork if of_command && self.tree.len() < MAX_THREADS => {
+                self.tree.insert(seen.number as i32);
             }
-            What::Fork { .. } => {}
-            What::CallBegins if of_command => self.calls.begin(thread(seen), at_ns),
-            What::CallEnds { op, bytes } if of_command => self.calls.end(thread(seen), op, bytes),
-            What::OtherCall(name) if of_command => {
+            Kind::Fork => {}
+            kind if kind.is_of_calls() && !of_command => {}
+            // What is of threads, of the command's counts alone.
+            Kind::Plug | Kind::Unplug | Kind::Dirty | Kind::Pause if !of_command => {}
+            Kind::CallBegins => self.calls.begin(thread, at_ns),
+            Kind::CallEnds(op) => self.calls.end(thread, op, seen.number),
+            Kind::OtherCall(name) => {
                 self.other_calls.insert(name);
             }
-            What::CallBegins | What::CallEnds { .. } | What::OtherCall(_) => {}
-            What::Bio { dev, io, kind, by } => self.bio(at_ns, seen, (dev, io, kind, by)),
-            What::Dirty { dev } if of_command => {
-                if let Some(device) = self.device(dev) {
-                    device.touched = true;
-                    device.dirtied = true;
-                }
+            Kind::Plug | Kind::Unplug => self.plugged(seen.kind),
+            Kind::Bio if of_command => {
+                let call_ns = self.calls.first_bio(thread);
+                self.bio(at_ns, seen, THE_COMMAND, call_ns, true);
             }
-            What::Dirty { .. } => {}
-            What::Plug | What::Unplug if of_command => self.plugged(seen.what),
-            What::Plug | What::Unplug => {}
-            What::Pause { .. } if !of_command => {}
-            what => self.of_device(at_ns, what),
+            Kind::Bio => self.bio(at_ns, seen, &seen.by.kind(), None, false),
+            _ => self.of_device(at_ns, seen),
         }
     }
 
-    fn bio(&mut self, at_ns: u64, seen: &Seen, bio: (Dev, Io, &'static str, Name)) {
-        let (dev, io, kind, by) = bio;
-        let of_command = self.tree.contains(&seen.thread);
-        let first = match of_command {
-            true => self.calls.first_bio(thread(seen)),
-            false => None,
-        };
-        let by = match of_command {
-            true => THE_COMMAND.to_owned(),
-            false => by.kind(),
-        };
-        if let Some(device) = self.device(dev) {
+    fn bio(&mut self, at_ns: u64, seen: &Seen, by: &str, call_ns: Option<u64>, of_command: bool) {
+        if let Some(device) = seen.dev.and_then(|dev| self.device(dev)) {
             device.touched |= of_command;
-            device.accountant.bio(at_ns, io, kind, &by, first);
+            let accountant = &mut device.accountant;
+            accountant.bio(at_ns, seen.io, seen.purpose, by, call_ns);
         }
     }
 
     /// Plugs are of threads, not of devices: they count for each device that the command has had to do with.
-    fn plugged(&mut self, what: What) {
+    fn plugged(&mut self, kind: Kind) {
         for device in self.devices.values_mut().filter(|device| device.touched) {
             let account = device.accountant.account_mut();
-            match what {
-                What::Plug => account.plugs += 1,
+            match kind {
+                Kind::Plug => account.plugs += 1,
                 _ => account.unplugs += 1,
             }
         }
     }
 
-    fn of_device(&mut self, at_ns: u64, what: What) {
-        let (What::Merge { dev, .. }
-        | What::Split { dev, .. }
-        | What::Issue { dev, .. }
-        | What::Complete { dev, .. }
-        | What::Requeue { dev, .. }
-        | What::Pause { dev, .. }
-        | What::Chunk { dev, .. }
-        | What::DirectIo { dev, .. }
-        | What::Mapping { dev, .. }
-        | What::CommitBegins { dev, .. }
-        | What::CommitEnds { dev, .. }) = what
-        else {
-            return;
-        };
-        let Some(device) = self.device(dev) else {
+    fn of_device(&mut self, at_ns: u64, seen: &Seen) {
+        let (io, number) = (seen.io, seen.number);
+        let Some(device) = seen.dev.and_then(|dev| self.device(dev)) else {
             return;
         };
         let accountant = &mut device.accountant;
-        match what {
-            What::Merge { io, how, .. } => accountant.merge(at_ns, io, how),
-            What::Split { offset_bytes, .. } => {
-                accountant.split(at_ns, offset_bytes, "the device's limits");
+        match seen.kind {
+            Kind::Dirty => {
+                device.touched = true;
+                device.dirtied = true;
             }
-            What::Issue { io, .. } => device.issue(at_ns, io),
-            What::Complete { io, ok, .. } => device.complete(at_ns, io, ok),
-            What::Requeue { io, .. } => device.requeue(at_ns, io),
-            What::Pause { ns, .. } => accountant.pause(at_ns, ns, false),
-            What::Chunk { bytes, .. } => accountant.written_back(bytes),
-            What::DirectIo { bytes, .. } => accountant.account_mut().direct.add(bytes),
-            What::Mapping { bytes, .. } => accountant.account_mut().mappings.add(bytes),
-            What::CommitBegins { tid, .. } => {
-                // A journal has one commit at a time; what is left of others was lost.
-                device.commits.clear();
-                device.commits.insert(tid, at_ns);
-            }
-            What::CommitEnds { tid, .. } => {
-                if let Some(began) = device.commits.remove(&tid) {
+            Kind::Merge(how) => accountant.merge(at_ns, io, how),
+            Kind::Split => accountant.split(at_ns, number, "the device's limits"),
+            Kind::Issue => device.issue(at_ns, io),
+            Kind::Complete => device.complete(at_ns, io, number == 0),
+            Kind::Requeue => device.requeue(at_ns, io),
+            Kind::Pause => accountant.pause(at_ns, number, false),
+            Kind::Chunk => accountant.written_back(number),
+            Kind::DirectIo => accountant.account_mut().direct.add(number),
+            Kind::Mapping => accountant.account_mut().mappings.add(number),
+            // A journal has one commit at a time; what is left of others was lost.
+            Kind::CommitBegins => device.commit = Some((number, at_ns)),
+            Kind::CommitEnds => {
+                if let Some((_, began)) = device.commit.take_if(|(tid, _)| *tid == number) {
                     accountant.commit(at_ns, at_ns.saturating_sub(began));
                 }
             }
@@ -253,10 +229,6 @@ impl Router {
         explained.sort_by_key(|one| std::cmp::Reverse(one.account.bios_with_data().bytes));
         explained
     }
-}
-
-fn thread(seen: &Seen) -> u64 {
-    u64::from(seen.thread.unsigned_abs())
 }
 
 impl Device {

@@ -58,17 +58,17 @@ pub fn fio(text: &str) -> Result<Vec<Imported>> {
             left_out: Vec::new(),
             lost: Vec::new(),
         };
-        match several {
-            1 => {}
-            2 => job.left_out.push(
-                "the other job of the file: fio runs both at once, or one by one after stonewall"
-                    .into(),
-            ),
-            _ => job.left_out.push(format!(
-                "the {} other jobs of the file: fio runs all at once, or one by one after stonewall",
+        let others = match several {
+            1 => None,
+            2 => Some("the other job of the file: fio runs both".to_owned()),
+            _ => Some(format!(
+                "the {} other jobs of the file: fio runs all",
                 several - 1
             )),
-        }
+        };
+        job.left_out.extend(
+            others.map(|others| format!("{others} at once, or one by one after stonewall")),
+        );
         job.import(&name)
             .map_err(|error| Error::new(format!("job '{name}': {error}")))
     };
@@ -309,9 +309,8 @@ impl Job {
     fn queue_depth(&mut self) -> Result<u32> {
         let depth = self.number("iodepth")?.unwrap_or(1);
         let engine = self.keys.remove("ioengine");
-        let name = engine.as_ref().map_or("psync", |said| &said.value);
-        let line = engine.as_ref().map_or(0, |said| said.line);
-        match name {
+        let (name, line) = engine.map_or(("psync".into(), 0), |said| (said.value, said.line));
+        match name.as_str() {
             "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
                 if depth > 1 {
                     self.left_out.push(format!(
@@ -320,16 +319,15 @@ impl Job {
                 }
                 Ok(1)
             }
-            "libaio" | "io_uring" | "posixaio" => {
-                self.left_out.push(format!(
-                    "line {line}: ioengine={name}: operations are calls of threads here, {depth} at once"
-                ));
-                Ok(u32::try_from(depth).unwrap_or(u32::MAX))
-            }
             _ => {
-                self.left_out.push(format!(
-                    "line {line}: ioengine={name}: read and write calls instead"
-                ));
+                let instead = match name.as_str() {
+                    "libaio" | "io_uring" | "posixaio" => {
+                        format!("operations are calls of threads here, {depth} at once")
+                    }
+                    _ => "read and write calls instead".to_owned(),
+                };
+                self.left_out
+                    .push(format!("line {line}: ioengine={name}: {instead}"));
                 Ok(u32::try_from(depth).unwrap_or(u32::MAX))
             }
         }
@@ -415,25 +413,17 @@ impl Job {
     }
 
     fn runtime(&mut self) -> Result<Option<Duration>> {
-        let Some(said) = self.keys.remove("runtime") else {
-            return Ok(None);
-        };
-        let time = seconds(&said.value).map(Duration::try_from_secs_f64);
-        match time {
-            Some(Ok(time)) if time.is_zero() => Ok(None),
-            Some(Ok(time)) => Ok(Some(time)),
-            _ => Err(said.wrong("runtime", "write seconds, or a time such as 500ms, 2m")),
-        }
+        let time = |text: &str| Duration::try_from_secs_f64(seconds(text)?).ok();
+        let time = self.take(
+            "runtime",
+            "write seconds, or a time such as 500ms, 2m",
+            time,
+        )?;
+        Ok(time.filter(|time| !time.is_zero()))
     }
 
     fn number(&mut self, key: &str) -> Result<Option<u64>> {
-        let Some(said) = self.keys.remove(key) else {
-            return Ok(None);
-        };
-        let number = said.value.parse();
-        number
-            .map(Some)
-            .map_err(|_| said.wrong(key, "write a whole number"))
+        self.take(key, "write a whole number", |text| text.parse().ok())
     }
 
     fn yes(&mut self, key: &str) -> Result<Option<bool>> {
@@ -441,16 +431,26 @@ impl Job {
     }
 
     fn bytes(&mut self, key: &str) -> Result<Option<u64>> {
-        let Some(said) = self.keys.remove(key) else {
-            return Ok(None);
-        };
-        let why = match said.value.ends_with('%') {
+        let percent = |said: &Said| said.value.ends_with('%');
+        let why = match self.keys.get(key).is_some_and(percent) {
             true => "percent are of a length that only the run knows: write bytes",
             false => "write bytes with a unit: 64m, 1g",
         };
-        bytes(&said.value)
-            .map(Some)
-            .ok_or_else(|| said.wrong(key, why))
+        self.take(key, why, bytes)
+    }
+
+    /// What a key was set to, which is read now; where it cannot be, `why` says what to write.
+    fn take<T>(
+        &mut self,
+        key: &str,
+        why: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(said) = self.keys.remove(key) else {
+            return Ok(None);
+        };
+        let value = read(&said.value).ok_or_else(|| said.wrong(key, why))?;
+        Ok(Some(value))
     }
 }
 

@@ -5,7 +5,7 @@
 //! made can leave a folder `throughline-lab-…` in the directory for files.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -13,9 +13,8 @@ use tempfile::TempDir;
 
 use super::kernel::{flags, open_in};
 use super::{Access, Needs, Target, file_name};
-use crate::kernel::{LoopMount, may_mount, run_with};
-use crate::mounts::place::Place;
-use crate::mounts::server::{self, Server};
+use crate::kernel::run_with;
+use crate::mounts::{Mounted, System, server};
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result};
@@ -55,7 +54,7 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Re
         .saturating_add(more_bytes(fs_type)))
     .next_multiple_of(1 << 20);
     let folder = crate::scratch_in(needs.dir)?;
-    let disk = rustix::fs::statvfs(folder.path()).map_err(std::io::Error::from)?;
+    let disk = rustix::fs::statvfs(folder.path())?;
     if image_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
         return Err(Error::new(format!(
             "{} has no room for an image of {} MiB: make size smaller, or name another --dir",
@@ -98,11 +97,6 @@ fn usual(fs_type: &str) -> &'static [&'static str] {
     }
 }
 
-enum Mounted {
-    Kernel(LoopMount),
-    Server(Server),
-}
-
 /// A mounted file system that was made for the run.
 pub(super) struct Made {
     mounted: Mounted,
@@ -111,86 +105,54 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// By the kernel, on a loop device.
-    pub(super) fn on_loop(
-        fs_type: &str,
+    /// By the kernel on a loop device, or by a server.
+    pub(super) fn mount(
+        by: &System,
         mkfs: &[String],
         options: Option<&str>,
         needs: &Needs<'_>,
     ) -> Result<Made> {
-        if !may_mount() {
-            return Err(Error::new(
-                "loop devices and mounting need root; without it measure a directory of a mounted file system (dir:PATH), \
-                 our mount (mount:) or our engine on an image (image:)",
-            ));
+        if let Some(why) = by.unavailable() {
+            return Err(Error::new(match by {
+                System::Kernel(_) => {
+                    "loop devices and mounting need root; without it measure a directory of a mounted file system (dir:PATH), \
+                     our mount (mount:) or our engine on an image (image:)"
+                        .to_owned()
+                }
+                System::Ours => format!("no FUSE here: {why}"),
+                System::Fuse2fs => format!("{why}: it takes FUSE and Debian's package fuse2fs"),
+            }));
         }
-        let image = new_image(fs_type, mkfs, needs)?;
-        let mount = LoopMount::with_options(&image.path(), fs_type, options)?;
-        let mut made = Made::new(Mounted::Kernel(mount), &image, options, needs);
-        made.facts.insert("file system".into(), fs_type.into());
-        made.facts
-            .insert("source".into(), "loop device, direct-io=on".into());
-        Ok(made)
-    }
-
-    /// By this program's own server.
-    pub(super) fn ours(mkfs: &[String], options: Option<&str>, needs: &Needs<'_>) -> Result<Made> {
-        let serve = |image: &Path, scratch: &Path| Server::ours(image, scratch, options);
-        Made::served(mkfs, options, needs, "throughline mount", serve)
-    }
-
-    /// By e2fsprogs' server.
-    pub(super) fn fuse2fs(mkfs: &[String], needs: &Needs<'_>) -> Result<Made> {
-        if let Some(why) = server::missing("fuse2fs") {
-            return Err(Error::new(format!(
-                "{why}: install Debian's package fuse2fs"
-            )));
-        }
-        Made::served(mkfs, None, needs, "fuse2fs", Server::fuse2fs)
-    }
-
-    fn served(
-        mkfs: &[String],
-        options: Option<&str>,
-        needs: &Needs<'_>,
-        by: &str,
-        serve: impl Fn(&Path, &Path) -> Result<Server>,
-    ) -> Result<Made> {
-        if let Some(why) = server::unavailable() {
-            return Err(Error::new(format!("no FUSE here: {why}")));
-        }
-        let image = new_image("ext4", mkfs, needs)?;
-        let server = serve(&image.path(), image.folder.path())?;
-        let mut made = Made::new(Mounted::Server(server), &image, options, needs);
-        made.facts.insert("file system".into(), by.into());
-        let note = "the server is a process of its own, and its cache stays warm: only the machine's processor time counts it";
-        made.facts.insert("note".into(), note.into());
-        Ok(made)
-    }
-
-    fn new(mounted: Mounted, image: &NewImage, options: Option<&str>, needs: &Needs<'_>) -> Made {
-        let mut facts = BTreeMap::from([("mkfs".to_owned(), image.command().into())]);
-        if let Some(options) = options {
-            facts.insert("mount options".into(), options.into());
-        }
-        Made {
+        let image = new_image(by.fs_type(), mkfs, needs)?;
+        let mounted = by.mount(&image.path(), image.folder.path(), options)?;
+        let said: &[(&str, &str)] = match by {
+            System::Kernel(_) => &[("source", "loop device, direct-io=on")],
+            System::Ours | System::Fuse2fs => &[(
+                "note",
+                "the server is a process of its own, and its cache stays warm: only the machine's processor time counts it",
+            )],
+        };
+        let who = match by {
+            System::Kernel(fs_type) => fs_type,
+            System::Ours => "throughline mount",
+            System::Fuse2fs => "fuse2fs",
+        };
+        let told = [("mkfs", image.command()), ("file system", who)];
+        let options = options.map(|options| ("mount options", options));
+        let facts = told.iter().chain(said).chain(&options);
+        Ok(Made {
             mounted,
             flags: flags(needs.workload),
-            facts,
-        }
-    }
-
-    fn root(&self) -> Place<'_> {
-        match &self.mounted {
-            Mounted::Kernel(mount) => Place::new(mount.root()),
-            Mounted::Server(server) => Place::new(server.root()),
-        }
+            facts: facts
+                .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+                .collect(),
+        })
     }
 }
 
 impl Target for Made {
     fn open(&self, number: u32) -> Result<Arc<dyn Access>> {
-        open_in(self.root(), &file_name(number), self.flags)
+        open_in(self.mounted.root(), &file_name(number), self.flags)
     }
 
     fn has_many(&self) -> bool {
@@ -202,10 +164,6 @@ impl Target for Made {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        match self.mounted {
-            Mounted::Kernel(mount) => drop(mount),
-            Mounted::Server(server) => server.unmount()?,
-        }
-        Ok(())
+        self.mounted.unmount()
     }
 }

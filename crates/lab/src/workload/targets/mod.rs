@@ -17,6 +17,7 @@ use serde_json::Value;
 use throughline::OpenOptions;
 use throughline_device::AlignedBuf;
 
+use self::ours::Ours;
 use super::{Layout, TargetKind, TargetSpec, Workload};
 use crate::explain::ours::Watch;
 use crate::streams::writers;
@@ -126,24 +127,16 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
                 "a command does its own work: it is measured beside other commands, without a workload file",
             ));
         }
-        TargetKind::Image { path, file } => {
-            Box::new(ours::Image::open(path, file.as_deref(), needs)?)
-        }
-        TargetKind::NewImage { mkfs } => Box::new(ours::Image::make(mkfs, needs)?),
-        TargetKind::Raw(path) => Box::new(ours::Raw::open(path, needs)?),
-        TargetKind::Memory => Box::new(ours::Raw::memory(needs)?),
-        TargetKind::Model(name) => Box::new(ours::Raw::model(name, needs)?),
+        TargetKind::Image { path, file } => Box::new(Ours::image(path, file.as_deref(), needs)?),
+        TargetKind::NewImage { mkfs } => Box::new(Ours::new_image(mkfs, needs)?),
+        TargetKind::Raw(path) => Box::new(Ours::raw(path, needs)?),
+        TargetKind::Memory => Box::new(Ours::memory(needs)?),
+        TargetKind::Model(name) => Box::new(Ours::model(name, needs)?),
         TargetKind::Dir(path) => Box::new(kernel::Dir::open(path, needs)?),
         TargetKind::File(path) => Box::new(kernel::OneFile::open(path, needs)?),
-        TargetKind::Make {
-            fs_type,
-            mkfs,
-            mount,
-        } => Box::new(made::Made::on_loop(fs_type, mkfs, mount.as_deref(), needs)?),
-        TargetKind::Mount { mkfs, mount } => {
-            Box::new(made::Made::ours(mkfs, mount.as_deref(), needs)?)
+        TargetKind::Made { by, mkfs, mount } => {
+            Box::new(made::Made::mount(by, mkfs, mount.as_deref(), needs)?)
         }
-        TargetKind::Fuse2fs { mkfs } => Box::new(made::Made::fuse2fs(mkfs, needs)?),
     })
 }
 
@@ -174,7 +167,7 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
 /// An error where the file system that this is on has no room for so many bytes: to find that out by writing takes long, and
 /// takes the room away from all others.
 fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
-    let free = rustix::fs::fstatvfs(on).map_err(std::io::Error::from)?;
+    let free = rustix::fs::fstatvfs(on)?;
     let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
     match wanted_bytes > free_bytes {
         true => Err(Error::new(format!(

@@ -1,6 +1,6 @@
 //! Our engine as the target: files of an image, a plain file or block device, memory, a device model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,10 +13,10 @@ use throughline_models::MODELS;
 use super::made::new_image;
 use super::{Access, Needs, Target, file_name, room, too_short};
 use crate::explain::ours::{Watched, listening};
-use crate::streams::targets::{Place, as_error};
+use crate::streams::targets::Place;
 use crate::{Error, Result};
 
-use super::super::{SyncPolicy, Workload};
+use super::super::SyncPolicy;
 
 /// A file of ours.
 struct OurFile {
@@ -27,40 +27,31 @@ struct OurFile {
 
 impl Access for OurFile {
     fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        self.place.read_exact_at(buf, at).map_err(as_error)
+        Ok(self.place.read_exact_at(buf, at)?)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.place.write_all_at(bytes, at).map_err(as_error)
+        Ok(self.place.write_all_at(bytes, at)?)
     }
 
     fn sync(&self) -> Result<()> {
-        self.place.sync_all().map_err(as_error)
+        Ok(self.place.sync_all()?)
     }
 
     fn empty(&self) -> Result<()> {
-        match self.resizable {
-            true => self.place.set_len(0).map_err(as_error),
-            false => Ok(()),
+        if self.resizable {
+            self.place.set_len(0)?;
         }
+        Ok(())
     }
 
     fn settle(&self, forget: bool) -> Result<()> {
         self.sync()?;
-        match forget {
-            true => self.place.advise(Advice::DontNeed, 0, 0).map_err(as_error),
-            false => Ok(()),
+        if forget {
+            self.place.advise(Advice::DontNeed, 0, 0)?;
         }
+        Ok(())
     }
-}
-
-/// As the workload wants files opened.
-fn file_options(workload: &Workload) -> FileOptions {
-    let mut options = FileOptions::new();
-    options
-        .direct(workload.direct)
-        .data_sync(workload.sync == SyncPolicy::Dsync);
-    options
 }
 
 fn disk_facts(disk: &Disk) -> BTreeMap<String, Value> {
@@ -77,20 +68,32 @@ fn disk_facts(disk: &Disk) -> BTreeMap<String, Value> {
     .into()
 }
 
-/// A plain file, a device, memory.
-pub(super) struct Raw {
+/// What is open: a plain file, a device or memory, or an image.
+enum Opened {
+    Raw(RawFile),
+    Volume(Volume),
+}
+
+/// A target of our engine.
+pub(super) struct Ours {
     /// Given up before what was made goes.
-    file: Option<RawFile>,
+    opened: Option<Opened>,
     /// Who listens to it, if the run is explained.
     watched: Option<Arc<Watched>>,
     options: FileOptions,
+    /// Of an image the one file that is worked on, if it was named.
+    named: Option<String>,
     as_it_is: bool,
-    /// To be removed.
+    /// The plain file, to be removed.
     made: Option<PathBuf>,
+    /// Paths in the image, to be removed.
+    made_inside: Mutex<BTreeSet<String>>,
+    facts: BTreeMap<String, Value>,
 }
 
-impl Raw {
-    pub(super) fn open(path: &Path, needs: &Needs<'_>) -> Result<Raw> {
+impl Ours {
+    /// A plain file or a block device.
+    pub(super) fn raw(path: &Path, needs: &Needs<'_>) -> Result<Ours> {
         let there = path.exists();
         let as_it_is = there && needs.existing(&path.display().to_string())?;
         let watched = needs.watch.map(|watch| watch.path(path));
@@ -100,13 +103,12 @@ impl Raw {
             .create(!there)
             .write(!as_it_is)
             .listener(listening(watched.as_ref()))
-            .open_raw(path)
-            .map_err(as_error)?;
-        let mut raw = Raw::on(file, watched, needs);
+            .open_raw(path)?;
+        let (len, resizable) = (file.disk().len_bytes(), file.disk().is_resizable());
+        let mut raw = Ours::on(Opened::Raw(file), watched, needs);
         raw.as_it_is = as_it_is;
         raw.made = (!there).then(|| path.to_owned());
-        let resizable = raw.disk()?.is_resizable();
-        let (len, end) = (raw.disk()?.len_bytes(), needs.workload.file_end());
+        let end = needs.workload.file_end();
         if len < end && (as_it_is || !resizable) {
             return Err(too_short(len, end));
         }
@@ -116,7 +118,7 @@ impl Raw {
         Ok(raw)
     }
 
-    pub(super) fn memory(needs: &Needs<'_>) -> Result<Raw> {
+    pub(super) fn memory(needs: &Needs<'_>) -> Result<Ours> {
         let (end, allowed) = (needs.workload.file_end(), memory::allowed_bytes());
         if end > allowed {
             return Err(Error::new(format!(
@@ -124,10 +126,10 @@ impl Raw {
             )));
         }
         let device = MemoryDevice::new(end.next_multiple_of(4096));
-        Raw::device("memory", Arc::new(device), needs)
+        Ours::device("memory", Arc::new(device), needs)
     }
 
-    pub(super) fn model(name: &str, needs: &Needs<'_>) -> Result<Raw> {
+    pub(super) fn model(name: &str, needs: &Needs<'_>) -> Result<Ours> {
         let none = || {
             let names: Vec<_> = MODELS.iter().map(|model| model.name).collect();
             Error::new(format!("no model '{name}'; there are {}", names.join(", ")))
@@ -138,209 +140,141 @@ impl Raw {
         if end > len {
             return Err(too_short(len, end));
         }
-        let mut raw = Raw::device(name, Arc::new(device), needs)?;
+        let mut raw = Ours::device(name, Arc::new(device), needs)?;
         // It keeps no bytes: to write it out would take its time for nothing.
         raw.as_it_is = true;
         Ok(raw)
     }
 
-    fn device(name: &str, device: Arc<dyn BlockDevice>, needs: &Needs<'_>) -> Result<Raw> {
+    fn device(name: &str, device: Arc<dyn BlockDevice>, needs: &Needs<'_>) -> Result<Ours> {
         let watched = needs.watch.map(|watch| watch.named(name));
         let file = needs
             .options_of_new()
             .listener(listening(watched.as_ref()))
-            .open_raw_block_device(device)
-            .map_err(as_error)?;
-        Ok(Raw::on(file, watched, needs))
+            .open_raw_block_device(device)?;
+        Ok(Ours::on(Opened::Raw(file), watched, needs))
     }
 
-    fn on(file: RawFile, watched: Option<Arc<Watched>>, needs: &Needs<'_>) -> Raw {
-        if let Some(watched) = &watched {
-            watched.opened_raw(&file, needs.workload.direct);
-        }
-        Raw {
-            file: Some(file),
-            watched,
-            options: file_options(needs.workload),
-            as_it_is: false,
-            made: None,
-        }
-    }
-
-    /// Closes it; the second time nothing.
-    fn end(&mut self) -> Result<()> {
-        let Some(file) = self.file.take() else {
-            return Ok(());
-        };
-        if let Some(watched) = &self.watched {
-            watched.closing_raw(&file);
-        }
-        file.close().map_err(as_error)
-    }
-
-    fn file(&self) -> Result<&RawFile> {
-        let closed = || Error::new("it is closed");
-        self.file.as_ref().ok_or_else(closed)
-    }
-
-    fn disk(&self) -> Result<&Arc<Disk>> {
-        self.file().map(RawFile::disk)
-    }
-}
-
-impl Target for Raw {
-    fn open(&self, _number: u32) -> Result<Arc<dyn Access>> {
-        let file = self.file()?;
-        let resizable = file.disk().is_resizable();
-        let place = Place::Plain(file.reopen(&self.options).map_err(as_error)?);
-        Ok(Arc::new(OurFile { place, resizable }))
-    }
-
-    fn has_many(&self) -> bool {
-        false
-    }
-
-    fn as_it_is(&self) -> bool {
-        self.as_it_is
-    }
-
-    fn facts(&self) -> BTreeMap<String, Value> {
-        self.disk()
-            .map_or_else(|_| BTreeMap::new(), |disk| disk_facts(disk))
-    }
-
-    fn close(mut self: Box<Self>) -> Result<()> {
-        self.end()
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // What it says was to be heard by close().
-        let _ = self.end();
-        if let Some(path) = &self.made {
-            // Its folder may be gone with it.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Files of an image.
-pub(super) struct Image {
-    volume: Option<Volume>,
-    /// Who listens to it, if the run is explained.
-    watched: Option<Arc<Watched>>,
-    options: FileOptions,
-    /// The one file that is worked on, if it was named.
-    named: Option<String>,
-    as_it_is: bool,
-    /// Paths to be removed.
-    made: Mutex<Vec<String>>,
-    facts: BTreeMap<String, Value>,
-}
-
-impl Image {
-    /// On an image that is there.
-    pub(super) fn open(path: &Path, file: Option<&str>, needs: &Needs<'_>) -> Result<Image> {
-        let mut image = Image::on_image(path, needs.options, needs)?;
-        let Some(name) = file else { return Ok(image) };
-        if let Ok(metadata) = image.volume()?.metadata(name) {
-            image.as_it_is = needs.existing(name)?;
-            let (len, end) = (metadata.len(), needs.workload.file_end());
-            if image.as_it_is && len < end {
-                return Err(too_short(len, end));
+    /// An image that is there.
+    pub(super) fn image(path: &Path, file: Option<&str>, needs: &Needs<'_>) -> Result<Ours> {
+        let mut image = Ours::volume(path, needs.options, needs)?;
+        if let (Some(name), Some(Opened::Volume(volume))) = (file, &image.opened) {
+            match volume.metadata(name) {
+                Ok(metadata) => {
+                    image.as_it_is = needs.existing(name)?;
+                    let (len, end) = (metadata.len(), needs.workload.file_end());
+                    if image.as_it_is && len < end {
+                        return Err(too_short(len, end));
+                    }
+                }
+                Err(_) => image.note_made(name),
             }
-        } else {
-            image.note_made(name);
+            image.named = Some(name.to_owned());
         }
-        image.named = Some(name.to_owned());
         Ok(image)
     }
 
-    /// On a new one, which has no name any more once it is open.
-    pub(super) fn make(mkfs: &[String], needs: &Needs<'_>) -> Result<Image> {
+    /// A new image, which has no name any more once it is open.
+    pub(super) fn new_image(mkfs: &[String], needs: &Needs<'_>) -> Result<Ours> {
         let new = new_image("ext4", mkfs, needs)?;
-        let mut image = Image::on_image(&new.path(), &needs.options_of_new(), needs)?;
+        let mut image = Ours::volume(&new.path(), &needs.options_of_new(), needs)?;
         image.facts.insert("mkfs".into(), new.command().into());
         // A name that no two runs share, and that is gone.
         image.facts.remove("device");
         Ok(image)
     }
 
-    fn on_image(path: &Path, options: &OpenOptions, needs: &Needs<'_>) -> Result<Image> {
+    fn volume(path: &Path, options: &OpenOptions, needs: &Needs<'_>) -> Result<Ours> {
         let watched = needs.watch.map(|watch| watch.path(path));
         let volume = options
             .clone()
             .listener(listening(watched.as_ref()))
-            .open(path)
-            .map_err(as_error)?;
-        if let Some(watched) = &watched {
-            watched.opened(&volume);
-        }
-        Ok(Image {
-            facts: disk_facts(volume.disk()),
-            volume: Some(volume),
-            watched,
-            options: file_options(needs.workload),
-            named: None,
-            as_it_is: false,
-            made: Mutex::default(),
-        })
+            .open(path)?;
+        Ok(Ours::on(Opened::Volume(volume), watched, needs))
     }
 
-    fn volume(&self) -> Result<&Volume> {
-        let closed = || Error::new("it is closed");
-        self.volume.as_ref().ok_or_else(closed)
+    fn on(opened: Opened, watched: Option<Arc<Watched>>, needs: &Needs<'_>) -> Ours {
+        let w = needs.workload;
+        let disk = match &opened {
+            Opened::Raw(file) => file.disk(),
+            Opened::Volume(volume) => volume.disk(),
+        };
+        match (&watched, &opened) {
+            (Some(watched), Opened::Raw(file)) => watched.opened_raw(file, w.direct),
+            (Some(watched), Opened::Volume(volume)) => watched.opened(volume),
+            (None, _) => {}
+        }
+        let mut options = FileOptions::new();
+        options
+            .direct(w.direct)
+            .data_sync(w.sync == SyncPolicy::Dsync);
+        Ours {
+            facts: disk_facts(disk),
+            opened: Some(opened),
+            watched,
+            options,
+            named: None,
+            as_it_is: false,
+            made: None,
+            made_inside: Mutex::default(),
+        }
     }
 
     fn note_made(&self, name: &str) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if !made.iter().any(|one| one == name) {
-            made.push(name.to_owned());
-        }
+        let made = self.made_inside.lock();
+        let mut made = made.unwrap_or_else(PoisonError::into_inner);
+        made.insert(name.to_owned());
     }
 
-    /// Removes what was made and closes the volume.
+    /// Removes what was made in an image, and closes; the second time nothing.
     fn end(&mut self) -> Result<()> {
-        let Some(volume) = self.volume.take() else {
-            return Ok(());
-        };
-        let made = std::mem::take(self.made.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let removed = made
-            .iter()
-            .try_for_each(|name| match volume.metadata(name) {
-                Ok(_) => volume.remove_file(name).map_err(as_error),
-                Err(_) => Ok(()),
-            });
-        if let Some(watched) = &self.watched {
-            watched.closing(&volume);
+        let made = self.made_inside.get_mut();
+        let made = std::mem::take(made.unwrap_or_else(PoisonError::into_inner));
+        match self.opened.take() {
+            None => Ok(()),
+            Some(Opened::Raw(file)) => {
+                self.watched.iter().for_each(|w| w.closing_raw(&file));
+                Ok(file.close()?)
+            }
+            Some(Opened::Volume(volume)) => {
+                let there = |name: &&String| volume.metadata(name).is_ok();
+                let mut made = made.iter().filter(there);
+                let removed = made.try_for_each(|name| volume.remove_file(name));
+                self.watched.iter().for_each(|w| w.closing(&volume));
+                Ok(removed.and(volume.close())?)
+            }
         }
-        removed.and(volume.close().map_err(as_error))
     }
 }
 
-impl Target for Image {
+impl Target for Ours {
     fn open(&self, number: u32) -> Result<Arc<dyn Access>> {
-        let name = match &self.named {
-            Some(name) => name.clone(),
-            None => format!("/{}", file_name(number)),
-        };
-        if self.named.is_none() {
-            self.note_made(&name);
-        }
         let mut options = self.options.clone();
-        let file = options
-            .create(!self.as_it_is)
-            .open(self.volume()?, &name)
-            .map_err(as_error)?;
-        Ok(Arc::new(OurFile {
-            place: Place::InImage(file),
-            resizable: true,
+        Ok(Arc::new(match &self.opened {
+            None => return Err(Error::new("it is closed")),
+            Some(Opened::Raw(file)) => OurFile {
+                resizable: file.disk().is_resizable(),
+                place: Place::Plain(file.reopen(&options)?),
+            },
+            Some(Opened::Volume(volume)) => {
+                let name = match &self.named {
+                    Some(name) => name.clone(),
+                    None => format!("/{}", file_name(number)),
+                };
+                if self.named.is_none() {
+                    self.note_made(&name);
+                }
+                let file = options.create(!self.as_it_is).open(volume, &name)?;
+                OurFile {
+                    place: Place::InImage(file),
+                    resizable: true,
+                }
+            }
         }))
     }
 
     fn has_many(&self) -> bool {
-        self.named.is_none()
+        matches!(self.opened, Some(Opened::Volume(_))) && self.named.is_none()
     }
 
     fn as_it_is(&self) -> bool {
@@ -356,9 +290,13 @@ impl Target for Image {
     }
 }
 
-impl Drop for Image {
+impl Drop for Ours {
     fn drop(&mut self) {
-        // What it says was to be heard by close().
+        // Its error is for whoever calls close().
         let _ = self.end();
+        if let Some(path) = &self.made {
+            // Its folder may be gone with it.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Events as they come, and the accounts that they become.
 
+use super::super::events::Name;
 use super::*;
+use crate::explain::Counted;
 
 const DEV: Dev = Dev(4095 << 20);
 const MIB: u64 = 1 << 20;
@@ -13,132 +15,84 @@ fn write(offset_bytes: u64, len_bytes: u64) -> Io {
     }
 }
 
-fn explained(events: &[(u64, i32, What)]) -> Vec<Explained> {
+/// An event of one thread: when, which, what, where, of which bytes, with which number.
+type Told = (u64, i32, Kind, Dev, Io, u64);
+
+fn explained(events: &[Told]) -> Vec<Explained> {
     let mut router = Router::new(1_000, 1, &[]);
-    for &(at_ns, thread, what) in events {
+    for &(at_ns, thread, kind, dev, io, number) in events {
         router.take(&Seen {
             at_ns,
             thread,
-            what,
+            kind,
+            dev: Some(dev),
+            io,
+            purpose: "data",
+            by: Name::default(),
+            number,
         });
     }
     router.end(101_000);
     router.finish(0, &[])
 }
 
-fn completed(dev: Dev, io: Io) -> What {
-    What::Complete { dev, io, ok: true }
-}
-
-fn bio(dev: Dev, io: Io) -> What {
-    What::Bio {
-        dev,
-        io,
-        kind: "data",
-        by: Name::default(),
-    }
-}
-
 #[test]
 fn a_direct_write_is_followed_to_its_end() {
     let io = write(4096, MIB);
     let (dev, other) = (DEV, Dev(4095 << 20 | 1));
+    let (first, rest) = (write(4096, 4096), write(8192, MIB - 4096));
     let explained = explained(&[
-        (500, 1, bio(dev, io)), // before the command
-        (2_000, 1, What::Fork { child: 10 }),
-        (2_100, 10, What::Fork { child: 11 }),
-        (3_000, 11, What::CallBegins),
-        (4_000, 11, bio(dev, io)),
-        (4_500, 99, bio(other, io)), // somebody else, elsewhere
-        (5_000, 11, What::Issue { dev, io }),
-        (6_000, 0, completed(dev, write(4096, 4096))),
-        (7_000, 0, completed(dev, write(8192, MIB - 4096))),
-        (
-            8_000,
-            11,
-            What::CallEnds {
-                op: "write",
-                bytes: MIB,
-            },
-        ),
-        (9_000, 99, What::CallBegins),
-        (9_100, 99, bio(dev, io)),                  // somebody else, here
-        (9_200, 0, completed(dev, write(0, 4096))), // never begun
+        (500, 1, Kind::Bio, dev, io, 0), // before the command
+        (2_000, 1, Kind::Fork, dev, io, 10),
+        (2_100, 10, Kind::Fork, dev, io, 11),
+        (3_000, 11, Kind::CallBegins, dev, io, 0),
+        (4_000, 11, Kind::Bio, dev, io, 0),
+        (4_500, 99, Kind::Bio, other, io, 0), // somebody else, elsewhere
+        (5_000, 11, Kind::Issue, dev, io, 0),
+        (6_000, 0, Kind::Complete, dev, first, 0),
+        (7_000, 0, Kind::Complete, dev, rest, 0),
+        (8_000, 11, Kind::CallEnds("write"), dev, io, MIB),
+        (9_000, 99, Kind::CallBegins, dev, io, 0),
+        (9_100, 99, Kind::Bio, dev, io, 0), // somebody else, here
+        (9_200, 0, Kind::Complete, dev, write(0, 4096), 0), // never begun
     ]);
     assert_eq!(explained.len(), 1, "one device was touched");
     let account = &explained[0].account;
     assert_eq!(account.series, "4095:0 (kernel)");
     assert_eq!(account.bios["write data"].count, 2);
     assert_eq!(account.submitted_by[THE_COMMAND], 1);
+    let once = Counted {
+        count: 1,
+        bytes: MIB,
+    };
     assert_eq!(
-        (account.first_submit.count, account.first_submit.max_us),
-        (1, 1.0)
+        (account.requests["write"], account.asked["write"]),
+        (once, once)
     );
-    assert_eq!(
-        (
-            account.requests["write"].count,
-            account.requests["write"].bytes
-        ),
-        (1, MIB)
-    );
-    assert_eq!(
-        (
-            account.latency["write"].count,
-            account.latency["write"].max_us
-        ),
-        (1, 2.0)
-    );
-    assert_eq!(
-        (account.asked["write"].count, account.asked["write"].bytes),
-        (1, MIB)
-    );
+    let [submit, device] = [account.first_submit, account.latency["write"]];
+    assert_eq!((submit.count, submit.max_us), (1, 1.0));
+    assert_eq!((device.count, device.max_us), (1, 2.0));
     assert!(account.notes.is_empty(), "{:?}", account.notes);
 }
 
 #[test]
 fn what_is_only_dirty_is_said() {
-    let dev = DEV;
+    let (dev, io) = (DEV, write(0, 512));
     let explained = explained(&[
-        (2_000, 1, What::Dirty { dev }),
-        (
-            3_000,
-            1,
-            What::Pause {
-                dev,
-                ns: 10_000_000,
-            },
-        ),
-        (
-            3_000,
-            9,
-            What::Pause {
-                dev,
-                ns: 10_000_000,
-            },
-        ),
-        (3_000, 9, What::Chunk { dev, bytes: MIB }),
-        (4_000, 9, What::CommitBegins { dev, tid: 5 }),
-        (6_000, 9, What::CommitEnds { dev, tid: 5 }),
-        (
-            7_000,
-            9,
-            What::Issue {
-                dev,
-                io: write(0, 512),
-            },
-        ),
+        (2_000, 1, Kind::Dirty, dev, io, 0),
+        (3_000, 1, Kind::Pause, dev, io, 10_000_000),
+        (3_000, 9, Kind::Pause, dev, io, 10_000_000),
+        (3_000, 9, Kind::Chunk, dev, io, MIB),
+        (4_000, 9, Kind::CommitBegins, dev, io, 5),
+        (6_000, 9, Kind::CommitEnds, dev, io, 5),
+        (7_000, 9, Kind::Issue, dev, io, 0),
     ]);
     let account = &explained[0].account;
     assert_eq!(account.pauses.count, 1, "the command's alone");
     assert_eq!((account.commits.count, account.commits.max_us), (1, 2.0));
     assert_eq!(account.writeback.bytes, MIB);
-    assert!(account.notes.iter().any(|note| note.contains("sync")));
-    assert!(
-        account
-            .notes
-            .iter()
-            .any(|note| note.contains("still on the device"))
-    );
+    let told = |what: &str| account.notes.iter().any(|note| note.contains(what));
+    assert!(told("sync") && told("still on the device"));
 }
 
 #[test]
@@ -146,32 +100,13 @@ fn hostile_numbers_are_bounded() {
     let mut events = Vec::new();
     for number in 0..200u32 {
         let dev = Dev(4095 << 20 | number);
-        events.push((2_000, 1, bio(dev, write(u64::MAX, u64::MAX))));
-        events.push((
-            2_000,
-            1,
-            What::Issue {
-                dev,
-                io: write(u64::MAX, u64::MAX),
-            },
-        ));
-        events.push((
-            2_000,
-            1,
-            What::Complete {
-                dev,
-                io: write(u64::MAX, 1),
-                ok: true,
-            },
-        ));
+        let io = write(u64::MAX, u64::MAX);
+        events.push((2_000, 1, Kind::Bio, dev, io, 0));
+        events.push((2_000, 1, Kind::Issue, dev, io, 0));
+        events.push((2_000, 1, Kind::Complete, dev, write(u64::MAX, 1), 0));
     }
     let explained = explained(&events);
     assert_eq!(explained.len(), MAX_DEVICES);
-    assert!(
-        explained[0]
-            .account
-            .notes
-            .iter()
-            .any(|note| note.contains("--device"))
-    );
+    let mut notes = explained[0].account.notes.iter();
+    assert!(notes.any(|note| note.contains("--device")));
 }

@@ -1,0 +1,140 @@
+//! [`Alloc`], what is free and what is allocated on a volume: blocks, inode numbers ([`crate::ialloc`]), and the
+//! superblock with the counts of both.
+//!
+//! It allocates inode numbers only; the contents of inodes are unknown here.
+//!
+//! Invariants:
+//! - The superblock is written with the allocators' counts of that moment.
+//! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left
+//!   them.
+
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+
+use throughline_extfmt::Superblock;
+use throughline_extfmt::superblock::SUPERBLOCK_BYTES;
+use throughline_journal::Tid;
+use zerocopy::IntoBytes;
+
+use crate::balloc::Blocks;
+use crate::base::Access;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::ialloc::Ialloc;
+use crate::lock_order::{Rank, locked};
+
+/// What of a volume is free and what is taken, and the superblock, which counts both: the layer above [`Blocks`].
+pub struct Alloc {
+    blocks: Blocks,
+    pub(crate) ialloc: Ialloc,
+}
+
+impl Deref for Alloc {
+    type Target = Blocks;
+
+    fn deref(&self) -> &Blocks {
+        &self.blocks
+    }
+}
+
+impl Alloc {
+    pub(crate) fn new(blocks: Blocks, ialloc: Ialloc) -> Self {
+        Self { blocks, ialloc }
+    }
+
+    /// A copy of the superblock, free counts as of now.
+    pub fn superblock(&self) -> Superblock {
+        let mut copy = *self.superblock.lock();
+        self.put_counts(&mut copy);
+        copy
+    }
+
+    /// Changes the superblock inside a handle (1 credit). Free counts and checksum are put in here.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(crate) fn update_super(
+        &self,
+        h: &mut Handle<'_>,
+        edit: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        // Held over the buffer's change, so that two writers' bytes arrive in the order of their edits.
+        let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+        edit(&mut sb);
+        self.stamp(&mut sb);
+        let (block, at) = self.superblock_place();
+        h.modify(block, |bytes| {
+            if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
+                place.copy_from_slice(sb.as_bytes());
+            }
+        })
+    }
+
+    /// What goes into the superblock whenever it is written.
+    pub(crate) fn stamp(&self, sb: &mut Superblock) {
+        self.put_counts(sb);
+        sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
+        let written = self.disk.counters().bytes(throughline_device::Op::Write) / 1024;
+        sb.s_kbytes_written
+            .set(self.life.kbytes_at_open.saturating_add(written));
+        sb.update_checksum();
+    }
+
+    fn put_counts(&self, sb: &mut Superblock) {
+        if self.access == Access::Write {
+            sb.set_free_blocks_count(self.balloc.free_on_disk());
+            sb.s_free_inodes_count.set(self.ialloc.free_inodes());
+        }
+    }
+
+    /// Every change of metadata so far is on the disk when this returns, and all data that was written to the device.
+    pub(crate) fn sync_metadata(&self) -> Result<()> {
+        self.check_up()?;
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.check_mmp()?;
+        let done = self
+            .put_superblock()
+            .and_then(|()| Ok(self.journal.sync()?));
+        done.inspect_err(|_| self.note_stop())
+    }
+
+    /// All changes of a transaction and those before are on the disk when this returns, and all data that was written to
+    /// the device. Without a journal, so is everything else.
+    pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
+        self.check_up()?;
+        if self.is_read_only() {
+            return Ok(());
+        }
+        if !self.has_log() {
+            return self.sync_metadata();
+        }
+        self.check_mmp()?;
+        let done = self.journal.sync_through(tid).map_err(Error::from);
+        done.inspect_err(|_| self.note_stop())
+    }
+
+    /// Puts the superblock into a transaction where it has to go to the disk now: for its counts where there is no journal,
+    /// for errors that were found. (With a journal, the counts are made anew after a crash.)
+    fn put_superblock(&self) -> Result<()> {
+        let errors = self.take_pending_errors();
+        let counts = !self.has_log() && self.changed.swap(false, Ordering::Relaxed);
+        if !errors && !counts {
+            return Ok(());
+        }
+        self.write_super(|_| ()).inspect_err(|_| {
+            self.changed.store(true, Ordering::Relaxed);
+            if errors {
+                self.set_pending_errors();
+            }
+        })
+    }
+
+    /// Writes the superblock in a transaction of its own.
+    pub(crate) fn write_super(&self, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut h = Handle::begin(&self.journal, 1)?;
+        self.update_super(&mut h, edit)?;
+        h.stop()
+    }
+}

@@ -1,0 +1,20 @@
+//! The part of an inode in memory that refers to its cached data.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use throughline_fileio::{AddressSpace, Backing};
+
+/// See the head of this file.
+pub(crate) struct Cached {
+    /// The bytes.
+    pub(crate) space: Arc<AddressSpace>,
+    pub(super) file: Mutex<Option<Weak<dyn Backing>>>,
+}
+
+impl Cached {
+    /// The file as the cache sees it, while anybody does.
+    pub(crate) fn file(&self) -> Option<Arc<dyn Backing>> {
+        self.file.lock().as_ref().and_then(Weak::upgrade)
+    }
+}

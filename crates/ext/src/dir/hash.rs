@@ -1,0 +1,90 @@
+//! How a volume hashes names, and the position of a hash in a directory listing.
+
+use throughline_extfmt::Superblock;
+
+use throughline_extfmt::features::Compat;
+use throughline_extfmt::hash::{HashVersion, NameHash};
+use throughline_extfmt::inode::InodeFlags;
+use throughline_extfmt::superblock::Flags;
+
+/// The first place of a listing that is a name: those before are `.` and `..`.
+pub(super) const NAMES: u64 = 2;
+
+/// How the volume hashes names.
+pub(crate) struct HashRules {
+    dir_index: bool,
+    pub(super) unsigned: bool,
+    pub(super) seed: [u32; 4],
+    /// For directories that become hashed.
+    default: HashVersion,
+}
+
+impl HashRules {
+    /// As the superblock says.
+    pub(crate) fn new(sb: &Superblock) -> Self {
+        let unsigned = sb.flags().contains(Flags::UNSIGNED_HASH);
+        let fallback = if unsigned {
+            HashVersion::HalfMd4Unsigned
+        } else {
+            HashVersion::HalfMd4
+        };
+        let default = HashVersion::from_disk(sb.s_def_hash_version, unsigned).unwrap_or(fallback);
+        let default = if default == HashVersion::SipHash {
+            fallback
+        } else {
+            default
+        };
+        Self {
+            dir_index: sb.compat().contains(Compat::DIR_INDEX),
+            unsigned,
+            seed: sb.hash_seed(),
+            default,
+        }
+    }
+
+    /// Whether directories with these flags are, or become, hashed in a way that is known here. (Names that ignore case
+    /// are hashed in a folded form.)
+    pub(super) fn indexes(&self, flags: InodeFlags) -> bool {
+        self.dir_index && !flags.contains(InodeFlags::CASEFOLD)
+    }
+
+    /// The code of the hash that new trees get.
+    pub(super) fn default_code(&self) -> u8 {
+        self.default.to_disk()
+    }
+
+    /// The hash that new trees get.
+    pub(super) fn default_version(&self) -> HashVersion {
+        self.default
+    }
+
+    /// The hash of a name; `None` for one that is not computed here.
+    pub(super) fn hash(&self, version: HashVersion, name: &[u8]) -> Option<NameHash> {
+        version.hash(name, self.seed)
+    }
+
+    /// The key of a name in a listing by hash, for a directory that has no tree yet.
+    pub(super) fn key(&self, name: &[u8]) -> u64 {
+        key(self.default, self.seed, name)
+    }
+}
+
+/// The place of a name in a listing by hash.
+pub(super) fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
+    let legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
+    let hash = version
+        .hash(name, seed)
+        .unwrap_or(NameHash { major: 0, minor: 0 });
+    key_of(hash, name, legacy)
+}
+
+/// The key of a name, by its hash.
+pub(super) fn key_of(hash: NameHash, name: &[u8], legacy: bool) -> u64 {
+    // The legacy hash has no minor part; any function of the name tells names of one hash apart.
+    let minor = if legacy {
+        throughline_extfmt::checksum::crc32c(!0, name)
+    } else {
+        hash.minor
+    };
+    NAMES.saturating_add(u64::from(hash.major >> 1) << 32 | u64::from(minor))
+}

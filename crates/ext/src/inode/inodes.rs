@@ -1,0 +1,208 @@
+//! [`Inodes`], the inodes of a volume: loading them by number, storing them in the inode table, and the lists of
+//! inodes with unsaved times and of orphans.
+//!
+//! Invariants:
+//! - There is at most one object for an inode number at a time ([`super::table`]).
+//! - A freed inode is never stored again.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use throughline_extfmt::features::RoCompat;
+use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
+use throughline_journal::Tid;
+
+use super::Inode;
+use super::table::InodeTable;
+use crate::alloc::Alloc;
+use crate::changes::Changes;
+use crate::error::{Error, Reason, Result};
+use crate::handle::Handle;
+use crate::orphan::Orphans;
+use crate::times::Times;
+
+/// The inodes of a volume: the layer above [`Alloc`].
+pub struct Inodes {
+    alloc: Alloc,
+    pub(crate) inodes: InodeTable,
+    pub(crate) times: Times,
+    pub(crate) orphans: Orphans,
+}
+
+impl Deref for Inodes {
+    type Target = Alloc;
+
+    fn deref(&self) -> &Alloc {
+        &self.alloc
+    }
+}
+
+impl Inodes {
+    pub(crate) fn new(alloc: Alloc, times: Times) -> Self {
+        Self {
+            alloc,
+            inodes: InodeTable::default(),
+            times,
+            orphans: Orphans::default(),
+        }
+    }
+
+    /// The inode of that number. Its checksum and its sanity are checked when it comes from the disk.
+    ///
+    /// # Errors
+    /// `Corrupt` for a number that does not exist or an inode that cannot be; `NotFound` for one that is free.
+    pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
+        // What is in memory can be asked for even where the volume was taken down.
+        if let Some(inode) = self.inodes.get(ino) {
+            return Ok(inode);
+        }
+        self.check_up()?;
+        let place = self.inode_place(ino)?;
+        // The read warms the cache with no lock held; what counts is the one below, under the table's lock: between the
+        // two, others may have made the inode, changed and dropped it.
+        let found = self.load_image(ino, place);
+        self.note_damage(found)?;
+        self.inodes.get_or_insert(ino, || {
+            Ok(Inode::new(self, ino, self.load_image(ino, place)?, place))
+        })
+    }
+
+    /// Puts a fresh inode's object into the table (its number was free until now) and its image into its block.
+    pub(crate) fn insert_inode(
+        &self,
+        h: &mut Handle<'_>,
+        ino: InodeNumber,
+        raw: InodeImage,
+    ) -> Result<Arc<Inode>> {
+        let place = self.inode_place(ino)?;
+        let inode = Arc::new(Inode {
+            made_in: Some(h.tid()),
+            ..Inode::new(self, ino, raw, place)
+        });
+        self.store(h, &inode)?;
+        self.inodes.replace(&inode);
+        Ok(inode)
+    }
+
+    /// Puts an inode's image, with its checksum, into its block of the inode table (1 credit).
+    ///
+    /// # Errors
+    /// Those of the journal; `Corrupt` for an inode that was freed meanwhile.
+    pub(crate) fn store(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.store_image(h, inode, Changes::note)
+    }
+
+    /// As [`Inodes::store`], where nothing but times, owner or mode changed: `fdatasync` need not wait for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn store_attributes(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.store_image(h, inode, Changes::note_attributes)
+    }
+
+    fn store_image(
+        &self,
+        h: &mut Handle<'_>,
+        inode: &Inode,
+        note: fn(&Changes, Tid),
+    ) -> Result<()> {
+        // Held over the buffer's change, so that images arrive in the order in which they came to be, and none after the one
+        // with which the inode was freed: its place may be another's by then.
+        let mut raw = inode.raw.write();
+        if inode.is_freed() {
+            return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
+        }
+        note(&inode.changes, h.tid());
+        inode.flags.note(&raw);
+        inode.times.stored();
+        let mut shown = inode.emptied.shown(&self.geo, &raw);
+        let image = shown.as_mut().unwrap_or(&mut raw);
+        image.update_checksum(&self.geo, inode.ino);
+        let at = inode.table_offset;
+        h.modify(inode.table_block, |block| {
+            let bytes = image.as_bytes();
+            if let Some(place) = block.get_mut(at..at.saturating_add(bytes.len())) {
+                place.copy_from_slice(bytes);
+            }
+        })
+        .map_err(|e| e.in_inode(inode.ino))
+    }
+
+    /// Brings the block of an inode into memory, so that [`Inodes::store`] will not meet what it cannot read.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn look_at_place(&self, inode: &Inode) -> Result<()> {
+        self.read(inode.table_block).map(drop)
+    }
+
+    /// The inode is free from now on: its last image is stored, and its object leaves the table.
+    pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.store(h, inode)?;
+        {
+            // Whoever looks before it stores does both under this lock.
+            let _raw = inode.raw.write();
+            inode.freed.store(true, Ordering::Release);
+        }
+        self.inodes.remove(inode.ino);
+        Ok(())
+    }
+
+    /// The inode's block in the inode table, and where in it.
+    fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
+        let Some((group, index)) = self.geo.inode_place(ino) else {
+            let what = format!(
+                "inode {ino} does not exist, the last is {}",
+                self.geo.inodes
+            );
+            return Err(Error::corrupt(what).in_inode(ino));
+        };
+        let (block, offset) = self.geo.inode_in_table(index);
+        let table = self.inode_table(group)?;
+        Ok((FsBlock(table.0.saturating_add(block.into())), offset))
+    }
+
+    /// Reads and checks an inode's image.
+    fn load_image(
+        &self,
+        ino: InodeNumber,
+        (block, offset): (FsBlock, usize),
+    ) -> Result<InodeImage> {
+        let bytes = self.read(block).map_err(|e| e.in_inode(ino))?;
+        let end = offset.saturating_add(self.geo.inode_bytes.into());
+        let corrupt =
+            |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(ino).in_block(block);
+        let bytes = bytes.get(offset..end).unwrap_or_default();
+        let image = InodeImage::read(bytes).map_err(corrupt)?;
+        image.verify_checksum(&self.geo, ino).map_err(corrupt)?;
+        let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
+        if !reserved {
+            // Without its root nothing of a volume can be read: it is taken for one as long as it looks like one.
+            let may_be_free = ino != InodeNumber::ROOT || !self.is_as_found();
+            if may_be_free
+                && image.links_count() == 0
+                && (image.mode() == 0 || image.dtime() != 0 && !self.may_be_orphan(&image))
+            {
+                return Err(Reason::NotFound.into());
+            }
+            image.file_type().map_err(corrupt)?;
+        }
+        Ok(image)
+    }
+
+    /// Whether an inode without names and with a deletion time may be on the orphan list, where that field is the number
+    /// of the next orphan.
+    fn may_be_orphan(&self, image: &InodeImage) -> bool {
+        image.dtime() <= self.geo.inodes
+    }
+
+    /// The project of an inode; 0 where the volume has none.
+    pub fn project(&self, inode: &Inode) -> u32 {
+        if self.geo.ro_compat.contains(RoCompat::PROJECT) {
+            inode.raw.read().projid()
+        } else {
+            0
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Freeing inodes without names, when they are closed or when the volume is next opened, and finishing
+//! truncations that a crash interrupted. The on-disk records of both are in [`crate::orphan`].
+//!
+//! Invariant: an inode is freed once, by the thread that [closes it for good](Inode::close_for_good).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use throughline_extfmt::features::{Compat, RoCompat};
+use throughline_extfmt::superblock::State;
+use throughline_extfmt::{FileBlock, FsBlock, InodeNumber};
+
+use crate::attrs::Attrs;
+use crate::error::{Error, Reason, Result};
+use crate::inode::{Inode, Inodes};
+use crate::map;
+use crate::orphan::place::{ORPHAN_CREDITS, Place, Slot};
+use crate::orphan::{List, OrphanFile, place, remove, set_present};
+use crate::{truncate, xattr};
+
+/// The most blocks that an orphan file can have; `mke2fs` makes 512 of them at most unless it is told.
+const MAX_BLOCKS: u64 = 1 << 14;
+
+/// Blocks that the last step of freeing an inode may change: its place in the table, its bitmap and descriptor, what holds
+/// its attributes, and what the orphans are in.
+const FREE_CREDITS: u32 = 3 + xattr::RELEASE_CREDITS + ORPHAN_CREDITS;
+
+/// What [`crate::Fs::open`] found unfinished, and ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrphansSettled {
+    /// Inodes without names, which were freed.
+    pub freed: u32,
+    /// Inodes with names, whose truncation was ended.
+    pub truncated: u32,
+}
+
+/// Frees the inodes without names that are still open: the volume is being closed, and who has them can do nothing more
+/// with them.
+///
+/// # Errors
+/// Those of freeing them; what is left is for the next open.
+pub(crate) fn end_all(fs: &Attrs) -> Result<()> {
+    let mut all = fs.orphans.list().held();
+    all.extend(fs.orphans.file.get().into_iter().flat_map(OrphanFile::held));
+    for inode in all {
+        inode.forget_opens();
+        fs.free_if_unused(&inode)?;
+    }
+    Ok(())
+}
+
+/// Ends what a crash cut short: frees the inodes without names, and the blocks behind the end of those being truncated.
+/// For a volume that was just opened for writing.
+///
+/// # Errors
+/// `Corrupt` for orphans that cannot be; the device's.
+pub(crate) fn recover(fs: &Attrs) -> Result<OrphansSettled> {
+    fs.note_damage(recover_all(fs))
+}
+
+fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
+    let sb = fs.superblock();
+    let (has_file, present) = (
+        sb.compat().contains(Compat::ORPHAN_FILE),
+        sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT),
+    );
+    let file = if has_file {
+        let file = open_file(fs)?;
+        Some(fs.orphans.file.get_or_init(|| file))
+    } else {
+        None
+    };
+    if has_file && !present {
+        // From now on, a crash may leave some in it.
+        let mut h = fs.begin(1)?;
+        fs.update_super(&mut h, |sb| set_present(sb, true))?;
+        h.stop()?;
+    }
+    let mut settled = OrphansSettled::default();
+    **fs.orphans.list() = List::starting_at(sb.s_last_orphan.get());
+    if sb.state().contains(State::ERROR) {
+        // What a damaged volume has of them is for e2fsck to judge.
+        fs.orphans.left_alone.store(true, Ordering::Relaxed);
+        return Ok(settled);
+    }
+    recover_list(fs, &mut settled)?;
+    if let Some(file) = file.filter(|_| present) {
+        for (slot, ino) in file.found(fs)? {
+            recover_slot(fs, file, (slot, ino), &mut settled).map_err(|e| file.name(slot, e))?;
+        }
+    }
+    Ok(settled)
+}
+
+/// The orphans that the disk has, for a volume that was opened without looking at them. They stay as they are; new ones go
+/// before them.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn recorded(fs: &Attrs) -> Result<HashSet<InodeNumber>> {
+    let sb = fs.superblock();
+    let mut all = HashSet::new();
+    let mut ino = InodeNumber(sb.s_last_orphan.get());
+    **fs.orphans.list() = List::starting_at(ino.0);
+    while ino != InodeNumber::NONE {
+        if !all.insert(ino) {
+            return Err(Error::corrupt("the orphan list runs in a circle").in_inode(ino));
+        }
+        ino = InodeNumber(orphan_inode(fs, ino)?.raw.read().dtime());
+    }
+    if sb.compat().contains(Compat::ORPHAN_FILE)
+        && sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
+    {
+        let found = open_file(fs)?.found(fs)?;
+        all.extend(found.into_iter().map(|(_, ino)| ino));
+    }
+    Ok(all)
+}
+
+fn recover_list(fs: &Attrs, settled: &mut OrphansSettled) -> Result<()> {
+    let mut ino = InodeNumber(fs.superblock().s_last_orphan.get());
+    // A list without a circle has each inode once.
+    let mut left = fs.geo.inodes;
+    while ino != InodeNumber::NONE {
+        left = left
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt("the orphan list runs in a circle").in_inode(ino))?;
+        let inode = orphan_inode(fs, ino)?;
+        let next = inode.raw.read().dtime();
+        fs.orphans.list().adopt(&inode, next);
+        **place(&inode) = Place::List;
+        settle(fs, &inode, settled)?;
+        ino = InodeNumber(next);
+    }
+    Ok(())
+}
+
+fn recover_slot(
+    fs: &Attrs,
+    file: &OrphanFile,
+    (slot, ino): (Slot, InodeNumber),
+    settled: &mut OrphansSettled,
+) -> Result<()> {
+    let inode = orphan_inode(fs, ino)?;
+    if **place(&inode) != Place::Nowhere {
+        return Err(Error::corrupt("an inode is an orphan twice").in_inode(ino));
+    }
+    file.adopt(fs, slot, &inode)?;
+    **place(&inode) = Place::Slot(slot);
+    settle(fs, &inode, settled)
+}
+
+fn orphan_inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
+    let corrupt = |what: &str| Err(Error::corrupt(what).in_inode(ino));
+    if ino < fs.geo.first_ino {
+        return corrupt("a reserved inode is listed as an orphan");
+    }
+    let inode = match fs.inode(ino) {
+        Err(Error::Caller(Reason::NotFound)) => {
+            return corrupt("a free inode is listed as an orphan");
+        }
+        other => other?,
+    };
+    if fs.is_inode_used(ino)? {
+        return Ok(inode);
+    }
+    corrupt("an inode that is free in its bitmap is listed as an orphan")
+}
+
+/// Frees an orphan, or ends its truncation.
+fn settle(fs: &Attrs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<()> {
+    if inode.raw.read().links_count() == 0 {
+        settled.freed += 1;
+        return fs.free_if_unused(inode);
+    }
+    settled.truncated += 1;
+    truncate::free_beyond_size(fs, inode)
+}
+
+/// The orphan file that the superblock names.
+///
+/// # Errors
+/// `Corrupt` for one with holes, or of a size that cannot be; those of the device.
+fn open_file(fs: &Attrs) -> Result<OrphanFile> {
+    let ino = InodeNumber(fs.superblock.lock().s_orphan_file_inum.get());
+    let corrupt = |what: String| Error::corrupt(what).in_inode(ino);
+    let file = match fs.inode(ino) {
+        Err(Error::Caller(Reason::NotFound)) => {
+            return Err(corrupt("the orphan file is a free inode".into()));
+        }
+        other => other.map_err(|e| e.in_inode(ino))?,
+    };
+    let size = file.raw.read().size_bytes(&fs.geo)?;
+    let count = size >> fs.geo.block_log;
+    if count > MAX_BLOCKS {
+        return Err(corrupt(format!(
+            "the orphan file has {count} blocks, over {MAX_BLOCKS}"
+        )));
+    }
+    let mut blocks = Vec::new();
+    while (blocks.len() as u64) < count {
+        let at = FileBlock(blocks.len() as u32);
+        let left = count as u32 - at.0;
+        let (first, len) = map::lookup_block_run(fs, &file, at, left)?
+            .ok_or_else(|| corrupt(format!("block {at} of the orphan file is a hole")))?;
+        fs.check_data_range(first, len.into())
+            .map_err(|e| e.in_inode(ino))?;
+        let run = first.0..first.0.saturating_add(len.into());
+        blocks.extend(run.map(FsBlock));
+    }
+    Ok(OrphanFile::new(ino, file.csum_seed, blocks))
+}
+
+impl Attrs {
+    /// Notes that somebody has the inode open: it stays, with or without names, until [`Attrs::close_inode`].
+    ///
+    /// # Errors
+    /// `NotFound` for an inode that lost its last name and is being freed.
+    pub fn open_inode(&self, inode: &Inode) -> Result<()> {
+        if inode.add_open() {
+            Ok(())
+        } else {
+            Err(Reason::NotFound.into())
+        }
+    }
+
+    /// The reverse of [`Attrs::open_inode`]. The last one frees an inode without names.
+    ///
+    /// # Errors
+    /// Those of freeing it; it stays on the orphan list then.
+    pub fn close_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        inode.drop_open();
+        self.free_if_unused(inode)
+    }
+
+    /// Frees an orphan that has neither names nor open files. An inode without names that is no orphan has lost none while it
+    /// was ours: its volume is damaged, and that somebody looked at it is no reason to free it.
+    pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        let named = inode.raw.read().links_count() > 0;
+        if named || **place(inode) == Place::Nowhere || !inode.close_for_good() {
+            return Ok(());
+        }
+        let mut doomed = vec![Arc::clone(inode)];
+        // Values of attributes can be inodes, which go with the last inode that uses them.
+        while let Some(inode) = doomed.pop() {
+            let unused = self.free_orphan(&inode)?;
+            doomed.extend(unused.into_iter().filter(|value| value.close_for_good()));
+        }
+        Ok(())
+    }
+
+    /// Frees an inode; the inodes of attribute values that nobody uses any more.
+    fn free_orphan(&self, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
+        truncate::free_all(self, inode)?;
+        let mut unused = Vec::new();
+        // Whoever reads its attributes just now, or changes them, comes to an end first.
+        let _alone = inode.io_unused();
+        loop {
+            let mut h = self.begin(FREE_CREDITS)?;
+            let released = xattr::release(self, &mut h, inode)?;
+            unused.extend(released.unused);
+            if released.all {
+                remove(self, &mut h, inode)?;
+                self.free_inode(&mut h, inode)?;
+                h.stop()?;
+                return Ok(unused);
+            }
+            self.store(&mut h, inode)?;
+            h.stop()?;
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The layers inside the crate, read from its files and checked against the picture in `ARCHITECTURE.md`
+//! ("Inside `ext`"): a file uses its own layer and those below. Also limits circles of imports and the number
+//! of methods of a type.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The largest allowed circle of imports, in files.
+const MOST_IN_A_CIRCLE: usize = 10;
+/// The most methods that a type may have, over all of its `impl` blocks.
+const MOST_METHODS: usize = 40;
+
+/// A path of names, from the root of the crate.
+type Names = Vec<String>;
+
+/// The files of the crate, tests excluded.
+struct Sources {
+    /// Each module's text, without comments and without the tests at its end.
+    files: BTreeMap<Names, String>,
+    /// Re-exports: module and name, and the path as it is written there.
+    reexports: BTreeMap<(Names, String), Names>,
+}
+
+fn names(path: &str) -> Names {
+    path.split("::")
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+fn source_files(dir: &Path, module: &[String], found: &mut BTreeMap<Names, String>) {
+    for entry in fs::read_dir(dir).expect("the sources are there") {
+        let path = entry.expect("an entry").path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        let stem = stem.expect("a file name in UTF-8").to_owned();
+        let mut module = module.to_vec();
+        if !matches!(stem.as_str(), "mod" | "lib") {
+            module.push(stem);
+        }
+        if path.is_dir() {
+            source_files(&path, &module, found);
+        } else {
+            let text = fs::read_to_string(&path).expect("a source file");
+            let lines = text.lines().map(|line| match line.find("//") {
+                Some(at) => &line[..at],
+                None => line,
+            });
+            let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+            let tests = text.find("#[cfg(test)]\nmod tests {");
+            found.insert(module, text[..tests.unwrap_or(text.len())].to_owned());
+        }
+    }
+}
+
+/// The paths of a `use` tree, one for each name; `as` is dropped.
+fn paths(tree: &str, before: &str, found: &mut Vec<Names>) {
+    let tree = tree.trim();
+    if tree.is_empty() {
+        return;
+    }
+    let Some((head, list)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or(tree);
+        found.push(names(&format!("{before}{path}")));
+        return;
+    };
+    let before = format!("{before}{}", head.trim());
+    let list = list.strip_suffix('}').expect("a list of a use ends");
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                paths(&list[start..at], &before, found);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    paths(&list[start..], &before, found);
+}
+
+/// The paths that a file imports, and whether each is re-exported; and the text without the imports.
+fn uses(text: &str) -> (Vec<(Names, bool)>, String) {
+    let (mut found, mut rest) = (Vec::new(), String::new());
+    let mut left = text;
+    while let Some(at) = left.find("use ") {
+        let (before, behind) = left.split_at(at);
+        let line = before.rsplit('\n').next().unwrap_or_default().trim();
+        let is_public = line.starts_with("pub");
+        rest.push_str(before);
+        if !line.is_empty() && !is_public {
+            rest.push_str("use ");
+            left = &behind[4..];
+            continue;
+        }
+        let (tree, behind) = behind[4..].split_once(';').expect("a use ends");
+        let mut all = Vec::new();
+        paths(tree, "", &mut all);
+        found.extend(all.into_iter().map(|path| (path, is_public)));
+        left = behind;
+    }
+    rest.push_str(left);
+    (found, rest)
+}
+
+/// Paths that begin at the crate, at a module above, or at one of `children`, outside of a `use`.
+fn written_out(rest: &str, children: &BTreeSet<&String>) -> Vec<Names> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = rest.split(|c| !is_name(c));
+    let paths = words.filter(|word| word.contains("::")).map(names);
+    paths
+        .filter(|path| {
+            matches!(path[0].as_str(), "crate" | "super" | "self") || children.contains(&path[0])
+        })
+        .collect()
+}
+
+/// The modules that a file declares for tests only.
+fn test_modules(text: &str) -> impl Iterator<Item = &str> {
+    let declared = text.split("#[cfg(test)]\n").skip(1);
+    declared.filter_map(|behind| {
+        let line = behind.lines().next()?.trim_start();
+        let name = line.split_once("mod ")?.1.strip_suffix(';')?;
+        Some(name)
+    })
+}
+
+impl Sources {
+    fn read() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut files = BTreeMap::new();
+        source_files(&root, &[], &mut files);
+        let tests: Vec<Names> = files
+            .iter()
+            .flat_map(|(module, text)| {
+                test_modules(text).map(|name| [module.as_slice(), &[name.to_owned()]].concat())
+            })
+            .collect();
+        files.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+        let mut reexports = BTreeMap::new();
+        for (module, text) in &files {
+            for (path, is_public) in uses(text).0 {
+                let name = path.last().expect("a path has names").clone();
+                if is_public {
+                    reexports.insert((module.clone(), name), path);
+                }
+            }
+        }
+        files.retain(|module, _| !module.is_empty());
+        Self { files, reexports }
+    }
+
+    /// The file that has what `path`, written in `module`, names; `None` for what is another crate's.
+    fn file_of(&self, module: &[String], path: &[String], steps: usize) -> Option<Names> {
+        let (mut at, mut rest) = match path.first().map(String::as_str) {
+            Some("crate") => (Names::new(), &path[1..]),
+            Some("self") => (module.to_vec(), &path[1..]),
+            Some("super") => (module.to_vec(), path),
+            _ => {
+                let child: Names = [module, &path[..1]].concat();
+                if !self.files.contains_key(&child) {
+                    return None;
+                }
+                (module.to_vec(), path)
+            }
+        };
+        while rest.first().is_some_and(|name| name == "super") {
+            at.pop();
+            rest = &rest[1..];
+        }
+        while let Some(name) = rest.first() {
+            let child: Names = [at.as_slice(), std::slice::from_ref(name)].concat();
+            if self.files.contains_key(&child) {
+                (at, rest) = (child, &rest[1..]);
+                continue;
+            }
+            let on = self.reexports.get(&(at.clone(), name.clone()));
+            if let Some(on) = on.filter(|_| steps > 0) {
+                return self.file_of(&at, on, steps - 1).or(Some(at));
+            }
+            break;
+        }
+        (!at.is_empty()).then_some(at)
+    }
+
+    /// Which file uses which.
+    fn graph(&self) -> BTreeMap<Names, BTreeSet<Names>> {
+        let mut graph = BTreeMap::new();
+        for (module, text) in &self.files {
+            let (used, rest) = uses(text);
+            let below = self
+                .files
+                .keys()
+                .filter(|other| other.len() == module.len() + 1 && other.starts_with(module));
+            let children = below.filter_map(|child| child.last()).collect();
+            let words: BTreeSet<&str> = rest
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .collect();
+            // A re-export alone is no use.
+            let used = used.into_iter().filter(|(path, is_public)| {
+                !is_public || words.contains(path.last().expect("a path has names").as_str())
+            });
+            let all = used
+                .map(|(path, _)| path)
+                .chain(written_out(&rest, &children));
+            let mut files: BTreeSet<Names> = all
+                .filter_map(|path| self.file_of(module, &path, 4))
+                .collect();
+            files.remove(module);
+            graph.insert(module.clone(), files);
+        }
+        graph
+    }
+}
+
+/// All files that `from` uses, directly or not.
+fn reached(graph: &BTreeMap<Names, BTreeSet<Names>>, from: &Names) -> BTreeSet<Names> {
+    let (mut seen, mut left) = (BTreeSet::new(), vec![from.clone()]);
+    while let Some(next) = left.pop() {
+        for file in graph.get(&next).into_iter().flatten() {
+            if seen.insert(file.clone()) {
+                left.push(file.clone());
+            }
+        }
+    }
+    seen
+}
+
+/// The picture in `ARCHITECTURE.md`: module to layer, the lowest layer 0.
+fn picture() -> BTreeMap<Names, (usize, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
+    let text = fs::read_to_string(path).expect("ARCHITECTURE.md");
+    let section = text
+        .split("\n## Inside `ext`\n")
+        .nth(1)
+        .expect("a section on the inside of ext");
+    let block = section.split("```").nth(1).expect("a picture");
+    let rows: Vec<&str> = block
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let mut layers = BTreeMap::new();
+    for (layer, row) in rows.iter().rev().enumerate() {
+        let mut words = row.split_whitespace();
+        let name = words.next().expect("a layer has a name");
+        for module in words {
+            let old = layers.insert(names(module), (layer, name.to_owned()));
+            assert!(old.is_none(), "{module} is in the picture twice");
+        }
+    }
+    layers
+}
+
+/// The layer of a file: its own in the picture, or that of the module that it is in.
+fn layer_of(layers: &BTreeMap<Names, (usize, String)>, file: &[String]) -> (usize, String) {
+    let own = (1..=file.len())
+        .rev()
+        .find_map(|len| layers.get(&file[..len]));
+    own.cloned()
+        .unwrap_or_else(|| panic!("{} is in no layer of the picture", file.join("::")))
+}
+
+#[test]
+fn files_use_their_own_layer_and_those_below() {
+    let layers = picture();
+    let sources = Sources::read();
+    for module in layers.keys() {
+        let known = sources.files.contains_key(module);
+        assert!(
+            known,
+            "{} is in the picture and not there",
+            module.join("::")
+        );
+    }
+    let mut wrong = Vec::new();
+    for (file, used) in sources.graph() {
+        let (own, own_name) = layer_of(&layers, &file);
+        for other in used {
+            let (layer, name) = layer_of(&layers, &other);
+            if layer > own {
+                let (file, other) = (file.join("::"), other.join("::"));
+                wrong.push(format!("{file} ({own_name}) uses {other} ({name})"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "upwards:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_circle_of_imports_is_large() {
+    let graph = Sources::read().graph();
+    let reach: BTreeMap<&Names, BTreeSet<Names>> = graph
+        .keys()
+        .map(|file| (file, reached(&graph, file)))
+        .collect();
+    let circles: BTreeSet<BTreeSet<&Names>> = graph
+        .keys()
+        .map(|file| {
+            let back =
+                |other: &&Names| reach[file].contains(*other) && reach[*other].contains(file);
+            graph.keys().filter(back).collect()
+        })
+        .filter(|circle: &BTreeSet<&Names>| circle.len() > 1)
+        .collect();
+    let largest = circles.iter().max_by_key(|circle| circle.len());
+    let largest: Vec<String> = largest
+        .into_iter()
+        .flatten()
+        .map(|file| file.join("::"))
+        .collect();
+    println!(
+        "{} files, the largest circle has {}: {}",
+        graph.len(),
+        largest.len(),
+        largest.join(", ")
+    );
+    assert!(graph.len() > 100, "the files were not found");
+    assert!(
+        !largest.is_empty(),
+        "no circle was found, though there are some"
+    );
+    assert!(largest.len() <= MOST_IN_A_CIRCLE, "{largest:?}");
+}
+
+/// Whether a line begins a function, with no indent.
+fn is_function(line: &str) -> bool {
+    let line = match line.strip_prefix("pub(") {
+        Some(rest) => rest.split_once(") ").map_or(line, |(_, rest)| rest),
+        None => line.strip_prefix("pub ").unwrap_or(line),
+    };
+    let line = line.strip_prefix("const ").unwrap_or(line);
+    line.starts_with("fn ")
+}
+
+/// The methods of each type, by its name.
+fn methods(sources: &Sources) -> BTreeMap<String, usize> {
+    let mut methods = BTreeMap::new();
+    for text in sources.files.values() {
+        let mut of = None;
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("impl") {
+                let rest = rest.split(" for ").last().unwrap_or(rest);
+                // `<'a> Name<'a> {`
+                let rest = match rest.starts_with('<') {
+                    true => rest.split_once("> ").map_or(rest, |(_, name)| name),
+                    false => rest,
+                };
+                let name = rest.trim_start().split(|c: char| !c.is_alphanumeric());
+                of = name.into_iter().next().map(str::to_owned);
+            }
+            if line == "}" {
+                of = None;
+            }
+            let is_method = line.strip_prefix("    ").is_some_and(is_function);
+            if let Some(of) = of.as_ref().filter(|_| is_method) {
+                *methods.entry(of.clone()).or_insert(0) += 1;
+            }
+        }
+    }
+    methods
+}
+
+#[test]
+fn no_type_has_many_methods() {
+    let methods = methods(&Sources::read());
+    let mut most: Vec<(&String, &usize)> = methods.iter().collect();
+    most.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    println!("{:?}", &most[..8]);
+    assert!(
+        methods.get("Fs").is_some_and(|count| *count > 5),
+        "methods were not found"
+    );
+    for (name, count) in most {
+        assert!(*count <= MOST_METHODS, "{name} has {count} methods");
+    }
+}
