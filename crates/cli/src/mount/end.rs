@@ -1,9 +1,9 @@
 //! How a server ends: after a signal, or when its guard asks for it or ends.
 //!
-//! The mount is removed, the requests in progress end, and the image is closed. This may take long; it goes on
-//! as long as the device completes requests. If the device does not answer, or a request does not end because
-//! of a bug, the process still ends. The image is then as after a crash: data that was reported durable is
-//! there. A second request to end does the same at once.
+//! The mount is removed, the requests in progress end, and the image is closed. This may take long; it goes
+//! on as long as the device completes requests. If the device does not answer, or a request does not end
+//! because of a bug, the process still ends. The image is then as after a crash: data that was reported
+//! durable is there. A second request to end does the same at once.
 //!
 //! Invariants:
 //! - A server that was asked to end is gone when its device has completed nothing for [`PATIENCE`], or for
