@@ -335,7 +335,12 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
         return Err(Error::new("no such place or way"));
     };
     let bytes = COUNTED_CALLS * CALL_BYTES;
-    let target = Target::in_memory(place, OpenOptions::new(), Path::new(image), bytes)?;
+    let target = Target::in_memory(
+        place,
+        OpenOptions::new().write(true).clone(),
+        Path::new(image),
+        bytes,
+    )?;
     let buffer = AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     target.write(&buffer, 2, way)?;
     counted(&target, &buffer, way)?;
