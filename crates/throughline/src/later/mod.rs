@@ -10,13 +10,14 @@
 //! - A call begins when it is made, and ends whether its future is polled, kept or dropped; it owns its memory until then.
 //! - The threads of each kind are bounded, whatever the number of calls. Reads do not wait behind writes that pause.
 //! - Nothing is held of the file when its call is answered.
-//! - A sync covers what ended before it was called: it joins those that have not begun.
+//! - A sync covers what ended before it was called: it joins one that has not begun. One of each kind runs at a time.
 
 mod pending;
 mod queue;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use pending::Pending;
 
@@ -44,9 +45,16 @@ struct Shared {
     data_syncs: Group,
 }
 
-/// Those who wait for a sync that has not begun.
+/// The syncs of one kind: one runs at a time, and the calls made meanwhile share the next one.
 #[derive(Default)]
-struct Group(Mutex<Vec<Promise<Result<()>>>>);
+struct Group(Mutex<Syncs>);
+
+#[derive(Default)]
+struct Syncs {
+    is_running: bool,
+    /// Callers that wait for a sync that has not begun.
+    waiting: Vec<Promise<Result<()>>>,
+}
 
 impl fmt::Debug for AsyncFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -167,29 +175,53 @@ impl AsyncFile {
         let (promise, pending) = pending::pair();
         if group(&self.shared).join(promise) {
             let shared = Arc::clone(&self.shared);
-            SYNCS.submit(Box::new(move || {
-                let waiting = group(&shared).begin();
-                let done = sync(&shared.handle);
-                drop(shared);
-                for promise in waiting {
-                    promise.keep(done.clone());
-                }
-            }));
+            SYNCS.submit(Box::new(move || run(shared, group, sync)));
         }
         pending
     }
 }
 
+/// Runs syncs until no caller waits for one.
+fn run(mut shared: Arc<Shared>, group: fn(&Shared) -> &Group, sync: fn(&Handle) -> Result<()>) {
+    loop {
+        let callers = group(&shared).begin();
+        let done = catch_unwind(AssertUnwindSafe(|| sync(&shared.handle)));
+        // Before the callers continue: they may close the volume.
+        let rest = group(&shared).goes_on().then(|| Arc::clone(&shared));
+        drop(shared);
+        if let Ok(done) = done {
+            callers
+                .into_iter()
+                .for_each(|caller| caller.keep(done.clone()));
+        } // else dropping the promises reports the panic
+        match rest {
+            Some(rest) => shared = rest,
+            None => return,
+        }
+    }
+}
+
 impl Group {
-    /// Whether nobody waited before: the sync is for the caller to submit.
-    fn join(&self, promise: Promise<Result<()>>) -> bool {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push(promise);
-        waiting.len() == 1
+    fn lock(&self) -> MutexGuard<'_, Syncs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those whom the sync is for that begins now; who comes later waits for the next one.
+    /// Adds a caller. Returns true if no sync is running: the caller must start one.
+    fn join(&self, promise: Promise<Result<()>>) -> bool {
+        let mut syncs = self.lock();
+        syncs.waiting.push(promise);
+        !std::mem::replace(&mut syncs.is_running, true)
+    }
+
+    /// Takes the callers that the sync is for that begins now; later callers wait for the next one.
     fn begin(&self) -> Vec<Promise<Result<()>>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.lock().waiting)
+    }
+
+    /// After a sync: whether another is needed. If not, the next caller starts one.
+    fn goes_on(&self) -> bool {
+        let mut syncs = self.lock();
+        syncs.is_running = !syncs.waiting.is_empty();
+        syncs.is_running
     }
 }
