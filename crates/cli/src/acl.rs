@@ -28,7 +28,7 @@ pub(crate) enum Tag {
     Group(u32),
     /// Maximum permissions of users and groups.
     Mask,
-    /// Everybody else.
+    /// All others.
     Other,
 }
 
@@ -47,7 +47,7 @@ impl Acl {
         ])
     }
 
-    /// Parses the attribute; `None` if it is no ACL.
+    /// Parses the attribute; `None` if it is not an ACL.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Acl> {
         let (version, entries) = bytes.split_at_checked(4)?;
         if version != VERSION.to_le_bytes() || entries.len() % ENTRY_BYTES != 0 {

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failur
     loop {
         context.out.flush()?;
         std::thread::sleep(Duration::from_secs(seconds));
-        // If another mount is there now, stop.
+        // Stop if the mount is gone or another one is in its place.
         let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
         if there.is_none_or(|there| there.id != mount.id) {
             return Ok(());

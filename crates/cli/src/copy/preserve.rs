@@ -112,7 +112,7 @@ impl Preserve {
         }
     }
 
-    /// The final permissions of a new file, if they differ from the initial ones.
+    /// The final permissions of a new file; `None` if the initial ones are final.
     pub(crate) fn last_mode(self, mode: u32, umask: u32) -> Option<u32> {
         match self.mode {
             true => Some(mode),

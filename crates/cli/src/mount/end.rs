@@ -176,7 +176,7 @@ impl End {
     }
 }
 
-/// Runs `work`, which may hang, and waits for it for up to [`LAST_PATIENCE`].
+/// Runs `work`, which may hang, and waits at most [`LAST_PATIENCE`] for its end.
 fn patiently(work: impl FnOnce() + Send + 'static) {
     let (told, wait) = mpsc::channel();
     thread::spawn(move || {

@@ -71,7 +71,7 @@ fn a_killed_copy_leaves_an_image_that_recovers() {
         String::from_utf8_lossy(&output.stdout)
     );
     crate::common::assert_clean(&copy);
-    // The same without it: the next writer recovers the image.
+    // Without e2fsck, the next writer recovers the image.
     let ran = run(["mkdir", &image.at("/x")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(

@@ -48,7 +48,7 @@ struct Parser<'w> {
     at: usize,
     nested: usize,
     limits: Limits,
-    /// Of the regular expressions that follow.
+    /// The dialect of the regular expressions that follow.
     dialect: Dialect,
 }
 

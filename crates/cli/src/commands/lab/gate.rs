@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// Exit code: slower than allowed.
+/// Exit code: worse than allowed.
 const EXIT_REGRESSION: u8 = 1;
 /// Exit code: the samples do not suffice for an answer.
 const EXIT_NOT_ENOUGH: u8 = 2;

@@ -8,7 +8,7 @@ use super::{Bench, assert_measured};
 use crate::common::{Image, fails, is_root, run, tool, tools_are_missing};
 use crate::copy::str;
 
-/// A loop device. Its mounts are removed and it is detached on drop.
+/// A loop device. On drop, its mount is removed and it is detached.
 struct LoopDevice {
     device: String,
     mounted: Option<std::path::PathBuf>,

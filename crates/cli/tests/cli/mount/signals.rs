@@ -241,7 +241,7 @@ const STOPS: usize = 4;
 /// longer.
 const STOP: Duration = Duration::from_millis(1500);
 
-/// The device does not answer; a second request to end does not wait until the server finds that out.
+/// The device does not answer; a second request to end does not wait for the server's timeout.
 #[test]
 fn a_second_signal_ends_a_server_at_once() {
     if skipped() {
