@@ -1,20 +1,21 @@
-//! Lists of access rights (POSIX ACLs) as text, `user:ann:rw-`, and as the attribute that holds them.
+//! POSIX ACLs as text, `user:ann:rw-`, and as extended attributes.
 //!
-//! The attribute has the form of `linux/posix_acl_xattr.h`: a version, then entries of tag, rights and number, little-endian.
+//! The attribute has the format of `linux/posix_acl_xattr.h`: a version, then entries of tag, permissions and
+//! ID, little-endian.
 
 use crate::owner::{Names, Owner};
 
-/// The attribute of a file's own list.
+/// The attribute with the access ACL of a file.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// That of what a directory gives to what is made in it.
+/// The attribute with the default ACL of a directory, which new names in it inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
-/// The number of entries that name nobody.
+/// The ID in entries without a named user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// Whom an entry applies to, in the order of entries in a list.
+/// The subject of an entry, in the order of entries in an ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tag {
     /// The owner.
@@ -25,18 +26,18 @@ pub(crate) enum Tag {
     OwningGroup,
     /// A group.
     Group(u32),
-    /// What users and groups may have at the most.
+    /// Maximum permissions of users and groups.
     Mask,
-    /// Everybody else.
+    /// All others.
     Other,
 }
 
-/// Sorted, and each tag once.
+/// Entries, sorted, each tag once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acl(Vec<(Tag, u8)>);
 
 impl Acl {
-    /// What a mode says.
+    /// The ACL equivalent to a mode.
     pub(crate) fn of_mode(mode: u32) -> Acl {
         let rights = |shift: u32| (mode >> shift & 7) as u8;
         Acl(vec![
@@ -46,7 +47,7 @@ impl Acl {
         ])
     }
 
-    /// From the attribute; `None` for what is no list.
+    /// Parses the attribute; `None` if it is not an ACL.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Acl> {
         let (version, entries) = bytes.split_at_checked(4)?;
         if version != VERSION.to_le_bytes() || entries.len() % ENTRY_BYTES != 0 {
@@ -69,7 +70,7 @@ impl Acl {
         Some(acl)
     }
 
-    /// As the attribute.
+    /// The attribute's value.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (tag, rights) in &self.0 {
@@ -88,13 +89,13 @@ impl Acl {
         bytes
     }
 
-    /// The rights of a tag.
+    /// The permissions of a tag.
     pub(crate) fn get(&self, tag: Tag) -> Option<u8> {
         let found = self.0.iter().find(|entry| entry.0 == tag);
         found.map(|entry| entry.1)
     }
 
-    /// Gives a tag rights.
+    /// Sets the permissions of a tag.
     pub(crate) fn set(&mut self, tag: Tag, rights: u8) {
         match self.0.binary_search_by_key(&tag, |entry| entry.0) {
             Ok(at) => self.0[at].1 = rights,
@@ -102,17 +103,17 @@ impl Acl {
         }
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub(crate) fn remove(&mut self, tag: Tag) {
         self.0.retain(|entry| entry.0 != tag);
     }
 
-    /// It has no entries.
+    /// Whether it has no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// No more than the mode says: users, groups and the mask are gone.
+    /// Only the entries equivalent to a mode, without named users, named groups and mask.
     pub(crate) fn minimal(&self) -> Acl {
         let mut acl = self.clone();
         acl.0
@@ -120,7 +121,8 @@ impl Acl {
         acl
     }
 
-    /// Makes the mask what all those may together that it is for; none where it is for nobody.
+    /// Sets the mask to the union of the permissions that it limits; removes it if there are no named users
+    /// or groups.
     pub(crate) fn compute_mask(&mut self) {
         if !self.0.iter().any(|(tag, _)| tag.is_named()) {
             return self.remove(Tag::Mask);
@@ -130,7 +132,7 @@ impl Acl {
         self.set(Tag::Mask, rights);
     }
 
-    /// Adds the entries that every list has, from `from`, where they are missing.
+    /// Adds missing mandatory entries from `from`.
     pub(crate) fn complete(&mut self, from: &Acl) {
         for tag in [Tag::Owner, Tag::OwningGroup, Tag::Other] {
             if self.get(tag).is_none() {
@@ -139,7 +141,7 @@ impl Acl {
         }
     }
 
-    /// Its lines as getfacl has them, each behind `prefix`; with names of the host where `names` is given.
+    /// The lines as getfacl prints them, each after `prefix`, with the names of the host from `names`.
     pub(crate) fn lines(&self, prefix: &str, names: &Names, effective: Effective) -> Vec<String> {
         let mask = self.get(Tag::Mask);
         let line = |(tag, rights): &(Tag, u8)| {
@@ -157,14 +159,14 @@ impl Acl {
     }
 }
 
-/// Where what the mask leaves is said.
+/// Which entries show their effective permissions, after applying the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effective {
-    /// Nowhere.
+    /// None.
     No,
-    /// Where it is less than the entry says.
+    /// Those that the mask reduces.
     Less,
-    /// Of every entry that the mask is for.
+    /// All that the mask applies to.
     All,
 }
 
@@ -180,7 +182,7 @@ impl Tag {
         matches!(self, Tag::User(_) | Tag::Group(_))
     }
 
-    /// The mask is for it.
+    /// Whether the mask applies to it.
     fn is_limited(self) -> bool {
         self.is_named() || self == Tag::OwningGroup
     }
@@ -200,14 +202,14 @@ impl Tag {
 /// An entry as setfacl takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Of the default list.
+    /// Belongs to the default ACL.
     pub(crate) default: bool,
     pub(crate) tag: Tag,
-    /// `None` where rights were not said: to remove the entry.
+    /// `None` if none were given: to remove the entry.
     pub(crate) rights: Option<Rights>,
 }
 
-/// Rights, and whether `X` was among them: execution where it makes sense.
+/// Permissions, and whether they include `X`: execute only where that is meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights {
     bits: u8,
@@ -215,13 +217,13 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// For a directory, or a file that somebody may execute.
+    /// `searchable`: it is a directory, or a file that anyone may execute.
     pub(crate) fn of(self, searchable: bool) -> u8 {
         self.bits | u8::from(self.search && searchable)
     }
 }
 
-/// Reads `u:ann:rw,g::r,d:o::-`, with or without rights.
+/// Parses `u:ann:rw,g::r,d:o::-`, with or without permissions.
 pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let entries = text
         .split(',')
@@ -242,7 +244,7 @@ fn entry(text: &str) -> Option<Entry> {
     if default {
         fields.remove(0);
     }
-    // "mask:rx" and "other:r" name nobody.
+    // "mask:rx" and "other:r" have no name field.
     if matches!(fields.first(), Some(&"m" | &"mask" | &"o" | &"other"))
         && fields.len() == 2
         && !fields[1].is_empty()

@@ -1,4 +1,4 @@
-//! The command line's shape.
+//! The syntax of the command line.
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -177,12 +177,12 @@ pub(crate) enum Command {
     Man(commands::generate::ManArgs),
 }
 
-/// Whether it is an option of all commands.
+/// Whether it is a global option.
 pub(crate) fn is_global(arg: &clap::Arg) -> bool {
     arg.get_help_heading() == Some(GLOBAL_OPTIONS)
 }
 
-/// The command line for help: options of all commands are shown only in the program's help.
+/// The command line for help: global options are shown only in the program's help.
 pub(crate) fn for_help() -> clap::Command {
     fn without_globals(command: clap::Command) -> clap::Command {
         let command = command.mut_args(|arg| match is_global(&arg) {

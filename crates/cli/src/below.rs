@@ -1,4 +1,4 @@
-//! A place, and with `-R` all that is below it: for commands that do one thing to each.
+//! Visits a place and, with `-R`, all that is below it, for commands that do one thing to each file.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure, Result as Step};
 use crate::walk::{Guard, sorted};
 
-/// What is done to each.
+/// Called for each file.
 type Visit<'v> =
     dyn FnMut(&mut Context, &Place, &Node, &Metadata) -> std::result::Result<(), Failure> + 'v;
 
-/// How far it goes.
+/// Which files to visit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
-    /// What a link named on the command line points to, not the link.
+    /// Follow a link named on the command line.
     pub(crate) follow: bool,
-    /// All that is below a directory; links there are passed over, unless `links` says otherwise.
+    /// Visit all that is below a directory. Links there are skipped unless `links` is set.
     pub(crate) recursive: bool,
-    /// Links below a directory are visited themselves.
+    /// Visit links below a directory, without following them.
     pub(crate) links: bool,
 }
 
-/// The inode that a path stands for.
+/// The inode of a path.
 pub(crate) fn node(volume: &Volume, path: &Path, follow: bool) -> Step<Node> {
     let meta = match follow {
         true => volume.metadata(path)?,
@@ -34,7 +34,8 @@ pub(crate) fn node(volume: &Volume, path: &Path, follow: bool) -> Step<Node> {
     Ok(volume.node(meta.ino())?)
 }
 
-/// Visits the place, then what is below it, by name. A failure below is said, and the others go on.
+/// Visits the place, then what is below it, sorted by name. A failure below is reported, and the walk
+/// continues.
 pub(crate) fn each(
     context: &mut Context,
     opened: &Opened,

@@ -1,4 +1,4 @@
-//! What every command works with: the options for all, the images that are open, and where its words go.
+//! The state of a command: global options, open images and output.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::place::Place;
 use crate::problem::Failure;
 use crate::text::{parse_size, quote};
 
-/// Over the options that every command takes.
+/// Help heading of the options that every command takes.
 pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all commands.
@@ -120,11 +120,11 @@ fn parse_bio_target(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The longest that changes may wait to be committed: nobody wants to lose more than an hour.
+/// Maximum interval between commits: a longer one would risk the loss of more than an hour of changes.
 const MAX_COMMIT_S: i64 = 3600;
 /// No device has smaller blocks.
 const MIN_BLOCK_BYTES: u32 = 512;
-/// No cache is smaller; often a unit was left out.
+/// Minimum cache size. A smaller value often lacks its unit.
 const MIN_CACHE_BYTES: u64 = 1 << 20;
 
 fn parse_cache(text: &str) -> Result<u64, String> {
@@ -151,7 +151,7 @@ fn parse_memory(text: &str, least_bytes: u64) -> Result<u64, String> {
 }
 
 impl Globals {
-    /// How a device is opened.
+    /// How to open a device.
     pub(crate) fn open_options(&self, access: Access) -> Result<OpenOptions, Failure> {
         if let (Some(limit), Some(background)) = (self.dirty_limit, self.dirty_background)
             && background > limit
@@ -190,8 +190,7 @@ impl Globals {
         Ok(options)
     }
 
-    /// What was said of how files are opened, the choice of engine apart: options and values, by the options'
-    /// names.
+    /// The options that were given for opening files, except the choice of engine: names and values.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let mut told = Vec::new();
         let mut tell = |name, value: Option<String>| told.extend(value.map(|value| (name, value)));
@@ -210,7 +209,7 @@ impl Globals {
         told
     }
 
-    /// Refuses a size of I/Os that this device cannot do.
+    /// Refuses an I/O size that this device does not support.
     pub(crate) fn check_bio_target(&self, logical_block_bytes: u32) -> Result<(), Failure> {
         match self.bio_target {
             Some(bytes) if bytes == 0 || !bytes.is_multiple_of(logical_block_bytes) => {
@@ -230,22 +229,22 @@ pub(crate) fn place_parser() -> impl TypedValueParser<Value = Place> {
 
 /// The state of one run of the program.
 pub(crate) struct Context {
-    /// The options for all commands.
+    /// The global options.
     pub(crate) globals: Globals,
-    /// Results as JSON.
+    /// Print results as JSON.
     pub(crate) json: bool,
     /// Standard output.
     pub(crate) out: Output,
     /// Standard error.
     pub(crate) complaints: Complaints,
-    /// The images that are open.
+    /// The open images.
     pub(crate) images: Images,
-    /// Bits of the exit code after a failure, from commands that have codes of their own.
+    /// Bits of the exit code after a failure, from commands with exit codes of their own.
     pub(crate) exit_bits: u8,
 }
 
 impl Context {
-    /// A fresh one.
+    /// The state at the start of a command.
     pub(crate) fn new(globals: Globals, json: bool) -> Context {
         let images = Images::new(globals.clone(), umask());
         Context {
@@ -271,7 +270,7 @@ impl Context {
         self.images.open(place, access)
     }
 
-    /// The places that arguments mean, patterns in images expanded ([`crate::pattern`]).
+    /// The places that arguments stand for, with patterns in images expanded ([`crate::pattern`]).
     pub(crate) fn expand(
         &mut self,
         places: &[Place],
@@ -280,7 +279,7 @@ impl Context {
         crate::pattern::expand(&mut self.images, places, access)
     }
 
-    /// Whether the user wants the command to end.
+    /// The user's request to end the command.
     pub(crate) fn interrupt(&self) -> &Interrupt {
         &self.images.interrupt
     }
@@ -290,7 +289,7 @@ impl Context {
         Ok(self.images.open_image(image, Access::Read)?.1)
     }
 
-    /// Says a failure and goes on, unless it is one that ends the command.
+    /// Reports a failure and continues, unless the failure ends the command.
     pub(crate) fn complain(&self, failure: Failure) -> Result<(), Failure> {
         if failure.ends_command() {
             return Err(failure);
@@ -299,7 +298,7 @@ impl Context {
         Ok(())
     }
 
-    /// Runs one place's part of a command; its failure is said, and the others go on.
+    /// Runs a command for each item. A failure is reported, and the others continue.
     pub(crate) fn each<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -320,7 +319,8 @@ impl Context {
     }
 }
 
-/// This process's umask. It can only be read by setting it; called before other threads make files.
+/// This process's umask. It can only be read by setting it, so this must be called before other threads
+/// create files.
 fn umask() -> u32 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

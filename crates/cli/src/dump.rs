@@ -1,4 +1,4 @@
-//! What getfattr and getfacl wrote, to be put back: paragraphs, each of a file that its first line names.
+//! Parses the output of getfattr and getfacl, to restore it: paragraphs whose first line names a file.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -10,20 +10,20 @@ use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 use crate::value::unescaped;
 
-/// More than any dump that a person restores has, in bytes.
+/// Maximum size of a dump, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What a dump says of one file.
+/// The part of a dump about one file.
 pub(crate) struct Paragraph {
     /// Its place.
     pub(crate) place: Place,
     /// Comments without their `#`: `owner: ann`.
     pub(crate) comments: Vec<String>,
-    /// The other lines, and each one's number in the dump.
+    /// The other lines, with their numbers in the dump.
     pub(crate) lines: Vec<(usize, Vec<u8>)>,
 }
 
-/// A file of the host, or standard input for `-`.
+/// The text of a host file, or of standard input for `-`.
 pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
     let cannot = || format!("cannot read {}", quote(path));
     let mut text = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Reads a dump. Names that are no places in an image are below `dir`.
+/// Parses a dump. Names that are not places in an image are taken relative to `dir`.
 pub(crate) fn read(path: &Path, dir: Option<&Place>) -> Result<Vec<Paragraph>, Failure> {
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     for (at, line) in text(path)?.split(|byte| *byte == b'\n').enumerate() {

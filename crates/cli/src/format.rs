@@ -1,24 +1,24 @@
-//! Formats with directives, `%-10s`, as stat and find take them: text as it is, escapes, and what each directive stands for.
+//! Formats with directives, `%-10s`, as stat and find take them: literal text, escapes and directives.
 
-/// Widths beyond this are nobody's wish.
+/// Maximum width.
 const MOST_WIDTH: usize = 4096;
 
-/// A directive behind its `%`, flags and width.
+/// A directive after its `%`, flags and width.
 pub(crate) struct Asked<'f> {
     /// Its letter.
     pub(crate) code: u8,
-    /// What comes behind the letter.
+    /// The text after the letter.
     pub(crate) rest: &'f [u8],
-    /// It has the flag `#`.
+    /// Whether it has the flag `#`.
     pub(crate) alternate: bool,
 }
 
-/// What a directive stands for.
+/// The value of a directive.
 pub(crate) struct Value {
     pub(crate) text: Vec<u8>,
-    /// The flag `0` fills it with zeros.
+    /// A number: the flag `0` pads it with zeros.
     pub(crate) is_number: bool,
-    /// So many bytes behind the letter belong to the directive.
+    /// Number of bytes after the letter that belong to the directive.
     pub(crate) used: usize,
 }
 
@@ -33,7 +33,7 @@ impl Value {
     }
 }
 
-/// The text that a format makes. `escapes`: `\n`, `\012` and their like are what they are in C; `\c` ends it.
+/// Expands a format. `escapes`: interpret `\n`, `\012` and the other escapes of C; `\c` ends the output.
 pub(crate) fn fill(
     format: &[u8],
     escapes: bool,
@@ -55,7 +55,7 @@ pub(crate) fn fill(
     Ok(out)
 }
 
-/// An escape behind its backslash; what comes behind it.
+/// Expands an escape after its backslash. Returns the rest.
 fn escape<'f>(text: &'f [u8], out: &mut Vec<u8>) -> &'f [u8] {
     let is_octal = |byte: &&u8| matches!(byte, b'0'..=b'7');
     let digits = text.iter().take(3).take_while(is_octal).count();
@@ -82,7 +82,7 @@ fn escape<'f>(text: &'f [u8], out: &mut Vec<u8>) -> &'f [u8] {
     rest
 }
 
-/// One directive behind its `%`; what comes behind it.
+/// Expands a directive after its `%`. Returns the rest.
 fn directive<'f>(
     text: &'f [u8],
     value: &mut impl FnMut(&Asked<'_>) -> Option<Value>,

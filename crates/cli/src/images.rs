@@ -1,4 +1,4 @@
-//! The images that a command has open.
+//! The images that a command has opened.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// A place in an image that a command has opened.
+/// An opened place in an image.
 pub(crate) struct Opened {
     /// The volume.
     pub(crate) volume: Volume,
-    /// The image's number in this run.
+    /// The number of the image in this run.
     pub(crate) image: usize,
-    /// The absolute path in it.
+    /// The absolute path in the image.
     pub(crate) path: PathBuf,
     /// The place, for messages.
     pub(crate) place: Place,
 }
 
-/// What is wanted of an image.
+/// The access to an image that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing is changed.
+    /// For reading only.
     Read,
-    /// Names, attributes or contents are changed.
+    /// For changing names, attributes or contents.
     Write,
 }
 
@@ -42,7 +42,7 @@ struct OpenImage {
     path: PathBuf,
     volume: Volume,
     access: Access,
-    /// Who listens to it, if the command is explained.
+    /// The trace of its I/O, if the command is explained.
     watched: Option<Arc<Watched>>,
 }
 
@@ -50,16 +50,16 @@ struct OpenImage {
 pub(crate) struct Images {
     globals: Globals,
     open: Vec<OpenImage>,
-    /// The command is explained: every image's I/O is told to this.
+    /// The trace of all images, if the command is explained.
     pub(crate) watch: Option<Arc<Watch>>,
-    /// Armed with the first image that is opened for writing.
+    /// Armed when the first image is opened for writing.
     pub(crate) interrupt: Interrupt,
-    /// The permissions that new names do without.
+    /// Permission bits that new names do not get.
     pub(crate) umask: u32,
 }
 
 impl Images {
-    /// None yet.
+    /// Starts without open images.
     pub(crate) fn new(globals: Globals, umask: u32) -> Images {
         Images {
             globals,
@@ -70,8 +70,8 @@ impl Images {
         }
     }
 
-    /// Opens the image of a place, or finds it open already. An image that a command both reads and writes is to be
-    /// opened for writing first.
+    /// Opens the image of a place, or returns it if it is open. If a command both reads and writes an image,
+    /// it must open it for writing first.
     pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {
         let Place::Image { image, path } = place else {
             return Err(not_in_an_image(place));
@@ -85,7 +85,7 @@ impl Images {
         })
     }
 
-    /// The same by the image's path: its number in this run, and the volume.
+    /// Opens an image by its path. Returns its number in this run, and the volume.
     pub(crate) fn open_image(
         &mut self,
         image: &Path,
@@ -94,7 +94,7 @@ impl Images {
         self.open_with(image, access, false)
     }
 
-    /// Opens an image for reading as it lies on the disk, although somebody else has it.
+    /// Opens an image that is in use elsewhere for reading, as it is on the disk.
     pub(crate) fn open_in_use(&mut self, image: &Path) -> Result<Volume, Failure> {
         Ok(self.open_with(image, Access::Read, true)?.1)
     }
@@ -160,12 +160,12 @@ impl Images {
         Ok((self.open.len() - 1, volume))
     }
 
-    /// Who is to listen to an image that is about to be opened, if the command is explained.
+    /// The trace for an image that is about to be opened, if the command is explained.
     pub(crate) fn watched(&self, image: &Path) -> Option<Arc<Watched>> {
         self.watch.as_ref().map(|watch| watch.path(image))
     }
 
-    /// Device and inode of each image's file on the host.
+    /// Device and inode of each image file on the host.
     pub(crate) fn host_ids(&self) -> impl Iterator<Item = (u64, u64)> {
         self.open.iter().map(|open| open.id)
     }
@@ -175,7 +175,7 @@ impl Images {
         self.open.iter().map(|open| &open.volume)
     }
 
-    /// Puts everything on the disks.
+    /// Syncs all volumes.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         for open in &self.open {
             open.volume
@@ -185,7 +185,7 @@ impl Images {
         Ok(())
     }
 
-    /// Writes back and closes every image; what fails here is said as any other failure.
+    /// Writes back and closes every image. Failures are reported as any other.
     pub(crate) fn close(&mut self, complaints: &Complaints) {
         for open in self.open.drain(..) {
             if let Some(watched) = &open.watched {
@@ -202,7 +202,7 @@ impl Images {
     }
 }
 
-/// Says of an image that is open for reading what in the kernel may be changing it.
+/// Prints a note if the kernel may be changing an image that is open for reading.
 pub(crate) fn note_holder(image: &Path) {
     if let Some(holder) = throughline::kernel_holder(image) {
         note(&format!(
@@ -225,7 +225,7 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     }
 }
 
-/// What to do about an image that does not open. `option` is how an offset is given here.
+/// Adds the next step for an image that does not open. `option` is the syntax for an offset here.
 pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: &str) -> Problem {
     let reason = problem.reason.to_lowercase();
     let is_none = ["magic", "not an ext", "has only"];

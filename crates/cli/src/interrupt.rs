@@ -1,4 +1,4 @@
-//! Ctrl-C in the middle of a change: the command ends at the next file or chunk, and the image is closed as always.
+//! Ctrl-C during a change: the command ends at the next file or chunk, and the image is closed as usual.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -13,38 +13,38 @@ use signal_hook::{flag, low_level};
 
 use crate::problem::Failure;
 
-/// What a shell reports for a program that Ctrl-C ended.
+/// The exit status that shells report for a program ended by Ctrl-C.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
-/// Whether the user wants the command to end.
+/// Whether the user has asked for the command to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     wanted: Arc<AtomicBool>,
-    /// Readable from the first signal on; there once it is armed.
+    /// Readable from the first signal on. Set once armed.
     woken: Arc<OnceLock<UnixStream>>,
 }
 
 impl Interrupt {
-    /// From now on, the first signal is only noted; the second ends the process on the spot.
+    /// From now on, the first signal is only recorded; the second ends the process at once.
     pub(crate) fn arm(&self) -> std::io::Result<()> {
         let (woken, wake) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the one that ends the process sees the flag as the signal before left it.
+            // In this order: the conditional shutdown sees the flag as the previous signal left it.
             flag::register_conditional_shutdown(
                 signal,
                 EXIT_INTERRUPTED.into(),
                 Arc::clone(&self.wanted),
             )?;
             flag::register(signal, Arc::clone(&self.wanted))?;
-            // Behind the flag: who is woken finds it set.
+            // Registered after the flag: when the waiter wakes, the flag is set.
             low_level::pipe::register(signal, wake.try_clone()?)?;
         }
-        // Armed before: that one wakes too.
+        // If it was armed before, the earlier pipe is also written to.
         let _ = self.woken.set(woken);
         Ok(())
     }
 
-    /// Ends the command if the user wants that.
+    /// Fails if the user has asked for the command to end.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.wanted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
@@ -52,12 +52,12 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Waits until there is something to be read, the end included, or the user wants the command to end. A read that
-    /// waits for a pipe or a terminal would not hear of that.
+    /// Waits until `stream` is readable or at its end, or the user asks for the command to end. A blocking
+    /// read of a pipe or terminal could not be interrupted.
     pub(crate) fn wait_readable(&self, stream: BorrowedFd<'_>) -> Result<(), Failure> {
         loop {
             self.check()?;
-            // Not armed: a signal ends the process, as any other.
+            // Not armed: a signal ends the process in the usual way.
             let Some(woken) = self.woken.get() else {
                 return Ok(());
             };
@@ -69,7 +69,7 @@ impl Interrupt {
             match poll(&mut both, None) {
                 Ok(_) if both[0].revents().is_empty() => {}
                 Err(Errno::INTR) => {}
-                // An error of the stream is what the read will say.
+                // The read will report an error of the stream.
                 _ => return self.check(),
             }
         }

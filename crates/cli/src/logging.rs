@@ -1,7 +1,8 @@
-//! What the crates below say by `tracing`: to the terminal, to a file, or to the system's log.
+//! Output of `tracing` messages: to the terminal, to a file or to the system log.
 //!
-//! A command says nothing unless `--log` asks for it: what fails is told anyway. The server of a mount logs warnings: on standard
-//! error while a terminal waits for it, to syslog(3) from then on; with `--log-file`, all of it to that file.
+//! A command logs nothing unless `--log` is given; it reports failures anyway. The server of a mount logs
+//! warnings: to standard error while a terminal waits for it, then to syslog(3); with `--log-file`,
+//! everything to that file.
 
 use std::io;
 use std::path::Path;
@@ -16,10 +17,10 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
-/// What a server logs where nothing else is asked for.
+/// The default level of a server.
 pub(crate) const SERVER_LEVEL: LevelFilter = LevelFilter::WARN;
 
-/// Nobody looks at our standard error any more.
+/// Whether standard error is no longer in use.
 static LEFT_TERMINAL: AtomicBool = AtomicBool::new(false);
 
 /// For clap: a level by its name.
@@ -28,7 +29,7 @@ pub(crate) fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LevelFilter>())
 }
 
-/// Begins to log. To be called once.
+/// Starts the log. Must be called once.
 pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failure> {
     if level == LevelFilter::OFF {
         return Ok(());
@@ -48,7 +49,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
             log.with_writer(file).try_init()
         }
         None => {
-            // It connects with the first message. There is one of it in a process, and it is made once.
+            // It connects at the first message. There is only one per process.
             let system = Syslog::new(c"throughline", Options::LOG_PID, Facility::Daemon);
             let terminal = io::stderr.with_filter(|_| !LEFT_TERMINAL.load(Ordering::Relaxed));
             match system {
@@ -71,7 +72,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
     Ok(())
 }
 
-/// From now on what would go to standard error goes to the system's log.
+/// From now on, messages for standard error go to the system log.
 pub(crate) fn leave_terminal() {
     LEFT_TERMINAL.store(true, Ordering::Relaxed);
 }

@@ -1,9 +1,9 @@
-//! The `throughline` command: ext2, ext3 and ext4 images without root and without mounting.
+//! The `throughline` command: works on ext2, ext3 and ext4 images without root and without mounting.
 //!
-//! A command line is read into [`args`], places into [`place`]; each command is a file in [`commands`]. Every failure
-//! goes to standard error as `throughline: cannot …: reason`; the exit code is 0 for success, 1 for a failure (`replay`,
-//! `mount`, `lab gate`, `lab step` and `explain` have codes of their own), 2 for a command line that asks for what cannot be, 130 after Ctrl-C, and 141 where the reader
-//! of our output went away.
+//! [`args`] parses the command line, [`place`] the places; each command is a file in [`commands`]. Every
+//! failure goes to standard error as `throughline: cannot …: reason`. The exit code is 0 for success, 1 for a
+//! failure (`replay`, `mount`, `lab gate`, `lab step` and `explain` have codes of their own), 2 for a wrong
+//! command line, 130 after Ctrl-C, and 141 if the reader of our output is gone.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -46,11 +46,11 @@ use crate::context::Context;
 use crate::problem::Failure;
 use crate::unanswered::Unanswered;
 
-/// Directories nest as deep as [`walk::MAX_DEPTH`]; their recursion needs more than the usual 8 MiB. Only what is used
-/// becomes memory.
+/// Directories nest up to [`walk::MAX_DEPTH`] deep; the recursion needs more than the default 8 MiB. Only the
+/// pages in use take memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// What a shell reports for a program that a closed pipe ended.
+/// The exit status that shells report for a program ended by a closed pipe.
 const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         .spawn(run);
     match work.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
-        // What it was has been said.
+        // The panic was already reported.
         Ok(Err(_panic)) => Unanswered::here().bug.into(),
         Err(error) => {
             output::note(&format!("cannot start a thread: {error}"));
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// By the name that the program was called.
+/// Runs as the program whose name was used.
 fn run() -> ExitCode {
     let mut arguments = std::env::args_os();
     if let Some(code) = mount::keep() {
@@ -105,9 +105,9 @@ fn command_line() -> ExitCode {
     ExitCode::from(conclude(result, &mut context))
 }
 
-/// Ends a command: closes what it opened, says what ended it, and has its exit code.
+/// Ends a command: closes its images, reports its failure and returns its exit code.
 fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
-    // Whatever happened, what was done so far goes to the disk.
+    // Even after a failure, write back what was done so far.
     context.close();
     let result = result.and_then(|()| context.out.flush());
     match result {
@@ -130,7 +130,7 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     }
 }
 
-/// Prints what clap says: help and versions too come this way.
+/// Prints clap's message, which may also be help or the version.
 fn misread(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelp
@@ -139,7 +139,7 @@ fn misread(error: &clap::Error) -> ExitCode {
         let _ = shown.print();
         return ExitCode::SUCCESS;
     }
-    // As everywhere, where nobody reads it, nobody is told.
+    // Standard output or standard error may be closed.
     let _ = error.print();
     match error.exit_code() {
         0 => ExitCode::SUCCESS,

@@ -16,9 +16,9 @@ pub(crate) enum ModeChange {
 /// One `who op what` of a symbolic mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
-    /// The bits that the clause may touch, as a mask of rwx positions and the special bits.
+    /// The bits that the clause may change: rwx positions and special bits.
     who: u32,
-    /// No `ugoa` was given: the process's umask holds back bits.
+    /// No `ugoa` was given: the bits of the process's umask are not changed.
     umasked: bool,
     op: u8,
     what: What,
@@ -33,7 +33,7 @@ enum What {
 }
 
 impl ModeChange {
-    /// Reads `0755`, `u+x,g-w`, `a=rX`, `g=u`…
+    /// Parses `0755`, `u+x,g-w`, `a=rX`, `g=u`…
     pub(crate) fn parse(text: &str) -> Result<ModeChange, String> {
         let bad =
             || format!("invalid mode '{text}': write octal digits as 0644 or clauses as u+x,g-w");
@@ -58,7 +58,7 @@ impl ModeChange {
         Ok(ModeChange::Symbolic(clauses))
     }
 
-    /// The mode after the change. `umask` counts where a clause names nobody.
+    /// The mode after the change. `umask` applies to clauses without `ugoa`.
     pub(crate) fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         match self {
             ModeChange::Octal {
@@ -147,7 +147,8 @@ impl Clause {
             b'+' => mode | bits,
             b'-' => mode & !bits,
             _ => {
-                // `=` clears what it may touch; a directory's set-id bits stay unless named.
+                // `=` clears all bits that it may change, but a directory's set-id bits only if they are
+                // named.
                 let named = matches!(self.what, What::Bits { bits, .. } if bits & 0o6000 != 0);
                 let mut cleared = self.who;
                 if is_dir && !named {
@@ -159,7 +160,7 @@ impl Clause {
     }
 }
 
-/// `-rwxr-xr-x`, with `kind` the first letter.
+/// `-rwxr-xr-x`, with `kind` as the first letter.
 pub(crate) fn show(kind: char, mode: u32) -> String {
     let mut text = String::with_capacity(10);
     text.push(kind);

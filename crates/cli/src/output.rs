@@ -1,4 +1,4 @@
-//! Standard output, and the messages on standard error.
+//! Standard output, and messages on standard error.
 
 use std::collections::HashSet;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::problem::Failure;
 
-/// Buffered standard output. A closed pipe comes back as [`Failure::PipeClosed`].
+/// Buffered standard output. A closed pipe returns [`Failure::PipeClosed`].
 pub(crate) struct Output {
     inner: BufWriter<Stdout>,
-    /// Standard output is a terminal.
+    /// Whether standard output is a terminal.
     pub(crate) terminal: bool,
 }
 
@@ -35,32 +35,32 @@ impl Output {
         self.bytes(b"\n")
     }
 
-    /// Writes a value as pretty JSON and a line end.
+    /// Writes a value as pretty JSON, with a newline.
     pub(crate) fn json(&mut self, value: &serde_json::Value) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.inner, value)
             .map_err(|error| Failure::output(error.into()))?;
         self.line("")
     }
 
-    /// Hands everything on.
+    /// Flushes the buffer.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.inner.flush().map_err(Failure::output)
     }
 
-    /// Colours are wanted: a terminal, and nobody said no (<https://no-color.org>).
+    /// Whether to use colours: on a terminal, unless disabled (<https://no-color.org>).
     pub(crate) fn colours(&self) -> bool {
         self.terminal && colours_wanted()
     }
 }
 
-/// Nobody said that they want none.
+/// Whether colours are not disabled by the environment.
 pub(crate) fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Messages on standard error, from any thread, and whether there was one.
+/// Prints messages on standard error, from any thread, and records whether there was a failure.
 ///
-/// What to do next is said once for each advice, however many files need it.
+/// Each hint for the next step is printed once, however many files it applies to.
 #[derive(Default)]
 pub(crate) struct Complaints {
     any: AtomicBool,
@@ -68,7 +68,7 @@ pub(crate) struct Complaints {
 }
 
 impl Complaints {
-    /// Says a failure and remembers that there was one.
+    /// Reports a failure and records it.
     pub(crate) fn say(&self, failure: &Failure) {
         self.any.store(true, Ordering::Relaxed);
         let mut message = failure.to_string();
@@ -81,24 +81,24 @@ impl Complaints {
         note(&message);
     }
 
-    /// Says something that is no failure.
+    /// Prints a message that is no failure.
     pub(crate) fn note(&self, message: &str) {
         note(message);
     }
 
-    /// A failure was said.
+    /// Whether a failure was reported.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 }
 
-/// Says something on standard error.
+/// Prints a message on standard error.
 pub(crate) fn note(message: &str) {
     say(&format!("throughline: {message}"));
 }
 
-/// The same, under another name than ours.
+/// Prints a message without our name.
 pub(crate) fn say(message: &str) {
-    // It may be closed; then there is nobody to tell.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Users and groups by number, or by the names that the host knows (NSS: `/etc/passwd`, LDAP and the like).
+//! Users and groups by ID, or by the names that the host knows (NSS: `/etc/passwd`, LDAP and others).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,16 +6,16 @@ use std::rc::Rc;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// The host's names, each asked for once.
+/// The host's names, each looked up once.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Numbers alone are wanted.
+    /// Use IDs only.
     numeric: bool,
     users: Known,
     groups: Known,
 }
 
-/// Names that were asked for, by number; `None` where the host knows none.
+/// Cached names by ID; `None` if the host has none.
 type Known = RefCell<HashMap<u32, Option<Rc<str>>>>;
 
 /// What `chown` sets.
@@ -34,7 +34,8 @@ impl Owner {
         group: None,
     };
 
-    /// Reads `USER`, `USER:GROUP`, `USER:` (the user's login group), `:GROUP`: by number or by the host's names.
+    /// Parses `USER`, `USER:GROUP`, `USER:` (the user's login group) and `:GROUP`, by ID or by the host's
+    /// names.
     pub(crate) fn parse(text: &str) -> Result<Owner, String> {
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -67,7 +68,7 @@ impl Owner {
 }
 
 impl Names {
-    /// The host's, or none where `numeric`.
+    /// The host's names; no names if `numeric`.
     pub(crate) fn of_host(numeric: bool) -> Names {
         Names {
             numeric,
@@ -75,26 +76,26 @@ impl Names {
         }
     }
 
-    /// The user's name, if the host knows one.
+    /// The user's name, if the host knows it.
     pub(crate) fn user(&self, uid: u32) -> Option<Rc<str>> {
         self.known(&self.users, uid, |uid| {
             Some(User::from_uid(Uid::from_raw(uid)).ok()??.name)
         })
     }
 
-    /// The user's name, or the number where the host knows none.
+    /// The user's name, or the ID if the host has none.
     pub(crate) fn user_or_number(&self, uid: u32) -> String {
         self.user(uid)
             .map_or_else(|| uid.to_string(), |name| name.to_string())
     }
 
-    /// The group's name, or the number where the host knows none.
+    /// The group's name, or the ID if the host has none.
     pub(crate) fn group_or_number(&self, gid: u32) -> String {
         self.group(gid)
             .map_or_else(|| gid.to_string(), |name| name.to_string())
     }
 
-    /// The group's name, if the host knows one.
+    /// The group's name, if the host knows it.
     pub(crate) fn group(&self, gid: u32) -> Option<Rc<str>> {
         self.known(&self.groups, gid, |gid| {
             Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name)
@@ -116,7 +117,7 @@ impl Names {
     }
 }
 
-/// The user, and the login group where the host knows one.
+/// The user, and the login group if the host knows one.
 fn parse_user(text: &str) -> Result<(u32, Option<u32>), String> {
     match User::from_name(text) {
         Ok(Some(user)) => Ok((user.uid.as_raw(), Some(user.gid.as_raw()))),
@@ -135,7 +136,7 @@ fn parse_group(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A number that can be an owner: `u32::MAX` means "unchanged" to the kernel and is none.
+/// Parses an ID. `u32::MAX` is not valid: it means "unchanged" to the kernel.
 fn id(text: &str) -> Option<u32> {
     text.strip_prefix('+')
         .unwrap_or(text)

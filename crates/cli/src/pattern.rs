@@ -1,7 +1,7 @@
-//! Patterns in places of an image, `IMAGE:/a/*`, as a shell expands those of the host: nobody else can.
+//! Expands patterns in places of an image, `IMAGE:/a/*`. A shell can only expand those of the host.
 //!
-//! `*`, `?` and `[…]` match within one name, and not a dot at its beginning. A place whose very name is there is that place.
-//! Where nothing matches, the text stays what it is. What matches comes sorted.
+//! `*`, `?` and `[…]` match within one component, but not a leading dot. If a file with exactly that name
+//! exists, the place stands for it. A pattern without a match stays as it is. Matches are sorted.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use crate::images::{Access, Images};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 
-/// A pattern that matches more names is refused: the directories of a hostile image may form a cycle.
+/// A pattern with more matches is refused: the directories of a hostile image may form a cycle.
 const MOST_MATCHES: usize = 1 << 20;
 
 const OPTIONS: MatchOptions = MatchOptions {
@@ -23,7 +23,7 @@ const OPTIONS: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
-/// The places that are meant, for what is done with `access`.
+/// The places that the arguments stand for. Images are opened with `access`.
 pub(crate) fn expand(
     images: &mut Images,
     places: &[Place],
@@ -33,7 +33,7 @@ pub(crate) fn expand(
     for place in places {
         match place {
             Place::Image { image, path } if is_pattern(path.as_os_str()) => {
-                // An image that does not open says so when its turn comes.
+                // If the image does not open, the error is reported when the command opens it.
                 let Ok(opened) = images.open(place, access) else {
                     expanded.push(place.clone());
                     continue;
@@ -61,7 +61,7 @@ fn is_pattern(text: &OsStr) -> bool {
         .any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The paths that match; `None` if there are too many.
+/// The matching paths; `None` if there are too many.
 fn matching(volume: &Volume, path: &Path) -> Option<Vec<PathBuf>> {
     if volume.symlink_metadata(path).is_ok() {
         return Some(vec![path.to_owned()]);
@@ -100,7 +100,7 @@ fn matching(volume: &Volume, path: &Path) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// `**` is no more than `*` here, as in a shell of POSIX. Text that is no pattern after all stands for itself.
+/// `**` is the same as `*`, as in a POSIX shell. Text that is not a valid pattern stands for itself.
 fn pattern(name: &OsStr) -> Option<Pattern> {
     let mut text = name.to_str()?.to_owned();
     while text.contains("**") {
@@ -110,7 +110,7 @@ fn pattern(name: &OsStr) -> Option<Pattern> {
     Pattern::new(&text).or_else(|_| escaped()).ok()
 }
 
-/// The names in a directory that match, sorted; none where it cannot be read.
+/// The matching names in a directory, sorted; none if it cannot be read.
 fn names(volume: &Volume, dir: &Path, pattern: &Pattern) -> Vec<OsString> {
     let Ok(entries) = volume.read_dir(dir) else {
         return Vec::new();

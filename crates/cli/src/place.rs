@@ -1,15 +1,16 @@
-//! Where an argument points: into an image, at a host path, or at a stream.
+//! What an argument refers to: a place in an image, a host path or a stream.
 //!
-//! The rule, the same for every command:
+//! The rule is the same for every command:
 //!
 //! 1. `-` is standard input or output.
-//! 2. `LEFT:/path` is a place in an image when `LEFT` names something on the host that is not a
-//!    directory. Where several `:/` fit, the first wins.
-//! 3. Otherwise, `LEFT:/path` is a host path when the directory `LEFT:` exists on the host.
-//! 4. Otherwise, the first `:/` splits image and path (and opening says that there is no such image).
-//! 5. Everything else, `./a:b` among it, is a host path.
+//! 2. `LEFT:/path` is a place in an image if `LEFT` exists on the host and is not a directory. If several
+//!    `:/` qualify, the first wins.
+//! 3. Otherwise, `LEFT:/path` is a host path if the directory `LEFT:` exists on the host.
+//! 4. Otherwise, the first `:/` separates image and path (and opening reports that there is no such image).
+//! 5. Everything else, including `./a:b`, is a host path.
 //!
-//! In a shell ([`Base`]) 1 and 2 hold; `host:PATH` is a host path, and everything else is in the shell's image.
+//! In a shell ([`Base`]), 1 and 2 apply; `host:PATH` is a host path, and everything else is in the shell's
+//! image.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -36,21 +37,21 @@ pub(crate) enum Place {
 }
 
 thread_local! {
-    /// Where the shell that this thread runs is.
+    /// Image and current directory of the shell that this thread runs.
     static BASE: RefCell<Option<(PathBuf, PathBuf)>> = const { RefCell::new(None) };
 }
 
-/// The image and the directory that paths without an image begin at, while this lives.
+/// Sets the image and directory for paths without an image, until dropped.
 pub(crate) struct Base;
 
 impl Base {
-    /// From here on, in this thread.
+    /// Starts in this thread.
     pub(crate) fn enter(image: PathBuf, dir: PathBuf) -> Base {
         BASE.set(Some((image, dir)));
         Base
     }
 
-    /// Another directory.
+    /// Changes the directory.
     pub(crate) fn set_dir(dir: PathBuf) {
         BASE.with_borrow_mut(|base| {
             if let Some((_, here)) = base {
@@ -59,7 +60,7 @@ impl Base {
         });
     }
 
-    /// The directory; that of a shell's beginning without one.
+    /// The current directory; `/` outside of a shell.
     pub(crate) fn dir() -> PathBuf {
         BASE.with_borrow(|base| base.as_ref().map(|(_, dir)| dir.clone()))
             .unwrap_or_else(|| PathBuf::from("/"))
@@ -74,7 +75,7 @@ impl Base {
         .unwrap_or_default()
     }
 
-    /// A path that names no image, if there is a shell.
+    /// A path without an image, if a shell is running.
     fn place(argument: &OsStr) -> Option<Place> {
         if argument.is_empty() {
             return None;
@@ -99,7 +100,7 @@ impl Drop for Base {
 }
 
 impl Place {
-    /// Reads an argument by the rule at the top of this module.
+    /// Parses an argument by the rule at the top of this module.
     pub(crate) fn parse(argument: &OsStr) -> Place {
         match Place::parse_named(argument) {
             Place::Host(_) => Base::place(argument),
@@ -109,7 +110,7 @@ impl Place {
         .unwrap_or_else(|| Place::parse_named(argument))
     }
 
-    /// The same where a path without an image is one of the host, or text, in a shell too.
+    /// Parses an argument; in a shell, a path without an image is still a host path or plain text.
     pub(crate) fn parse_named(argument: &OsStr) -> Place {
         if argument == "-" {
             return Place::Stream;
@@ -145,7 +146,7 @@ impl Place {
         }
     }
 
-    /// The same place with `name` below it; a stream has nothing below it and stays as it is.
+    /// The place `name` below this one. A stream has nothing below it and is returned unchanged.
     pub(crate) fn join(&self, name: &OsStr) -> Place {
         match self {
             Place::Image { image, path } => Place::Image {
@@ -157,7 +158,7 @@ impl Place {
         }
     }
 
-    /// The place as it would be written on the command line, as bytes.
+    /// The place as written on the command line, as bytes.
     pub(crate) fn to_argument(&self) -> OsString {
         match self {
             Place::Image { image, path } => {
@@ -215,7 +216,7 @@ mod tests {
         std::fs::create_dir(&odd).unwrap();
         std::fs::write(odd.join("disk"), b"").unwrap();
         let base = dir.path().to_str().unwrap();
-        // `odd:` is a directory and `odd` is nothing: a host path.
+        // `odd:` is a directory and `odd` does not exist: a host path.
         assert_eq!(
             parse(&format!("{base}/odd:/plain")),
             Place::Host(odd.join("plain"))

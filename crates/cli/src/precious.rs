@@ -1,8 +1,8 @@
-//! Files of the host that are not overwritten by mistake: those that hold an ext volume, and those that somebody has open as
-//! an image or a disk.
+//! Protects host files from being overwritten by mistake: those that hold an ext volume, and those that are
+//! open as an image or a disk.
 //!
-//! `cp FILE disk.img` with its `:/` forgotten would be the end of the image. So would be a report, a record or a log that is
-//! written to the wrong name.
+//! `cp FILE disk.img` without `:/` would destroy the image, as would a report, a record or a log written to
+//! the wrong name.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::formats::holds_ext;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// Why a host file is not to be overwritten; `None` where nothing speaks against it. `offset` is where a volume in it may
-/// begin, as `--offset` says.
+/// Why a host file must not be overwritten, if so. `offset` is where a volume in it may begin, as given by
+/// `--offset`.
 pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
     if let Some(volume) = holds_ext(path, offset) {
         return Some(volume.to_owned());
@@ -21,7 +21,7 @@ pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
     in_use(path)
 }
 
-/// Who has a file open as an image or a disk, as far as locks and the kernel tell.
+/// What has a file open as an image or a disk, as far as locks and the kernel show.
 fn in_use(path: &Path) -> Option<String> {
     let opened = OpenOptions::new()
         .write(true)
@@ -29,12 +29,12 @@ fn in_use(path: &Path) -> Option<String> {
         .open_raw(path);
     match opened {
         Err(Error::Caller(Reason::Busy(who) | Reason::InUse { who, .. })) => Some(who),
-        // Whoever may not open it hears of that when it is opened in earnest.
+        // Other errors are reported when the file is opened for writing.
         _ => None,
     }
 }
 
-/// Refuses a file for what a command says beside its work: a report, a record, an account, a log.
+/// Refuses a file as secondary output of a command: a report, a record, an explanation or a log.
 pub(crate) fn check_output(path: &Path) -> Result<(), Failure> {
     match holds_ext(path, 0) {
         Some(why) => Err(Problem::new(why)
@@ -44,7 +44,7 @@ pub(crate) fn check_output(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The refusal of a copy onto such a file, with what was probably meant.
+/// The refusal to copy onto such a file, with what was probably meant.
 pub(crate) fn refusal(path: &Path, why: String) -> Failure {
     let root = quote(format!("{}:/", path.display()));
     Problem::new(why)
@@ -54,9 +54,9 @@ pub(crate) fn refusal(path: &Path, why: String) -> Failure {
         .met(format!("not writing to {}", quote(path)))
 }
 
-/// A path through a file that is an image, `disk.img/etc`: the place that was probably meant.
+/// For a path through an image file, `disk.img/etc`: the place that was probably meant.
 pub(crate) fn path_in_image(path: &Path) -> Option<String> {
-    // Without a slash at its end, with which it could only be a directory.
+    // Without a trailing slash, which only a directory may have.
     let path = path.components().as_path();
     let image = path
         .ancestors()

@@ -1,4 +1,4 @@
-//! What went wrong, in the words of coreutils: reason, where it was met, and what to do next.
+//! Errors in the words of coreutils: reason, operation and next step.
 
 use std::fmt;
 use std::io;
@@ -9,14 +9,14 @@ use throughline::{Abort, Error, Reason};
 /// Result of one step of a command.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
-/// A reason, without the place where it was met.
+/// The reason of an error, without the operation that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// As `strerror` would say it, or more exactly where we know more.
+    /// As `strerror` has it, or more precise if we know more.
     pub(crate) reason: String,
-    /// What the user can do next, if we know.
+    /// What the user can do next, if known.
     pub(crate) next: Option<String>,
-    /// What a command may want to know about it.
+    /// What a command may act upon.
     pub(crate) kind: Kind,
 }
 
@@ -27,15 +27,15 @@ pub(crate) enum Kind {
     NotFound,
     /// The name is taken.
     Exists,
-    /// The reader of our output went away.
+    /// The reader of our output is gone.
     PipeClosed,
-    /// The host does not let this user do it.
+    /// The host denies it to this user.
     NotAllowed,
-    /// This process may not have more files open.
+    /// This process has too many files open.
     TooManyOpen,
-    /// It cannot be done there at all.
+    /// It is not supported there.
     Unsupported,
-    /// Somebody else has it.
+    /// It is in use.
     Busy,
     /// Anything else.
     Other,
@@ -51,13 +51,13 @@ impl Problem {
         }
     }
 
-    /// The same, with what to do next.
+    /// Adds what to do next.
     pub(crate) fn with_next(mut self, next: impl Into<String>) -> Problem {
         self.next = Some(next.into());
         self
     }
 
-    /// Says where it was met.
+    /// Adds the operation that failed.
     pub(crate) fn met(self, doing: impl Into<String>) -> Failure {
         Failure::Failed {
             doing: doing.into(),
@@ -78,7 +78,7 @@ impl From<io::Error> for Problem {
             }
             _ => Kind::Other,
         };
-        // "No such file or directory (os error 2)": the number helps nobody.
+        // "No such file or directory (os error 2)": the number is of no use to the reader.
         let text = error.to_string();
         let reason = text.split(" (os error").next().unwrap_or(&text).to_owned();
         Problem {
@@ -95,7 +95,7 @@ impl From<rustix::io::Errno> for Problem {
     }
 }
 
-/// What to do about a device that has no room for what was promised: a sparse file on a full disk.
+/// The next step for a device without room for what was promised: a sparse file on a full disk.
 const HOST_IS_FULL: &str = "the host's disk is full: make room where the image file lies";
 
 impl From<Error> for Problem {
@@ -118,7 +118,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// A volume that an earlier failure stopped.
+/// A volume stopped by an earlier failure.
 fn stopped(why: &Arc<Abort>) -> Problem {
     let text = Error::Stopped(Arc::clone(why)).to_string();
     let host = match &**why {
@@ -128,7 +128,7 @@ fn stopped(why: &Arc<Abort>) -> Problem {
     Problem::new(text).with_next(format!("{host}; then repair with 'e2fsck -f IMAGE'"))
 }
 
-/// What to do about a device that failed.
+/// The next step for a device that failed.
 fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
     let said = device
         .source()
@@ -195,33 +195,33 @@ impl From<Reason> for Problem {
     }
 }
 
-/// Why a command ends, or one of its places is passed over.
+/// Why a command ends, or skips a place.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The command line asks for what cannot be: exit code 2.
+    /// A wrong command line: exit code 2.
     Usage(String),
-    /// It was tried and failed: exit code 1.
+    /// It failed: exit code 1.
     Failed {
-        /// "cannot open 'x'".
+        /// The operation: "cannot open 'x'".
         doing: String,
-        /// Why.
+        /// The reason.
         problem: Problem,
     },
-    /// Nobody reads our output any more: end quietly.
+    /// The reader of our output is gone: end without a message.
     PipeClosed,
-    /// Another process of ours has said it.
+    /// Another process of ours has reported the failure.
     Said,
-    /// The user wants the command to end.
+    /// The user has asked for the command to end.
     Interrupted,
 }
 
 impl Failure {
-    /// Something whose message is a sentence of its own.
+    /// A failure whose message is a complete sentence.
     pub(crate) fn plain(message: impl Into<String>) -> Failure {
         Problem::new("").met(message)
     }
 
-    /// Standard output failed.
+    /// A failure of standard output.
     pub(crate) fn output(error: io::Error) -> Failure {
         match Problem::from(error) {
             Problem {
@@ -232,12 +232,12 @@ impl Failure {
         }
     }
 
-    /// Not one place's matter: the command ends.
+    /// Whether it ends the whole command, not only one place.
     pub(crate) fn ends_command(&self) -> bool {
         !matches!(self, Failure::Failed { .. })
     }
 
-    /// What the user can do next, if we know.
+    /// What the user can do next, if known.
     pub(crate) fn next(&self) -> Option<&str> {
         match self {
             Failure::Failed { problem, .. } => problem.next.as_deref(),
@@ -245,7 +245,7 @@ impl Failure {
         }
     }
 
-    /// What went wrong, without what was being done.
+    /// The reason, without the operation.
     pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             Failure::Failed { problem, .. } => Some(&problem.reason),
@@ -253,7 +253,7 @@ impl Failure {
         }
     }
 
-    /// The kind of problem, if it was one.
+    /// The kind of problem, if it is one.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
             Failure::Failed { problem, .. } => Some(problem.kind),
@@ -262,7 +262,7 @@ impl Failure {
     }
 }
 
-/// `cannot open 'x': No such file or directory`.
+/// For example `cannot open 'x': No such file or directory`.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -282,9 +282,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Says where a problem was met.
+/// Adds the operation to a problem.
 pub(crate) trait Doing<T> {
-    /// `doing` is "cannot …", made only on failure.
+    /// `doing` returns "cannot …". It is called only on failure.
     fn doing<S: Into<String>>(self, doing: impl FnOnce() -> S) -> std::result::Result<T, Failure>;
 }
 

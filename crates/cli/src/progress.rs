@@ -1,4 +1,4 @@
-//! What a person at a terminal sees of long work; nothing where standard error is no terminal.
+//! Progress of long work on a terminal. Nothing is shown if standard error is no terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -11,14 +11,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// One that shows nothing.
+    /// Shows nothing.
     pub(crate) fn hidden() -> Progress {
         Progress {
             bar: ProgressBar::hidden(),
         }
     }
 
-    /// Counts bytes; `total_bytes` makes a bar of it. Shown where standard error is a terminal and `quiet` is not asked.
+    /// Counts bytes; with `total_bytes`, as a bar. Shown if standard error is a terminal, unless `quiet`.
     pub(crate) fn bytes(total_bytes: Option<u64>, quiet: bool) -> Progress {
         if quiet || !std::io::stderr().is_terminal() {
             return Progress::hidden();
@@ -41,14 +41,14 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Counts rounds of an experiment, once it is known how many there will be.
+    /// Counts rounds of an experiment, once their number is known.
     pub(crate) fn rounds(quiet: bool) -> Progress {
         let progress = Progress::words(quiet);
         progress.name("getting ready");
         progress
     }
 
-    /// Says in words what is done, and for how long now.
+    /// Shows the current activity in words, and the elapsed time.
     pub(crate) fn words(quiet: bool) -> Progress {
         let progress = Progress::bytes(None, quiet);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
@@ -57,7 +57,7 @@ impl Progress {
         progress
     }
 
-    /// So many rounds are done.
+    /// Sets the number of completed rounds.
     pub(crate) fn round(&self, done: usize, of: usize) {
         if self.bar.length() != Some(of as u64) {
             let template = "{pos} of {len} {bar:30} {elapsed}, {eta} left";
@@ -69,24 +69,24 @@ impl Progress {
         self.bar.set_position(done as u64);
     }
 
-    /// What is being worked on.
+    /// Sets the current activity.
     pub(crate) fn name(&self, name: &str) {
         if !self.bar.is_hidden() {
             self.bar.set_message(name.to_owned());
         }
     }
 
-    /// More bytes are done.
+    /// Adds completed bytes.
     pub(crate) fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 
-    /// Runs something that writes to the terminal, without the two disturbing each other.
+    /// Runs `f`, which may write to the terminal, with the progress display suspended.
     pub(crate) fn suspend<R>(&self, f: impl FnOnce() -> R) -> R {
         self.bar.suspend(f)
     }
 
-    /// Takes it off the screen.
+    /// Removes the display.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

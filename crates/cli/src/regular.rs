@@ -1,17 +1,18 @@
-//! Regular expressions as find and getfattr take them: the dialects of POSIX and GNU, brought into the form of the crate `regex`.
+//! Regular expressions as find and getfattr take them: translates the dialects of POSIX and GNU to the syntax
+//! of the crate `regex`.
 //!
-//! Only whether a text matches is asked, not where, so the rule of the longest match is not needed. References to groups (`\1`)
-//! are refused.
+//! Only whether a text matches is tested, not where, so the longest-match rule is not needed. Back-references
+//! (`\1`) are refused.
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Compiled, a pattern takes no more memory than this.
+/// Maximum memory of a compiled pattern.
 const MOST_BYTES: usize = 8 << 20;
 
-/// A character, or a byte that belongs to none.
+/// A character, or a byte that is not part of a valid one.
 const ANY: &str = r"(?:.|(?-u:[\x80-\xff]))";
 
-/// How a pattern is written.
+/// The dialect of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// find's own: `\(a\|b\)`, `+` and `?` without a backslash, no intervals.
@@ -23,7 +24,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// By the names that `find -regextype` knows.
+    /// The dialect for a name of `find -regextype`.
     pub(crate) fn named(name: &str) -> Option<Dialect> {
         Some(match name {
             "findutils-default" | "emacs" => Dialect::Emacs,
@@ -35,7 +36,7 @@ impl Dialect {
         })
     }
 
-    /// What a character means that may stand with or without a backslash; `None`: itself.
+    /// The meaning of a character that may be escaped or not; `None` if it stands for itself.
     fn operator(self, character: char, escaped: bool) -> Option<char> {
         let is = match (self, character) {
             (Dialect::Emacs, '(' | ')' | '|') => escaped,
@@ -49,7 +50,7 @@ impl Dialect {
     }
 }
 
-/// A pattern that a text has to fit, all of it where `whole`.
+/// Compiles a pattern; with `whole`, it has to match the whole text.
 pub(crate) fn compile(
     pattern: &str,
     dialect: Dialect,
@@ -72,7 +73,7 @@ pub(crate) fn compile(
 fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = pattern.chars();
-    // Nothing that could be repeated stands before: a '*' is itself there.
+    // Nothing precedes that could be repeated, so a '*' stands for itself.
     let mut at_start = true;
     while let Some(first) = rest.next() {
         let (character, escaped) = match first {
@@ -119,7 +120,7 @@ fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
     Ok(out)
 }
 
-/// Nothing, or the end of a group or of an alternative, comes next.
+/// Whether the pattern, a group or an alternative ends here.
 fn is_end(rest: &str, dialect: Dialect) -> bool {
     let (next, escaped) = match rest.strip_prefix('\\') {
         Some(rest) => (rest.chars().next(), true),
@@ -128,7 +129,8 @@ fn is_end(rest: &str, dialect: Dialect) -> bool {
     next.is_none_or(|next| matches!(dialect.operator(next, escaped), Some(')' | '|')))
 }
 
-/// A set of characters behind its `[`: a backslash in it is itself, as are the operators that sets of the crate know.
+/// A bracket expression after its `[`. A backslash in it stands for itself, as do the set operators of the
+/// crate.
 fn bracket(rest: &mut std::str::Chars<'_>, out: &mut String) -> Option<()> {
     out.push('[');
     if rest.as_str().starts_with('^') {
@@ -147,7 +149,7 @@ fn bracket(rest: &mut std::str::Chars<'_>, out: &mut String) -> Option<()> {
                 out.push_str(class);
                 *rest = behind.chars();
             }
-            // A range keeps its hyphen.
+            // A hyphen in a range stays.
             '-' => match is_first || rest.as_str().starts_with(']') {
                 true => out.push_str(r"\-"),
                 false => out.push('-'),

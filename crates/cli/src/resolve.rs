@@ -1,4 +1,4 @@
-//! Paths of an image without symbolic links, `.` and `..`, as `readlink -f` and `ln -r` need them.
+//! Resolves symbolic links, `.` and `..` in paths of an image, for `readlink -f` and `ln -r`.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -8,21 +8,21 @@ use throughline::Volume;
 
 use crate::problem::{Kind, Problem, Result};
 
-/// As many symbolic links are followed on one path, as by the kernel.
+/// Maximum number of symbolic links on one path, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// What of a path may be missing.
+/// Which components of a path may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// Nothing.
     Nothing,
-    /// The last name.
+    /// The last component.
     Last,
-    /// Anything.
+    /// Any component.
     Anything,
 }
 
-/// The path that a path comes to.
+/// The canonical form of a path.
 pub(crate) fn canonical(volume: &Volume, path: &Path, missing: Missing) -> Result<PathBuf> {
     let mut rest: VecDeque<OsString> = VecDeque::new();
     push_front(&mut rest, path);
@@ -84,7 +84,7 @@ fn push_front(rest: &mut VecDeque<OsString>, path: &Path) {
     }
 }
 
-/// The way from one directory to a path, both canonical.
+/// The relative path from a directory to a path, both canonical.
 pub(crate) fn relative(from: &Path, to: &Path) -> PathBuf {
     let from: Vec<_> = from.components().collect();
     let to: Vec<_> = to.components().collect();

@@ -1,11 +1,11 @@
-//! Names and numbers as text: quoting that is safe on a terminal, sizes read and shown.
+//! Names and numbers as text: quoting that is safe on a terminal, parsing and formatting of sizes.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A name in single quotes for a message; control characters and bytes that are not UTF-8 are shown
-/// as in the shell's `$'…'`, so that a hostile image cannot drive the terminal.
+/// A name in single quotes, for a message. Control characters and bytes that are not UTF-8 are shown as in
+/// the shell's `$'…'`, so that a hostile image cannot control the terminal.
 pub(crate) fn quote(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref();
     match name.to_str() {
@@ -46,14 +46,14 @@ fn push_octal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// What must not reach a terminal as it is: control characters, and those that reorder a line.
+/// Whether a character must not be sent to a terminal: control characters, and those that reorder a line.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A name as it goes to standard output: its own bytes into a pipe or file, `?` for each unsafe
-/// character on a terminal, as `ls` does.
+/// A name for standard output: its own bytes to a pipe or file; on a terminal, `?` for each unsafe character,
+/// as `ls` does.
 pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
     if !terminal {
         return Cow::Borrowed(name.as_bytes());
@@ -66,7 +66,7 @@ pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
     Cow::Owned(text.into_bytes())
 }
 
-/// Reads a size, `4k` for one; [`throughline::parse_size`] says which.
+/// Parses a size such as `4k`; see [`throughline::parse_size`].
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     throughline::parse_size(text)
         .map_err(|reason| format!("invalid size {}: {reason}", quote(text)))

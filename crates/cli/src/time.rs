@@ -1,4 +1,4 @@
-//! Times as text: read as `touch -d` and `-t` take them, shown as `ls -l` and `stat` do.
+//! Times as text: parsed as by `touch -d` and `-t`, formatted as by `ls -l` and `stat`.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,7 @@ fn zoned(time: SystemTime) -> Option<Zoned> {
         .map(|stamp| stamp.to_zoned(zone()))
 }
 
-/// As `ls -l`: hour and minute within the last half year, else the year.
+/// As `ls -l`: hour and minute within the last half year, otherwise the year.
 pub(crate) fn short(time: SystemTime, now: SystemTime) -> String {
     let half_year = Duration::from_secs(365 * 24 * 3600 / 2);
     let recent = now.duration_since(time).is_ok_and(|age| age < half_year) || time == now;
@@ -44,7 +44,7 @@ pub(crate) fn ctime(time: SystemTime) -> String {
     )
 }
 
-/// Seconds since 1970, as `find -printf %T@` shows them: with ten digits behind the point.
+/// Seconds since 1970, as `find -printf %T@` shows them: with ten decimals.
 pub(crate) fn seconds_with_fraction(time: SystemTime) -> String {
     let Ok(stamp) = Timestamp::try_from(time) else {
         return "?".to_owned();
@@ -57,7 +57,8 @@ pub(crate) fn seconds_with_fraction(time: SystemTime) -> String {
     format!("{seconds}.{fraction:09}0")
 }
 
-/// A part of a time, by the letters of strftime(3) in the C locale and those of `find -printf`; `None` for any other.
+/// A part of a time, by the letters of strftime(3) in the C locale and those of `find -printf`; `None` for
+/// other letters.
 pub(crate) fn part(time: SystemTime, key: u8) -> Option<String> {
     let form = match key {
         b'S' => "%S.%9f0",
@@ -98,8 +99,8 @@ pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
         .map(|stamp| stamp.to_string())
 }
 
-/// Reads `now`, `@SECONDS[.FRACTION]`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, the same with a zone or `Z`.
-/// Without a zone, the time is local.
+/// Parses `now`, `@SECONDS[.FRACTION]`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, also with a zone or
+/// `Z`. Without a zone, the time is local.
 pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
     let text = text.trim();
     let bad = || {
@@ -142,7 +143,7 @@ pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
     }
 }
 
-/// `yesterday`, `2 days ago`, `+3 hours`, `last week`, `next month`, and several of them one after the other.
+/// `yesterday`, `2 days ago`, `+3 hours`, `last week`, `next month`, or several of them in a row.
 fn relative(text: &str, now: &Zoned) -> Option<Zoned> {
     let text = text.to_lowercase().replace('+', " ").replace('-', " -");
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -199,7 +200,7 @@ fn parse_seconds(text: &str) -> Option<SystemTime> {
     Timestamp::new(seconds, nanos).ok().map(SystemTime::from)
 }
 
-/// Reads the POSIX form of `touch -t`: `[[CC]YY]MMDDhhmm[.ss]`, local time.
+/// Parses the POSIX format of `touch -t`: `[[CC]YY]MMDDhhmm[.ss]`, local time.
 pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
     let bad = || format!("invalid time '{text}': write [[CC]YY]MMDDhhmm[.ss]");
     let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
@@ -220,7 +221,7 @@ pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
     };
     let field = |range: std::ops::Range<usize>| full[range].parse::<i8>().map_err(|_| bad());
     let year: i16 = full[..4].parse().map_err(|_| bad())?;
-    // A leap second is the first of the next minute, as everywhere on Unix.
+    // A leap second is the first second of the next minute, as usual on Unix.
     let (second, leap) = match seconds {
         "60" => (59, 1),
         _ => (seconds.parse::<i8>().map_err(|_| bad())?, 0),

@@ -1,29 +1,30 @@
-//! What a command ends with whose other exit codes are answers, when it has none: a wrong command line, a log that cannot be
-//! opened, a bug of ours. `git bisect run` would call the commit bad, a pipeline would see a regression.
+//! Exit codes for commands whose usual exit codes are answers, if they have no answer: a wrong command line,
+//! a log that cannot be opened, a bug of ours. Otherwise, `git bisect run` would mark the commit as bad, and
+//! a pipeline would see a regression.
 
 use crate::commands::lab::{gate, step};
 use crate::mount;
 
-/// The exit codes of a command that has no answer.
+/// The exit codes of a command without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered {
     /// The command line is wrong.
     pub(crate) usage: u8,
-    /// It failed before it could begin.
+    /// It failed before it could start.
     pub(crate) failed: u8,
-    /// It ended by a bug.
+    /// It ended because of a bug.
     pub(crate) bug: u8,
 }
 
 impl Unanswered {
-    /// Those of a command that says no more than whether it was done. A bug has the code that Rust gives it.
+    /// For commands that only succeed or fail. A bug has the exit code of a Rust panic.
     const USUAL: Unanswered = Unanswered {
         usage: 2,
         failed: 1,
         bug: 101,
     };
 
-    /// Those of the command that this process was called for.
+    /// For the command that this process was started for.
     pub(crate) fn here() -> Unanswered {
         if called(&["mount"]) {
             Unanswered {
@@ -50,8 +51,8 @@ impl Unanswered {
     }
 }
 
-/// Of a command line that may not have been read: it is this command's, by its words before which there are but options, each
-/// with one value at the most.
+/// Whether the command line is for `command`. It may be unparsed: only options may precede the command, each
+/// with at most one value.
 fn called(command: &[&str]) -> bool {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");

@@ -1,5 +1,5 @@
-//! Values of extended attributes as text: `"text"`, `0x68656c6c6f`, `0saGVsbG8=`, as getfattr shows them and
-//! setfattr takes them.
+//! Values of extended attributes as text: `"text"`, `0x68656c6c6f`, `0saGVsbG8=`, as getfattr prints and
+//! setfattr parses them.
 
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
@@ -22,7 +22,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 impl Encoding {
-    /// The one that a person can read best: text, unless more than an eighth of it cannot be printed.
+    /// The most readable encoding: text, unless more than an eighth of it is unprintable.
     pub(crate) fn fitting(value: &[u8]) -> Encoding {
         let text = value.strip_suffix(&[0]).unwrap_or(value);
         let unprintable = text
@@ -35,7 +35,7 @@ impl Encoding {
         }
     }
 
-    /// The value so.
+    /// The value in this encoding.
     pub(crate) fn show(self, value: &[u8]) -> Vec<u8> {
         match self {
             Encoding::Text => quoted(value),
@@ -48,7 +48,7 @@ impl Encoding {
     }
 }
 
-/// A zero at the end, with which programs in C end a text, is not shown, as by getfattr.
+/// As in getfattr, a trailing zero byte, which ends a string in C, is omitted.
 fn quoted(value: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
     for byte in value.strip_suffix(&[0]).unwrap_or(value) {
@@ -62,7 +62,7 @@ fn quoted(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Reads a value as setfattr does: hexadecimal, base64, text in quotes with escapes, or bare text.
+/// Parses a value as setfattr does: hexadecimal, base64, quoted text with escapes, or bare text.
 pub(crate) fn parse(text: &[u8]) -> Result<Vec<u8>, String> {
     if let Some(digits) = strip(text, b"0x") {
         return hex(digits).ok_or_else(|| "not hexadecimal behind 0x".to_owned());
@@ -103,7 +103,7 @@ fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(digits).ok()
 }
 
-/// `\012` is a byte, `\` before anything else stands for that.
+/// `\012` is a byte; `\` before any other character stands for that character.
 pub(crate) fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

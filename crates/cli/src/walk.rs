@@ -1,4 +1,4 @@
-//! Walking a directory tree of an image that may be hostile: no loops, no endless depth.
+//! Walks a directory tree of a possibly hostile image: without loops and with bounded depth.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -9,10 +9,10 @@ use throughline::{Dir, Metadata, Volume};
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem, Result};
 
-/// How deep directories may nest: a path of the longest length that the kernel takes has no more.
+/// Maximum nesting of directories: the longest path that the kernel accepts has no more.
 pub(crate) const MAX_DEPTH: usize = 2048;
 
-/// Watches one walk: each directory of a sound file system is met once.
+/// Guards one walk: in a sound file system, each directory is reached once.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
     seen: HashSet<u64>,
@@ -20,7 +20,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Call before a directory's entries are read; `ino` is its inode. Every `Ok` is followed by [`Guard::leave`].
+    /// Must be called before the entries of a directory are read; `ino` is its inode. Every `Ok` must be
+    /// followed by [`Guard::leave`].
     pub(crate) fn enter(&mut self, ino: u64) -> Result<()> {
         if self.depth >= MAX_DEPTH {
             return Err(Problem::new(format!(
@@ -38,13 +39,13 @@ impl Guard {
         Ok(())
     }
 
-    /// Call behind a directory's last entry.
+    /// Must be called after the last entry of a directory.
     pub(crate) fn leave(&mut self) {
         self.depth -= 1;
     }
 }
 
-/// A name in a directory and what it stands for.
+/// A directory entry and its inode's metadata.
 pub(crate) struct Entry {
     /// The name.
     pub(crate) name: OsString,
@@ -63,8 +64,8 @@ pub(crate) fn sorted(
     Ok(entries)
 }
 
-/// The entries of a directory as it has them. Damage is complained about as met by what `reading` says; the names that are left
-/// are there.
+/// The entries of a directory in stored order. Damage is reported with the operation from `reading`; the
+/// readable names are returned.
 pub(crate) fn unsorted(
     dir: &Dir,
     context: &Context,
@@ -87,7 +88,7 @@ pub(crate) fn unsorted(
     Ok(entries)
 }
 
-/// Opens the directory that holds the last name of a path.
+/// Opens the directory that holds the last component of a path.
 pub(crate) fn open_parent<'a>(volume: &Volume, path: &'a Path) -> Result<(Dir, &'a OsStr)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Problem::new("it has no name that could be changed"));

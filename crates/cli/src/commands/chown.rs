@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure
     })
 }
 
-/// The new owner; as in the kernel, a program loses its set-id bits with it.
+/// The new owner. As in the kernel, a program loses its set-id bits.
 fn change(owner: Owner, meta: &Metadata) -> Attributes {
     let mut attributes = Attributes::new();
     if let Some(uid) = owner.user {

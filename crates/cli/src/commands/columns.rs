@@ -2,10 +2,10 @@
 
 use term_grid::{Direction, Filling, Grid, GridOptions};
 
-/// A terminal that does not say how wide it is.
+/// The width if the terminal does not report one.
 const USUAL_WIDTH: usize = 80;
 
-/// How many characters a line of the terminal has: `COLUMNS` first, as everywhere.
+/// Characters per line of the terminal; `COLUMNS` takes precedence.
 pub(super) fn width() -> usize {
     let said = std::env::var("COLUMNS").ok();
     let said = said.and_then(|columns| columns.parse().ok());
@@ -14,7 +14,7 @@ pub(super) fn width() -> usize {
         .unwrap_or(USUAL_WIDTH)
 }
 
-/// The lines; cells may hold colours.
+/// The lines. Cells may contain colour sequences.
 pub(super) fn lines(cells: Vec<String>, width: usize) -> String {
     let options = GridOptions {
         filling: Filling::Spaces(2),
@@ -22,7 +22,7 @@ pub(super) fn lines(cells: Vec<String>, width: usize) -> String {
         width,
     };
     let lines = Grid::new(cells, options).to_string();
-    // Nobody wants blanks at the ends of lines.
+    // Remove trailing blanks.
     lines
         .lines()
         .map(|line| format!("{}\n", line.trim_end()))

@@ -1,4 +1,4 @@
-//! `complete-place`, which shells ask when the word to be completed is in an image.
+//! `complete-place`, which shells call to complete a word in an image.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,8 @@ pub(crate) struct CompleteArgs {
     word: OsString,
 }
 
-/// What shells run when a word has `:/` in it, besides what is made from the command line's description.
+/// Shell code for words that contain `:/`, in addition to what is generated from the command line's
+/// description.
 pub(super) const BASH: &str = r#"
 _throughline_places() {
     local word="${COMP_LINE:0:COMP_POINT}"
@@ -57,10 +58,10 @@ pub(super) const FISH: &str = r#"
 complete -c throughline -n "string match -q '*:/*' -- (commandline -ct)" -f -a "(throughline complete-place (commandline -ct) 2> /dev/null)"
 "#;
 
-/// Completions offered at most: more than anybody reads on a terminal.
+/// Maximum number of completions offered.
 const MOST_NAMES: usize = 10_000;
 
-/// Prints the places that begin so; directories with a slash. What cannot be read has none.
+/// Prints the places that start with the word, directories with a slash; nothing for what cannot be read.
 pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Failure> {
     let place = Place::parse(&args.word);
     let Place::Image { path, .. } = &place else {
@@ -80,7 +81,8 @@ pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Fail
     Ok(())
 }
 
-/// The names in a directory that begin so, directories with a slash, sorted. What cannot be read has none.
+/// The names in a directory that start with `start`, sorted, directories with a slash; none if it cannot be
+/// read.
 pub(super) fn names_below(volume: &Volume, dir: &Path, start: &[u8]) -> Vec<Vec<u8>> {
     let Ok(dir) = volume.open_dir(dir) else {
         return Vec::new();

@@ -151,7 +151,6 @@ impl CpArgs {
     }
 }
 
-/// Copies.
 pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
     let (sources, target) = sources_and_target(&args.places, args.target_directory.as_ref())?;
     let offset_bytes = context.globals.offset;
@@ -164,7 +163,7 @@ pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
         &args.options(offset_bytes),
     )?;
     if args.stats {
-        // What is not on the disk yet is not copied yet.
+        // A copy is complete only once it is on the disk.
         context.images.sync()?;
         say(
             context,
@@ -178,7 +177,7 @@ pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// The figures, for a person or as one line of JSON; on standard error where standard output is the copy.
+/// Prints the statistics, as text or as one line of JSON; on standard error if standard output is the copy.
 fn say(
     context: &mut Context,
     totals: Totals,
@@ -231,7 +230,7 @@ fn say(
     context.out.line(line)
 }
 
-/// The most memory this process has held, as the kernel counts it.
+/// Peak resident memory of this process, as the kernel counts it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

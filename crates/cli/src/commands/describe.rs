@@ -1,4 +1,4 @@
-//! Inodes in words, letters and JSON.
+//! Inodes as words, letters and JSON.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use throughline::{FileType, Metadata};
 
 use crate::time::rfc3339;
 
-/// The letter in front of `rwxr-xr-x`.
+/// The letter before `rwxr-xr-x`.
 pub(crate) fn letter(kind: FileType) -> char {
     match kind {
         FileType::File => '-',
@@ -21,7 +21,7 @@ pub(crate) fn letter(kind: FileType) -> char {
     }
 }
 
-/// As `stat` calls it.
+/// The kind as `stat` prints it.
 pub(crate) fn words(meta: &Metadata) -> &'static str {
     match meta.file_type() {
         FileType::File if meta.len() == 0 => "regular empty file",
@@ -35,7 +35,7 @@ pub(crate) fn words(meta: &Metadata) -> &'static str {
     }
 }
 
-/// A name for JSON: as text, and its bytes in hexadecimal beside it where it is not UTF-8.
+/// A name for JSON: as text and, if it is not UTF-8, its bytes in hexadecimal as well.
 pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
     object.insert(key.to_owned(), json!(name.to_string_lossy()));
     if name.to_str().is_none() {
@@ -48,7 +48,7 @@ pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr
     }
 }
 
-/// What `stat` and `ls` say of an inode, for JSON.
+/// The fields of an inode that `stat` and `ls` print as JSON.
 pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
     let kind = match meta.file_type() {
         FileType::File => "file",
@@ -83,7 +83,8 @@ pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
     put("created", json!(meta.created().and_then(rfc3339)));
 }
 
-/// A name in the colour that `ls` gives its kind: bold blue directories, cyan links, green programs, yellow devices.
+/// A name in the colour that `ls` uses for its kind: bold blue directories, cyan links, green programs,
+/// yellow devices.
 pub(crate) fn coloured(name: &[u8], meta: &Metadata) -> Vec<u8> {
     let code = match meta.file_type() {
         FileType::Directory => "1;34",

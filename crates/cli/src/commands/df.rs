@@ -35,7 +35,7 @@ pub(crate) struct DfArgs {
     help: Option<bool>,
 }
 
-/// The image of a place, or the host path that names one.
+/// The image of a place, or the host path if it is one.
 pub(crate) fn image_of(place: &Place) -> Result<PathBuf, Failure> {
     match place {
         Place::Image { image, .. } => Ok(image.clone()),
@@ -46,7 +46,7 @@ pub(crate) fn image_of(place: &Place) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Shows each image's space.
+/// Shows the space of each image.
 pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     let mut found = Vec::new();
     let mut rows = vec![header(args)];
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     if rows.len() == 1 {
         return Ok(());
     }
-    // Names and formats to the left, figures to the right.
+    // Names and formats are left-aligned, figures right-aligned.
     let left = 1 + usize::from(args.print_type);
     let width = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
@@ -149,7 +149,7 @@ fn row(args: &DfArgs, image: &str, stat: &StatFs) -> [String; 5] {
     ]
 }
 
-/// Rounded up, as `df` does; `-` of nothing.
+/// Rounded up, as `df` does; `-` if there is no space at all.
 fn percent(used: u64, available: u64) -> String {
     let whole = u128::from(used) + u128::from(available);
     if whole == 0 {

@@ -54,7 +54,7 @@ pub(crate) struct DuArgs {
 struct Count<'a> {
     args: &'a DuArgs,
     guard: Guard,
-    /// Inodes with several names that were counted.
+    /// Inodes with several names that were already counted.
     linked: HashSet<u64>,
     found: Vec<Value>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
         let opened = context.open(place, Access::Read)?;
         let cannot = || format!("cannot access {place}");
         let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
-        // Each place counts on its own.
+        // Each place is counted separately.
         count.guard = Guard::default();
         count.linked.clear();
         if meta.is_dir() {
@@ -127,7 +127,7 @@ impl Count<'_> {
         Ok(total)
     }
 
-    /// What the entries of a directory come to.
+    /// The total of the entries of a directory.
     fn inside(
         &mut self,
         context: &mut Context,

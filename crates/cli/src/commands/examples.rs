@@ -1,6 +1,7 @@
-//! Examples for the manual pages: a purpose and the command for it.
+//! Examples for the manual pages: a purpose and its commands.
 
-/// The examples of a command, by its name after `throughline`; '' for the program itself. Each has a purpose and its lines.
+/// The examples of a command, by its name after `throughline`; '' is the program itself. Each is a purpose
+/// with its command lines.
 pub(super) fn of(command: &str) -> Vec<(&'static str, String)> {
     let head = format!("[{command}]");
     let behind = EXAMPLES.lines().skip_while(|line| *line != head).skip(1);
@@ -17,7 +18,7 @@ pub(super) fn of(command: &str) -> Vec<(&'static str, String)> {
     examples
 }
 
-/// For each command in brackets: purposes, and indented the lines that serve them.
+/// Per command, in brackets: purposes, each followed by its indented command lines.
 const EXAMPLES: &str = r#"[]
 Make an image, copy a directory into it, list it, and copy it out again:
   truncate -s 1G disk.img && mke2fs -q -t ext4 disk.img

@@ -1,8 +1,8 @@
-//! Flags of inodes by the letters of chattr and lsattr.
+//! Inode flags by the letters of chattr and lsattr.
 
 use throughline::InodeFlags;
 
-/// Letter and flag, in the order in which lsattr shows them.
+/// Letters and flags, in the order in which lsattr shows them.
 pub(super) const LETTERS: [(char, InodeFlags); 22] = [
     ('s', InodeFlags::SECRM),
     ('u', InodeFlags::UNRM),
@@ -28,7 +28,7 @@ pub(super) const LETTERS: [(char, InodeFlags); 22] = [
     ('m', InodeFlags::from_bits_retain(0x0000_0400)),
 ];
 
-/// `----ia--------e-------`.
+/// For example `----ia--------e-------`.
 pub(super) fn show(flags: InodeFlags) -> String {
     let letter = |(letter, flag): &(char, InodeFlags)| match flags.contains(*flag) {
         true => *letter,
@@ -37,7 +37,7 @@ pub(super) fn show(flags: InodeFlags) -> String {
     LETTERS.iter().map(letter).collect()
 }
 
-/// How flags are to change.
+/// A change of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     keep: InodeFlags,
@@ -45,7 +45,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Reads `+i`, `-ia+d`, `=d`.
+    /// Parses `+i`, `-ia+d`, `=d`.
     pub(super) fn parse(text: &str) -> Result<Change, String> {
         let mut change = Change {
             keep: InodeFlags::from_bits_retain(u32::MAX),
@@ -83,13 +83,13 @@ impl Change {
         }
     }
 
-    /// The flags after it.
+    /// The flags after the change.
     pub(super) fn apply(self, flags: InodeFlags) -> InodeFlags {
         (flags & self.keep) | self.set
     }
 }
 
-/// What `=` leaves: how the inode is kept is not a matter of taste.
+/// Flags that `=` does not clear, since they describe the inode's format.
 const LASTING: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INDEX)
     .union(InodeFlags::ENCRYPT)

@@ -1,4 +1,4 @@
-//! `completions` and `man`: made from the command line's own description.
+//! `completions` and `man`, generated from the command line's description.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(crate) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// Prints a shell's completions.
+/// Prints the completions for a shell.
 pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "throughline", &mut text);
@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Resu
         Shell::Bash => complete::BASH,
         Shell::Zsh => complete::ZSH,
         Shell::Fish => complete::FISH,
-        // Others complete options and commands.
+        // The other shells complete only options and commands.
         _ => "",
     };
     context.out.bytes(places.as_bytes())

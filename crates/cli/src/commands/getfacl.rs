@@ -51,7 +51,7 @@ pub(crate) struct GetfaclArgs {
     help: Option<bool>,
 }
 
-/// Shows the lists of each place.
+/// Shows the ACLs of each place.
 pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host(args.numeric);
     let reach = Reach {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failu
     })
 }
 
-/// One of the two lists of an inode; none where it has none, or cannot have any.
+/// One of the two ACLs of an inode, if it has one.
 pub(super) fn read(place: &Place, node: &Node, which: &[u8]) -> Result<Option<Acl>, Failure> {
     let cannot = || format!("cannot read the access rights of {place}");
     match node.xattr(which).doing(cannot)? {

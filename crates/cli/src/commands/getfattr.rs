@@ -62,7 +62,7 @@ pub(crate) struct GetfattrArgs {
     help: Option<bool>,
 }
 
-/// Names of attributes, by a part of them; as getfattr has it, `-` is any.
+/// A regular expression for attribute names; as in getfattr, `-` matches any.
 fn names(pattern: &str) -> Result<Regex, String> {
     let pattern = if pattern == "-" { "" } else { pattern };
     compile(pattern, Dialect::Extended, false, true)
@@ -141,7 +141,7 @@ fn show(
 /// A name and a value.
 type Attribute = (Vec<u8>, Vec<u8>);
 
-/// Those that are wanted, by name.
+/// The selected attributes, sorted by name.
 fn read(args: &GetfattrArgs, place: &Place, node: &Node) -> Result<Vec<Attribute>, Failure> {
     let cannot = || format!("cannot read the attributes of {place}");
     if let Some(name) = &args.name {

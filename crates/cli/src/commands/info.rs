@@ -61,7 +61,8 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     Ok(())
 }
 
-/// What lies on the disk of an image that somebody else has, and a word that it is no more than that.
+/// Opens an image that is in use elsewhere, as it is on the disk, and prints a note that this is only the
+/// state on disk.
 fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume, Failure> {
     let volume = context.images.open_in_use(image)?;
     if !context.globals.quiet {
@@ -142,7 +143,7 @@ fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What follows damage, by its name as a mount option.
+/// The reaction to damage, as the name of the mount option.
 fn on_error(info: &VolumeInfo) -> &'static str {
     match info.on_error {
         OnError::Continue => "continue",
@@ -216,7 +217,7 @@ fn device_lines(device: &DeviceState) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What is shown of a page cache.
+/// The lines shown for a page cache.
 pub(crate) fn cache_lines(cache: &CacheState) -> Vec<(&'static str, String)> {
     let throttle = &cache.throttle;
     let pauses = match throttle.pauses.count {

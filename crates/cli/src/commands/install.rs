@@ -1,4 +1,4 @@
-//! `install-fuse2fs` and `install-helpers`: links by whose names other programs find this one.
+//! `install-fuse2fs` and `install-helpers`: links under the names by which other programs find this one.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -32,7 +32,7 @@ pub(crate) struct HelpersArgs {
     remove: bool,
 }
 
-/// Makes `fuse2fs` in a directory.
+/// Creates `fuse2fs` in a directory.
 pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), Failure> {
     let link = args.dir.join(fuse2fs::NAME);
     change(&link, args.remove)?;
@@ -53,7 +53,7 @@ pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), F
     Ok(())
 }
 
-/// Makes what mount(8) and fstab need.
+/// Creates what mount(8) and fstab need.
 pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), Failure> {
     let link = args.sbin.join(HELPER_NAME);
     change(&link, args.remove)?;
@@ -89,7 +89,7 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
             if same(link, &this) {
                 return Ok(());
             }
-            // Another's program stays; a link that leads nowhere, or to another one of us, is replaced.
+            // Keep another program; replace a link that is dangling or leads to another copy of this program.
             if !is_replaceable(link) {
                 return Err(Problem::from(error)
                     .with_next("take another directory, or move it away")

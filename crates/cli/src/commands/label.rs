@@ -1,4 +1,4 @@
-//! `label` and `uuid`: what a volume is called.
+//! `label` and `uuid`: the identification of a volume.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -34,11 +34,11 @@ pub(crate) struct UuidArgs {
     set: Option<NewUuid>,
 }
 
-/// What a UUID is set to.
+/// The new UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NewUuid {
     This(Uuid),
-    /// Another one for each image.
+    /// A different one for each image.
     Random,
 }
 
@@ -52,7 +52,7 @@ fn parse_uuid(text: &str) -> Result<NewUuid, String> {
     }
 }
 
-/// Shows the label, or sets it.
+/// Shows or sets the label.
 pub(crate) fn label(args: &LabelArgs, context: &mut Context) -> Result<(), Failure> {
     use std::os::unix::ffi::OsStringExt;
     let image = image_of(&args.image)?;
@@ -67,7 +67,7 @@ pub(crate) fn label(args: &LabelArgs, context: &mut Context) -> Result<(), Failu
         .doing(|| format!("cannot set the label of {}", quote(&image)))
 }
 
-/// Shows the UUIDs, or sets them.
+/// Shows or sets the UUIDs.
 pub(crate) fn uuid(args: &UuidArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;

@@ -40,7 +40,7 @@ pub(crate) struct LnArgs {
     verbose: bool,
 }
 
-/// Makes each link.
+/// Creates each link.
 pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
     let places: Vec<Place> = args.places.iter().map(|word| Place::parse(word)).collect();
     let (targets, last) = sources_and_target(&places, args.target_directory.as_ref())?;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
     };
     let opened = context.open(last, Access::Write)?;
     let targets: Vec<Place> = match args.symbolic {
-        // What is written is what a symbolic link holds.
+        // A symbolic link holds its target as written.
         true => {
             let words = args.places.iter().take(targets.len());
             words.map(|word| Place::parse_named(word)).collect()
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
     })
 }
 
-/// Makes one link to what is stored of its target.
+/// Creates one link to the stored form of its target.
 fn make(
     args: &LnArgs,
     volume: &Volume,
@@ -132,7 +132,7 @@ fn make(
     }
 }
 
-/// The way from a link to what it is to point to; both directories are followed through links, as ln of
+/// The relative path from a link to its target. Both directories are resolved through links, as ln of
 /// coreutils does.
 fn relative_to(volume: &Volume, target: &Path, link: &Path) -> crate::problem::Result<PathBuf> {
     let dir = link.parent().unwrap_or(Path::new("/"));
@@ -141,7 +141,7 @@ fn relative_to(volume: &Volume, target: &Path, link: &Path) -> crate::problem::R
     Ok(relative(&dir, &target))
 }
 
-/// Makes room for a link; the target of a hard link must stay.
+/// Removes an existing name to make room for a link; never the target of a hard link.
 fn replace(
     volume: &Volume,
     stored: &std::path::Path,

@@ -122,11 +122,11 @@ struct Line {
     name: OsString,
     meta: Metadata,
     target: Option<OsString>,
-    /// It has a list of access rights, which its permissions do not show.
+    /// Whether it has an ACL, which the permission bits do not show.
     listed: bool,
 }
 
-/// Whether an inode has a list of access rights. What cannot be read has none to show.
+/// Whether an inode has an ACL; `false` if it cannot be read.
 fn is_listed(node: throughline::Result<Node>) -> bool {
     let has = |node: &Node, which| node.xattr(which).is_ok_and(|list| list.is_some());
     node.is_ok_and(|node| has(&node, acl::ACCESS) || node.is_dir() && has(&node, acl::DEFAULT))
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
         let cannot = || format!("cannot access {place}");
         let mut meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
         if meta.is_symlink() && !args.directory && !args.is_long() && !args.classify {
-            // A link to a directory is listed as the directory, a broken one as itself.
+            // A link to a directory is listed as the directory, a broken link as itself.
             meta = opened.volume.metadata(&opened.path).unwrap_or(meta);
         }
         if meta.is_dir() && !args.directory {
@@ -313,7 +313,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Shows lines, which come sorted by name.
+    /// Prints lines, which arrive sorted by name.
     fn lines(
         &mut self,
         context: &mut Context,
@@ -351,7 +351,7 @@ impl Listing<'_> {
         self.rows(context, &lines)
     }
 
-    /// Allocated sectors as KiB, or in words.
+    /// Allocated 512-byte sectors as KiB, or human-readable.
     fn kib(&self, blocks_512: u64) -> String {
         if self.args.human_readable {
             human(blocks_512.saturating_mul(512))
@@ -370,7 +370,7 @@ impl Listing<'_> {
             let shown = columns::lines(cells.collect(), columns::width());
             return context.out.bytes(shown.as_bytes());
         }
-        // Columns: each as wide as its widest, numbers to the right.
+        // Each column is as wide as its widest cell; numbers are right-aligned.
         let rows: Vec<Vec<(String, bool)>> = lines.iter().map(|line| self.columns(line)).collect();
         let count = rows.first().map_or(0, Vec::len);
         let widths: Vec<usize> = (0..count)
@@ -403,7 +403,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// The name as it is shown: in colour, and with what it is.
+    /// The name as shown: in colour and with the indicator of its kind.
     fn name(&self, context: &Context, line: &Line) -> Vec<u8> {
         let name = printable(&line.name, context.out.terminal);
         let in_colour = match self.args.color {
@@ -418,7 +418,7 @@ impl Listing<'_> {
         let is_dir = line.meta.is_dir();
         let sign = match line.meta.file_type() {
             FileType::Directory => Some(b'/'),
-            // What it points to stands behind it.
+            // The target is printed after it.
             FileType::Symlink if self.args.is_long() => None,
             FileType::Symlink => Some(b'@'),
             FileType::Fifo => Some(b'|'),
@@ -431,7 +431,7 @@ impl Listing<'_> {
         shown
     }
 
-    /// The cells in front of the name, and whether they go to the right.
+    /// The cells before the name, and whether each is right-aligned.
     fn columns(&self, line: &Line) -> Vec<(String, bool)> {
         let meta = &line.meta;
         let mut cells = Vec::new();

@@ -1,4 +1,4 @@
-//! The manual pages: from the command line's own description, with examples and what else to read; those of
+//! The manual pages, generated from the command line's description, examples and references, and the pages of
 //! our other names.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::problem::{Problem, Result};
 
 const MANUAL: &str = "throughline";
 
-/// Pages that belong to a command, beside the main one.
+/// The pages that a command refers to, besides the main one.
 const RELATED: &[(&str, &[&str])] = &[
     (
         "mount",
@@ -78,7 +78,7 @@ pub(super) fn write_all(dir: &Path) -> Result<()> {
     )?)
 }
 
-/// A page, and those of the commands below.
+/// Writes a page and those of its subcommands.
 fn write(dir: &Path, command: &Command) -> Result<()> {
     for below in command
         .get_subcommands()
@@ -92,7 +92,7 @@ fn write(dir: &Path, command: &Command) -> Result<()> {
     )?)
 }
 
-/// `throughline-cp`.
+/// For example `throughline-cp`.
 fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or(command.get_name())
 }
@@ -101,7 +101,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     let name = name(command).to_owned();
     let own = name.strip_prefix("throughline").unwrap_or_default();
     let own = own.trim_start_matches('-').to_owned();
-    // Those of all commands are on the main page.
+    // Global options are on the main page.
     let shown = match own.is_empty() {
         true => command.clone(),
         false => command.clone().mut_args(|arg| match is_global(&arg) {
@@ -167,7 +167,7 @@ fn examples_into(roff: &mut Roff, examples: &[(&str, impl AsRef<str>)]) {
     }
 }
 
-/// Lines as they are.
+/// Preformatted lines.
 fn code(roff: &mut Roff, text: &str) {
     roff.control("RS", ["4"]);
     roff.control("nf", []);
@@ -178,7 +178,7 @@ fn code(roff: &mut Roff, text: &str) {
     roff.control("RE", []);
 }
 
-/// `throughline(1), mount(8)`.
+/// For example `throughline(1), mount(8)`.
 fn related_into(roff: &mut Roff, pages: &[&str]) {
     roff.control("SH", ["SEE ALSO"]);
     let mut line: Vec<Inline> = Vec::new();
@@ -203,7 +203,7 @@ fn begin(name: &str, section: &str, purpose: &str, synopsis: &str) -> Roff {
     roff
 }
 
-/// The page of the name by which others find us.
+/// The page of `fuse2fs`.
 fn fuse2fs() -> String {
     let mut roff = begin(
         "fuse2fs",
@@ -258,7 +258,7 @@ fn fuse2fs() -> String {
     roff.render()
 }
 
-/// The page of mount(8)'s helper.
+/// The page of the helper for mount(8).
 fn helper() -> String {
     let mut roff = begin(
         mount::HELPER_NAME,

@@ -28,7 +28,7 @@ pub(crate) struct MkdirArgs {
     verbose: bool,
 }
 
-/// Makes each directory.
+/// Creates each directory.
 pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure> {
     let umask = context.images.umask;
     let plain = Attributes::new().mode(0o777 & !umask);
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure
         Some(change) => Attributes::new().mode(change.apply(0o777 & !umask, true, umask)),
         None => plain.clone(),
     };
-    // Directories on the way must let their owner in.
+    // Parent directories must be writable and searchable for their owner.
     let between = Attributes::new().mode((0o777 & !umask) | 0o300);
     context.each(&args.places, |context, place| {
         let opened = context.open(place, Access::Write)?;

@@ -1,4 +1,4 @@
-//! The commands, one a file: its arguments, its help, what it does.
+//! One file per command: its arguments, its help and its code.
 
 pub(crate) mod cat;
 pub(crate) mod chattr;
@@ -52,7 +52,8 @@ use crate::args::Command;
 use crate::context::Context;
 use crate::problem::Failure;
 
-/// Runs a command. What went wrong with single places is said on the way; what ends the command comes back.
+/// Runs a command. Failures of single places are reported as they occur; an error that ends the command is
+/// returned.
 pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
     match command {
         Command::Info(args) => info::run(&args, context),

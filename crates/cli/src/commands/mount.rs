@@ -68,7 +68,7 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
     }
 }
 
-/// What failed, its exit code noted.
+/// Records the exit code and returns the failure.
 fn said(trouble: Trouble, context: &mut Context) -> Failure {
     let (code, failure) = match trouble {
         Trouble::Said(code) => (code, Failure::Said),
@@ -78,7 +78,8 @@ fn said(trouble: Trouble, context: &mut Context) -> Failure {
     failure
 }
 
-/// mke2fs leaves a file system to root, whoever called it: one who mounts that and may not write is told why.
+/// mke2fs makes root the owner of a file system, whoever calls it. Prints a note if the caller may not write
+/// to the mount for that reason.
 fn say_who_may_write(plan: &Plan) {
     let denied = rustix::fs::access(&plan.dir, rustix::fs::Access::WRITE_OK);
     if plan.options.read_only || denied != Err(Errno::ACCESS) {
@@ -104,7 +105,7 @@ fn plan(
     context: &Context,
 ) -> Result<Plan, Failure> {
     let mut options = MountOptions::default();
-    // The options for all commands first: what -o says is said of this mount.
+    // First the global options; `-o` takes precedence for this mount.
     let globals = &context.globals;
     options.offset_bytes = globals.offset;
     options.no_replay = globals.no_replay;
@@ -127,7 +128,7 @@ fn plan(
         options.log_file.clone_from(&globals.log_file);
     }
     mount::start_log(&options)?;
-    // An exit code of its own, so no `Failure::Usage`.
+    // Not a `Failure::Usage`: the exit code differs.
     let mut open = globals
         .open_options(access)
         .map_err(|failure| Failure::plain(failure.to_string()))?;

@@ -1,4 +1,4 @@
-//! The mounts that are ours, as `mount` and `status` list them without arguments.
+//! Our mounts, as `mount` and `status` list them without arguments.
 
 use std::time::Instant;
 
@@ -11,29 +11,29 @@ use crate::mount::point::is_dead;
 use crate::problem::{Doing, Failure};
 use crate::text::{human, printable};
 
-/// A mount, and the answer of its server.
+/// A mount and the answer of its server.
 struct Ours {
     mount: Mount,
     answer: Answer,
 }
 
-/// Whether the type is ours: only our servers mount under it.
+/// Whether the type is ours. Only our servers use it.
 fn is_ours(mount: &Mount) -> bool {
     let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
     mount.is_fuse() && subtype == Some("throughline")
 }
 
-/// The same, or a type that fuse2fs uses: there the answer of the server decides.
+/// Whether the type is ours or one that fuse2fs uses; for the latter, the server's answer decides.
 fn may_be_ours(mount: &Mount) -> bool {
     let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
     is_ours(mount) || mount.is_fuse() && subtype.is_some_and(|subtype| subtype.starts_with("ext"))
 }
 
-/// All our mounts. Servers of others are not asked. A server that hangs delays the list by 2 s at most.
+/// All our mounts. Servers of other types are not queried. Servers that hang delay the list by at most 2 s.
 fn all() -> Result<Vec<Ours>, Failure> {
     let mounts = mounts::all().doing(|| "cannot read the list of mounts")?;
     let asked = Instant::now();
-    // All at once: several servers that hang take no longer than one.
+    // All at once: several hung servers take no longer than one.
     let asked_apart = |mount: Mount| (AskedApart::start(&mount.point), mount);
     let all: Vec<_> = mounts
         .into_iter()
@@ -48,7 +48,7 @@ fn all() -> Result<Vec<Ours>, Failure> {
     Ok(ours.collect())
 }
 
-/// As mount(8) lists them.
+/// Prints the list as mount(8) does.
 pub(super) fn list(context: &mut Context) -> Result<(), Failure> {
     for Ours { mount, .. } in all()? {
         let line = format!(
@@ -64,7 +64,7 @@ pub(super) fn list(context: &mut Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One line each: what is mounted where, and what it does.
+/// Prints one line per mount: the image, the directory and the state.
 pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
     let all = all()?;
     if context.json {

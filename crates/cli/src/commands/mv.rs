@@ -36,7 +36,7 @@ pub(crate) struct MvArgs {
     verbose: bool,
 }
 
-/// Where sources go to: into a directory, or to one name.
+/// Splits the places into sources and target: a directory or a single name.
 pub(crate) fn sources_and_target<'a>(
     places: &'a [Place],
     target_directory: Option<&'a Place>,
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             return Err(not_in_an_image(&to));
         };
         if mode == RenameMode::Replace && same_file(&opened.volume, path, to_path) {
-            // For the kernel two names of one file are nothing to rename; mv takes the first name away.
+            // The kernel does nothing if both are names of one file; mv removes the first name.
             if same_name(&opened.volume, path, to_path) {
                 return Err(Failure::plain(format!(
                     "{source} and {to} are the same file"
@@ -124,13 +124,13 @@ fn said(args: &MvArgs, context: &mut Context, source: &Place, to: &Place) -> Res
     context.out.line(format!("renamed {source} {arrow} {to}"))
 }
 
-/// Two names of one file, or one of a directory.
+/// Whether both are names of one inode.
 fn same_file(volume: &Volume, one: &Path, other: &Path) -> bool {
     let meta = |path| volume.symlink_metadata(path);
     matches!((meta(one), meta(other)), (Ok(one), Ok(other)) if one.ino() == other.ino())
 }
 
-/// One name in one directory, however it is written.
+/// Whether both are the same name in the same directory, however they are written.
 fn same_name(volume: &Volume, one: &Path, other: &Path) -> bool {
     let parent = |path: &Path| {
         let parent = volume.metadata(path.parent()?).ok()?;

@@ -25,9 +25,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) json: JsonFlag,
 }
 
-/// Bit of the exit code, as `e2fsck`'s: errors are left in an image, which `e2fsck` has to look at.
+/// Bit of the exit code, as in `e2fsck`: an image still has errors and needs `e2fsck`.
 const EXIT_ERRORS_LEFT: u8 = 4;
-/// The same: an image could not be recovered.
+/// Bit of the exit code, as in `e2fsck`: an image could not be recovered.
 const EXIT_FAILED: u8 = 8;
 
 /// Recovers each image.
@@ -88,7 +88,7 @@ fn check_kind(image: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What was done, in words.
+/// The recovery in words.
 pub(crate) fn told(report: &RecoveryReport) -> String {
     let mut parts = parts(&report.done);
     if parts.is_empty() {
@@ -97,7 +97,7 @@ pub(crate) fn told(report: &RecoveryReport) -> String {
     parts.join("; ")
 }
 
-/// The same, piece by piece; none where nothing was to be done.
+/// The steps of a recovery in words; empty if there was nothing to do.
 pub(crate) fn parts(done: &throughline::Recovery) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(log) = &done.replayed {

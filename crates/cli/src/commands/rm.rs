@@ -31,8 +31,8 @@ pub(crate) struct RmArgs {
     verbose: bool,
 }
 
-/// Names read from a directory before they are removed: bounds memory, and no listing is open while names
-/// vanish.
+/// Names read from a directory before they are removed. This bounds memory, and no listing is open while
+/// names are removed.
 const BATCH: usize = 4096;
 
 /// Removes each place.
@@ -65,7 +65,7 @@ fn remove_place(
             .met(cannot()));
     }
     let (dir, name) = open_parent(volume, path).doing(cannot)?;
-    // A slash behind the name: it has to be a directory.
+    // A trailing slash: it must be a directory.
     if path.as_os_str().as_encoded_bytes().ends_with(b"/")
         && !dir.symlink_metadata(name).doing(cannot)?.is_dir()
     {
@@ -74,8 +74,7 @@ fn remove_place(
     remove(args, context, &dir, name, place, &mut Guard::default()).map(|_gone| ())
 }
 
-/// Whether the name is gone; where something further down had to stay, it is not, and that was complained
-/// about.
+/// Removes a name. Returns `false` if something below it had to stay, which was reported.
 fn remove(
     args: &RmArgs,
     context: &mut Context,
@@ -110,7 +109,7 @@ fn remove(
     Ok(true)
 }
 
-/// Removes all that is in a directory; `false` if something had to stay.
+/// Removes the contents of a directory. Returns `false` if something had to stay.
 fn empty(
     args: &RmArgs,
     context: &mut Context,
@@ -121,7 +120,7 @@ fn empty(
     let reading = || format!("cannot read directory {place}");
     let mut stayed = 0usize;
     loop {
-        // What stayed is met again first or last; looking that much further keeps the batch moving.
+        // Names that had to stay are read again; reading that many more ensures progress.
         let mut names: Vec<OsString> = Vec::new();
         for entry in dir
             .entries()

@@ -15,7 +15,7 @@ use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 
-/// Entries with commas between them.
+/// ACL entries separated by commas.
 #[derive(Clone, Debug)]
 struct Entries(Vec<Entry>);
 
@@ -23,7 +23,7 @@ fn entries(text: &str) -> Result<Entries, String> {
     parse(text).map(Entries)
 }
 
-/// One on each line, or with commas; `#` begins a comment.
+/// Parses entries one per line or separated by commas; `#` starts a comment.
 fn entries_of_file(path: &str) -> Result<Entries, String> {
     let text = dump::text(Path::new(path)).map_err(|failure| failure.to_string())?;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -99,13 +99,13 @@ impl SetfaclArgs {
     }
 }
 
-/// The entries of two options.
+/// The entries of both options.
 fn both<'a>(words: &'a [Entries], files: &'a [Entries]) -> Vec<&'a Entry> {
     let all = words.iter().chain(files);
     all.flat_map(|entries| &entries.0).collect()
 }
 
-/// Changes the lists of each place.
+/// Changes the ACLs of each place.
 pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failure> {
     if let Some(dump) = &args.restore {
         return restore(args, context, dump);
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
     })
 }
 
-/// What is wanted of one of the two lists.
+/// The requested changes of one of the two ACLs.
 struct Wanted {
     set: Vec<Entry>,
     modify: Vec<Entry>,
@@ -162,7 +162,7 @@ impl Wanted {
         }
     }
 
-    /// Entries are given.
+    /// Whether any entries are set or modified.
     fn gives(&self) -> bool {
         !self.set.is_empty() || !self.modify.is_empty()
     }
@@ -171,7 +171,7 @@ impl Wanted {
         !self.gives() && self.remove.is_empty() && !self.is_cleared
     }
 
-    /// The list afterwards. `base` is what the mode says, `searchable` what `X` asks.
+    /// The ACL after the change. `base` is the ACL of the mode alone; `searchable` decides about `X`.
     fn apply(&self, before: Acl, base: &Acl, searchable: bool) -> Acl {
         let mut acl = match self.set.is_empty() {
             true => before,
@@ -190,7 +190,7 @@ impl Wanted {
         if self.gives() {
             acl.complete(base);
         }
-        // A list with users or groups has a mask in any case.
+        // An ACL with named users or groups always has a mask.
         let is_changed = self.gives() || !self.remove.is_empty();
         if is_changed && (!keeps_mask || acl.get(Tag::Mask).is_none()) {
             acl.compute_mask();
@@ -199,7 +199,7 @@ impl Wanted {
     }
 }
 
-/// Sets what a dump says of each of its files.
+/// Restores the ACLs of the files in a dump.
 fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(), Failure> {
     if args.places.len() > 1 {
         return Err(Failure::Usage(
@@ -244,7 +244,7 @@ fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(),
     })
 }
 
-/// The one number of an owner or a group.
+/// The single ID of an owner or group.
 fn id(owner: Result<Owner, String>) -> Result<u32, String> {
     let owner = owner?;
     owner
@@ -253,7 +253,7 @@ fn id(owner: Result<Owner, String>) -> Result<u32, String> {
         .ok_or_else(|| "no name".to_owned())
 }
 
-/// One of the two lists that a paragraph has.
+/// One of the two ACLs in a paragraph of a dump.
 fn list(paragraph: &Paragraph, default: bool, searchable: bool) -> Result<Acl, String> {
     let mut acl = Acl::default();
     for (number, line) in &paragraph.lines {

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Fail
     })
 }
 
-/// Sets what a dump says of each of its files.
+/// Restores the attributes of the files in a dump.
 fn restore(args: &SetfattrArgs, context: &mut Context, dump: &Path) -> Result<(), Failure> {
     if args.places.len() > 1 {
         return Err(Failure::Usage(

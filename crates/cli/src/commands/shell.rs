@@ -1,8 +1,8 @@
 //! `shell`: many commands on one open image, from a file, a pipe or a terminal.
 //!
-//! Each line is a command as on the command line. A path without an image is in this one, and starts at the
-//! directory that `cd` chose; `host:PATH` is a path of the host. The image is opened once, and closed behind
-//! the last command.
+//! Each line is a command as on the command line. A path without an image is in the open one, relative to the
+//! directory set by `cd`; `host:PATH` is a path on the host. The image is opened once, and closed after the
+//! last command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::place::{Base, Place};
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// What a line may be beside a command.
+/// Help for lines other than commands.
 const LINES: &str = "\
 In a shell, /path and path are in the image (path is relative to the directory set by 'cd'), host:PATH is a path on the host,
 - is standard input or output, and IMAGE:/path is in another image. Quoted words are one word; # starts a comment.
@@ -35,7 +35,7 @@ In a shell, /path and path are in the image (path is relative to the directory s
   throughline shell disk.img -f script
   throughline shell disk.img < script";
 
-/// Longest line of a script, in bytes.
+/// Maximum length of a line of a script, in bytes.
 const MOST_LINE_BYTES: u64 = 1 << 20;
 
 /// Arguments of `shell`.
@@ -59,7 +59,7 @@ pub(crate) struct ShellArgs {
     read_only: bool,
 }
 
-/// Where lines come from.
+/// The source of the lines.
 enum Source {
     Given(std::vec::IntoIter<String>),
     File(BufReader<File>),
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure
     }
 }
 
-/// What comes behind a command.
+/// What to do after a command.
 enum Next {
     Line,
     End,
@@ -154,7 +154,7 @@ fn read_line(from: &mut dyn BufRead, line: &mut Vec<u8>) -> std::io::Result<()> 
     Ok(())
 }
 
-/// A command as on the command line.
+/// Runs a command as on the command line.
 fn command_line(words: &[&str], context: &mut Context) -> Result<Next, Stop> {
     within(words.iter().map(OsString::from), context).map(|()| Next::Line)
 }
@@ -236,7 +236,7 @@ fn plain(path: &Path) -> PathBuf {
     dir
 }
 
-/// Of these, one without a place is meant for the directory where we are.
+/// Without a place, these commands use the current directory.
 const HERE: [&str; 5] = ["ls", "tree", "du", "df", "lsattr"];
 
 #[cfg(test)]

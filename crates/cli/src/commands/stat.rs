@@ -89,7 +89,7 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
         let arrow = target
             .map(|target| format!(" -> {}", quote(target)))
             .unwrap_or_default();
-        // A name that is safe on a terminal is shown bare, as coreutils does.
+        // As in coreutils, a name that is safe on a terminal is printed without quotes.
         let name = place.to_argument();
         let quoted = quote(&name);
         let shown = if quoted.starts_with('$') {

@@ -1,4 +1,4 @@
-//! `stat -c FORMAT`: one file's figures in a form of the caller's.
+//! `stat -c FORMAT`: the metadata of a file in a given format.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use crate::owner::Names;
 use crate::text::quote;
 use crate::time::full;
 
-/// What a directive may ask for.
+/// The input of the directives.
 pub(super) struct Subject<'a> {
     pub(super) name: &'a OsStr,
     pub(super) target: Option<&'a OsStr>,
@@ -23,7 +23,7 @@ pub(super) struct Subject<'a> {
     pub(super) names: &'a Names,
 }
 
-/// The text that a format makes; `escapes`: `\n` and its like are what they are in C, as of `--printf`.
+/// Expands a format. `escapes`: interpret `\n` and the other escapes of C, as `--printf` does.
 pub(super) fn fill(
     format: &OsStr,
     subject: &Subject<'_>,
@@ -76,7 +76,7 @@ fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
     Some(text.into_bytes())
 }
 
-/// The kind in a mode, as the system has it (`S_IFMT`).
+/// The kind as bits of the mode (`S_IFMT`).
 fn kind_bits(kind: FileType) -> u32 {
     match kind {
         FileType::Fifo => 0o010_000,

@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, quote};
 
-/// What `--json` prints. Counts are since the mount began.
+/// Help for `--json`. Counts are since the mount.
 const JSON: &str = "\
 With --json, each sample is one object. Counts are since the mount; sizes are in bytes (…_bytes), times in milliseconds (…_ms) or
 seconds (…_s); null means unknown or not applicable. Without DIR, it prints a list of all mounts, each with
@@ -55,10 +55,10 @@ pub(crate) struct StatusArgs {
     pub(crate) json: JsonFlag,
 }
 
-/// The longest that a mount says of itself; more is none of ours.
+/// Maximum length of our mounts' status. A longer one is not ours.
 const MAX_STATUS_BYTES: usize = 1 << 20;
 
-/// Shows what a mount does.
+/// Shows the state of a mount.
 pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
     let Some(dir) = &args.dir else {
         return mounted::states(context);
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failur
     loop {
         context.out.flush()?;
         std::thread::sleep(Duration::from_secs(seconds));
-        // Another mount at the same place is not the one that was asked for.
+        // Stop if the mount is gone or another one is in its place.
         let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
         if there.is_none_or(|there| there.id != mount.id) {
             return Ok(());
@@ -118,7 +118,7 @@ fn show(state: &Value, dir: &Path, context: &mut Context) -> Result<(), Failure>
     Ok(())
 }
 
-/// What a mount says of itself. Root, who may not look into another user's mount, asks as that user.
+/// Reads the state of a mount. Root, who may not look into another user's mount, asks as that user.
 pub(crate) fn ask(place: &Path, mount: &Mount) -> Result<Value, Errno> {
     let mut bytes = Vec::with_capacity(8 << 10);
     loop {
@@ -140,7 +140,7 @@ pub(crate) fn ask(place: &Path, mount: &Mount) -> Result<Value, Errno> {
 
 fn as_user(place: &Path, mount: &Mount) -> Option<Vec<u8>> {
     let (user, group) = (mount.user()?, mount.group()?);
-    // Root that is let look no further than this is refused again, and does not ask itself for ever.
+    // If root itself is refused, return instead of trying as root again.
     if user == 0 {
         return None;
     }
@@ -154,10 +154,10 @@ fn as_user(place: &Path, mount: &Mount) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// How long a list waits for the server of one mount.
+/// How long a list waits for the server of a mount.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The answer of the server of one mount in a list.
+/// The answer of the server of a mount in a list.
 pub(super) enum Answer {
     State(Value),
     /// The server has ended, or refuses to answer us.
@@ -166,8 +166,8 @@ pub(super) enum Answer {
     NotYet,
 }
 
-/// A question to a mount, asked by another process: a process that waits for a server which holds its request
-/// and does not answer cannot be ended, not even by SIGKILL.
+/// A query in a separate process. A process that waits for a server which holds its request without answering
+/// cannot be ended, not even by SIGKILL.
 pub(super) struct AskedApart(Receiver<Option<Value>>);
 
 impl AskedApart {
@@ -218,7 +218,7 @@ fn refused(errno: Errno) -> Problem {
     }
 }
 
-/// `12.3M` of something in bytes, from the JSON.
+/// For example `12.3M`, from a number of bytes in the JSON.
 fn size(value: &Value) -> String {
     value.as_u64().map_or_else(|| "?".to_owned(), human)
 }
@@ -361,7 +361,7 @@ fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// How much of what was read between two looks was in the cache.
+/// The share of the bytes read between two samples that was in the cache.
 fn hits(before: &Value, now: &Value) -> String {
     let since = |part: &str| {
         number(&now[part]["read_bytes"]).saturating_sub(number(&before[part]["read_bytes"]))
@@ -370,14 +370,14 @@ fn hits(before: &Value, now: &Value) -> String {
     if asked == 0 {
         return "no hits".to_owned();
     }
-    // What was read ahead, or for directories, can be more than was asked for.
+    // Read-ahead and directory blocks can make this exceed the bytes requested.
     let hits = asked.saturating_sub(fetched) as f64 / asked as f64;
     format!("hits {:.0} %", hits * 100.0)
 }
 
 const HEAD: &str = "  requests/s  now     read/s  written/s   from dev     to dev      dirty  pauses  commits       hits";
 
-/// One line of what was done in so many seconds.
+/// One line with the activity in this number of seconds.
 fn change(before: &Value, now: &Value, seconds: f64) -> String {
     let since = |part: &str, name: &str| {
         let more = number(&now[part][name]).saturating_sub(number(&before[part][name]));
@@ -402,7 +402,7 @@ fn change(before: &Value, now: &Value, seconds: f64) -> String {
     )
 }
 
-/// `3 h 5 min`.
+/// For example `3 h 5 min`.
 fn duration(seconds: f64) -> String {
     let seconds = seconds as u64;
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(duration(86_400.0 * 2.0), "2 d 0 h");
     }
 
-    /// Whatever a server says, or does not, nothing panics.
+    /// No answer of a server causes a panic.
     #[test]
     fn an_empty_state_is_shown() {
         assert!(!lines(Path::new("/x"), &Value::Null).is_empty());

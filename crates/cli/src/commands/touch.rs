@@ -47,7 +47,7 @@ pub(crate) struct TouchArgs {
 
 /// Sets each place's times.
 pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure> {
-    // What is written to is opened first.
+    // Open the images to write to first.
     for place in args.places.iter().filter(|_| args.reference.is_some()) {
         context.open(place, Access::Write)?;
     }

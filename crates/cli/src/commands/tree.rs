@@ -86,7 +86,7 @@ pub(crate) fn run(args: &TreeArgs, context: &mut Context) -> Result<(), Failure>
 }
 
 impl Tree {
-    /// The entries to show; those that cannot be read are complained about and left out.
+    /// The entries to show. Those that cannot be read are reported and left out.
     fn entries(
         &mut self,
         args: &TreeArgs,
@@ -116,7 +116,7 @@ impl Tree {
         Ok(shown)
     }
 
-    /// May this directory be gone into?
+    /// Whether to descend into this directory.
     fn enter(
         &mut self,
         args: &TreeArgs,

@@ -24,7 +24,7 @@ pub(crate) struct TruncateArgs {
     no_create: bool,
 }
 
-/// How a size is to change.
+/// A change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     To(u64),
@@ -54,7 +54,7 @@ impl Change {
         Ok(make(size))
     }
 
-    /// The new size; `None` where it does not fit into 64 bits.
+    /// The new size; `None` if it exceeds 64 bits.
     fn apply(self, len: u64) -> Option<u64> {
         match self {
             Change::To(size) => Some(size),

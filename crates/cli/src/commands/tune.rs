@@ -30,15 +30,15 @@ pub(crate) struct TuneArgs {
     pub(crate) json: JsonFlag,
 }
 
-/// One call, long enough for every size of I/O to be many.
+/// Bytes per call: enough for many I/Os of every size.
 const CALL_BYTES: usize = 16 << 20;
-/// Of a shorter file the figures would say nothing.
+/// A shorter file is not measured: its figures would be meaningless.
 const LEAST_BYTES: u64 = 1 << 20;
-/// A size is measured for so long, or until the file ends.
+/// Each size is measured for this long, or until the file ends.
 const MEASURED: Duration = Duration::from_millis(500);
 const TARGETS_BYTES: [u32; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20];
 
-/// Shows, and measures where that is wanted.
+/// Shows the settings, and measures if requested.
 pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure> {
     let path = image_of(&args.place)?;
     let opening = || format!("cannot open {}", quote(&path));
@@ -127,7 +127,7 @@ fn value(one: &Measured) -> Value {
     })
 }
 
-/// Reads past all caches, the sizes one after the other.
+/// Reads past all caches, one size after the other.
 fn measure(context: &Context, file: &RawFile, path: &Path) -> Result<Vec<Measured>, Failure> {
     let reading = || format!("error reading {}", quote(path));
     let direct = file

@@ -1,4 +1,4 @@
-//! Lines of a shell as a person types them: edited, completed, and kept for the next time.
+//! Reads a shell's lines from a terminal, with editing, completion and history.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -20,18 +20,18 @@ use crate::args::Cli;
 use crate::place::Base;
 use crate::problem::{Doing, Failure};
 
-/// Lines that are kept.
+/// Maximum number of lines in the history.
 const MOST_LINES: usize = 1000;
 
-/// What a person types at a terminal.
+/// An interactive line editor.
 pub(super) struct Typed {
     editor: Editor<Names, FileHistory>,
-    /// Where lines are kept; `None` where the person has no home.
+    /// The history file; `None` if the user has no home directory.
     kept: Option<PathBuf>,
 }
 
 impl Typed {
-    /// With the lines of earlier times.
+    /// Loads the history.
     pub(super) fn new(volume: &Volume) -> Result<Typed, Failure> {
         let cannot = || "cannot read from the terminal";
         let config = Config::builder()
@@ -52,7 +52,7 @@ impl Typed {
         }));
         let kept = history();
         if let Some(path) = &kept {
-            // The first time there is none.
+            // There is no history file at first.
             let _ = editor.load_history(path);
         }
         Ok(Typed { editor, kept })
@@ -62,11 +62,11 @@ impl Typed {
     pub(super) fn next(&mut self) -> Result<Option<String>, Failure> {
         match self.editor.readline(&format!("{}> ", Base::shown())) {
             Ok(line) => {
-                // Nobody misses a line that is not kept.
+                // The history is optional.
                 let _ = self.editor.add_history_entry(line.as_str());
                 Ok(Some(line))
             }
-            // What was typed is given up, the shell is not.
+            // Ctrl-C drops the line but does not end the shell.
             Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
             Err(ReadlineError::Eof) => Ok(None),
             Err(error) => {
@@ -82,13 +82,13 @@ impl Drop for Typed {
             && let Some(dir) = path.parent()
             && std::fs::create_dir_all(dir).is_ok()
         {
-            // A history is a help, no promise.
+            // The history is optional.
             let _ = self.editor.append_history(path);
         }
     }
 }
 
-/// The file of earlier lines, where the XDG base directory specification puts such things.
+/// The history file according to the XDG base directory specification.
 fn history() -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
@@ -97,7 +97,7 @@ fn history() -> Option<PathBuf> {
     Some(dir.join("throughline/history"))
 }
 
-/// The names of commands, and of what only a shell knows.
+/// The names of all commands, and of those that only the shell has.
 fn commands() -> Vec<String> {
     let all = Cli::command();
     let shown = all
@@ -110,7 +110,7 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-/// What a word can become.
+/// Completes words.
 struct Names {
     volume: Volume,
     commands: Vec<String>,

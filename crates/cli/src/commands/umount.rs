@@ -30,7 +30,7 @@ pub(crate) struct UmountArgs {
     lazy: bool,
 }
 
-/// Unmounts each, and waits until its image is closed.
+/// Unmounts each directory and waits until its image is closed.
 pub(crate) fn run(args: &UmountArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.dirs, |context, dir| {
         one(dir, args.lazy, context.globals.quiet).inspect_err(|_| context.exit_bits = EXIT_FAILED)
@@ -65,15 +65,14 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
     let how = if lazy { Unmount::Lazy } else { Unmount::Plain };
     unmounted(dir, take_away(&place, how))?;
     match server {
-        // Its last user ends it, whenever that is.
+        // The last user of the mount ends it later.
         Some(_) if lazy => Ok(()),
         Some(server) => server.wait_closed(dir),
         None => Ok(()),
     }
 }
 
-/// Somebody who looks at all mounts (`throughline status`, `df`) is in each for a moment: no reason to
-/// refuse.
+/// Programs that visit all mounts (`throughline status`, `df`) use each for a moment, so retry a busy mount.
 const MOMENT: Duration = Duration::from_millis(20);
 const MOMENTS: usize = 10;
 
@@ -105,7 +104,7 @@ fn unmounted(dir: &Path, result: Result<(), UnmountError>) -> Result<(), Failure
     Err(problem.met(format!("cannot unmount {}", quote(dir))))
 }
 
-/// The process that serves a mount, and what it has open.
+/// The process that serves a mount, and its image.
 struct Server {
     process: OwnedFd,
     pid: i32,
@@ -116,8 +115,7 @@ struct Server {
 }
 
 impl Server {
-    /// What the mount says of its server; none where it does not let us ask, or the server is not to be seen
-    /// from here.
+    /// The server of a mount; `None` if the mount denies us its state or the server is not visible from here.
     fn of(place: &Path, mount: &Mount) -> Result<Option<Server>, Problem> {
         let state = match status::ask(place, mount) {
             Ok(state) => state,
@@ -137,7 +135,7 @@ impl Server {
         let Some(raw) = pid.and_then(Pid::from_raw) else {
             return Ok(None);
         };
-        // In another namespace of processes the number is another's.
+        // In another PID namespace, the number belongs to another process.
         let here = std::fs::read_link("/proc/self/ns/pid");
         if !here.is_ok_and(|here| here.to_string_lossy() == text("pid_namespace")) {
             return Ok(None);
@@ -154,7 +152,7 @@ impl Server {
             }))
     }
 
-    /// Waits until it has ended, and looks at what it has left.
+    /// Waits until the server has ended, and checks the image.
     fn wait_closed(&self, dir: &Path) -> Result<(), Failure> {
         let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
         loop {
@@ -183,8 +181,8 @@ impl Server {
         .met(format!("{} is unmounted, but", quote(dir))))
     }
 
-    /// The image says that it was closed. Where it cannot be asked (another uses it already, or it is not
-    /// ours to read), all is taken to be well.
+    /// Whether the image says that it was closed. If that cannot be read (it is in use again, or we may not
+    /// read it), assumes that it was.
     fn is_closed(&self) -> bool {
         let volume = OpenOptions::new()
             .no_replay(true)

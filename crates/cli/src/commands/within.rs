@@ -1,4 +1,4 @@
-//! A command inside another one, with the images that are open: a line of a shell, what `find -exec` runs.
+//! A command inside another one, sharing its open images: a line of a shell, or of `find -exec`.
 
 use std::ffi::OsString;
 
@@ -9,15 +9,15 @@ use crate::context::Context;
 use crate::output::Complaints;
 use crate::problem::Failure;
 
-/// A command that did not do all it was to do.
+/// Why a command did not complete.
 pub(super) enum Stop {
-    /// It was said; this would be the exit code.
+    /// It was reported; this is the exit code.
     Failed(u8),
     /// The whole run ends.
     Ends(Failure),
 }
 
-/// Runs words as they would be on the command line.
+/// Runs words as on the command line.
 pub(super) fn within(
     words: impl Iterator<Item = OsString>,
     context: &mut Context,
@@ -25,7 +25,7 @@ pub(super) fn within(
     let cli = match Cli::try_parse_from(std::iter::once("throughline".into()).chain(words)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Where nobody reads it, nobody is told.
+            // Standard output or standard error may be closed.
             let _ = error.print();
             return match error.exit_code() {
                 0 => Ok(()),
@@ -56,7 +56,7 @@ pub(super) fn within(
     }
 }
 
-/// Checks words of which `{}` will be a file in an image; whether they may change an image.
+/// Checks words in which `{}` will stand for a file in an image. Returns whether they may change an image.
 pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     let line = std::iter::once("throughline".into()).chain(words.iter().cloned());
     let cli = Cli::try_parse_from(line).map_err(|error| {
@@ -67,7 +67,7 @@ pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     if !is_for_files(&cli.command) {
         return Err("this command is none for the files of an image".to_owned());
     }
-    // A copy goes out of the image where nothing behind `{}` is in one.
+    // A copy leaves the image if the target is not `{}` and no word is a place in an image.
     let is_place = |word: &OsString| word.to_string_lossy().contains(":/");
     let goes_out = !words.iter().any(is_place) && words.last().is_some_and(|last| last != "{}");
     Ok(match cli.command {
@@ -76,7 +76,7 @@ pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     })
 }
 
-/// Commands that change nothing.
+/// Whether a command changes nothing.
 fn is_reader(command: &Command) -> bool {
     matches!(
         command,
@@ -94,7 +94,7 @@ fn is_reader(command: &Command) -> bool {
     )
 }
 
-/// Commands that work on what is in images.
+/// Whether a command works on the contents of images.
 fn is_for_files(command: &Command) -> bool {
     !matches!(
         command,

@@ -1,4 +1,4 @@
-//! From the command line to single copies: what each source is called at the target.
+//! Turns the command line into single copies and finds the target name of each source.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -25,18 +25,18 @@ use crate::problem::{Doing, Failure, Kind, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
 
-/// What a copy did.
+/// Totals of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
-    /// Names made: files, directories, links and nodes.
+    /// Names created: files, directories, links and nodes.
     pub(crate) names: u64,
     /// Bytes of file contents.
     pub(crate) bytes: u64,
-    /// From a read or write of an image to its first I/O on the device, on average.
+    /// Mean time from a read or write of an image to its first I/O on the device.
     pub(crate) first_submit: Option<Duration>,
 }
 
-/// A name in an open folder.
+/// A name in an open directory.
 struct Located {
     folder: Box<dyn Folder>,
     name: OsString,
@@ -53,7 +53,7 @@ impl Located {
     }
 }
 
-/// Where all sources go.
+/// The target of all sources.
 enum Target {
     /// To standard output.
     Stream,
@@ -63,9 +63,9 @@ enum Target {
     Name(Located),
 }
 
-/// Copies every source to the target. Failures of single files are said on the way.
+/// Copies every source to the target. Failures of single files are reported as they occur.
 ///
-/// `must_be_dir`: the target was named by -t.
+/// `must_be_dir`: the target was given by -t.
 pub(crate) fn copy(
     context: &mut Context,
     sources: &[Place],
@@ -80,7 +80,8 @@ pub(crate) fn copy(
         globals,
         ..
     } = context;
-    // The target first: its image is opened for writing, and a source in the same image uses it as it is.
+    // The target comes first: its image is opened for writing, and a source in the same image then uses that
+    // volume.
     if let Place::Image { .. } = target {
         images.open(target, Access::Write)?;
     }
@@ -92,7 +93,7 @@ pub(crate) fn copy(
     }
     for source in sources {
         if matches!(source, Place::Image { .. }) {
-            // A source that cannot be opened is said when its turn comes.
+            // If a source cannot be opened, the error is reported when it is copied.
             let _ = images.open(source, Access::Read);
         }
     }
@@ -138,13 +139,13 @@ pub(crate) fn copy(
     })
 }
 
-/// Nothing of the copy is in an image.
+/// Whether neither the sources nor the target are in an image.
 fn is_of_the_host(sources: &[Place], target: &Place) -> bool {
     let in_image = |place: &Place| matches!(place, Place::Image { .. });
     matches!(target, Place::Host(_)) && !sources.iter().any(in_image)
 }
 
-/// The length of the only file that is copied, for the progress display.
+/// The length of the only file to copy, for the progress display.
 fn single_len(images: &mut Images, sources: &[Place], options: &Options) -> Option<u64> {
     match sources {
         [only @ (Place::Host(_) | Place::Image { .. })] if !options.recursive => {
@@ -212,7 +213,7 @@ fn find_target(
     Ok(Target::Name(located))
 }
 
-/// Refuses to write over a file of the host that holds an ext volume, or that is in use, unless that was said.
+/// Unless the options allow it, refuses to overwrite a host file that holds an ext volume or is in use.
 pub(super) fn may_overwrite(path: &Path, options: &Options) -> Result<(), Failure> {
     if options.overwrite_image {
         return Ok(());
@@ -223,7 +224,7 @@ pub(super) fn may_overwrite(path: &Path, options: &Options) -> Result<(), Failur
     }
 }
 
-/// `IMAGE:`, where the slash was forgotten; nobody means a host file of that name.
+/// `IMAGE:` without the slash after it, if no host file has that name.
 fn is_bare_image(place: &Place) -> Option<&Path> {
     let Place::Host(path) = place else {
         return None;
@@ -234,7 +235,7 @@ fn is_bare_image(place: &Place) -> Option<&Path> {
     (image.is_file() && !path.exists()).then_some(image)
 }
 
-/// Written with a slash at its end.
+/// Whether the name ends with a slash.
 fn is_folder_name(place: &Place) -> bool {
     place.to_argument().as_bytes().ends_with(b"/")
 }
@@ -252,7 +253,7 @@ fn one(
     let mut from = locate(images, source, Access::Read)?;
     let name = from.name.clone();
     if is_folder_name(source) {
-        // What is behind a link then, whatever is followed.
+        // The slash follows the link, whatever the options say.
         let cannot = || format!("cannot stat {source}");
         from.folder = from.folder.folder(&name, true).doing(cannot)?;
         from.name = OsString::from(".");
@@ -323,7 +324,8 @@ fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {
     walker.bytes(content.as_ref(), &to, &from.place, &Place::Stream)
 }
 
-/// The folder that holds the last name of a place, and that name; `.` in the folder itself where there is none.
+/// The directory that holds the last component of a place, and that component; the directory itself and `.`
+/// if there is none.
 fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located, Failure> {
     let path: &Path = match place {
         Place::Image { path, .. } => path,
@@ -331,7 +333,7 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located,
         Place::Stream => return Err(Failure::Usage("a stream is no file".into())),
     };
     if path.as_os_str().is_empty() {
-        // Not the present directory, which a script's empty variable never means.
+        // Not the current directory: a script with an empty variable does not mean it.
         let doing = match access {
             Access::Read => format!("cannot stat {place}"),
             Access::Write => format!("cannot create {place}"),
@@ -365,7 +367,7 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located,
     })
 }
 
-/// Opens a directory for what happens to `wanted`.
+/// Opens a directory; errors name `wanted`.
 fn open_folder(
     images: &mut Images,
     folder: &Place,
@@ -390,7 +392,7 @@ fn open_folder(
     }
 }
 
-/// `disk.img/etc`, where `disk.img:/etc` was meant.
+/// Adds a hint to `disk.img/etc` where `disk.img:/etc` was meant.
 fn through_an_image(problem: Problem, wanted: &Place) -> Problem {
     let Place::Host(path) = wanted else {
         return problem;

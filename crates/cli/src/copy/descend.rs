@@ -1,4 +1,5 @@
-//! Directories: made or merged into at the target, gone into, and given their attributes behind the last entry.
+//! Directories: creates or merges them at the target, descends, and sets their attributes after the last
+//! entry.
 
 use super::Follow;
 use super::extended::Extended;
@@ -22,7 +23,7 @@ impl Walker<'_> {
                 )));
             }
             Err(problem) if problem.kind == Kind::NotFound => {
-                // We must get in, whatever mode it will have.
+                // The owner must be able to enter it during the copy, whatever its final mode.
                 let mode = self.new_mode(meta) | 0o700;
                 to.folder
                     .make_folder(to.name, mode)
@@ -56,7 +57,7 @@ impl Walker<'_> {
         walked
     }
 
-    /// Sets the attributes of a directory behind its last entry.
+    /// Sets the attributes of a directory after its last entry.
     fn finish_folder(
         &self,
         source: &dyn Folder,
@@ -82,8 +83,8 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// A sound tree is finite; what pretends not to be is refused. Where links are followed, a directory may come twice,
-    /// but not inside itself.
+    /// Refuses trees that do not end: a sound tree is finite. If links are followed, a directory may occur
+    /// twice, but not inside itself.
     fn may_enter(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<(), Failure> {
         let cannot = || format!("cannot copy directory {}", from.place);
         if self.root == Some(meta.id) {

@@ -1,8 +1,8 @@
-//! Extended attributes and lists of access rights (POSIX ACLs): read of a source, given to a target.
+//! Extended attributes and POSIX ACLs: read from a source, set on a target.
 //!
-//! On both sides a list of access rights is an attribute `system.posix_acl_…` in the form that programs know. Lists belong to
-//! the permissions: they are kept where those are, and a source without one leaves the target none, whatever its directory
-//! has given it. The other attributes come to those that the target has.
+//! On both sides, an ACL is an attribute `system.posix_acl_…` in the format of the system calls. ACLs belong
+//! to the permissions: they are copied if the permissions are. If the source has none, the target gets none,
+//! whatever it inherited from its directory. The other attributes are added to those of the target.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::problem::{Kind, Problem, Result};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
-/// Attributes that mean nothing at another place, as `/etc/xattr.conf` names them for cp; `*` is any end.
+/// Attributes that are meaningless elsewhere, as `/etc/xattr.conf` lists them for cp; `*` matches any end.
 const PASSED_OVER: [&str; 7] = [
     "afs.*",
     "security.evm",
@@ -26,36 +26,36 @@ const PASSED_OVER: [&str; 7] = [
     "user.Beagle.*",
     "xfsroot.*",
 ];
-/// Longest list of names, and longest value, that calls of Linux give, in bytes.
+/// Longest list of names and longest value that the system calls of Linux return, in bytes.
 const MOST_BYTES: usize = 1 << 16;
 
-/// What has attributes, on either side.
+/// An object with attributes, on either side.
 pub(crate) enum Holder<'a> {
     /// An open file or directory of the host.
     Open(BorrowedFd<'a>),
-    /// What a name of the host stands for; of a symbolic link, the link.
+    /// A name on the host; a symbolic link is not followed.
     Named(PathBuf),
     /// An inode of an image.
     Node(Node),
 }
 
-/// What a source has, for its copy.
+/// The attributes to copy from a source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extended {
-    /// The lists of access rights that the copy is to have; `None` for one that it is not to have.
+    /// The ACLs of the copy; `None` to remove one.
     lists: Vec<(&'static str, Option<Vec<u8>>)>,
-    /// Names and values of the others.
+    /// Names and values of the other attributes.
     pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// An attribute that a target could not be given.
+/// An attribute that could not be set on a target.
 pub(crate) struct Refused {
     pub(crate) name: Vec<u8>,
     pub(crate) problem: Problem,
 }
 
 impl Extended {
-    /// What of `source` is to be kept.
+    /// Reads the attributes of `source` that are to be copied.
     pub(crate) fn read(
         source: &Holder<'_>,
         kind: FileType,
@@ -80,7 +80,7 @@ impl Extended {
         }
         if preserve.xattrs != Xattrs::No {
             for name in names.into_iter().filter(|name| is_kept(name)) {
-                // It may go between the two calls.
+                // It may be removed between the two calls.
                 if let Some(value) = source.get(&name)? {
                     read.attributes.push((name, value));
                 }
@@ -93,7 +93,7 @@ impl Extended {
         self.lists.is_empty() && self.attributes.is_empty()
     }
 
-    /// Gives a target the lists of access rights, and takes away those that it is not to have.
+    /// Sets the ACLs of a target, and removes those that it must not have.
     pub(crate) fn give_lists(&self, target: &Holder<'_>) -> Result<()> {
         for (kind, list) in &self.lists {
             let done = match list {
@@ -108,7 +108,7 @@ impl Extended {
         Ok(())
     }
 
-    /// Gives a target the other attributes; those that it cannot have come back.
+    /// Sets the other attributes of a target. Returns those that could not be set.
     pub(crate) fn give_attributes(&self, target: &Holder<'_>) -> Vec<Refused> {
         let give = |(name, value): &(Vec<u8>, Vec<u8>)| {
             let problem = target.set(name, value).err()?;
@@ -121,7 +121,7 @@ impl Extended {
     }
 }
 
-/// Whether a copy of extended attributes has that one.
+/// Whether this attribute is copied.
 fn is_kept(name: &[u8]) -> bool {
     let is = |pattern: &&str| match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start.as_bytes()),
@@ -131,7 +131,7 @@ fn is_kept(name: &[u8]) -> bool {
 }
 
 impl Holder<'_> {
-    /// The names of all attributes; none where there cannot be any.
+    /// The names of all attributes; none if attributes are not supported.
     fn names(&self) -> Result<Vec<Vec<u8>>> {
         let listed = match self {
             Holder::Open(fd) => filled(|bytes| fs::flistxattr(fd, bytes)),
@@ -151,7 +151,7 @@ impl Holder<'_> {
         }
     }
 
-    /// A value, if it is there.
+    /// The value, if the attribute exists.
     fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let got = match self {
             Holder::Open(fd) => filled(|bytes| fs::fgetxattr(fd, name, bytes)),
@@ -181,7 +181,7 @@ impl Holder<'_> {
         set.map_err(problem)
     }
 
-    /// Takes an attribute away, if it is there.
+    /// Removes an attribute, if it exists.
     fn remove(&self, name: &[u8]) -> Result<()> {
         let removed = match self {
             Holder::Open(fd) => fs::fremovexattr(fd, name),
@@ -200,8 +200,8 @@ impl Holder<'_> {
         }
     }
 
-    /// Whether an errno says that attributes cannot be there: a file system without them, or a name that cannot be reached
-    /// without `/proc`.
+    /// Whether an errno says that there can be no attributes: the file system has none, or the name cannot be
+    /// reached without `/proc`.
     fn has_none(&self, errno: Errno) -> bool {
         matches!(errno, Errno::NOTSUP | Errno::NOSYS)
             || matches!((self, errno), (Holder::Named(_), Errno::NOENT))
@@ -219,14 +219,14 @@ fn problem(errno: Errno) -> Problem {
     }
 }
 
-/// No room where attributes are is not a matter of the image's size alone.
+/// No room for attributes does not mean that the image is full.
 fn no_room(error: Error) -> Problem {
     Problem::from(error).with_next(
         "the attributes of a file share one block, unless the image has the feature ea_inode ('tune2fs -O ea_inode IMAGE')",
     )
 }
 
-/// What a call writes that says how much it is, or that there was not room enough.
+/// The output of a call that returns its length, or an error if the buffer is too small.
 fn filled(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut few = [0; 256];
     match call(&mut few) {

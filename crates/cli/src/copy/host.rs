@@ -1,4 +1,4 @@
-//! The host's side of a copy: directories by descriptor, so that nothing outside of them is reached by name.
+//! The host side of a copy. It works with directory descriptors, so no name can lead out of a directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(crate) struct HostFolder {
 }
 
 impl HostFolder {
-    /// Opens a directory by its path, links followed.
+    /// Opens a directory by its path; follows links.
     pub(crate) fn open(path: &Path) -> Result<HostFolder> {
         let fd = fs::openat(
             CWD,
@@ -169,7 +169,7 @@ impl Folder for HostFolder {
     }
 
     fn holder(&self, name: &OsStr) -> Result<Holder<'_>> {
-        // There are no calls for a name in an open directory. The last name is not followed.
+        // There are no such calls for a name in an open directory. The last component is not followed.
         let dir = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         Ok(Holder::Named(Path::new(&dir).join(name)))
     }
@@ -184,7 +184,7 @@ impl Folder for HostFolder {
             change,
             &self.holder(name)?,
             |uid, gid| preloadable::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
-            // The mode of a link means nothing and cannot be set.
+            // The mode of a link is meaningless and cannot be set.
             |mode| {
                 if is_link {
                     Ok(())
@@ -203,17 +203,17 @@ impl Folder for HostFolder {
 
 /// An open file, device, pipe or standard stream of the host.
 ///
-/// Long reads and writes go past the host's page cache where its file system allows it: at the disk's speed, and without a
-/// write-back that holds up the rest of the machine later. What is not whole blocks goes through the cache; the two are
-/// never about the same bytes.
+/// Long reads and writes bypass the host's page cache if its file system allows that: they run at the disk's
+/// speed and cause no later write-back that slows the rest of the machine. Bytes outside whole blocks go
+/// through the cache; the two never touch the same bytes.
 pub(crate) struct HostContent {
     file: File,
     stream: bool,
-    /// The file system would not have direct writes.
+    /// The file system has refused direct writes.
     only_buffered: AtomicBool,
 }
 
-/// Reads and writes from this size on are direct.
+/// Reads and writes of at least this size are direct.
 const DIRECT_BYTES: usize = 1 << 20;
 
 impl HostContent {
@@ -221,7 +221,7 @@ impl HostContent {
         let meta = meta_of(&preloadable::fstat(&file)?)?;
         let stream = !matches!(meta.kind, FileType::File | FileType::BlockDevice);
         if !stream && meta.len_bytes > SMALL_BYTES {
-            // Larger readahead; where it cannot be had, nothing is lost.
+            // Asks for a larger readahead. It is optional.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         Ok(HostContent::plain(file, stream))
@@ -235,7 +235,7 @@ impl HostContent {
         }
     }
 
-    /// Writes as much as can go directly, all from the start; how much that was.
+    /// Writes directly as many bytes as possible from the start. Returns their number.
     fn write_direct(&self, offset_bytes: u64, bytes: &[u8]) -> Result<usize> {
         let aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
             && bytes.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
@@ -259,7 +259,8 @@ impl HostContent {
         }
     }
 
-    /// Reads what it can past the host's page cache; 0 where it cannot, and at the end.
+    /// Reads as much as possible past the host's page cache. Returns 0 if it cannot, and at the end of the
+    /// file.
     fn read_direct(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
         let aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
             && buffer.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
@@ -344,7 +345,7 @@ impl Content for HostContent {
         let start = match fs::seek(&self.file, SeekFrom::Data(offset_bytes)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // No holes are known here: everything is data.
+            // Holes are unknown here: everything counts as data.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => {
                 return Ok(Some(offset_bytes..u64::MAX));
             }

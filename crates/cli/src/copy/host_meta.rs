@@ -1,4 +1,4 @@
-//! What the host says about a file, and how its attributes are set.
+//! Metadata of host files: conversion, and setting attributes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,8 +25,8 @@ pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
     )
 }
 
-/// Owner, extended attributes, mode, times, in this order: a change of owner takes set-id bits and capabilities away, and the
-/// last mode may take our right to set attributes.
+/// Sets owner, extended attributes, mode and times, in this order: a change of owner clears set-id bits and
+/// capabilities, and the final mode may take away our right to set attributes.
 pub(super) fn apply(
     change: &Change,
     holder: &Holder<'_>,
@@ -39,7 +39,8 @@ pub(super) fn apply(
         let gid = group.map(fs::Gid::from_raw);
         match chown(user.map(fs::Uid::from_raw), gid) {
             Ok(()) => {}
-            // Whoever is not root keeps the group if it can be, and gives nobody else's rights away: as cp -p.
+            // As in cp -p: without root, keep the group if possible, and drop the set-id bits of an owner or
+            // group that was not kept.
             Err(Errno::PERM | Errno::INVAL) => {
                 let kept = if chown(None, gid).is_ok() {
                     0o4000

@@ -1,4 +1,4 @@
-//! An image's side of a copy.
+//! The image side of a copy.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -14,9 +14,9 @@ use crate::problem::{Problem, Result};
 /// A directory of an image.
 pub(crate) struct ImageFolder {
     dir: Dir,
-    /// The image's number in this run.
+    /// The number of the image in this run.
     image: usize,
-    /// What new names do not get of their mode, unless the directory has a default list of access rights.
+    /// Permissions that new names do not get, unless the directory has a default ACL.
     umask: u32,
 }
 
@@ -26,7 +26,7 @@ impl ImageFolder {
         ImageFolder { dir, image, umask }
     }
 
-    /// Of something new.
+    /// Attributes of a new name.
     fn mode(&self, mode: u32) -> Attributes {
         Attributes::new().mode(mode).umask(self.umask)
     }
@@ -204,7 +204,7 @@ impl Content for ImageContent {
     }
 }
 
-/// After the owner, whose change takes capabilities away.
+/// Called after the owner is set, which clears capabilities.
 fn set_extended<'a>(
     change: &Change,
     holder: impl FnOnce() -> Result<Holder<'a>>,
@@ -214,7 +214,7 @@ fn set_extended<'a>(
     }
     let holder = holder()?;
     change.extended.give_lists(&holder)?;
-    // A list has permissions of its own; those that were asked for count.
+    // Setting an ACL changes the permissions; restore the requested ones.
     if let (Holder::Node(node), Some(mode)) = (&holder, change.mode) {
         node.set_attributes(&Attributes::new().mode(mode))?;
     }
@@ -230,7 +230,7 @@ fn attributes(change: &Change) -> Attributes {
         if let Some(gid) = group {
             attributes = attributes.gid(gid);
         }
-        // What another owner's program may do is not what this one's may.
+        // A set-id program loses its privileges with a change of owner.
         if change.mode.is_none() {
             attributes = attributes.drop_privileges();
         }

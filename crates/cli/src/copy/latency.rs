@@ -1,4 +1,4 @@
-//! How long a read or write of an image takes to its first I/O on the device: for `cp --stats`.
+//! The time from a read or write of an image to its first I/O on the device, for `cp --stats`.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use throughline::{Event, Listener};
 
 thread_local! {
-    /// When this thread's present call on an image began, until its first I/O is on the device.
+    /// When this thread's current call on an image began; cleared when its first I/O is submitted.
     static CALL_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Listens to a volume's I/Os.
+/// Observes the I/O of a volume.
 #[derive(Debug, Default)]
 pub(super) struct FirstSubmits {
     nanos: AtomicU64,
@@ -19,7 +19,7 @@ pub(super) struct FirstSubmits {
 }
 
 impl FirstSubmits {
-    /// The mean over all calls that came to an I/O.
+    /// The mean over all calls that submitted I/O.
     pub(super) fn mean(&self) -> Option<Duration> {
         let nanos = self.nanos.load(Ordering::Relaxed);
         nanos

@@ -1,18 +1,18 @@
 //! Copying between images, the host and streams.
 //!
-//! Both sides look alike: a [`side::Folder`] holds names, a [`side::Content`] holds bytes; [`host`] and
-//! [`image`] bring them. [`arguments`] turns the command line into single copies, [`tree`] and [`descend`]
-//! walk one source and make what they find at the target, [`pump`] moves the bytes, [`workers`] move those of
-//! small files, many at a time, [`extended`] has the extended attributes and ACLs.
+//! Both sides have the same interface: a [`side::Folder`] holds names, a [`side::Content`] holds bytes;
+//! [`host`] and [`image`] implement them. [`arguments`] turns the command line into single copies. [`tree`]
+//! and [`descend`] walk one source and create what they find at the target. [`pump`] copies the bytes,
+//! [`workers`] those of small files, many at a time. [`extended`] copies the extended attributes and ACLs.
 //!
 //! Invariants:
-//! - Names are made by the one thread that walks, in the order of the walk; only bytes and final attributes
-//!   come later. So a hard link always finds its first name, and a directory's times are set behind its last
-//!   entry.
-//! - Below the target that was named on the command line, no symbolic link is ever followed when writing:
-//!   what a hostile image holds cannot make a copy leave its target.
-//! - Memory is bounded: a few large buffers, one small one for each worker, a bounded queue between them;
-//!   beyond that only the inode numbers of directories and of files with more names to come.
+//! - The walking thread alone creates names, in the order of the walk; only bytes and final attributes come
+//!   later. So the first name of a hard link always exists before the others, and a directory's times are set
+//!   after its last entry.
+//! - Below the target that was named on the command line, writing never follows a symbolic link: the contents
+//!   of a hostile image cannot make a copy leave its target.
+//! - Memory is bounded: a few large buffers, one small buffer per worker, a bounded queue between them.
+//!   Beyond that, only the inode numbers of directories and of files with more names to come.
 
 mod arguments;
 mod descend;
@@ -34,45 +34,45 @@ pub(crate) use preserve::{Preserve, Xattrs};
 use crate::mode::ModeChange;
 use crate::owner::Owner;
 
-/// What is copied, and how.
+/// What to copy and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Directories with all that is in them.
+    /// Copy directories with their contents.
     pub(crate) recursive: bool,
-    /// What is the source's.
+    /// What to keep of the source.
     pub(crate) preserve: Preserve,
     /// Which symbolic links are followed in sources.
     pub(crate) follow: Follow,
-    /// What of the source is explicitly not kept: new names have the permissions that any new ones have.
+    /// Explicitly do not keep the source's mode: new names get default permissions.
     pub(crate) fresh_mode: bool,
-    /// What every copy is given, whatever its source has.
+    /// Set on every copy, whatever the source has.
     pub(crate) given: Given,
-    /// What exists at the target stays.
+    /// Keep existing targets.
     pub(crate) no_clobber: bool,
-    /// What exists at the target stays where it is not older.
+    /// Keep existing targets that are not older.
     pub(crate) update: bool,
-    /// What cannot be opened at the target is replaced.
+    /// Replace targets that cannot be opened.
     pub(crate) force: bool,
-    /// Every name is said.
+    /// Print every name.
     pub(crate) verbose: bool,
-    /// The treatment of holes.
+    /// How to treat holes.
     pub(crate) sparse: Sparse,
-    /// Figures are wanted at the end.
+    /// Print statistics at the end.
     pub(crate) stats: bool,
     /// The target is a name, never a directory to copy into.
     pub(crate) exact_target: bool,
-    /// A file of the host that holds an ext volume, or is in use, may be overwritten.
+    /// Allow overwriting a host file that holds an ext volume or is in use.
     pub(crate) overwrite_image: bool,
     /// Where a volume in such a file may begin, in bytes.
     pub(crate) offset_bytes: u64,
 }
 
-/// Owner and permissions that every copy is given.
+/// Owner and permissions set on every copy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
-    /// Whose it becomes.
+    /// The new owner.
     pub(crate) owner: Option<Owner>,
-    /// How its permissions are changed.
+    /// The change of the permissions.
     pub(crate) mode: Option<ModeChange>,
 }
 

@@ -1,7 +1,7 @@
-//! Calls about owners, modes and kinds of the host's files, made by their names in the C library.
+//! Calls for owners, modes and kinds of host files through the C library's symbols.
 //!
-//! fakeroot(1) puts itself before that library and remembers who would own what. A call straight to the kernel, as rustix makes
-//! it, passes it by.
+//! fakeroot(1) interposes on these symbols to record pretended owners. A direct system call, as rustix makes
+//! it, would bypass it.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -57,7 +57,7 @@ pub(super) fn fchmod(fd: impl AsFd, mode: Mode) -> Result<()> {
     stat::fchmod(fd, bits(mode)).map_err(kernels)
 }
 
-/// Links are followed.
+/// Follows links.
 pub(super) fn chmodat(dir: impl AsFd, name: &OsStr, mode: Mode) -> Result<()> {
     stat::fchmodat(dir, name, bits(mode), FchmodatFlags::FollowSymlink).map_err(kernels)
 }
@@ -77,7 +77,7 @@ pub(super) fn mknodat(
     stat::mknodat(dir, name, kind, bits(mode), device).map_err(kernels)
 }
 
-/// Anything but a directory.
+/// Removes anything but a directory.
 pub(super) fn unlinkat(dir: impl AsFd, name: &OsStr) -> Result<()> {
     unistd::unlinkat(dir, name, UnlinkatFlags::NoRemoveDir).map_err(kernels)
 }

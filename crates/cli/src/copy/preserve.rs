@@ -1,24 +1,24 @@
-//! What of a source, beside its bytes and names, its copy has: the words of `--preserve`.
+//! What a copy keeps of its source besides bytes and names: the words of `--preserve`.
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preserve {
-    /// Permissions, and with them lists of access rights (ACLs).
+    /// Permissions and ACLs.
     pub(crate) mode: bool,
     pub(crate) owner: bool,
     pub(crate) times: bool,
     pub(crate) xattrs: Xattrs,
 }
 
-/// What becomes of extended attributes.
+/// Which extended attributes are copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Xattrs {
-    /// They are not copied.
+    /// None.
     #[default]
     No,
-    /// Those that the target can have; others are said, unless it can have none of them.
+    /// Those that the target accepts. Others are reported, unless the target supports none at all.
     Said,
-    /// All of them: one that the target cannot have is a failure.
+    /// All. One that the target does not accept is a failure.
     All,
 }
 
@@ -36,7 +36,7 @@ impl Preserve {
         ..Preserve::USUAL
     };
 
-    /// From a list of words, as cp has them.
+    /// Parses a list of words, as cp does.
     pub(crate) fn parse(list: &str) -> Result<Preserve, String> {
         let mut preserve = Preserve::default();
         for word in list.split(',') {
@@ -57,7 +57,7 @@ impl Preserve {
                     xattrs: Xattrs::All,
                     ..Preserve::default()
                 },
-                // Names of one file are always names of one file.
+                // Hard links are always kept.
                 "links" => Preserve::default(),
                 "all" => Preserve {
                     xattrs: Xattrs::Said,
@@ -73,7 +73,7 @@ impl Preserve {
         Ok(preserve)
     }
 
-    /// What this keeps and the other does not: what `--no-preserve` leaves.
+    /// What `self` keeps and `other` does not, for `--no-preserve`.
     pub(crate) fn without(self, other: Preserve) -> Preserve {
         Preserve {
             mode: self.mode && !other.mode,
@@ -96,13 +96,13 @@ impl Preserve {
         }
     }
 
-    /// Whether attributes of the source are to be read, lists of access rights among them.
+    /// Whether to read attributes of the source, including ACLs.
     pub(crate) fn reads_attributes(self) -> bool {
         self.mode || self.xattrs != Xattrs::No
     }
 
-    /// The permissions that something new begins with, whose source has `mode`, before the umask. Where more is kept of it,
-    /// nobody else gets in before it has all that, and we must be able to give it.
+    /// The initial permissions of a new file whose source has `mode`, before the umask. If more attributes
+    /// follow, others get no access until they are set, and the owner must be able to set them.
     pub(crate) fn first_mode(self, mode: u32) -> u32 {
         let writable = if self.xattrs == Xattrs::No { 0 } else { 0o200 };
         if self.changes_new() {
@@ -112,7 +112,7 @@ impl Preserve {
         }
     }
 
-    /// The permissions that something new is to have in the end, where it did not begin with them.
+    /// The final permissions of a new file; `None` if the initial ones are final.
     pub(crate) fn last_mode(self, mode: u32, umask: u32) -> Option<u32> {
         match self.mode {
             true => Some(mode),

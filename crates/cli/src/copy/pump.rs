@@ -1,7 +1,7 @@
-//! Moving the bytes of one file.
+//! Copies the bytes of one file.
 //!
-//! A large file is read by a thread of its own into one of [`BUFFERS`] aligned buffers while another is written, so both
-//! sides are busy all the time; each call is large enough for the layers below to keep a device's queue full. A small
+//! For a large file, a separate thread reads into one of [`BUFFERS`] aligned buffers while another is
+//! written, so both sides are always busy. Each call is large enough to keep a device's queue full. A small
 //! file goes through one buffer of the calling thread.
 
 use std::os::fd::BorrowedFd;
@@ -17,14 +17,14 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
 
-/// Bytes moved at a time.
+/// Bytes per read or write.
 pub(crate) const CHUNK_BYTES: usize = 8 << 20;
-/// Chunks on their way: one read, one written, one between.
+/// Buffers: one being read, one being written, one between.
 const BUFFERS: usize = 3;
-/// Good for direct I/O on any device, and the unit in which zeroes become holes.
+/// Alignment for direct I/O on any device, and the unit in which zeroes become holes.
 pub(crate) const ALIGN_BYTES: usize = 4096;
 
-/// The buffers of a pump, kept from file to file; made when the first large file comes.
+/// The buffers for large files, reused from file to file and allocated for the first one.
 #[derive(Default)]
 pub(crate) struct Buffers(Vec<AlignedBuf>);
 
@@ -47,12 +47,12 @@ struct Piece {
     buffer: AlignedBuf,
 }
 
-/// Where reading stands.
+/// The state of reading.
 struct Reader<'a> {
     transfer: &'a Transfer<'a>,
-    /// Next byte to be read.
+    /// Next byte to read.
     offset_bytes: u64,
-    /// End of the data that is being read; at or before `offset_bytes` when the next must be looked for.
+    /// End of the current range of data; at or before `offset_bytes` if the next range has to be found.
     data_end: u64,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fills a buffer; offset and length of what was read, `None` at the end.
+    /// Fills a buffer. Returns offset and length of the bytes read, or `None` at the end.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Option<(u64, usize)>, Failure> {
         let Transfer { from, source, .. } = self.transfer;
         let reading = || format!("error reading {source}");
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
             let Some(data) = from.next_data(self.offset_bytes).doing(reading)? else {
                 return Ok(None);
             };
-            // Whatever a side says, the copy goes forward.
+            // Advance, whatever range the side returns.
             self.offset_bytes = data.start.max(self.offset_bytes);
             self.data_end = data.end.max(self.offset_bytes.saturating_add(1));
         }
@@ -112,7 +112,8 @@ impl<'a> Reader<'a> {
             let got = from
                 .read_at(self.offset_bytes, &mut buffer[filled..])
                 .doing(|| format!("error reading {source}"))?;
-            // Ctrl-C ends what writes into our pipe, too: its end is not the end of the file then.
+            // Ctrl-C also ends the writer of our input pipe: the end of the pipe is then not the end of the
+            // file.
             interrupt.check()?;
             if got == 0 {
                 break;
@@ -136,10 +137,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where writing stands.
+/// The state of writing.
 struct Writer<'a> {
     transfer: &'a Transfer<'a>,
-    /// End of what was written.
+    /// End of the bytes written.
     end_bytes: u64,
 }
 
@@ -162,7 +163,7 @@ impl Writer<'_> {
         let written = to
             .write_at(offset_bytes, bytes)
             .doing(|| format!("error writing {target}"));
-        // A pipe on our standard output that nobody reads any more is no error to talk about.
+        // A standard output pipe that was closed by its reader is no error to report.
         written.map_err(|failure| match (target, failure.kind()) {
             (Place::Stream, Some(crate::problem::Kind::PipeClosed)) => Failure::PipeClosed,
             _ => failure,
@@ -189,7 +190,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A stream has no holes.
+    /// Writes zeroes: a stream has no holes.
     fn zeroes_up_to(&mut self, offset_bytes: u64) -> Result<(), Failure> {
         static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
         while self.end_bytes < offset_bytes {
@@ -214,7 +215,7 @@ impl Writer<'_> {
     }
 }
 
-/// Copies through one buffer; the bytes copied.
+/// Copies through one buffer. Returns the number of bytes copied.
 pub(crate) fn copy_small(transfer: &Transfer<'_>, buffer: &mut [u8]) -> Result<u64, Failure> {
     let mut reader = Reader::new(transfer);
     let mut writer = Writer {
@@ -230,7 +231,7 @@ pub(crate) fn copy_small(transfer: &Transfer<'_>, buffer: &mut [u8]) -> Result<u
     Ok(copied)
 }
 
-/// Copies with reading and writing at once; the bytes copied.
+/// Reads and writes at the same time. Returns the number of bytes copied.
 pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Result<u64, Failure> {
     let (full_in, full_out) = bounded::<Piece>(BUFFERS);
     let (empty_in, empty_out) = bounded::<AlignedBuf>(BUFFERS);
@@ -238,7 +239,7 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
         .0
         .resize_with(BUFFERS, || AlignedBuf::zeroed(CHUNK_BYTES, ALIGN_BYTES));
     for buffer in buffers.0.drain(..) {
-        // There is room for all of them, and the other end is here.
+        // The channel has room for all of them, and its other end is open.
         let _ = empty_in.send(buffer);
     }
     let mut writer = Writer {
@@ -250,7 +251,7 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
         let reader = scope.spawn(move || read_all(transfer, empty_out, &full_in));
         let written = write_all(&mut writer, full_out, &empty_in);
         drop(empty_in);
-        // The reader ends by itself: at the end of the file, on an error, or when nobody takes what it read.
+        // The reader ends by itself: at the end of the file, on an error, or when the writer is gone.
         (
             reader
                 .join()
@@ -264,7 +265,7 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
     Ok(copied)
 }
 
-/// Reads into each empty buffer and hands it on; the length that the copy must have.
+/// Fills each empty buffer and passes it on. Returns the length that the copy must have.
 fn read_all(
     transfer: &Transfer<'_>,
     empty: &Receiver<AlignedBuf>,
@@ -286,11 +287,11 @@ fn read_all(
             break;
         }
     }
-    // The writer went away, and says why.
+    // The writer is gone and returns the error.
     Ok(0)
 }
 
-/// Writes each full buffer and gives it back; the bytes written.
+/// Writes each full buffer and returns it to the reader. Returns the number of bytes written.
 fn write_all(
     writer: &mut Writer<'_>,
     full: Receiver<Piece>,
@@ -305,7 +306,7 @@ fn write_all(
     {
         writer.write(offset_bytes, &buffer[..filled])?;
         copied = copied.saturating_add(filled as u64);
-        // The reader may have ended already; then nobody needs it before the next file.
+        // If the reader has ended, the buffer is not needed before the next file.
         let _ = empty.send(buffer);
     }
     Ok(copied)

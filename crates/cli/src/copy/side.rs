@@ -1,4 +1,4 @@
-//! What copying needs of a side: folders with names in them, contents with bytes in them.
+//! The interface of both sides of a copy: folders hold names, contents hold bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -12,16 +12,16 @@ use super::extended::{Extended, Holder, Refused};
 use crate::owner::Owner;
 use crate::problem::Result;
 
-/// Which file it is, on whatever side.
+/// Identifies a file on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Id {
     /// Device and inode.
     Host(u64, u64),
-    /// The image's number in this run, and the inode.
+    /// The number of the image in this run, and the inode.
     Image(usize, u64),
 }
 
-/// What a side says about a file.
+/// Metadata of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Meta {
     pub(crate) id: Id,
@@ -33,7 +33,7 @@ pub(crate) struct Meta {
     pub(crate) gid: u32,
     pub(crate) links: u64,
     pub(crate) len_bytes: u64,
-    /// Space that it takes.
+    /// Allocated space.
     pub(crate) allocated_bytes: u64,
     pub(crate) accessed: SystemTime,
     pub(crate) modified: SystemTime,
@@ -45,14 +45,14 @@ impl Meta {
     }
 }
 
-/// Attributes to set; all given are set, in an order that keeps them: the owner before what a change of it takes away.
+/// Attributes to set. The order preserves all of them: first the owner, since changing it clears others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) owner: Option<Owner>,
     pub(crate) mode: Option<u32>,
-    /// Of the last access and the last modification.
+    /// The times of the last access and the last modification.
     pub(crate) times: Option<(SystemTime, SystemTime)>,
-    /// Extended attributes and lists of access rights.
+    /// Extended attributes and ACLs.
     pub(crate) extended: Extended,
 }
 
@@ -63,7 +63,7 @@ impl Change {
     }
 }
 
-/// A file that was made, so that another name can be given to it.
+/// A created file, for making another link to it.
 #[derive(Clone, Debug)]
 pub(crate) enum Landed {
     /// Its path on the host.
@@ -72,43 +72,43 @@ pub(crate) enum Landed {
     Image(u64),
 }
 
-/// How a file is opened for writing.
+/// How to open a file for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Create {
     /// It must not exist.
     New,
-    /// It exists and is emptied; a symbolic link is not followed.
+    /// It exists and is truncated; a symbolic link is not followed.
     Existing,
-    /// It exists; a symbolic link is followed, and what cannot be emptied (a device, a pipe) is written to.
+    /// It exists; a symbolic link is followed, and what cannot be truncated (a device, a pipe) is written to.
     Through,
 }
 
-/// A directory of one side. Names are single names.
+/// A directory on one side. Names are single components.
 pub(crate) trait Folder {
-    /// The names in it, without `.` and `..`, in no particular order.
+    /// Its names without `.` and `..`, in no particular order.
     fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>>;
-    /// Itself.
+    /// The metadata of the directory itself.
     fn own(&self) -> Result<Meta>;
-    /// What a name stands for.
+    /// The metadata of a name.
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta>;
-    /// Opens a directory in it.
+    /// Opens a subdirectory.
     fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>>;
-    /// Opens for reading.
+    /// Opens a file for reading.
     fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>>;
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     fn link_target(&self, name: &OsStr) -> Result<PathBuf>;
-    /// The extended attributes of a name (a symbolic link is not followed).
+    /// The extended attributes of a name; a symbolic link is not followed.
     fn holder(&self, name: &OsStr) -> Result<Holder<'_>>;
-    /// Those of the directory itself.
+    /// The extended attributes of the directory itself.
     fn own_holder(&self) -> Result<Holder<'_>>;
 
-    /// Opens for writing.
+    /// Opens a file for writing.
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>>;
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()>;
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()>;
-    /// Makes a device, a fifo or a socket.
+    /// Creates a device, a FIFO or a socket.
     fn make_node(
         &self,
         name: &OsStr,
@@ -116,43 +116,45 @@ pub(crate) trait Folder {
         device: Option<DeviceNumber>,
         mode: u32,
     ) -> Result<()>;
-    /// Gives a file that was made another name.
+    /// Creates another link to a file.
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()>;
-    /// The file just made under that name.
+    /// The file just created under that name.
     fn landed(&self, name: &OsStr) -> Result<Landed>;
     /// Removes a name that is not a directory.
     fn remove(&self, name: &OsStr) -> Result<()>;
-    /// Sets attributes of a name (a symbolic link is not followed); those extended ones that could not be set.
+    /// Sets attributes of a name; a symbolic link is not followed. Returns the extended attributes that could
+    /// not be set.
     fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>>;
-    /// Sets attributes of the directory itself, as [`Folder::set`].
+    /// As [`Folder::set`], for the directory itself.
     fn set_own(&self, change: &Change) -> Result<Vec<Refused>>;
 }
 
 /// The bytes of one file.
 pub(crate) trait Content: Send + Sync {
-    /// The file of an image that it is, if it is one.
+    /// The image's file behind it, if it is in an image.
     fn image_file(&self) -> Option<&throughline::File> {
         None
     }
-    /// Of the open file.
+    /// The metadata of the open file.
     fn meta(&self) -> Result<Meta>;
-    /// It has no offsets: reads and writes go on where the last ended.
+    /// Whether it has no offsets: reads and writes continue where the last one ended.
     fn is_stream(&self) -> bool;
-    /// A stream's descriptor, to wait for.
+    /// The descriptor of a stream, to poll.
     fn stream(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Fills `buffer` from `offset_bytes` as far as there is data; fewer bytes only at the end. Of a stream, what comes
-    /// first, and nothing only at the end.
+    /// Reads data from `offset_bytes` until `buffer` is full; a short read means the end. A stream returns
+    /// what is available; an empty read means the end.
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize>;
     /// Writes all of `bytes`.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
-    /// The next range at or behind `offset_bytes` that is no hole; `None` when there is none up to the end.
+    /// The next range at or after `offset_bytes` that is not a hole; `None` if there is only a hole up to the
+    /// end.
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>>;
-    /// Makes it this long.
+    /// Sets its length.
     fn set_len(&self, len_bytes: u64) -> Result<()>;
     /// Its extended attributes.
     fn holder(&self) -> Holder<'_>;
-    /// Sets attributes; those extended ones that could not be set.
+    /// Sets attributes. Returns the extended attributes that could not be set.
     fn set(&self, change: &Change) -> Result<Vec<Refused>>;
 }

@@ -1,4 +1,4 @@
-//! Walking one source and making what it finds at the target.
+//! Walks one source and creates what it finds at the target.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 
-/// A name in a folder of one side.
+/// A name in a directory on one side.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub(crate) folder: &'a dyn Folder,
@@ -25,32 +25,32 @@ pub(crate) struct At<'a> {
     pub(crate) place: &'a Place,
 }
 
-/// A file that has names that were not met yet.
+/// A file with names that were not reached yet.
 struct Linked {
     first: Landed,
-    /// What it is at the target.
+    /// The file at the target.
     id: Id,
     to_come: u64,
 }
 
-/// The thread that makes names.
+/// The thread that creates names.
 pub(crate) struct Walker<'a> {
     pub(crate) options: &'a Options,
     pub(crate) umask: u32,
     pub(crate) out: &'a mut Output,
     pub(crate) shared: &'a Shared<'a>,
     pub(crate) queue: Queue<'a>,
-    /// The image files that are open: never to be overwritten, nor copied into themselves.
+    /// The open image files: never overwritten, and not copied into themselves.
     pub(crate) images: Vec<Id>,
     pub(crate) buffers: Buffers,
-    /// Names made.
+    /// Names created.
     pub(crate) names: u64,
     linked: HashMap<Id, Linked>,
-    /// Directories of the present source that were gone into.
+    /// Directories of the current source that were entered.
     pub(super) seen: HashSet<Id>,
-    /// Those that are gone into now.
+    /// The number of directories that are entered now.
     pub(super) depth: usize,
-    /// The directory at the target that the present source becomes.
+    /// The directory at the target that the current source is copied to.
     pub(super) root: Option<Id>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Copies what was named on the command line.
+    /// Copies a source named on the command line.
     pub(crate) fn source(&mut self, from: At<'_>, to: At<'_>) -> Result<(), Failure> {
         self.seen.clear();
         self.depth = 0;
@@ -160,7 +160,7 @@ impl<'a> Walker<'a> {
         self.shared.progress.suspend(|| self.out.line(line))
     }
 
-    /// What is at the target: `None` to pass over, `Some(None)` for nothing.
+    /// The existing target: `None` to skip the source, `Some(None)` if there is no target yet.
     fn room(&self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<Option<Option<Meta>>, Failure> {
         let existing = match to.folder.meta(to.name, false) {
             Ok(existing) => existing,
@@ -177,7 +177,7 @@ impl<'a> Walker<'a> {
         if self.options.no_clobber || is_newer {
             return Ok(None);
         }
-        // What would be written to: for what was named on the command line, links are followed.
+        // The file that would be written: for names on the command line, links are followed.
         let written = if self.depth == 0 {
             to.folder.meta(to.name, true).unwrap_or(existing.clone())
         } else {
@@ -204,12 +204,12 @@ impl<'a> Walker<'a> {
         Ok(Some(Some(existing)))
     }
 
-    /// Another name of what was copied already becomes another name of the copy.
+    /// Makes another name of a file that was already copied another name of the copy.
     fn link(&mut self, to: At<'_>, meta: &Meta, existing: Option<&Meta>) -> Result<bool, Failure> {
         let Some(linked) = self.linked.get_mut(&meta.id) else {
             return Ok(false);
         };
-        // Named twice: removing what exists would remove the copy itself.
+        // Named twice: removing the existing file would remove the copy itself.
         if existing.is_some_and(|existing| existing.id == linked.id) {
             return Ok(true);
         }
@@ -270,7 +270,7 @@ impl<'a> Walker<'a> {
         self.preserve(from, to, meta, self.change(meta, true))
     }
 
-    /// Sets what is kept of a name that is neither a file nor a directory.
+    /// Sets the attributes to keep of a name that is neither a file nor a directory.
     fn preserve(
         &self,
         from: At<'_>,
@@ -292,7 +292,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// What is set of something that was made, or was there, beside its extended attributes.
+    /// The attributes to set on a new or existing target, except the extended ones.
     pub(super) fn change(&self, meta: &Meta, made: bool) -> Change {
         let preserve = self.options.preserve;
         let mode = preserve.last_mode(self.source_mode(meta), self.umask);
@@ -308,7 +308,8 @@ impl<'a> Walker<'a> {
         self.given(kept, (self.source_mode(meta), meta.is_dir(), made))
     }
 
-    /// The same with what `--chown` and `--chmod` say; the source's mode, whether it is a directory, whether it was made.
+    /// Adds `--chown` and `--chmod` to a change. `of`: the mode of the source, whether it is a directory,
+    /// whether the target is new.
     pub(crate) fn given(&self, mut change: Change, of: (u32, bool, bool)) -> Change {
         let (source_mode, is_dir, made) = of;
         let given = &self.options.given;
@@ -319,7 +320,7 @@ impl<'a> Walker<'a> {
                 user: owner.user.or(kept.user),
                 group: owner.group.or(kept.group),
             });
-            // It began with less.
+            // It was created with fewer permissions.
             if made && change.mode.is_none() {
                 change.mode = Some(plain());
             }
@@ -331,7 +332,7 @@ impl<'a> Walker<'a> {
         change
     }
 
-    /// The permissions of the source, or those of anything new where the source's are not wanted.
+    /// The mode of the source, or the default mode if the source's is not kept.
     fn source_mode(&self, meta: &Meta) -> u32 {
         match (self.options.fresh_mode, meta.is_dir()) {
             (false, _) => meta.mode,
@@ -340,7 +341,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The mode that something new begins with, before the umask.
+    /// The mode to create a file with, before the umask.
     pub(super) fn new_mode(&self, meta: &Meta) -> u32 {
         let mode = self.options.preserve.first_mode(self.source_mode(meta));
         match self.options.given {
@@ -348,7 +349,7 @@ impl<'a> Walker<'a> {
                 owner: None,
                 mode: None,
             } => mode,
-            // Nobody else gets in before it is whose it is to be.
+            // Others get no access before the owner is set.
             _ => mode & 0o700,
         }
     }
@@ -361,7 +362,7 @@ impl<'a> Walker<'a> {
         existing: Option<&Meta>,
     ) -> Result<(), Failure> {
         if existing.is_some() {
-            // What this very copy is still writing there comes first.
+            // First wait for this copy's own pending writes to that file.
             for follow in [false, true] {
                 if let Ok(existing) = to.folder.meta(to.name, follow) {
                     self.queue.wait_for(existing.id);
@@ -400,7 +401,7 @@ impl<'a> Walker<'a> {
         self.shared.finish(source, target, (&change, to.place))
     }
 
-    /// Opens something; where too many files are open, again once those are closed that wait for the workers.
+    /// Opens a file. If too many files are open, waits for the workers to close theirs and retries.
     pub(super) fn patiently<T>(
         &mut self,
         open: impl Fn(&Self) -> Result<T, Failure>,
@@ -414,7 +415,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Moves the bytes of one file, with this thread writing.
+    /// Copies the bytes of one file; this thread writes.
     pub(crate) fn bytes(
         &mut self,
         from: &dyn Content,
@@ -438,7 +439,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Opens what is to be written: new, or in the place of what exists.
+    /// Opens the target: a new file, or in place of an existing one.
     pub(crate) fn open_target(
         &self,
         to: At<'_>,

@@ -1,7 +1,7 @@
-//! Several small files at a time: while the device works on some, others are read and written.
+//! Copies several small files at a time: while the device works on some, others are read and written.
 //!
-//! Jobs travel in batches, since waking a thread for each file would cost more than the file. What a batch holds for an
-//! image goes to the device together.
+//! Jobs are queued in batches, since waking a thread for each file would cost more than the copy. The writes
+//! of a batch to an image go to the device together.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -23,33 +23,33 @@ use crate::problem::{Doing, Failure, Kind, Result};
 use crate::progress::Progress;
 use crate::text::quote;
 
-/// Files up to this size are the workers'.
+/// Files up to this size are copied by workers.
 pub(crate) const SMALL_BYTES: u64 = 1 << 20;
-/// Batches in the making at once.
+/// Number of worker threads.
 const WORKERS: usize = 4;
-/// Batches that wait for a worker; with the files of each, it bounds open files.
+/// Batches waiting for a worker. With the files per batch, this bounds the number of open files.
 const WAITING: usize = 4;
-/// A batch is full with so many files, or so many bytes.
+/// A batch is full with this many files or bytes.
 const BATCH_FILES: usize = 32;
 const BATCH_BYTES: u64 = 512 << 10;
 
-/// A small file whose two sides are open.
+/// A small file with both sides open.
 pub(crate) struct Job {
     pub(crate) from: Box<dyn Content>,
     pub(crate) to: Box<dyn Content>,
-    /// Which file the target is.
+    /// Identifies the target.
     pub(crate) target_id: Id,
-    /// The source's length when it was looked at.
+    /// The length of the source when it was opened.
     pub(crate) len_bytes: u64,
-    /// It takes as much space as it has bytes, so that it has no holes.
+    /// Its allocated space is at least its length, so it has no holes.
     pub(crate) dense: bool,
     pub(crate) source: Place,
     pub(crate) target: Place,
-    /// What is set behind the last byte.
+    /// The attributes to set after the last byte.
     pub(crate) change: Change,
 }
 
-/// What all threads of a copy share.
+/// State shared by all threads of a copy.
 pub(crate) struct Shared<'a> {
     pub(crate) complaints: &'a Complaints,
     pub(crate) progress: &'a Progress,
@@ -61,12 +61,12 @@ pub(crate) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Says a failure without disturbing the progress display.
+    /// Reports a failure without disturbing the progress display.
     pub(crate) fn complain(&self, failure: &Failure) {
         self.progress.suspend(|| self.complaints.say(failure));
     }
 
-    /// Sets the attributes of a file whose bytes are there, with the extended ones of its source.
+    /// Sets the attributes of a file whose bytes are written, with the extended ones of its source.
     pub(crate) fn finish(
         &self,
         from: &dyn Content,
@@ -85,7 +85,8 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Attributes that a target could not be given: failures, a word, or nothing, as was asked.
+    /// Handles attributes that a target did not accept: as failures, as notes or not at all, depending on the
+    /// options.
     pub(crate) fn refused(&self, refused: Vec<Refused>, target: &Place) {
         for Refused { name, problem } in refused {
             let supported = problem.kind != Kind::Unsupported;
@@ -121,7 +122,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Reads into the buffer those sources that fit, have no holes to keep, and go to an image; the others remain.
+    /// Reads the sources that fit into the buffer, have no holes to keep and go to an image. Returns the
+    /// other jobs as well.
     fn read_whole<'j>(&self, batch: &'j [Job], buffer: &mut [u8]) -> (Vec<Read<'j>>, Vec<&'j Job>) {
         let (mut whole, mut single) = (Vec::new(), Vec::new());
         let mut at = 0usize;
@@ -145,13 +147,13 @@ impl Shared<'_> {
         (whole, single)
     }
 
-    /// Reads all of a source that has no holes; its length, or `None` if it is to go the long way. So is what cannot be
-    /// read: the long way says why.
+    /// Reads all of a source without holes. Returns its length, or `None` if it has to be copied the general
+    /// way. That is also the way after a read error: it then reports the reason.
     fn read_one(&self, job: &Job, room: &mut [u8]) -> Result<Option<usize>> {
         if self.sparse == Sparse::Always || job.len_bytes >= room.len() as u64 {
             return Ok(None);
         }
-        // A byte more than it should have: a file that grew meanwhile is seen.
+        // One byte more than expected, to detect that the file has grown.
         let len = job.len_bytes as usize;
         let got = job.from.read_at(0, &mut room[..=len])?;
         let dense = job.dense
@@ -176,7 +178,7 @@ impl Shared<'_> {
         copy_small(&transfer, buffer)
     }
 
-    /// The bytes are there, or are not.
+    /// Finishes a job after its bytes were copied or failed.
     fn end(&self, job: &Job, copied: std::result::Result<u64, Failure>) {
         let ended = copied.and_then(|copied| {
             self.bytes.fetch_add(copied, Ordering::Relaxed);
@@ -195,11 +197,11 @@ impl Shared<'_> {
 struct Read<'j> {
     job: &'j Job,
     file: &'j File,
-    /// Where in the buffer.
+    /// Its bytes in the buffer.
     range: std::ops::Range<usize>,
 }
 
-/// Where jobs go.
+/// The queue of jobs.
 pub(crate) struct Queue<'a> {
     full: Sender<Vec<Job>>,
     batch: Vec<Job>,
@@ -221,7 +223,7 @@ impl UnderWay {
 }
 
 impl Queue<'_> {
-    /// Hands a file to the workers; waits while all are busy.
+    /// Queues a file for the workers; blocks while all are busy.
     pub(crate) fn push(&mut self, job: Job) {
         self.under_way.lock().insert(job.target_id);
         self.batch_bytes = self.batch_bytes.saturating_add(job.len_bytes);
@@ -231,14 +233,14 @@ impl Queue<'_> {
         }
     }
 
-    /// Hands on what is collected.
+    /// Queues the current batch.
     fn flush(&mut self) {
         self.batch_bytes = 0;
-        // The workers end only when this queue does.
+        // The workers outlive this queue.
         let _ = self.full.send(std::mem::take(&mut self.batch));
     }
 
-    /// Returns when nobody writes to this file any more: before it is written again.
+    /// Returns when no write to this file is pending.
     pub(crate) fn wait_for(&mut self, target: Id) {
         if !self.under_way.lock().contains(&target) {
             return;
@@ -252,7 +254,7 @@ impl Queue<'_> {
         drop(done.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns when all files that were handed over are closed.
+    /// Returns when all queued files are closed.
     pub(crate) fn wait_for_all(&mut self) {
         if !self.batch.is_empty() {
             self.flush();
@@ -273,7 +275,7 @@ impl Drop for Queue<'_> {
     }
 }
 
-/// Runs `body` beside the workers; all jobs are done when it returns.
+/// Runs `body` beside the workers. All jobs are done when it returns.
 pub(crate) fn beside<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) -> R) -> R {
     let (full, jobs) = bounded(WAITING);
     let under_way = UnderWay::default();
@@ -304,7 +306,8 @@ fn work(shared: &Shared<'_>, batches: &Receiver<Vec<Job>>, under_way: &UnderWay)
     }
 }
 
-/// A batch that a worker has; whatever happens to it, nobody waits for it longer.
+/// A batch taken by a worker. Whatever happens to the worker, dropping the batch wakes those that wait for
+/// it.
 struct Taken<'a> {
     batch: Vec<Job>,
     under_way: &'a UnderWay,
@@ -312,7 +315,7 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // Whoever waits finds the files closed.
+        // The files are closed before the waiters wake.
         let ids: Vec<Id> = self.batch.drain(..).map(|job| job.target_id).collect();
         let mut targets = self.under_way.lock();
         for id in ids {

@@ -1,11 +1,11 @@
-//! The kinds of files and file systems that are known by a magic, and what to do with each.
+//! Files and file systems recognized by a magic number, and the next step for each.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::Found;
 
-/// A kind of file, known by bytes at a place.
+/// A kind of file, recognized by bytes at an offset.
 struct Known {
     at: u64,
     magic: &'static [u8],
@@ -25,10 +25,10 @@ const OTHER_FS: &str =
     "throughline reads ext2, ext3 and ext4: mount it with the kernel (mount -o loop,ro IMAGE DIR)";
 const FAT: &str = "throughline reads ext2, ext3 and ext4: use mtools, or mount it with the kernel (mount -o loop,ro IMAGE DIR)";
 
-/// The first that fits wins: containers before what they may hold, file systems before what only their boot sectors have.
-/// Offsets and magics are those of the formats' specifications.
+/// The first match wins: containers come before their possible contents, file systems before those recognized
+/// by boot sectors alone. Offsets and magics are those of the formats' specifications.
 const KNOWN: &[Known] = table! {
-    // Images of disks.
+    // Disk images.
     0, b"QFI\xfb", "a qcow disk image (QEMU)", QEMU;
     0, b"QED\0", "a QED disk image (QEMU)", QEMU;
     0, b"KDMV", "a VMDK disk image (VMware)", QEMU;
@@ -44,7 +44,7 @@ const KNOWN: &[Known] = table! {
     0, b"EVF\x09\x0d\x0a\xff\0", "an EnCase (EWF) image", "show it as a raw image: ewfmount IMAGE DIR";
     32, b"SIF_MAGIC\0", "a container of Apptainer or Singularity (SIF)",
         "'apptainer sif list IMAGE' shows where in it an ext3 overlay begins: give that with --offset";
-    // Compressed.
+    // Compressed files.
     0, b"\xfd7zXZ\0", "compressed with xz", "decompress it first: xz -dk IMAGE";
     0, b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first: zstd -d IMAGE";
     0, b"\x1f\x8b", "compressed with gzip", "decompress it first: gzip -dk IMAGE";
@@ -58,7 +58,7 @@ const KNOWN: &[Known] = table! {
     0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", ARCHIVE;
     0, b"070701", "a cpio archive", ARCHIVE;
     257, b"ustar", "a tar archive", ARCHIVE;
-    // What hides a file system.
+    // Encrypted or composed volumes.
     0, b"LUKS\xba\xbe", "encrypted with LUKS",
         "open it with the kernel: cryptsetup open IMAGE NAME, then use /dev/mapper/NAME";
     3, b"-FVE-FS-", "encrypted with BitLocker",
@@ -99,15 +99,15 @@ const KNOWN: &[Known] = table! {
     82, b"FAT32   ", "a FAT file system", FAT;
     54, b"FAT16   ", "a FAT file system", FAT;
     54, b"FAT12   ", "a FAT file system", FAT;
-    // What is no image at all.
+    // Files that are no images at all.
     0, b"\x7fELF", "a program (ELF)", "name an image file or a block device";
     0, b"%PDF-", "a PDF document", "name an image file or a block device";
 };
 
-/// The longest magic.
+/// Length of the longest magic.
 const LONGEST_BYTES: usize = 32;
 
-/// What is at `start` bytes of a file, if its magic is known.
+/// The known format at byte `start` of a file, by its magic.
 pub(super) fn find(file: &File, start: u64) -> Option<Found> {
     let has = |known: &&Known| {
         let mut bytes = [0; LONGEST_BYTES];
@@ -122,7 +122,7 @@ pub(super) fn find(file: &File, start: u64) -> Option<Found> {
     })
 }
 
-/// A file in which nothing was made, or nothing is left.
+/// A file that was not formatted, or was erased.
 pub(super) fn empty(file: &File, start: u64) -> Option<Found> {
     is_zeros(file, start).then(|| Found {
         what: "nothing yet: it begins with 1 MiB of zeros".to_owned(),
@@ -130,7 +130,7 @@ pub(super) fn empty(file: &File, start: u64) -> Option<Found> {
     })
 }
 
-/// The first mebibyte is there and empty.
+/// Whether the first MiB exists and is all zeros.
 fn is_zeros(file: &File, start: u64) -> bool {
     let mut bytes = vec![0; 1 << 20];
     file.read_exact_at(&mut bytes, start).is_ok() && bytes.iter().all(|byte| *byte == 0)
@@ -152,7 +152,7 @@ mod tests {
                 std::fs::write(file.path(), &bytes).unwrap();
                 let found = find(file.as_file(), start as u64).unwrap();
                 assert_eq!(found.what, one.what);
-                // Cut short, it is not.
+                // Truncated, it is not recognized.
                 std::fs::write(file.path(), &bytes[..bytes.len() - 1]).unwrap();
                 assert_eq!(find(file.as_file(), start as u64), None, "{}", one.what);
             }

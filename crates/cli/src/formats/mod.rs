@@ -1,7 +1,8 @@
-//! What a file is, by its bytes: an ext volume, a disk with partitions, or one of the kinds that people mistake for an image.
+//! Recognizes a file by its bytes: an ext volume, a disk with partitions, or a kind that is often mistaken
+//! for an image.
 //!
-//! Every magic is a fact of the format that it belongs to; what is read is bounded, and nothing that is found is trusted
-//! further than for a sentence to a person.
+//! Every magic comes from the specification of its format. What is read is bounded, and untrusted: it serves
+//! only for messages.
 
 mod known;
 mod partitions;
@@ -12,19 +13,20 @@ use std::path::Path;
 
 pub(crate) use partitions::Table;
 
-/// Where the superblock of an ext volume lies, from its beginning.
+/// Offset of the superblock in an ext volume.
 const SUPERBLOCK_BYTES: u64 = 1024;
 
-/// What a file turned out to be, and what to do with it.
+/// The kind of a file, and what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// "a qcow2 disk image".
+    /// For example "a qcow2 disk image".
     pub(crate) what: String,
     /// What the user can do next.
     pub(crate) next: String,
 }
 
-/// Looks at a file that does not open as an ext volume at `offset` bytes. `option` is how an offset is given here.
+/// Identifies a file that does not open as an ext volume at `offset` bytes. `option` is the syntax for an
+/// offset here.
 pub(crate) fn identify(path: &Path, offset: u64, option: &str) -> Option<Found> {
     let file = open(path)?;
     let known = known::find(&file, offset);
@@ -50,8 +52,8 @@ pub(crate) fn identify(path: &Path, offset: u64, option: &str) -> Option<Found> 
     })
 }
 
-/// Opens what can be looked at without waiting: a regular file or a block device. A descriptor that we were given is looked at
-/// itself where the system does not let us open its file.
+/// Opens a regular file or a block device, which cannot block. If the file of a given descriptor cannot be
+/// reopened, uses the descriptor itself.
 fn open(path: &Path) -> Option<File> {
     use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
     let kind = std::fs::metadata(path).ok()?.file_type();
@@ -99,7 +101,8 @@ fn of_table(file: &File, table: &Table, option: &str) -> Found {
     Found { what, next }
 }
 
-/// Where a file holds an ext volume: at `offset`, at its beginning, or in a partition. In words, for a message.
+/// Where a file holds an ext volume, in words for a message: at `offset`, at its beginning, or in a
+/// partition.
 pub(crate) fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
     let file = open(path)?;
     if is_ext(&file, 0) {
@@ -117,14 +120,14 @@ pub(crate) fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
         .then_some("it is a disk with an ext volume in a partition")
 }
 
-/// The superblock of an ext volume is there: its magic, and numbers that a volume has.
+/// Whether there is a superblock of an ext volume: its magic, and plausible fields.
 fn is_ext(file: &File, start_bytes: u64) -> bool {
     start_bytes
         .checked_add(SUPERBLOCK_BYTES)
         .is_some_and(|at| superblock_at(file, at).is_some())
 }
 
-/// The size of its blocks, if a superblock is at `at`.
+/// The block size, if a superblock is at `at`.
 fn superblock_at(file: &File, at: u64) -> Option<u64> {
     let bytes: [u8; 0x60] = read(file, at)?;
     let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes);
@@ -139,7 +142,7 @@ struct Backup {
     block_bytes: u64,
 }
 
-/// A copy of the superblock where mke2fs puts the first one, for the usual sizes of blocks.
+/// The first backup superblock at the offsets of mke2fs for the usual block sizes.
 fn backup(file: &File, offset: u64) -> Option<Backup> {
     [(8193, 1024), (16384, 2048), (32768, 4096)]
         .into_iter()
@@ -150,7 +153,7 @@ fn backup(file: &File, offset: u64) -> Option<Backup> {
         })
 }
 
-/// `LEN` bytes at byte `at`; `None` where the file ends before.
+/// `LEN` bytes at byte `at`; `None` if the file ends before.
 fn read<const LEN: usize>(file: &File, at: u64) -> Option<[u8; LEN]> {
     let mut bytes = [0; LEN];
     file.read_exact_at(&mut bytes, at).ok()?;
@@ -181,7 +184,7 @@ mod tests {
         let inside = file(&[vec![0; 4096], volume()].concat());
         assert_eq!(holds_ext(inside.path(), 0), None);
         assert!(holds_ext(inside.path(), 4096).is_some());
-        // Two bytes that happen to be there are no volume.
+        // Two matching bytes by chance are not a volume.
         let mut chance = volume();
         chance[1024 + 0x18..1024 + 0x1c].fill(0xff);
         assert_eq!(holds_ext(file(&chance).path(), 0), None);

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use super::read;
 
-/// A disk's partitions.
+/// The partition table of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     /// `GPT` or `MBR`.
@@ -12,21 +12,21 @@ pub(crate) struct Table {
     pub(crate) partitions: Vec<Partition>,
 }
 
-/// One of them.
+/// A partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
-    /// As the system counts them: 1 for `sda1`.
+    /// As the system numbers them: 1 for `sda1`.
     pub(crate) number: u32,
     pub(crate) start_bytes: u64,
 }
 
-/// No table that tools make has more.
+/// Maximum number of entries; partitioning tools create no more.
 const MOST_ENTRIES: u32 = 1024;
-/// Logical partitions are a chain; no system follows a longer one.
+/// Maximum length of the chain of logical partitions, which no system exceeds.
 const MOST_LOGICAL: u32 = 64;
 const SECTOR_BYTES: u64 = 512;
 const ENTRY_TYPES_EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// Stands for a GPT in the table that old systems read.
+/// Marks a GPT in the MBR, for systems that know only the latter.
 const ENTRY_TYPE_PROTECTIVE: u8 = 0xee;
 
 impl Table {
@@ -39,7 +39,7 @@ impl Table {
     }
 }
 
-/// The header is in the second sector, the entries where it says.
+/// The header is in the second sector, the entries at the sector given there.
 fn gpt(file: &File, sector_bytes: u64) -> Option<Table> {
     let header: [u8; 92] = read(file, sector_bytes)?;
     if !header.starts_with(b"EFI PART") {
@@ -64,7 +64,7 @@ fn gpt(file: &File, sector_bytes: u64) -> Option<Table> {
     })
 }
 
-/// An entry of the old table: its type, and its first sector from wherever its table counts.
+/// An MBR entry: its type, and its first sector relative to its table's base.
 struct Entry {
     kind: u8,
     start: u64,
@@ -76,7 +76,7 @@ fn entries(sector: &[u8; 512]) -> Option<Vec<Entry>> {
     }
     let mut found = Vec::new();
     for bytes in sector[446..510].chunks_exact(16) {
-        // What boots is 0x80; anything else but 0 is the code of a boot sector, not a table.
+        // 0x80 marks a bootable partition. Other values than that and 0 are boot code, not a table.
         if bytes[0] & 0x7f != 0 {
             return None;
         }
@@ -109,7 +109,7 @@ fn mbr(file: &File) -> Option<Table> {
     })
 }
 
-/// Logical partitions: each has a table of its own, with the way to the next one from where the first began.
+/// Logical partitions: each has its own table, with the offset of the next one from the start of the first.
 fn logical(file: &File, base: u64, partitions: &mut Vec<Partition>) {
     let mut at = base;
     for number in 5..5 + MOST_LOGICAL {

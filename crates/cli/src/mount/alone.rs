@@ -1,9 +1,12 @@
-//! A mount that nobody can come to any more, as its mount namespace has no process left but its server.
+//! Ends a background server whose mount is unreachable because only the server is left in its mount
+//! namespace.
 //!
-//! The kernel takes mounts away with the last process of their namespace. A server in the background is one of these itself: its
-//! mount would be there for good, and its image in use (`unshare -m sh -c 'throughline mount …'`). So it looks around, and ends.
+//! The kernel removes mounts with the last process of their namespace. The server itself is such a process:
+//! its mount would stay, and its image in use, forever (`unshare -m sh -c 'throughline mount …'`). So it
+//! checks periodically and ends.
 //!
-//! Invariant: it stays where it cannot see who is in the namespace, and where the namespace or the mount is to be had in another way.
+//! Invariant: it does not end if it cannot see which processes are in the namespace, or if the namespace or
+//! the mount can be reached in another way.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,11 +19,11 @@ use throughline_fuse::mounts;
 
 use super::end::End;
 
-/// Between two looks. The second one sees what was being started during the first.
+/// Interval between two checks. The second check sees processes that were being started during the first.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
 
-/// Ends the server of the mount at `dir` once it is alone with it, if that can be told here.
+/// Ends the server of the mount at `dir` once no other process can reach it, if that can be determined here.
 pub(super) fn watch(dir: &Path, end: End) {
     let Some(place) = Namespace::to_watch() else {
         return;
@@ -38,17 +41,17 @@ pub(super) fn watch(dir: &Path, end: End) {
     });
 }
 
-/// The mount is not shown in other namespaces.
+/// Whether the mount is not shared with other namespaces.
 fn is_private(dir: &Path) -> bool {
     matches!(mounts::at(dir), Ok(Some(mount)) if !mount.shared)
 }
 
-/// A mount namespace, by the kernel's name of it: `mnt:[4026532178]`.
+/// A mount namespace, by its name in the kernel: `mnt:[4026532178]`.
 struct Namespace {
     name: PathBuf,
 }
 
-/// Where a process is.
+/// Whether a process is in the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lives {
     Here,
@@ -58,7 +61,8 @@ enum Lives {
 }
 
 impl Namespace {
-    /// Ours, if the system goes on without it, and it can be seen who is in it.
+    /// This process's namespace, provided that it is not that of PID 1 and that the processes in it are
+    /// visible.
     fn to_watch() -> Option<Namespace> {
         let name = fs::read_link("/proc/self/ns/mnt").ok()?;
         let place = Namespace { name };
@@ -68,12 +72,13 @@ impl Namespace {
         (first == Lives::Elsewhere && !hides).then_some(place)
     }
 
-    /// By the name of its namespace, or, where that is not told to us, by its mounts: no two in the system have the same number.
+    /// Compares the names of the namespaces or, if access is denied, the mount numbers, which are unique in
+    /// the system.
     fn of(&self, process: &Path) -> Lives {
         match fs::read_link(process.join("ns/mnt")) {
             Ok(name) if name == self.name => return Lives::Here,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            // Also one that has ended since.
+            // This includes a process that has ended meanwhile.
             _ => return Lives::Elsewhere,
         }
         let ours = numbers(Path::new("/proc/self"));
@@ -87,7 +92,7 @@ impl Namespace {
         }
     }
 
-    /// No process but this one and its children is in it, or has it to go back to.
+    /// Whether no process other than this one and its children is in the namespace or can return to it.
     fn is_deserted(&self) -> bool {
         let Ok(all) = fs::read_dir("/proc") else {
             return false;
@@ -109,7 +114,7 @@ impl Namespace {
         deserted && !others.iter().any(|process| self.is_kept_by(process))
     }
 
-    /// The process has it open, or sees it mounted as a file.
+    /// Whether the process has the namespace open or sees it mounted as a file.
     fn is_kept_by(&self, process: &Path) -> bool {
         let name = self.name.to_string_lossy();
         let opened = fs::read_dir(process.join("fd")).into_iter().flatten();
@@ -127,7 +132,7 @@ fn numbers(process: &Path) -> HashSet<u64> {
     list.lines().filter_map(first).collect()
 }
 
-/// The process that started it.
+/// The parent of a process.
 fn parent(process: &Path) -> Option<u32> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;

@@ -39,25 +39,25 @@ const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// The time for each last step before the process ends without closing the image.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
-/// So many answers of the device in [`PATIENCE`] are work. Fewer may be a thread's that says at intervals that the volume is in use,
-/// where no others are waited for.
+/// With at least this many completions in [`PATIENCE`], the device makes progress although nothing is in
+/// flight. Fewer may come from the thread that periodically marks the volume as in use.
 const WORK: u64 = 8;
 
-/// The end of this server, for all who may ask for it.
+/// Ends this server. Clones share one state.
 #[derive(Clone, Default)]
 pub(super) struct End {
     mount: Arc<OnceLock<Mount>>,
     asked: Arc<OnceLock<()>>,
 }
 
-/// What there is to end.
+/// What to end.
 struct Mount {
     ending: Ending,
     device: Device,
 }
 
 impl End {
-    /// From now on signals ask for the end.
+    /// From now on, signals ask the server to end.
     pub(super) fn at_signals() -> io::Result<End> {
         let signals = Signals::arm()?;
         let end = End::default();
@@ -75,7 +75,7 @@ impl End {
         Ok(end)
     }
 
-    /// The guard, which started this process, asks for the end by a byte ([`Request`]), and by its own end.
+    /// The guard, which started this process, asks for the end by a byte ([`Request`]) or by ending itself.
     pub(super) fn with_guard(&self) {
         let end = self.clone();
         thread::spawn(move || {
@@ -95,7 +95,7 @@ impl End {
         self.leave("asked to end a second time: the image is not closed, and is as after a crash");
     }
 
-    /// There is something to end. What asked for it before is heard now.
+    /// Registers the mount. An earlier request to end takes effect now.
     pub(super) fn mounted(&self, ending: Ending, device: Device) {
         let _ = self.mount.set(Mount { ending, device });
         if self.asked.get().is_some() {
@@ -103,7 +103,7 @@ impl End {
         }
     }
 
-    /// Ends the mount; who asks again only has it tried again, as closing an image may take its time.
+    /// Ends the mount. Further calls only retry the unmount, since closing an image may take long.
     pub(super) fn ask(&self) {
         if self.asked.set(()).is_ok() {
             let end = self.clone();
@@ -112,7 +112,7 @@ impl End {
         self.unmount();
     }
 
-    /// It may wait for the server, and so is done on a thread of its own.
+    /// Unmounts on a separate thread, since this may wait for the server.
     fn unmount(&self) {
         let end = self.clone();
         thread::spawn(move || {
@@ -122,7 +122,7 @@ impl End {
         });
     }
 
-    /// Sees to it that the process ends when nothing gets on any more.
+    /// Ends the process once there is no more progress.
     fn watch(&self) {
         let mut progress = Progress::new(Instant::now(), self.device());
         let mut cut = false;
@@ -149,7 +149,7 @@ impl End {
         }
     }
 
-    /// Whether the mount must last until nothing more is written.
+    /// Whether the mount must stay until nothing more is written.
     fn waits_for_volume(&self) -> bool {
         let mount = self.mount.get();
         mount.is_some_and(|mount| mount.ending.waits_for_volume())
@@ -169,14 +169,14 @@ impl End {
                 mount.device.cut();
             }
         });
-        // A thread of this process that waits for its own server would keep the process from ending.
+        // A thread of this process that waits for its own server would prevent the process from ending.
         let end = self.clone();
         patiently(move || end.cut());
         low_level::exit(EXIT_FAILED.into());
     }
 }
 
-/// Runs `work`, which may hang, and waits for it for up to [`LAST_PATIENCE`].
+/// Runs `work`, which may hang, and waits at most [`LAST_PATIENCE`] for its end.
 fn patiently(work: impl FnOnce() + Send + 'static) {
     let (told, wait) = mpsc::channel();
     thread::spawn(move || {
@@ -196,7 +196,7 @@ pub(super) enum Request {
     EndNow = b'n',
 }
 
-/// The signals that a process has received.
+/// Counts the signals that a process has received.
 #[derive(Default)]
 pub(super) struct Requests {
     first: Option<Instant>,
@@ -272,7 +272,7 @@ impl Progress {
     }
 }
 
-/// The device below a volume. It does not keep the volume open.
+/// The device below a volume. Does not keep the volume open.
 pub(super) struct Device {
     seen: Box<dyn Fn() -> Seen + Send + Sync>,
     cut: Box<dyn Fn() + Send + Sync>,
@@ -311,26 +311,26 @@ impl Device {
     }
 }
 
-/// The signals that end a server, one after the other.
+/// The signals that end a server, in order of arrival.
 pub(super) struct Signals {
     woken: UnixStream,
     last: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    /// From now on they end nothing by themselves.
+    /// From now on, these signals have no other effect.
     pub(super) fn arm() -> io::Result<Signals> {
         let (woken, wake) = UnixStream::pair()?;
         let last = Arc::new(AtomicUsize::new(SIGTERM as usize));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: who is woken finds it noted.
+            // In this order: when the waiter wakes, the signal is already stored.
             flag::register_usize(signal, Arc::clone(&last), signal as usize)?;
             low_level::pipe::register(signal, wake.try_clone()?)?;
         }
         Ok(Signals { woken, last })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(super) fn wait(&self) -> io::Result<i32> {
         let mut byte = [0];
         (&self.woken).read_exact(&mut byte)?;

@@ -1,8 +1,10 @@
-//! Called by the name `fuse2fs`: its arguments, its messages' form, its exit codes, so that programs that run it run us.
+//! The program under the name `fuse2fs`: arguments, messages and exit codes are those of fuse2fs, so that
+//! programs that call fuse2fs can use this one.
 //!
-//! What differs from fuse2fs 1.47.0, on purpose: it ends with 0 where libfuse could not mount; we end with 1 for wrong arguments
-//! and a missing or bad mount point (as later versions of it do). In the foreground (`-f`) the server is a process of its own,
-//! so that it closes the image in peace where the caller kills us once the mount has gone.
+//! Intended differences from fuse2fs 1.47.0: it exits with 0 where libfuse could not mount; we exit with 1
+//! for wrong arguments and a missing or unusable mount point, as its later versions do. In the foreground
+//! (`-f`), the server is a separate process, so that it can close the image even if the caller kills us once
+//! the mount is gone.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -17,10 +19,10 @@ use super::{EXIT_FAILED, Plan, Stay, Trouble};
 use crate::output::say;
 use crate::problem::Failure;
 
-/// The name.
+/// The program name.
 pub(crate) const NAME: &str = "fuse2fs";
 
-/// The version that it reports.
+/// The version shown.
 const VERSION: &str = concat!(
     "fuse2fs 1.47.0 (throughline ",
     env!("CARGO_PKG_VERSION"),
@@ -59,7 +61,7 @@ FUSE options:
 /// The exit code of fuse2fs 1.47.0 for an image that does not open.
 const EXIT_NOT_OPENED: u8 = 2;
 
-/// A command line that was read.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CommandLine {
     device: Option<PathBuf>,
@@ -67,7 +69,7 @@ struct CommandLine {
     options: MountOptions,
     foreground: bool,
     shown: Option<Shown>,
-    /// The first thing that is wrong, in libfuse's words. It comes after what is wrong with the device.
+    /// The first error, in libfuse's words. Errors of the device are reported before it.
     wrong: Option<String>,
 }
 
@@ -78,7 +80,7 @@ enum Shown {
     HelpFull,
 }
 
-/// Runs as `fuse2fs`, with these arguments behind the name.
+/// Runs as `fuse2fs` with the arguments after the program name.
 pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Some(code) = without_preload(&arguments) {
         return code;
@@ -128,7 +130,7 @@ pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
     let mut options = line.options;
-    // What the list of mounts shows of the original.
+    // As fuse2fs appears in the list of mounts.
     options.subtype.get_or_insert_with(|| "ext4".to_owned());
     options
         .fs_name
@@ -150,7 +152,7 @@ fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
     }
 }
 
-/// `IMAGE: No such file or directory.`, and what to do.
+/// Prints `IMAGE: No such file or directory.` and the next step.
 fn tell(device: &std::path::Path, code: u8, failure: &Failure) -> ExitCode {
     let about_image = failure.to_string().starts_with("cannot open ");
     let (Failure::Failed { problem, .. }, true) = (failure, about_image) else {
@@ -173,8 +175,8 @@ fn tell(device: &std::path::Path, code: u8, failure: &Failure) -> ExitCode {
     EXIT_NOT_OPENED.into()
 }
 
-/// As libfuse reads it: options anywhere, `-o` with its list in the same word or the next, the first word is the device, the
-/// second the mount point.
+/// Parses as libfuse does: options anywhere, `-o` with its list in the same word or the next, the first other
+/// word is the device, the second the mount point.
 fn read(arguments: Vec<OsString>) -> CommandLine {
     let mut line = CommandLine::default();
     let mut words = arguments.into_iter();
@@ -232,8 +234,9 @@ impl CommandLine {
     }
 }
 
-/// Apptainer makes fuse2fs read a part of a file by a library of its own (`offsetpreload.so`), which changes calls that we do not
-/// make. What it would do is an option here, and the library is left out: this program once more, without it.
+/// Apptainer preloads its own library (`offsetpreload.so`) to make fuse2fs read a part of a file. That
+/// library wraps calls that we do not make. We replace it with an option and execute this program again
+/// without it.
 fn without_preload(arguments: &[OsString]) -> Option<ExitCode> {
     let offset = std::env::var("OFFSETPRELOAD_OFFSET").ok()?;
     let name = std::env::args_os().next().unwrap_or_else(|| NAME.into());

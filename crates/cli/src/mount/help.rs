@@ -1,10 +1,10 @@
-//! `throughline mount --help`: the options of `-o`, from their table.
+//! The options of `-o` for `throughline mount --help`, from their table.
 
 use throughline_fuse::options::{CHOICES, Choices, Group, known};
 
-/// Where explanations begin, in characters.
+/// Column of the explanations, in characters.
 const COLUMN: usize = 26;
-/// Where lines end.
+/// Maximum width of a line, in characters.
 const WIDTH: usize = 98;
 
 /// All options with their explanations.
@@ -70,7 +70,7 @@ fn written(name: &str, value: &str) -> String {
     }
 }
 
-/// A name, and its explanation in lines of [`WIDTH`] that begin at `column`.
+/// A name and its explanation, wrapped at [`WIDTH`], with the explanation starting at `column`.
 fn entry(text: &mut String, name: &str, help: &str, column: usize) {
     let mut line = format!("  {name}");
     if line.len() >= column && !name.is_empty() {

@@ -1,6 +1,8 @@
-//! Called by the name `mount.fuse.throughline`: what mount(8) runs for `mount -t fuse.throughline` and for fstab.
+//! The program under the name `mount.fuse.throughline`: mount(8) runs it for `mount -t fuse.throughline` and
+//! for fstab.
 //!
-//! Its arguments are those that mount(8) documents for helpers: `SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`.
+//! Its arguments are those that mount(8) documents for helpers: `SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]
+//! [-t TYPE]`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,19 +14,19 @@ use super::trouble::EXIT_USAGE;
 use super::{HELPER_NAME, Plan, Stay, Trouble};
 use crate::output::say;
 
-/// A command line that was read.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CommandLine {
     words: Vec<OsString>,
     lists: Vec<String>,
-    /// Unknown options are passed over.
+    /// Ignore unknown options.
     sloppy: bool,
-    /// Look, and do nothing.
+    /// Check only; do not mount.
     fake: bool,
     verbose: bool,
 }
 
-/// Runs as the helper, with these arguments behind the name.
+/// Runs as the helper, with the arguments after the program name.
 pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
     let done = read(arguments).and_then(|line| mount(&line));
     match done {
@@ -92,7 +94,7 @@ fn read(arguments: Vec<OsString>) -> Result<CommandLine, Trouble> {
                 'n' => {}
                 'r' => line.lists.push("ro".into()),
                 'w' => line.lists.push("rw".into()),
-                // With a value: the rest of the word, or the next one.
+                // With a value: the rest of the word, or the next word.
                 'o' | 't' | 'N' => {
                     let rest = flags.as_str().to_owned();
                     let value = match (rest.is_empty(), rest) {

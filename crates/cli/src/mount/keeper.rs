@@ -1,9 +1,10 @@
-//! `auto_unmount`: a process beside the server that takes the mount away when the server has ended, however it did.
+//! `auto_unmount`: a process beside the server that removes the mount when the server has ended, by whatever
+//! cause.
 //!
-//! `fusermount3` has the same and refuses it in effect where root may not look into the mount. This one needs nothing but the
-//! right to unmount, which is the mount's owner's.
+//! `fusermount3` has the same option, but in effect refuses it if root may not look into the mount. This
+//! process needs only the right to unmount, which the mount's owner has.
 //!
-//! Invariant: it takes away the mount that it was started for, and no other that is at the same place later.
+//! Invariant: it removes only the mount that it was started for, not a later one at the same place.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -14,15 +15,15 @@ use throughline_fuse::{Ending, UnmountError};
 use super::EXIT_SYSTEM;
 use super::start;
 
-/// Which mount, in the environment of the process.
+/// Environment variable: the mount to remove.
 const MOUNT: &str = "THROUGHLINE_MOUNT_KEPT";
 
-/// Starts it. It waits for as long as the child's standard input is held.
+/// Starts the process. It waits as long as the child's standard input is open.
 pub(super) fn start(ending: &Ending) -> io::Result<Child> {
     start::start_keeper(MOUNT, &ending.name())
 }
 
-/// What this process is for, where it was started to be that one; its exit code.
+/// If this process was started as a keeper, runs as one and returns the exit code.
 pub(crate) fn keep() -> Option<ExitCode> {
     if !start::is_keeper() {
         return None;
@@ -35,12 +36,12 @@ pub(crate) fn keep() -> Option<ExitCode> {
 }
 
 fn wait_and_clean_up(name: &OsStr) -> Result<(), UnmountError> {
-    // No terminal ends it: it fails only for who leads a session already.
+    // No terminal ends this process. Fails only if it already leads a session.
     let _ = rustix::process::setsid();
     let _ = std::fs::write("/proc/self/comm", "throughline-kee");
     let mut bytes = [0; 64];
-    // Nobody writes to it. An error ends it as the end does.
+    // Nothing is written to this pipe. An error counts as its end.
     while matches!(io::stdin().lock().read(&mut bytes), Ok(len) if len > 0) {}
-    // A server that ended in order has unmounted already, and then nothing has this name.
+    // A server that ended in order has already unmounted, and no mount has this name.
     Ending::named(name).map_or(Ok(()), |ending| ending.clean_up())
 }

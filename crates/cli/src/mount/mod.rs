@@ -1,4 +1,4 @@
-//! Mounting, whatever name the program was called by: `throughline mount`, `fuse2fs`, `mount.fuse.throughline`.
+//! Mounting under each name of the program: `throughline mount`, `fuse2fs`, `mount.fuse.throughline`.
 //!
 //! ```text
 //!  throughline mount │ fuse2fs │ mount.fuse.throughline      arguments → Plan      commands/mount.rs, fuse2fs.rs, helper.rs
@@ -11,12 +11,13 @@
 //!      keeper.rs     with auto_unmount: takes the mount away when that process has ended      remount.rs   changes one that is there
 //! ```
 //!
-//! Nobody forks: the server is this program started anew, with the same arguments and a word in its environment, so that it has
-//! one thread when it starts, and inherits what descriptors the caller handed down (`/proc/self/fd/3` as an image).
+//! Nothing forks: the server is this program started again with the same arguments and its role in an
+//! environment variable. So it starts with one thread, and inherits the descriptors that the caller passed on
+//! (`/proc/self/fd/3` as an image).
 //!
 //! Invariants:
-//! - A start that ends with 0 has left a mount that answered.
-//! - What goes wrong before that is on the start's standard error, and its exit code is that of mount(8).
+//! - If a start exits with 0, the mount answered.
+//! - A failure before that is reported on the start's standard error, with an exit code of mount(8).
 
 mod alone;
 mod end;
@@ -45,44 +46,45 @@ pub(crate) use keeper::keep;
 pub(crate) use remount::remount;
 pub(crate) use trouble::{EXIT_FAILED, EXIT_INTERNAL, EXIT_SYSTEM, EXIT_USAGE, Trouble};
 
-/// The type that the list of mounts shows behind `fuse.`, and the name of the helper that mount(8) looks for.
+/// The type in the list of mounts, after `fuse.`, and the helper that mount(8) looks for.
 pub(crate) const HELPER_NAME: &str = "mount.fuse.throughline";
 
-/// What is to be mounted, and how.
+/// What to mount and how.
 pub(crate) struct Plan {
-    /// The image, as it was named.
+    /// The image, as named by the caller.
     pub(crate) image: PathBuf,
-    /// The directory, as it was named.
+    /// The directory, as named by the caller.
     pub(crate) dir: PathBuf,
-    /// What `-o` says.
+    /// The options of `-o`.
     pub(crate) options: MountOptions,
-    /// How the image is opened, `-o` taken into account.
+    /// How to open the image, with `-o` applied.
     pub(crate) open: OpenOptions,
-    /// Where the server lives.
+    /// Where the server runs.
     pub(crate) stay: Stay,
-    /// Told of what the engine does, if the mount is explained: then the server lives in this process.
+    /// Traces the engine if the mount is explained; the server then runs in this process.
     pub(crate) watched: Option<Arc<Watched>>,
-    /// No notes.
+    /// Print no notes.
     pub(crate) quiet: bool,
 }
 
-/// Where the server lives.
+/// Where the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stay {
     /// In this process.
     Foreground,
-    /// In another one, which this one waits for; it survives this one's sudden end for as long as it takes to close the image.
+    /// In another process, which this one waits for. If this process is killed, the other one lives on until
+    /// the image is closed.
     Guarded,
-    /// In another one, which goes on without this one.
+    /// In another process, which this one does not wait for.
     Background,
 }
 
-/// This process was not started by another one of us to serve.
+/// Whether this process is not a server that another instance started.
 pub(crate) fn is_start() -> bool {
     start::role().is_none()
 }
 
-/// Begins to log as a server does.
+/// Starts the server's log.
 pub(crate) fn start_log(options: &MountOptions) -> Result<(), Failure> {
     let usual = if options.debug {
         LevelFilter::DEBUG

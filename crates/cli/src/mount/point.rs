@@ -1,4 +1,4 @@
-//! The place of a mount.
+//! The mount point.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use throughline_fuse::{STATUS_ATTRIBUTE, mounts};
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// What to do about a directory that others may mount at.
+/// The next step for a directory that the caller may not mount at.
 pub(super) const OWN_DIRECTORY: &str = "take a directory of your own: mkdir ~/mnt";
 
-/// The absolute path of a directory that something can be mounted at. It may have files in it: they are hidden meanwhile.
+/// The absolute path of a directory that can be mounted at. Its files, if any, are hidden while it is
+/// mounted.
 pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
     let cannot = || format!("cannot mount at {}", quote(dir));
     let place = mounts::resolve(dir).map_err(|error| unusable(dir, error).met(cannot()))?;
@@ -47,12 +48,12 @@ fn unusable(dir: &Path, error: io::Error) -> Problem {
     Problem::from(error).with_next(next)
 }
 
-/// Nobody serves what is mounted there any more.
+/// Whether the server of the mount at `place` has ended.
 pub(crate) fn is_dead(place: &Path) -> bool {
     matches!(ask(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// A question that only the server of a mount can answer: the kernel remembers what others may ask for.
+/// Reads an attribute that only the server can answer: the kernel may answer others from its cache.
 pub(super) fn ask(place: &Path) -> Result<usize, Errno> {
     rustix::fs::getxattr_query(place, STATUS_ATTRIBUTE)
 }

@@ -1,11 +1,11 @@
-//! `-o remount`: the mount that is there becomes read-only, or what that was ends; flags of its place change with it.
+//! `-o remount`: makes a mount read-only and changes the flags of its mount point.
 //!
-//! Who mounts by mount(8) gives all options again: those of fstab, or those that the list of mounts shows. What the server was
-//! started with cannot be changed, and is refused where it is something else.
+//! mount(8) passes all options again: those of fstab, or those in the list of mounts. What was fixed when the
+//! server started cannot be changed; a different value is refused.
 //!
-//! In this order for `ro`: the kernel lets nobody change anything (it refuses while a file is open for writing); the server
-//! closes the volume for writing, and the image is as one that was unmounted. For `rw` that cannot be undone: the server goes
-//! on for reading.
+//! Order for `ro`: the kernel makes the mount read-only (it refuses while a file is open for writing); then
+//! the server ends writing to the volume, and the image is as after an unmount. `rw` cannot undo that: the
+//! server continues to read only.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::commands::status;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// Options of a mount's place: its word, the one for the opposite, and the kernel's flag.
+/// Flags of a mount point: the option, its opposite and the kernel's flag.
 const PLACE: [(&str, &str, MountFlags); 4] = [
     ("noexec", "exec", MountFlags::NOEXEC),
     ("nosuid", "suid", MountFlags::NOSUID),
@@ -28,7 +28,7 @@ const PLACE: [(&str, &str, MountFlags); 4] = [
     ("noatime", "relatime", MountFlags::NOATIME),
 ];
 
-/// Changes the mount at a directory; `lists` are what was read into `options`.
+/// Changes the mount at a directory. `options` was parsed from `lists`.
 pub(crate) fn remount(dir: &Path, options: &MountOptions, lists: &[String]) -> Result<(), Trouble> {
     change(dir, options, lists).map_err(|problem| {
         let failure: Failure = problem.met(format!("cannot remount {}", quote(dir)));
@@ -79,7 +79,7 @@ fn kernel_says(errno: Errno, dir: &Path) -> Problem {
     }
 }
 
-/// What the lists say of the place, and what it is where they say nothing.
+/// What the lists set, and the present value of what they do not set.
 struct Said {
     read_only: bool,
     flags: MountFlags,
@@ -88,7 +88,7 @@ struct Said {
 impl Said {
     fn of(lists: &[String], now: &str) -> Said {
         let words: Vec<String> = lists.iter().flat_map(|list| names(list)).collect();
-        // The later one counts.
+        // The last one wins.
         let last = |yes: &str, no: &str| {
             let word = words
                 .iter()

@@ -1,4 +1,4 @@
-//! The process that serves a mount: checks, opens, mounts, answers, closes.
+//! The process that serves a mount: checks, opens, mounts, serves requests and closes.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -19,16 +19,17 @@ use crate::output::note;
 use crate::problem::Problem;
 use crate::text::quote;
 
-/// What a server calls itself while it closes its image: so the one who says who has an image says that too.
+/// Process name of a server while it closes its image, so that "image in use" messages show that it is
+/// closing.
 const CLOSING_NAME: &str = "throughline-end";
-/// An image that nobody has mounted and somebody holds may be that of a server that was just unmounted, and has not called itself so
-/// yet.
+/// How long to wait for a busy image that is not mounted: its server may have just been unmounted and not yet
+/// have changed its name.
 const UNMOUNTED_WAIT: Duration = Duration::from_secs(10);
-/// All that was written may have to go to the disk yet.
+/// How long to wait for a server that is closing: all dirty data may still have to be written back.
 const CLOSING_WAIT: Duration = Duration::from_secs(600);
 const CLOSING_LOOK: Duration = Duration::from_millis(50);
 
-/// Serves a mount until it is unmounted or a signal comes.
+/// Serves a mount until it is unmounted or a signal arrives.
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     start::settle(role);
     let dir = point::check(&plan.dir).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
@@ -64,7 +65,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
     })?;
-    // Held until this process ends, whichever way.
+    // Held until the process ends, by whatever cause.
     let _keeper = match plan.options.auto_unmount {
         true => Some(keeper::start(&ending).map_err(|error| {
             let failure = Problem::from(error).met("cannot start what unmounts after the server");
@@ -79,11 +80,11 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     }
     let answers = dir.clone();
     let quiet = plan.quiet;
-    // It is not joined: where nobody answers, it waits, and ends with the process.
+    // Not joined: if the mount never answers, the thread waits until the process ends.
     thread::spawn(move || announce(&answers, role, quiet));
     tracing::info!(image = %plan.image.display(), point = %dir.display(), "mounted");
     let served = session.run_and(|| {
-        // Where it cannot, whoever mounts the image next waits less long for it.
+        // If this fails, the next mount of the image waits for a shorter time.
         let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
         if let Some((watched, volume)) = watched {
             watched.closing(&volume);
@@ -96,7 +97,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     })
 }
 
-/// Mounts a block device before it is opened, where that can be; where not, whoever opens it says why.
+/// Mounts a block device before opening it, if possible. If not, opening it reports the reason.
 fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
     if !Claim::is_for(image, &plan.options) {
         return None;
@@ -115,8 +116,8 @@ fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
     }
 }
 
-/// Opens the image by the name that it has here. One that a server is just closing is waited for. One that takes no writes is
-/// opened for reading, as mount(8) does, and `options` say so then.
+/// Opens the image by its path in this process. Waits if another server is still closing the image. If the
+/// image is write-protected, opens it read-only, as mount(8) does, and sets that in `options`.
 fn open(
     plan: &Plan,
     image: &Path,
@@ -171,7 +172,7 @@ fn open(
     Ok(volume)
 }
 
-/// How long an image is waited for that somebody holds.
+/// How long to wait for a busy image.
 fn closing_wait(by: &str) -> Duration {
     if by.contains(CLOSING_NAME) {
         CLOSING_WAIT
@@ -180,7 +181,7 @@ fn closing_wait(by: &str) -> Duration {
     }
 }
 
-/// The image is the source of a mount that this process sees.
+/// Whether the image is the source of a mount that this process sees.
 fn is_mounted(image: &Path) -> bool {
     let shown = shown(image);
     mounts::all().is_ok_and(|all| {
@@ -189,10 +190,10 @@ fn is_mounted(image: &Path) -> bool {
     })
 }
 
-/// What the list of mounts shows as the image: its absolute path, where it has one.
+/// The image as the list of mounts shows it: by its absolute path if it has one.
 fn shown(image: &Path) -> std::path::PathBuf {
     let path = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_owned());
-    // A descriptor's file that was removed has none.
+    // A deleted file behind a descriptor has none.
     if path.exists() {
         path
     } else {
@@ -200,7 +201,7 @@ fn shown(image: &Path) -> std::path::PathBuf {
     }
 }
 
-/// Says that the mount answers, once it does.
+/// Reports that the mount answers, once it does.
 fn announce(dir: &Path, role: Role, quiet: bool) {
     if let Err(error) = point::ask(dir) {
         tracing::warn!(%error, "looking at the mount");

@@ -1,4 +1,4 @@
-//! This program once more, as a server: started, waited for, and, from its side, let go.
+//! Starts this program again as a server, waits until it is ready, and detaches it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,36 +14,37 @@ use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
 use crate::logging;
 use crate::problem::{Failure, Problem};
 
-/// Says in the environment what a process was started for.
+/// Environment variable: the role of a process that another instance started.
 const ROLE: &str = "THROUGHLINE_MOUNT_ROLE";
 const BACKGROUND: &str = "background";
 const GUARDED: &str = "guarded";
 const KEEPER: &str = "keeper";
-/// Says in the environment under which name a server finds an image that was a standard stream of the one who started it.
+/// Environment variable: the path under which the server finds an image that is a standard stream of its
+/// parent.
 const IMAGE: &str = "THROUGHLINE_MOUNT_IMAGE";
-/// The standard streams' descriptors.
+/// File descriptors of the standard streams.
 const STREAMS: std::ops::RangeInclusive<i32> = 0..=2;
-/// What a server says on its standard output once the mount answers.
+/// What a server writes to its standard output once the mount answers.
 const READY: &[u8] = b"ready\n";
 
-/// What a serving process is to the one that started it.
+/// How a serving process relates to the process that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// There is none.
+    /// No other process started it.
     Foreground,
-    /// Its standard output is a pipe to one that waits until the mount answers.
+    /// Its standard output is a pipe to a process that waits until the mount answers.
     Background,
-    /// Its standard input is a pipe that ends with the one who waits.
+    /// Its standard input is a pipe that closes when the waiting parent ends.
     Guarded,
 }
 
-/// This process was started to take a mount away once its server has ended.
+/// Whether this process was started to remove a mount after its server ends.
 pub(super) fn is_keeper() -> bool {
     std::env::var_os(ROLE).is_some_and(|role| role == KEEPER)
 }
 
-/// Starts the process that takes a mount away once this one has ended: it hears of that by its standard input. What says which
-/// mount goes to it in its environment.
+/// Starts the process that removes a mount after this one ends. It detects that by the end of its standard
+/// input. The environment variable `name` identifies the mount.
 pub(super) fn start_keeper(name: &str, value: &OsStr) -> io::Result<Child> {
     let mut command = Command::new(this_program());
     command
@@ -57,7 +58,7 @@ pub(super) fn start_keeper(name: &str, value: &OsStr) -> io::Result<Child> {
     command.spawn()
 }
 
-/// What this process was started for, if it was started by another one of us.
+/// The role of this process if another instance started it.
 pub(super) fn role() -> Option<Role> {
     match std::env::var_os(ROLE)?.to_str()? {
         BACKGROUND => Some(Role::Background),
@@ -66,7 +67,7 @@ pub(super) fn role() -> Option<Role> {
     }
 }
 
-/// The image's name in this process.
+/// The path of the image in this process.
 pub(super) fn image(plan: &Plan) -> PathBuf {
     match role().and_then(|_| std::env::var_os(IMAGE)) {
         Some(name) => name.into(),
@@ -74,7 +75,7 @@ pub(super) fn image(plan: &Plan) -> PathBuf {
     }
 }
 
-/// Starts a server, and returns once its mount answers.
+/// Starts a server and returns once its mount answers.
 pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
     let mut server = spawn(plan, BACKGROUND, Stdio::null(), Stdio::piped())?;
     let mut said = Vec::new();
@@ -87,13 +88,13 @@ pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
     ended(server.wait().map_err(cannot_start)?)
 }
 
-/// Starts a server, hands on signals to it, and returns when it has ended.
+/// Starts a server, forwards signals to it, and returns when it has ended.
 ///
-/// Whoever started us may kill us as soon as the mount has gone (Apptainer does, after half a second). The server notices, and
-/// closes the image in peace.
+/// The caller may kill this process as soon as the mount is gone (Apptainer does after half a second). The
+/// server detects that and still closes the image.
 ///
-/// Signals are passed on through the pipe, not as signals: the server may receive them itself as well (as a
-/// process of the same service does), and would take the second one for a second request.
+/// Signals are forwarded through the pipe, not as signals: the server may also receive them directly (as a
+/// process of the same service does) and would take the second one for a second request.
 pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     let signals = Signals::arm().map_err(cannot_start)?;
     let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
@@ -107,7 +108,7 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     std::thread::spawn(move || {
         let mut requests = Requests::default();
         while let Ok(signal) = signals.wait() {
-            // It may have ended.
+            // The server may have ended.
             let _ = told.write_all(&[requests.next(signal) as u8]);
         }
     });
@@ -116,7 +117,8 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     ended(status)
 }
 
-/// By its own name, so that lists of processes show it; by the kernel's where the file was replaced meanwhile.
+/// The program by its own path, so that process lists show its name, or `/proc/self/exe` if the file has been
+/// replaced.
 fn this_program() -> PathBuf {
     std::env::current_exe()
         .ok()
@@ -127,7 +129,8 @@ fn this_program() -> PathBuf {
 fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
     let mut arguments = std::env::args_os();
     let mut command = Command::new(this_program());
-    // The server's own standard streams are others: it has the image under another number. Held until it was started.
+    // The server gets other standard streams, so it finds the image under another number. The duplicate stays
+    // open until the server has started.
     let image = throughline::given_descriptor(&plan.image)
         .filter(|number| STREAMS.contains(number))
         .and_then(|_| throughline::given_file(&plan.image))
@@ -149,7 +152,7 @@ fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, 
         .map_err(cannot_start)
 }
 
-/// What a server's end means to the one who waited for it. It has said why itself.
+/// What the exit status of a server means to its parent. The server has already reported the reason.
 fn ended(status: ExitStatus) -> Result<(), Trouble> {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
@@ -171,15 +174,16 @@ fn cannot_start(error: io::Error) -> Trouble {
     )
 }
 
-/// The server's part, first thing: it lives in a session of its own, where no terminal ends it.
+/// First step of a server: it starts its own session, so that no terminal ends it.
 pub(super) fn settle(role: Role) {
     if role != Role::Foreground {
-        // It fails only for who leads one already, and that is as good.
+        // Fails only if this process already leads a session, which is as good.
         let _ = rustix::process::setsid();
     }
 }
 
-/// The server's part, once the mount answers: says so, and lets go of the start's descriptors and directory.
+/// Last step of a server's start, once the mount answers: reports that it is ready and releases the parent's
+/// descriptors and directory.
 pub(super) fn let_go(role: Role) -> io::Result<()> {
     if role != Role::Background {
         return Ok(());
@@ -192,7 +196,7 @@ pub(super) fn let_go(role: Role) -> io::Result<()> {
         .open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // Nobody waits any more: the mount is there all the same.
+    // If the parent no longer waits, the mount stays up anyway.
     let _ = io::stdout()
         .write_all(READY)
         .and_then(|()| io::stdout().flush());

@@ -1,4 +1,4 @@
-//! Why a mount fails, as an exit code of mount(8), a reason and what to do next.
+//! Why a mount fails: an exit code of mount(8), a reason and the next step.
 
 use std::io;
 use std::path::Path;
@@ -22,14 +22,14 @@ pub(crate) const EXIT_FAILED: u8 = 32;
 
 /// A failed mount.
 pub(crate) enum Trouble {
-    /// The server has said why.
+    /// The server has already reported the reason.
     Said(u8),
-    /// It is to be said, with this exit code.
+    /// Still to be reported, with this exit code.
     Failed(u8, Failure),
 }
 
 impl Trouble {
-    /// A command line that asks for what cannot be.
+    /// A wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Trouble {
         Trouble::Failed(EXIT_USAGE, Failure::plain(message))
     }
@@ -38,7 +38,7 @@ impl Trouble {
 const FUSE_DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
-/// Starting a server and finding its mount take `/proc`.
+/// Starting a server and finding its mount need `/proc`.
 pub(super) fn look_for_proc() -> Result<(), Trouble> {
     let Err(error) = mounts::all() else {
         return Ok(());
@@ -48,7 +48,7 @@ pub(super) fn look_for_proc() -> Result<(), Trouble> {
     Err(Trouble::Failed(EXIT_SYSTEM, failure))
 }
 
-/// What will stop the mount, found before the image is opened.
+/// Finds what will prevent the mount before the image is opened.
 pub(super) fn look_ahead(options: &MountOptions) -> Result<(), Failure> {
     let opened = std::fs::File::options()
         .read(true)
@@ -72,7 +72,7 @@ pub(super) fn look_ahead(options: &MountOptions) -> Result<(), Failure> {
         Access::OwnerAndRoot => "allow_root",
         Access::All => "allow_other",
     };
-    // Where it cannot be read, fusermount3 will say.
+    // If the file cannot be read, fusermount3 reports the problem.
     match std::fs::read_to_string(FUSE_CONF) {
         Ok(conf) if !conf.lines().any(|line| line.trim() == "user_allow_other") => {
             Err(Problem::new("/etc/fuse.conf does not say user_allow_other")
@@ -108,7 +108,7 @@ fn helper_is_there() -> bool {
             })
 }
 
-/// An image that does not open, by the name that it has here.
+/// The problem of an image that does not open, with `image` as its path in this process.
 pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     let read_only_would_do = !plan.options.read_only
         && matches!(&error, Error::Open { source, .. }
@@ -134,7 +134,7 @@ pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     problem
 }
 
-/// A mount that did not come about.
+/// The failure of a mount that was not established.
 pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     let doing = format!("cannot mount at {}", quote(dir));
     let MountError::Mount(error) = error else {
@@ -173,7 +173,7 @@ pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     .met(doing)
 }
 
-/// A mount that ended badly.
+/// The failure of a mount that was established.
 pub(super) fn serving(image: &Path, error: MountError) -> Failure {
     match error {
         MountError::Close(error) => {

@@ -1,12 +1,12 @@
-//! Extended attributes, lists of access rights and flags: what the tools set on the kernel's mount we show, and what we set the
-//! tools show there.
+//! Extended attributes, ACLs and flags: we show what the tools set on a kernel mount, and the tools show
+//! there what we set.
 
 use std::process::Command;
 
 use crate::common::{Image, fails, is_root, ok, run, throughline, tool, tools_are_missing};
 
-/// Runs a script where the image is mounted by the kernel, in a mount namespace of its own; what it says. `None` where that
-/// cannot be done here.
+/// Runs a script with the image mounted by the kernel, in a separate mount namespace. Returns its output, or
+/// `None` if that is not possible here.
 fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
     if !is_root() {
         eprintln!("skipped: not root");
@@ -33,7 +33,7 @@ fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Our output with places as names below the mount.
+/// Our output, with each place replaced by its name below the mount.
 fn ours(image: &Image, arguments: &[&str], places: &[&str]) -> String {
     let at = places.iter().map(|place| image.at(place));
     let output = throughline().args(arguments).args(at).output().unwrap();
@@ -90,7 +90,7 @@ fn values_as_getfattr_shows_them() {
         1,
         "No such attribute",
     );
-    // What we set, in all its forms, the kernel has.
+    // The kernel shows what we set, in all encodings.
     for (name, value) in [
         ("user.a", "text"),
         ("user.b", "\"q\\\"\\012\""),
@@ -163,7 +163,7 @@ fn lists_as_getfacl_shows_them() {
     );
 }
 
-/// The same changes by us and by setfacl come to the same lists and permissions.
+/// The same changes by us and by setfacl give the same ACLs and permissions.
 #[test]
 fn lists_set_as_setfacl_sets_them() {
     if tools_are_missing() {
@@ -224,7 +224,7 @@ fn lists_set_as_setfacl_sets_them() {
     fails(["setfacl", &place], 2, "nothing to do");
 }
 
-/// What a dump of ours or of the tools says is put back by us as by the tools.
+/// We restore dumps, ours and those of the tools, as the tools do.
 #[test]
 fn dumps_are_restored() {
     if tools_are_missing() {
@@ -300,7 +300,7 @@ fn dumps_are_restored() {
     image.assert_clean();
 }
 
-/// A new UUID is in the superblock and its copies, and all that was summed with the old one stays as it was.
+/// A new UUID is written to the superblock and its backups; checksums seeded with the old one stay valid.
 #[test]
 fn uuids_are_set() {
     if tools_are_missing() {
@@ -326,7 +326,7 @@ fn uuids_are_set() {
         ok(["uuid", "-U", wanted, path]);
         image.assert_clean();
         assert_eq!(ok(["uuid", path]), format!("{wanted}\n"));
-        // 64 MiB of blocks of 4 KiB are one group, without a copy.
+        // 64 MiB with blocks of 4 KiB are one group, which has no backup.
         let copy = options.contains(&"1024").then_some("superblock=8193");
         for from in [None, copy] {
             let mut dump = tool("dumpe2fs");

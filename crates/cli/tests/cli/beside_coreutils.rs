@@ -1,4 +1,5 @@
-//! Commands beside the tools whose names they have: the same tree in an image and on the host, the same output.
+//! Compares commands with the tools of the same names: the same tree in an image and on the host gives the
+//! same output.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -8,7 +9,7 @@ use std::process::Command;
 use crate::common::{Image, fails, noise, ok, run, run_with_input, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// A tree on the host, its copy in an image at `/t`, and where it is on the host.
+/// A tree on the host, and its copy in an image at `/t`.
 struct Both {
     image: Image,
     host: PathBuf,
@@ -50,7 +51,7 @@ impl Both {
         Some(Both { image, host })
     }
 
-    /// What a tool says in the host's tree, with places `t/…` as they are.
+    /// The output of a tool in the host's tree, with places `t/…` as they are.
     fn theirs(&self, script: &str) -> String {
         let output = Command::new("sh")
             .args(["-c", script])
@@ -64,7 +65,7 @@ impl Both {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What we say, with `IMAGE:/t/…` for `t/…`, shown as the tool would show it.
+    /// Our output with `IMAGE:/t/…` for `t/…`, converted to the tool's form of the places.
     fn ours(&self, arguments: &str) -> String {
         let image = format!("{}:/", self.image.path().display());
         let words = shell_words(arguments);
@@ -85,7 +86,7 @@ impl Both {
         String::from_utf8_lossy(&output.stdout).replace(&image, "")
     }
 
-    /// Both say the same, after `normal` made them alike where they may differ.
+    /// Both outputs are equal after `normal` has removed permitted differences.
     #[track_caller]
     fn alike_but(&self, command: &str, normal: impl Fn(&str) -> String) {
         let (theirs, ours) = (normal(&self.theirs(command)), normal(&self.ours(command)));
@@ -99,7 +100,7 @@ impl Both {
     }
 }
 
-/// Words with single quotes, which is all that is needed here.
+/// Splits into words; supports single quotes only.
 fn shell_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (at, part) in text.split('\'').enumerate() {
@@ -133,14 +134,14 @@ fn ls_shows_what_ls_shows() {
     ] {
         both.alike(command);
     }
-    // Tabs or blanks, both are between columns.
+    // Columns are separated by tabs or blanks.
     let blanks = |text: &str| {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         text.lines().map(words).collect::<Vec<_>>().join("\n")
     };
     both.alike_but("ls -C t", blanks);
     both.alike_but("ls -CF t/a", blanks);
-    // Blocks, links of directories and numbers of inodes are the file systems' own.
+    // Blocks, link counts of directories and inode numbers depend on the file system.
     let files = |text: &str| {
         let lines = text
             .lines()
@@ -182,7 +183,7 @@ fn stat_readlink_and_du() {
             if format.contains("%W") && file != "t/link" {
                 continue;
             }
-            // The time of birth is not copied.
+            // The birth time is not copied.
             let format = format.replace(" %W", "");
             both.alike_but(&format!("stat -c '{format}' {file}"), normal);
         }
@@ -276,7 +277,7 @@ fn find_finds_what_find_finds() {
         both.ours(there),
         ".dot:600,x.txt:600,three.c:600,one.txt:600,two.txt.old:600,"
     );
-    // A command for one file that fails is a test that fails; one for all fails the search.
+    // With `;`, a failing command makes the test false; with `+`, it fails the search.
     let found = run([
         "find", &place, "-name", "one.txt", "-exec", "ls", "{}x", ";", "-print",
     ]);
@@ -327,12 +328,12 @@ fn patterns_in_an_image() {
     ok(["mv", &at("/into/*.txt"), &at("/into/empty")]);
     assert_eq!(ok(["ls", &at("/into/empty")]), "one.txt\ntwo.txt\n");
     ok(["rm", "-r", &at("/into/*")]);
-    // A name that begins with a dot was not meant, as in a shell.
+    // As in a shell, patterns do not match names with a leading dot.
     assert_eq!(ok(["ls", "-A", &at("/t/*/b/")]), "x.txt\n");
     ok(["rm", &at("/t/*.txt")]);
     assert_eq!(both.ours("find t -name *.txt"), "t/a/b/x.txt\n");
     fails(["rm", &at("/t/*.txt")], 1, "No such file");
-    // A file of that very name is that file.
+    // If a file with exactly this name exists, the pattern stands for it.
     ok(["touch", &at("/t/[x]"), &at("/t/x")]);
     ok(["rm", &at("/t/[x]")]);
     assert_eq!(ok(["ls", &at("/t/x")]), format!("{}\n", at("/t/x")));
@@ -373,7 +374,7 @@ fn copies_with_an_owner_and_a_mode_of_ones_own() {
     );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(stat("/stream"), "3:4 400\n");
-    // What is written over keeps no right of its old owner.
+    // An overwritten file keeps no set-id bit of its old owner.
     ok(["chmod", "4755", &at("/mine/one.txt")]);
     ok([
         "cp",
@@ -383,7 +384,7 @@ fn copies_with_an_owner_and_a_mode_of_ones_own() {
         &at("/mine/one.txt"),
     ]);
     assert_eq!(stat("/mine/one.txt"), "9:50 755\n");
-    // With a list of access rights that is kept, the mode that was asked for counts.
+    // If an ACL is kept, the requested mode still applies.
     ok(["setfacl", "-m", "u:5:rwx", &at("/t/one.txt")]);
     ok([
         "cp",
@@ -480,7 +481,7 @@ fn relative_links_and_times_by_reference() {
     both.image.assert_clean();
 }
 
-/// An attribute that does not fit is said by `-a` too.
+/// `-a` also reports an attribute that does not fit.
 #[test]
 fn an_archive_copy_says_what_it_drops() {
     if tools_are_missing() {

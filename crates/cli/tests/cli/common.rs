@@ -1,16 +1,16 @@
-//! Images, the binary, and judges that others wrote.
+//! Images, the binary and independent tools that check both.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A folder that vanishes, with an image in it.
+/// An image in a temporary directory.
 pub(crate) struct Image {
     dir: tempfile::TempDir,
 }
 
-/// A command with the places where `e2fsprogs` lives in its search path.
+/// A command with the directories of `e2fsprogs` in its search path.
 pub(crate) fn tool(name: &str) -> Command {
     let mut command = Command::new(name);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -18,7 +18,7 @@ pub(crate) fn tool(name: &str) -> Command {
     command
 }
 
-/// What `mke2fs` and its family need to be there; says so when they are not.
+/// Whether `mke2fs` and its family are missing; prints a note if they are.
 pub(crate) fn tools_are_missing() -> bool {
     let missing = tool("mke2fs").arg("-V").output().is_err();
     if missing {
@@ -27,13 +27,13 @@ pub(crate) fn tools_are_missing() -> bool {
     missing
 }
 
-/// Does this test run as root?
+/// Whether this test runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 impl Image {
-    /// `size` as `mke2fs` takes it, such as `64M`; `options` too.
+    /// `size` and `options` as for `mke2fs`, such as `64M`.
     pub(crate) fn new(size: &str, options: &[&str]) -> Image {
         let image = Image {
             dir: tempfile::tempdir().unwrap(),
@@ -78,7 +78,7 @@ impl Image {
         assert_clean(&self.path());
     }
 
-    /// What `debugfs` prints for a request.
+    /// The output of `debugfs` for a request.
     #[track_caller]
     pub(crate) fn debugfs(&self, request: &str) -> String {
         let output = tool("debugfs")
@@ -105,7 +105,7 @@ impl Image {
         );
     }
 
-    /// The bytes that `debugfs` finds in a file.
+    /// The contents of a file according to `debugfs`.
     #[track_caller]
     pub(crate) fn contents(&self, path: &str) -> Vec<u8> {
         let out = self.beside("dumped");
@@ -113,7 +113,7 @@ impl Image {
         std::fs::read(out).unwrap()
     }
 
-    /// All of the image's root, or a directory, as `debugfs` takes it out.
+    /// Extracts the image's root or a directory with `debugfs`.
     #[track_caller]
     pub(crate) fn extracted(&self, path: &str) -> PathBuf {
         let out = self.beside("extracted");
@@ -123,7 +123,7 @@ impl Image {
         out
     }
 
-    /// Changes bytes of the image behind everybody's back.
+    /// Changes bytes of the image file directly.
     pub(crate) fn patch(&self, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = std::fs::read(self.path()).unwrap();
         change(&mut bytes);
@@ -142,7 +142,7 @@ pub(crate) fn assert_clean(image: &Path) {
     );
 }
 
-/// What a run of the binary came to.
+/// The result of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -172,9 +172,9 @@ impl From<Output> for Ran {
     }
 }
 
-/// The binary, ready to be given arguments.
+/// The binary, without arguments so far.
 pub(crate) fn throughline() -> Command {
-    // Modes in the tests are those of the usual umask, whatever the caller's is.
+    // The tests expect modes under the usual umask, whatever the caller's is.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
     command
@@ -189,7 +189,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ra
     throughline().args(arguments).output().unwrap().into()
 }
 
-/// Runs the binary, which has to succeed and stay silent about errors; its output.
+/// Runs the binary, which must succeed without error output. Returns its output.
 #[track_caller]
 pub(crate) fn ok<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     let ran = run(arguments);
@@ -202,7 +202,7 @@ pub(crate) fn ok<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Str
     ran.text()
 }
 
-/// Runs the binary, which has to fail with this exit code and, somewhere, with this text.
+/// Runs the binary, which must fail with this exit code and print this text.
 #[track_caller]
 pub(crate) fn fails<S: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = S>,
@@ -220,7 +220,7 @@ pub(crate) fn fails<S: AsRef<OsStr>>(
     ran
 }
 
-/// Runs the binary with this on its standard input.
+/// Runs the binary with this standard input.
 pub(crate) fn run_with_input<S: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = S>,
     input: &[u8],
@@ -234,14 +234,14 @@ pub(crate) fn run_with_input<S: AsRef<OsStr>>(
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // A program that does not read its input closes the pipe, which is no matter here.
+    // A program that does not read its input closes the pipe, which is not an error here.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
     output.into()
 }
 
-/// Bytes that do not repeat soon and do not compress.
+/// Incompressible bytes with a long period.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);

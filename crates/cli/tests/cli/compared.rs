@@ -1,4 +1,4 @@
-//! `lab compare` and `lab gate`, on runs that were written for them. What they measure themselves is in `gated`.
+//! `lab compare` and `lab gate` on generated runs. For their own measurements, see `gated`.
 
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ fn series_are_matched_by_name_or_as_they_are_told() {
     let (one, other) = (two("one", 0.9), two("other", 0.9));
     let json = run(["lab", "compare", "--json", &one, &other]).json();
     assert_eq!(json["rows"].as_array().unwrap().len(), 2);
-    // The confidence is of both together: each has half of what may go wrong.
+    // The confidence applies to both together: each may err half as often.
     assert_eq!(json["rows"][0]["judgement"]["confidence"], 0.9975);
     assert_eq!(json["confidence"], 0.995);
     let json = run(["lab", "compare", "--json", "--series", "new", &one, &other]).json();
@@ -313,7 +313,7 @@ fn the_gate_of_runs_goes_by_runs() {
     assert_eq!(code(0.0, true), Some(0));
     assert_eq!(code(7.0, true), Some(1));
     assert_eq!(code(7.5, false), Some(2), "blocks are not turns");
-    // The same runs with both series in each.
+    // The same runs with both series in each file.
     let both = |i: u32| {
         let of = |series, level| Series(series, "throughput", "MB/s", Better::Higher, level);
         runs.write(
@@ -390,13 +390,13 @@ fn the_gate_never_mistakes_a_wrong_call_or_file_for_an_answer() {
         65,
         "'nothing'",
     );
-    // What was torn when the run was killed is left out, and said.
+    // A line cut off when the run was killed is left out, with a note.
     let torn = runs.path("torn");
     std::fs::write(&torn, &text[..text.len() - 40]).unwrap();
     let ran = run(["lab", "gate", &base, &torn, "--max-regression=5"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert!(ran.text().contains("cut short"), "{}", ran.text());
-    // Files of a machine that is not known to newer fields still read.
+    // Files without the newer fields of the machine can still be read.
     let old = runs.path("old");
     std::fs::write(&old, text.replace("\"wake_up_us\":20.0", "\"once\":1")).unwrap();
     let ran = run(["lab", "gate", &base, &old, "--max-regression=5"]);

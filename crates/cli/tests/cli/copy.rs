@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Image, fails, is_root, noise, ok, tools_are_missing};
 
-/// What matters of a file, for comparison.
+/// The properties of a file to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     kind: &'static str,
-    /// Size and a sum of a file's contents, the target of a link, the number of a device.
+    /// Size and checksum of a file, target of a link, or number of a device.
     what: String,
     mode: u32,
     owner: (u32, u32),
@@ -19,7 +19,7 @@ struct Seen {
     links: u64,
 }
 
-/// All that is below a folder of the host.
+/// All files below a directory of the host.
 fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -69,7 +69,7 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, Seen> {
     found
 }
 
-/// A tree with everything in it that a host lets this user make.
+/// A tree with every kind of file that this user may create on the host.
 pub(crate) fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("a/b/c")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
@@ -159,7 +159,7 @@ fn an_archive_copy_comes_back_as_it_went() {
         ok(["cp", "-a", &image.at("/tree"), str(&back)]);
         let (mut went, mut came) = (seen(&tree), seen(&back));
         if options[1] != "ext4" {
-            // Inodes of 256 bytes keep nanoseconds in ext3 and ext2 too; smaller ones whole seconds.
+            // Inodes of 256 bytes hold nanoseconds in ext3 and ext2 as well; smaller ones hold whole seconds.
             for seen in went.values_mut().chain(came.values_mut()) {
                 seen.modified.1 = 0;
             }
@@ -188,7 +188,7 @@ fn debugfs_takes_out_what_we_put_in() {
     let image = Image::new("128M", &["-t", "ext4"]);
     let tree = image.beside("tree");
     make_tree(&tree);
-    // What debugfs does not take out as it is.
+    // Kinds that debugfs does not extract.
     for name in ["pipe", "device"] {
         let _ = fs::remove_file(tree.join(name));
     }
@@ -275,7 +275,7 @@ fn sources_get_their_names_as_cp_gives_them() {
             .collect::<Vec<_>>(),
         ["renamed", "x", "y"]
     );
-    // A directory into one that exists, and to a new name; the root by its contents.
+    // A directory copied into an existing one and to a new name; the root is copied as its contents.
     ok(["cp", "-r", &image.at("/d"), &image.at("/lost+found")]);
     ok(["cp", "-r", &image.at("/d"), &image.at("/e")]);
     let host = image.beside("host");
@@ -329,7 +329,7 @@ fn what_exists_is_replaced_kept_or_refused() {
         format!("'{}' -> '{}'\n", y.display(), image.at("/f"))
     );
     assert_eq!(image.contents("/f"), b"short");
-    // A link named on the command line is written through, and its file stays the same one.
+    // A link named on the command line is followed for writing, and its file keeps its inode.
     ok(["ln", "-s", "f", &image.at("/link")]);
     ok(["cp", str(&x), &image.at("/link")]);
     assert_eq!(image.contents("/f"), b"the longer one");
@@ -413,7 +413,7 @@ fn links_in_sources_are_followed_when_asked() {
     assert_eq!(ok(["readlink", &image.at("/kept")]), "real/file\n");
     assert_eq!(image.contents("/all/dir/file"), b"x");
     ok(["cp", "-rL", &image.at("/all"), &image.at("/again")]);
-    // A link to what it is in would never end.
+    // A link to a parent directory would never end.
     symlink("..", tree.join("real/up")).unwrap();
     fails(
         ["cp", "-rL", str(&tree), &image.at("/endless")],
@@ -442,14 +442,14 @@ fn nothing_is_copied_into_itself() {
         "into itself",
     );
     image.assert_clean();
-    // Nor is the image that is open.
+    // Likewise the open image itself.
     let folder = image.path().parent().unwrap().to_owned();
     fails(
         ["cp", "-r", str(&folder), &image.at("/")],
         1,
         "it is the image that is open",
     );
-    // Whatever may be overwritten, not that.
+    // Even with permission to overwrite images.
     fails(
         [
             "cp",

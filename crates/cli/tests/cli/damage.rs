@@ -1,10 +1,11 @@
-//! Images that lie.
+//! Corrupt and hostile images.
 
 use std::fs;
 
 use crate::common::{Image, fails, ok, run, tools_are_missing};
 
-/// Replaces a name in every directory of the image; both have the same length, and the image has no checksums.
+/// Replaces a name in every directory of the image. Both names have the same length; the image has no
+/// checksums.
 fn rename_on_disk(image: &Image, from: &[u8], to: &[u8]) {
     assert_eq!(from.len(), to.len());
     let mut replaced = 0;
@@ -60,7 +61,7 @@ fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
     ]);
     rename_on_disk(&image, b"trap2", b"trap1");
     let target = image.beside("target");
-    // Whatever is made of it, nothing is planted outside.
+    // Whatever the outcome, nothing is created outside of the target.
     let ran = run(["cp", "-r", &image.at("/tree"), target.to_str().unwrap()]);
     assert!(!outside.join("planted").exists(), "{}", ran.stderr);
     assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
@@ -117,7 +118,7 @@ fn many_directories_that_cannot_be_read_are_not_a_deep_one() {
     let ino = run(["--json", "stat", &tree]).json()[0]["ino"]
         .as_u64()
         .unwrap() as u32;
-    // In each of them, the entry for '..' begins behind the twelve bytes of '.'; it loses its length.
+    // In each directory, the entry '..' follows the twelve bytes of '.'; its record length is set to 0.
     let mut parent = ino.to_le_bytes().to_vec();
     parent.extend([0xf4, 0x03, 2, 2, b'.', b'.', 0, 0]);
     let mut spoilt = 0;
@@ -139,7 +140,7 @@ fn many_directories_that_cannot_be_read_are_not_a_deep_one() {
         vec!["chmod", "-R", "700"],
         vec!["chown", "-R", "0"],
     ] {
-        // Whoever writes notes the damage, and the next who does would ask for e2fsck.
+        // Writers record the damage; the next one would then demand e2fsck.
         image.debugfs_write("ssv state 1");
         let ran = run(arguments.iter().copied().chain([tree.as_str()]));
         assert_eq!(ran.code, Some(1), "{arguments:?}");
@@ -182,7 +183,8 @@ fn damaged_metadata_is_named() {
     ok(["ls", &image.at("/")]);
 }
 
-/// What is left of a damaged directory is listed and copied; what was left out is said, and the command fails.
+/// The readable entries of a damaged directory are listed and copied; the lost ones are reported, and the
+/// command fails.
 #[test]
 fn what_is_left_of_a_directory_is_listed_and_copied() {
     if tools_are_missing() {
@@ -196,7 +198,7 @@ fn what_is_left_of_a_directory_is_listed_and_copied() {
     ok([String::from("touch")]
         .into_iter()
         .chain(names.iter().map(|name| format!("{tree}/{name}"))));
-    // The length of one record in the middle of a block; its name, and those behind it in the block, are lost.
+    // The length of one record in the middle of a block: its name and those after it in the block are lost.
     let damaged = name(30);
     let mut lost = 0;
     image.patch(|bytes| {
@@ -235,7 +237,7 @@ fn what_is_left_of_a_directory_is_listed_and_copied() {
         copied.stderr
     );
     ok(["stat", &format!("{tree}/{}", name(59))]);
-    // It may have been where nothing is left.
+    // The name may have been among the lost ones.
     fails(["stat", &format!("{tree}/{damaged}")], 1, "corrupt");
     fails(["touch", &format!("{tree}/new")], 1, "corrupt");
 }

@@ -1,4 +1,4 @@
-//! `lab founding` and `lab models`: what they show, and what they keep. No figure is asserted.
+//! `lab founding` and `lab models`: their output and records. No measured figure is asserted.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn device_models_are_listed_and_shown_with_their_sources() {
 
 #[test]
 fn a_founding_report_is_run_shown_and_kept() {
-    // Not in /tmp, which may be memory without direct I/O.
+    // Not in /tmp, which may be a tmpfs without direct I/O.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let arguments = ["lab", "founding", "--only", "4", "--scale", "1"];

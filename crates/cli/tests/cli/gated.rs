@@ -1,10 +1,11 @@
-//! `lab run`, `lab compare` and `lab gate` of commands and targets, measured now: and how often a gate raises a false alarm.
+//! `lab run`, `lab compare` and `lab gate` with commands and targets measured now, and the rate of false
+//! alarms of a gate.
 
 use throughline_lab::record::{Line, Record};
 
 use crate::common::{Ran, fails, ok, run};
 
-/// A folder, and commands in it.
+/// A directory with commands.
 struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -16,7 +17,7 @@ impl Bench {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs one of the lab's commands on targets; the record is `run.jsonl`.
+    /// Runs a lab command on targets; the record is `run.jsonl`.
     fn lab(&self, command: &[&str]) -> Ran {
         let out = self.path("run.jsonl");
         let fixed = ["-q", "lab"].into_iter();
@@ -40,7 +41,7 @@ fn two_builds_are_gated_by_what_they_print_or_take() {
     let bench = Bench::new();
     for (build, speed) in [("old", 100), ("new", 90)] {
         std::fs::create_dir(bench.path(build)).unwrap();
-        // Noise that no two processes share.
+        // Noise that differs for each process.
         let text = format!("echo warming up\nexpr {speed}000 + $$ % 200\n");
         std::fs::write(bench.path(&format!("{build}/bench")), text).unwrap();
     }
@@ -69,7 +70,7 @@ fn two_builds_are_gated_by_what_they_print_or_take() {
     assert_eq!(gate(&new, &old, "3").code, Some(0), "better is fine");
     let again = format!("{old}&name=again").replacen("name=old&", "", 1);
     assert_eq!(gate(&old, &again, "3").code, Some(0), "the same");
-    // The file says the same as the run did, by the same pairs.
+    // The file gives the same result as the run, from the same pairs.
     let ran = bench.lab(&["compare", &old, &new, "--figure", "higher", "--json"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let (live, record) = (ran.json(), bench.record());
@@ -209,7 +210,7 @@ fn two_targets_are_measured_until_it_is_certain() {
     let text =
         "pattern = \"sequential-read\"\nblock = \"4K\"\nsize = \"64K\"\nlayout = \"written\"\n";
     std::fs::write(&work, text).unwrap();
-    // No read takes so much longer than the same again.
+    // No read takes this much longer than the same read before.
     let wide = ["--threshold=1e12", "--dir", &bench.path("."), "--json"];
     let args = [
         "compare",
@@ -259,10 +260,12 @@ fn an_import_that_loses_the_pattern_says_so_by_its_exit_code() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-/// How often a gate of identical commands raises an alarm, on this machine as it is, and whether 5 % more work is found:
-/// `THROUGHLINE_SOAK=1 cargo test -p throughline-cli --test cli equal_commands -- --nocapture` (20 minutes on a quiet machine).
+/// How often a gate of identical commands raises an alarm on this machine, and whether it finds 5 % more
+/// work:
+/// `THROUGHLINE_SOAK=1 cargo test -p throughline-cli --test cli equal_commands -- --nocapture` (20 minutes on
+/// a quiet machine).
 ///
-/// The limit is 0, which identical code is exactly at, so that nothing but the judge keeps the gate from an alarm.
+/// The limit is 0, exactly the change of identical code, so only the statistics prevent an alarm.
 #[test]
 fn equal_commands_raise_no_alarm_and_five_percent_more_is_found() {
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
@@ -299,7 +302,8 @@ fn equal_commands_raise_no_alarm_and_five_percent_more_is_found() {
         let [_, alarms, _] = codes(40_000, quantity, if soak { "60" } else { "12" }, gates);
         assert!(alarms * 100 <= gates.max(100), "{alarms} of {gates}");
     }
-    // Of the loop 6 % more, of the whole process less than 5. Processor time: the neighbours are hardly in it.
+    // The loop does 6 % more work, the whole process less than 5 % more. Processor time depends little on the
+    // load of the machine.
     let [_, found, _] = codes(42_500, "cpu", "400", planted);
     assert!(found * 100 >= planted * 90, "{found} of {planted}");
 }

@@ -1,4 +1,4 @@
-//! Help, completions and manual pages, and how the binary ends.
+//! Help, completions and manual pages, and the exit of the binary.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -80,7 +80,7 @@ fn completions_and_manual_pages_come_from_the_same_model() {
     }
 }
 
-/// Everything that a page is to have, and nothing twice.
+/// Every required section is there, and none twice.
 #[test]
 fn manual_pages_have_examples_and_lead_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn manual_pages_have_examples_and_lead_on() {
             "{page}"
         );
     }
-    // What formats pages for people finds nothing wrong.
+    // The formatter of manual pages has no warnings.
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
         let formatted = std::process::Command::new("groff")
@@ -141,7 +141,7 @@ fn options_for_all_commands_are_shown_once() {
         assert!(!help.contains("--dirty-background"), "{help}");
         assert!(help.contains("throughline --help"), "{help}");
     }
-    // They are taken all the same.
+    // They are still accepted.
     fails(["ls", "--dirty-background", "1q", "x:/"], 2, "invalid size");
 }
 
@@ -169,7 +169,7 @@ fn places_in_images_are_completed() {
     ] {
         assert_eq!(ok(["complete-place", &none]), "", "{none}");
     }
-    // As bash calls it, with a colon that ends words.
+    // As bash calls it, with the colon as a word break.
     let binary = throughline();
     let dir = std::path::Path::new(binary.get_program()).parent().unwrap();
     let script = format!(

@@ -1,4 +1,4 @@
-//! What hands that are used to coreutils type.
+//! What users of coreutils type by habit.
 
 use std::fs;
 use std::process::Command;
@@ -151,7 +151,7 @@ fn a_full_disk_below_the_image_is_named() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // In a mount namespace of its own, so that nothing stays mounted.
+    // In a separate mount namespace, so that nothing stays mounted.
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c"])
         .arg(

@@ -1,4 +1,4 @@
-//! An image that the kernel has is not written, and whoever reads it is warned.
+//! An image in use by the kernel is not written, and readers get a warning.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use throughline_testing::program::has;
 use crate::common::{Image, Ran, is_root, ok, run, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// An image that the kernel has mounted, with a journal that is in use.
+/// An image mounted by the kernel, with a journal in use.
 fn mounted() -> Option<(Image, Mount)> {
     if tools_are_missing() || !is_root() {
         return None;
@@ -21,14 +21,14 @@ fn mounted() -> Option<(Image, Mount)> {
     Some((image, mount))
 }
 
-/// The kernel's file is in the image, or in its journal.
+/// Writes a file through the kernel and syncs it, so that it is in the image or its journal.
 fn write(mount: &Mount, name: &str) {
     let file = fs::File::create(mount.path(name)).unwrap();
     fs::write(mount.path(name), name).unwrap();
     file.sync_all().unwrap();
 }
 
-/// Says who has the image, and what to do.
+/// The output names the user of the image and the next step.
 #[track_caller]
 fn is_told(ran: &Ran, code: i32, mount: &Mount) {
     assert_eq!(ran.code, Some(code), "{}", ran.stderr);
@@ -63,7 +63,7 @@ fn no_command_writes_what_the_kernel_has_mounted() {
     ] {
         is_told(&run(&arguments), code, &mount);
     }
-    // It never replays a journal that is in use.
+    // A journal in use is never replayed.
     let replayed = run(["replay", whole]);
     assert_eq!(replayed.code, Some(8), "{}", replayed.stderr);
     assert!(
@@ -110,7 +110,7 @@ fn who_reads_what_the_kernel_has_is_warned() {
     image.assert_clean();
 }
 
-/// What sysfs and procfs tell, they tell everybody.
+/// sysfs and procfs are readable by everyone.
 #[test]
 fn it_takes_no_root_to_know() {
     let Some((image, mount)) = mounted() else {
@@ -121,7 +121,7 @@ fn it_takes_no_root_to_know() {
     }
     fs::set_permissions(image.beside(""), PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(image.path(), Some(12345), Some(12345)).unwrap();
-    // The binary may lie where this user may not go: it is handed down open.
+    // This user may have no access to the binary's directory, so the binary is passed as an open descriptor.
     let binary = fs::File::open(throughline().get_program()).unwrap();
     let ran: Ran = Command::new("setpriv")
         .args(["--reuid=12345", "--regid=12345", "--clear-groups"])
@@ -136,7 +136,7 @@ fn it_takes_no_root_to_know() {
     image.assert_clean();
 }
 
-/// Without a mount, the loop device alone is enough, and says how to be rid of it.
+/// Even without a mount, the loop device counts; the message says how to detach it.
 #[test]
 fn a_loop_device_alone_is_enough() {
     if tools_are_missing() || !is_root() {
@@ -153,7 +153,7 @@ fn a_loop_device_alone_is_enough() {
     };
     let node = String::from_utf8_lossy(&made.stdout).trim().to_owned();
     let refused = run(["mkdir", &image.at("/x")]);
-    // Through the device, it is the only one.
+    // Through the device, there is no other user.
     let through = run(["mkdir", &format!("{node}:/through")]);
     let gone = crate::common::tool("losetup").args(["-d", &node]).status();
     assert!(gone.unwrap().success());

@@ -1,4 +1,4 @@
-//! `cp` that does not come to its end.
+//! A `cp` that is interrupted or killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::common::{Image, noise, ok, run, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// A copy of many files, under way.
+/// Starts a copy of many files.
 fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
     let tree = image.beside("tree");
     fs::create_dir(&tree).unwrap();
@@ -22,7 +22,7 @@ fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::proces
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Its output comes when a buffer of it is full: in the middle of the work.
+    // Output arrives when its buffer is full: in the middle of the work.
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut String::new()).unwrap();
     (child, stdout)
@@ -71,7 +71,7 @@ fn a_killed_copy_leaves_an_image_that_recovers() {
         String::from_utf8_lossy(&output.stdout)
     );
     crate::common::assert_clean(&copy);
-    // And without it: the next one to write recovers.
+    // Without e2fsck, the next writer recovers the image.
     let ran = run(["mkdir", &image.at("/x")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
@@ -82,7 +82,7 @@ fn a_killed_copy_leaves_an_image_that_recovers() {
     image.assert_clean();
 }
 
-/// The writer of the pipe stays, and sends nothing more.
+/// The writer of the pipe stays, but sends nothing more.
 #[test]
 fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
     if tools_are_missing() {
@@ -97,7 +97,7 @@ fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
         .spawn()
         .unwrap();
     let mut pipe = child.stdin.take().unwrap();
-    // More than a pipe holds: most of it is read, with the image open, when this returns.
+    // More than a pipe holds: when this returns, most of it was read and the image is open.
     pipe.write_all(&data).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -109,8 +109,8 @@ fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
     assert!(data.starts_with(&copied) && copied.len() < data.len());
 }
 
-/// A file that is replaced by `cp -f`, or by a copy that `mv` renames over it, is the old one or the new one, whole, whenever the
-/// command is killed.
+/// A file that is replaced by `cp -f`, or by a copy that `mv` renames over it, is entirely the old or the new
+/// one, whenever the command is killed.
 #[test]
 fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
     if tools_are_missing() {
@@ -138,7 +138,7 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
             let takes = began.elapsed();
             fs::write(&from, &contents[1]).unwrap();
             let mut child = throughline().args(way).spawn().unwrap();
-            // At some moment of the time that it took before; whichever it is must leave nothing else.
+            // Kill it at some point of the time that it took before.
             std::thread::sleep(takes * kill / KILLS);
             in_time += u32::from(child.try_wait().unwrap().is_none());
             child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! What `cp` keeps of extended attributes and lists of access rights, beside what cp of coreutils keeps.
+//! The extended attributes and ACLs that `cp` keeps, compared with cp of coreutils.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -11,7 +11,8 @@ use throughline_testing::program::has;
 use crate::common::{Image, fails, is_root, ok, run, tools_are_missing};
 use crate::copy::str;
 
-/// Whether something is missing, which is said: tools, or a file system below the temporary files that has attributes.
+/// Whether something is missing, with a note: tools, or attributes in the file system of the temporary
+/// directory.
 fn cannot_be_tested() -> bool {
     if tools_are_missing() || !has(&["getfattr", "setfattr", "setfacl", "cp"]) {
         return true;
@@ -44,7 +45,7 @@ fn shell(dir: &Path, script: &str) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// All attributes of all names, as getfattr tells them, and modes.
+/// All attributes of all names as shown by getfattr, and the modes.
 #[track_caller]
 fn told(dir: &Path) -> String {
     let script = "find . -print0 | sort -z | xargs -0 getfattr -h -d -m - -e hex
@@ -52,7 +53,7 @@ fn told(dir: &Path) -> String {
     shell(dir, script)
 }
 
-/// A tree with attributes of all kinds, those that only root may set if it is.
+/// A tree with attributes of all kinds; those that only root may set if run by root.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("d/sub")).unwrap();
     for name in ["plain", "d/a", "d/sub/b", "d/closed", "many"] {
@@ -120,7 +121,7 @@ fn an_archive_copy_keeps_attributes_and_lists() {
         ok(["cp", "-a", &place, str(&back)]);
         assert_eq!(told(&back), wanted, "{place}");
     }
-    // As others see them, and as cp of coreutils copies them.
+    // As debugfs shows them, and as cp of coreutils copies them.
     assert!(one.debugfs("ea_list /tree/d/a").contains("user.empty (0)"));
     let theirs = one.beside("theirs");
     shell(&one.beside(""), "cp -a tree theirs");
@@ -191,7 +192,7 @@ fn what_is_not_asked_for_is_not_kept() {
     );
 }
 
-/// Attributes that the target cannot have.
+/// Attributes that the target cannot hold.
 #[test]
 fn what_cannot_be_set_is_a_failure_only_if_it_was_named() {
     if cannot_be_tested() {
@@ -207,13 +208,13 @@ fn what_cannot_be_set_is_a_failure_only_if_it_was_named() {
         "setfattr -n user.small -v small f g
         setfattr -n user.big -v \"$(head -c 3000 /dev/zero | tr '\\0' v)\" f",
     );
-    // Where there is room, it is copied.
+    // If there is room, it is copied.
     ok(["cp", "-r", "--preserve=xattr", str(&tree), &roomy.at("/")]);
     roomy.assert_clean();
     assert!(roomy.debugfs("ea_list /tree/f").contains("user.big (3000)"));
     let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
     let listed = |path: &str| image.debugfs(&format!("ea_list {path}"));
-    // It is said, and no failure, in an archive's copy, and the others are there.
+    // With `-a` it is reported but not a failure, and the other attributes are copied.
     let ran = run(["cp", "-a", &roomy.at("/tree"), &image.at("/archive")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("'user.big'"), "{}", ran.stderr);
@@ -248,8 +249,8 @@ fn what_cannot_be_set_is_a_failure_only_if_it_was_named() {
     image.assert_clean();
 }
 
-/// A default list of the target's directory counts as it does for cp: not where permissions are kept, and in place of the
-/// umask where they are not.
+/// A default ACL of the target's directory applies as in cp: not if permissions are kept, and otherwise in
+/// place of the umask.
 #[test]
 fn lists_of_the_targets_directory() {
     if cannot_be_tested() {

@@ -1,5 +1,5 @@
-//! The binary as a person or a script meets it: arguments in, output, exit codes and images out. What is in an image
-//! is judged by `e2fsck` and `debugfs`, never by ourselves alone.
+//! The binary as users and scripts see it: arguments in, output, exit codes and images out. The contents of
+//! images are checked by `e2fsck` and `debugfs`, never by our code alone.
 #![forbid(unsafe_code)]
 
 mod attributes;

@@ -1,4 +1,4 @@
-//! An image is not overwritten because somebody forgot its `:/`.
+//! An image is not overwritten when `:/` is forgotten.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::copy::str;
 
 const MEANT: &str = "to copy into the image, write";
 
-/// An image with a file that is dear, and a file of the host beside it.
+/// An image with a precious file, and a host file beside it.
 fn image_and_file() -> (Image, PathBuf) {
     let image = Image::new("16M", &["-t", "ext4"]);
     let file = image.beside("file");
@@ -22,7 +22,7 @@ fn image_and_file() -> (Image, PathBuf) {
     (image, file)
 }
 
-/// Runs a copy, which has to leave the image as it is and say what was meant.
+/// Runs a copy, which must leave the image unchanged and suggest what was meant.
 #[track_caller]
 fn refused(image: &Image, arguments: &[&str]) {
     let before = fs::read(image.path()).unwrap();
@@ -62,11 +62,11 @@ fn a_copy_onto_an_image_is_refused() {
     ] {
         refused(&image, &arguments);
     }
-    // By the name of a link to it, the image is meant all the same.
+    // A link to the image is followed.
     let before = fs::read(whole).unwrap();
     fails(["cp", &file, str(&link)], 1, "ext volume");
     assert!(fs::read(whole).unwrap() == before);
-    // Nothing is asked where nothing would be written.
+    // No refusal if nothing would be written.
     assert_eq!(run(["cp", "-n", &file, whole]).code, Some(0));
     assert!(fs::read(whole).unwrap() == before);
     fails(
@@ -103,9 +103,9 @@ fn images_in_a_directory_that_is_copied_onto_are_kept() {
     let ran = fails(["cp", "-r", &into, str(&to)], 1, MEANT);
     assert!(ran.stderr.contains("sub/disk.img"), "{}", ran.stderr);
     assert!(fs::read(&kept).unwrap() == fs::read(image.path()).unwrap());
-    // What is no image was copied.
+    // Files that are not images were copied.
     assert_eq!(fs::read(to.join("sub/other")).unwrap(), b"new");
-    // With -f a link below the target is replaced, and the image behind it stays; the image itself too.
+    // With -f, a link below the target is replaced, and the image behind it stays. So does the image itself.
     fails(["cp", "-rf", &into, str(&to)], 1, MEANT);
     assert!(fs::read(&kept).unwrap() == fs::read(image.path()).unwrap());
     let one = from.join("sub/disk.img");
@@ -121,7 +121,7 @@ fn a_disk_with_a_volume_in_a_partition_is_kept() {
     let (image, file) = image_and_file();
     let disk = image.beside("disk");
     let mut bytes = vec![0; 1 << 20];
-    // One partition from sector 2048 on.
+    // One partition, starting at sector 2048.
     bytes[446 + 4] = 0x83;
     bytes[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
     bytes[446 + 12..446 + 16].copy_from_slice(&32768u32.to_le_bytes());
@@ -129,7 +129,7 @@ fn a_disk_with_a_volume_in_a_partition_is_kept() {
     bytes.extend(fs::read(image.path()).unwrap());
     fs::write(&disk, &bytes).unwrap();
     fails(["cp", str(&file), str(&disk)], 1, "in a partition");
-    // Without a table, only --offset tells.
+    // Without a table, only --offset leads to the volume.
     bytes[..512].fill(0);
     fs::write(&disk, &bytes).unwrap();
     fails(
@@ -163,7 +163,7 @@ fn what_somebody_has_open_is_kept() {
     ok(["cp", "-q", str(&file), str(&raw)]);
 }
 
-/// The kernel has it: neither an ext volume nor a lock tells, only the list of loop devices.
+/// In use by the kernel: neither an ext volume nor a lock shows it, only the list of loop devices.
 #[test]
 fn what_a_loop_device_has_is_kept() {
     if tools_are_missing() || !is_root() {
@@ -208,11 +208,11 @@ fn a_copy_without_an_image_says_so() {
     );
     assert_eq!(fs::read(&to).unwrap(), b"y");
     ok(["cp", "-q", str(&from), str(&to)]);
-    // Into a stream nothing can be lost.
+    // A stream cannot be overwritten.
     assert_eq!(ok(["cp", str(&from), "-"]), "x");
 }
 
-/// Reports, records, accounts and logs.
+/// Reports, records, explanations and logs.
 #[test]
 fn what_is_said_beside_does_not_go_into_an_image() {
     if tools_are_missing() {

@@ -1,4 +1,4 @@
-//! What a program that was loaded before us makes of the host's files is what we see and set.
+//! A preloaded library decides what we see and set of host files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use throughline_testing::program::{has, run_on};
 use crate::common::{Image, is_root, ok, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// Owners, modes and devices, out of an image and into another one, by a user who may give nothing away.
+/// Owners, modes and devices, out of an image and into another one, by a user who may not change owners.
 #[test]
 fn fakeroot_remembers_what_a_copy_sets() {
     if tools_are_missing() || !is_root() || !has(&["fakeroot", "setpriv"]) {
@@ -32,7 +32,7 @@ fn fakeroot_remembers_what_a_copy_sets() {
         fs::set_permissions(image.beside(""), PermissionsExt::from_mode(0o777)).unwrap();
         std::os::unix::fs::chown(image.path(), Some(12345), Some(12345)).unwrap();
     }
-    // The binary may lie where this user may not go: it is handed down open.
+    // This user may have no access to the binary's directory, so the binary is passed as an open descriptor.
     let binary = fs::File::open(throughline().get_program()).unwrap();
     let text = "exec 9<&0 < /dev/null; cd \"$1\"; T=/proc/self/fd/9
         mkdir out; $T -q cp -a \"$2:/.\" out

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::common::{Image, fails, ok, run, tools_are_missing};
 
-/// An image with a file of one block, whose journal holds another content of it.
+/// An image with a file of one block, whose journal holds other contents for that block.
 fn with_a_journal_to_replay() -> Image {
     let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
     let old = image.beside("old");
@@ -45,7 +45,7 @@ fn replay_does_that_and_says_so() {
     assert!(told.contains("1 transaction, 1 block"), "{told}");
     assert!(is_new(&image));
     image.assert_clean();
-    // Where there is nothing to do, nothing is done.
+    // If there is nothing to do, nothing is changed.
     let before = fs::read(path).unwrap();
     assert!(ok(["replay", path]).contains("nothing to recover"));
     assert!(fs::read(path).unwrap() == before);
@@ -75,13 +75,13 @@ fn replay_ends_as_e2fsck_does() {
     let path = path.to_str().unwrap();
     fails(["replay", "--noload", path], 2, "--noload");
     fails(["replay", "/no/such/image"], 8, "No such file");
-    // A volume that says of itself that it is damaged: what its journal holds is put in place all the same.
+    // A volume marked as damaged: its journal is still replayed.
     image.debugfs_write("ssv state 3");
     let ran = fails(["replay", path, "/no/such/image"], 4 | 8, "e2fsck -f");
     assert!(ran.text().contains("1 transaction"));
     assert!(is_new(&image));
     fails(["touch", &image.at("/g")], 1, "recorded errors");
-    // Without a journal there is nothing to go by.
+    // Without a journal, there is nothing to replay.
     let image = Image::new("16M", &["-t", "ext2"]);
     image.debugfs_write("ssv state 0");
     let path = image.path();
@@ -108,7 +108,7 @@ fn who_writes_recovers_first_and_who_reads_sees_it_recovered() {
     );
     assert!(is_new(&image));
     image.assert_clean();
-    // Once, and not where nobody wants to hear it.
+    // Only once, and not with `--quiet`.
     assert_eq!(run(["touch", &image.at("/g")]).stderr, "");
     let image = with_a_journal_to_replay();
     assert_eq!(run(["-q", "touch", &image.at("/g")]).stderr, "");
@@ -142,7 +142,7 @@ fn what_info_tells_of_a_journal() {
         ])
         .contains("transaction")
     );
-    // A journal that is none keeps nobody from looking at the rest.
+    // A broken journal does not prevent reading the rest.
     image.debugfs_write("sif <8> size 0");
     let shown = ok(["info", image.path().to_str().unwrap()]);
     assert!(

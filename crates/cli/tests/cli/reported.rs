@@ -1,4 +1,4 @@
-//! `lab report`: what is written where, and what is refused.
+//! `lab report`: what it writes and what it refuses.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::common::{ok, run};
 
-/// A result of report 5's form: 40 rounds around a mean.
+/// A result like those of report 5: 40 rounds around a mean.
 fn result(dir: &Path, name: &str, mean: f64) -> PathBuf {
     let machine = json!({
         "cpu": "Core 2 <Duo>", "cpus": 2, "memory_mib": 1968, "kernel": "4.0.0-rc1", "version": "0.1.0", "optimised": true,
@@ -42,7 +42,7 @@ fn a_page_is_written_beside_the_first_result() {
         after.as_os_str(),
     ]);
     let first = said.lines().next().unwrap_or_default();
-    // One run a side is no evidence: the change is shown, and no verdict.
+    // One run per side is no evidence: the change is shown without a verdict.
     assert!(
         first
             .starts_with("Not enough evidence whether 'after' differs from 'before' in throughput"),

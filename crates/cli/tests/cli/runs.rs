@@ -1,13 +1,14 @@
-//! Runs that were written for a test, and never measured.
+//! Generated runs, without a measurement.
 
 use serde_json::json;
 use throughline_lab::Machine;
 use throughline_lab::record::{Better, Head, Line, Record, SCHEMA, Sample};
 
-/// A folder of runs.
+/// A directory of runs.
 pub(crate) struct Runs(tempfile::TempDir);
 
-/// One series' samples of one quantity: name, quantity, unit, better, and the value of a round.
+/// The samples of one quantity in a series: name, quantity, unit, better direction, and the value for a
+/// round.
 pub(crate) struct Series(
     pub(crate) &'static str,
     pub(crate) &'static str,
@@ -25,12 +26,13 @@ impl Runs {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Writes a run of so many rounds, with a noise of about 1.2 % that no two series share.
+    /// Writes a run of this many rounds, with noise of about 1.2 % that differs between series.
     pub(crate) fn write(&self, name: &str, rounds: u32, series: &[Series]) -> String {
         self.write_changed(name, rounds, series, |_| ())
     }
 
-    /// Writes so many runs a side, taken in turns, or one side before the other; the options that name them.
+    /// Writes this many runs per side, interleaved or one side after the other. Returns the options that name
+    /// them.
     pub(crate) fn sides(
         &self,
         runs: usize,
@@ -68,7 +70,7 @@ impl Runs {
         });
         for round in 0..=rounds {
             for Series(series, quantity, unit, better, level) in series {
-                // Knuth's generator; four of it are near enough to normal.
+                // Knuth's generator; the sum of four values is nearly normal.
                 let mut throws = 0.0;
                 for _ in 0..4 {
                     noise = noise
@@ -76,7 +78,7 @@ impl Runs {
                         .wrapping_add(1_442_695_040_888_963_407);
                     throws += (noise >> 40) as f64 / f64::from(1 << 24) - 0.5;
                 }
-                // The round of warming up must not count.
+                // The warm-up round must not count.
                 let cold = if round == 0 { 0.1 } else { 1.0 };
                 lines.push(Line::Sample(Sample {
                     series: (*series).into(),

@@ -41,7 +41,7 @@ fn a_script_from_a_pipe_a_file_and_the_command_line() {
     let wanted = "/etc\nhello\nhello\na b\netc\nlost+found\nagain\n";
     let ran = run_with_input(["shell", path], script.as_bytes());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-    // Bare places are shown as they are anywhere.
+    // Places without an image are shown as everywhere else.
     assert_eq!(ran.text(), wanted);
     image.assert_clean();
     assert_eq!(ok(["readlink", &image.at("/etc/link")]), "../etc/motd\n");
@@ -87,7 +87,7 @@ fn the_first_failure_is_the_end_unless_told() {
     let ran = run_with_input(["shell", "--keep-going", path], b"rm /no\ntouch /b\n");
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert_eq!(ok(["ls", &image.at("/")]), "a\nb\nlost+found\n");
-    // Wrong words end with 2, as on the command line.
+    // A wrong command line exits with 2, as outside of the shell.
     for line in [
         "no-such-command",
         "ls --no-such-option",
@@ -126,7 +126,7 @@ fn the_first_failure_is_the_end_unless_told() {
     image.assert_clean();
 }
 
-/// At a terminal lines are edited, completed and found again; script(1) is the terminal.
+/// On a terminal, lines can be edited, completed and recalled; script(1) is the terminal.
 #[test]
 fn a_person_types_and_is_helped() {
     if tools_are_missing() {
@@ -157,7 +157,7 @@ fn a_person_types_and_is_helped() {
             .unwrap();
         let (mut keys, mut shown) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
         for line in lines {
-            // Each line begins with this, and then its prompt is drawn.
+            // Each line starts with this sequence, followed by the prompt.
             wait_for(&mut shown, b"\x1b[?2004h");
             wait_for(&mut shown, b"> ");
             keys.write_all(line.as_bytes()).unwrap();
@@ -165,7 +165,7 @@ fn a_person_types_and_is_helped() {
         let rest = std::io::read_to_string(shown).unwrap();
         assert!(script.wait().unwrap().success(), "{rest}");
     };
-    // A tab completes a command and a name; ^C gives a line up; Backspace takes a letter.
+    // Tab completes a command and a name, ^C drops a line, Backspace deletes a letter.
     typed(&[
         "mkd\t/neww\x7f\r",
         "touch kept\x03",
@@ -177,7 +177,8 @@ fn a_person_types_and_is_helped() {
         ok(["find", &image.at("/"), "-printf", "%P "]).trim(),
         "directory directory/inside lost+found new"
     );
-    // The last line but one is found again: directory/inside is made where we are, in the root.
+    // Recalls the line before the last: directory/inside is created relative to the current directory, the
+    // root.
     typed(&["\x1b[A\x1b[A\r", "\x04"]);
     assert_eq!(
         ok(["ls", &image.at("/")]),
@@ -191,7 +192,7 @@ fn a_person_types_and_is_helped() {
     image.assert_clean();
 }
 
-/// Reads up to these bytes.
+/// Reads up to and including these bytes.
 fn wait_for(from: &mut impl Read, wanted: &[u8]) {
     let mut seen = Vec::new();
     while !seen.ends_with(wanted) {

@@ -1,4 +1,4 @@
-//! Commands that show what is there.
+//! Commands that show the contents of images.
 
 use crate::common::{Image, fails, noise, ok, run, run_with_input, tools_are_missing};
 
@@ -117,7 +117,7 @@ fn names_that_are_not_text_survive() {
     );
     let found = run(["ls", "--json", &image.at("/")]).json();
     assert_eq!(found[1]["name_hex"], "ff1b5b33316d");
-    // A message never carries a control character to a terminal.
+    // A message never sends a control character to a terminal.
     let ran = run([OsStr::new("mkdir"), OsStr::from_bytes(&place)]);
     assert_eq!(ran.code, Some(1));
     assert!(
@@ -239,7 +239,7 @@ fn du_counts_each_file_once() {
     let image = filled();
     ok(["ln", &image.at("/etc/motd"), &image.at("/etc/sub/again")]);
     ok(["truncate", "-s", "1G", &image.at("/var/hole")]);
-    // A block for each directory, three for motd.
+    // One block per directory, three for motd.
     assert_eq!(
         ok(["du", "-s", &image.at("/etc")]),
         format!("20\t{}\n", image.at("/etc"))

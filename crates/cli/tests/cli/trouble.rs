@@ -1,4 +1,4 @@
-//! What cannot be done: a clear message, the right exit code, and nothing lost.
+//! Failures: a clear message, the right exit code, and no loss of data.
 
 use std::fs;
 use std::io::Read;
@@ -80,7 +80,7 @@ fn an_image_in_use() {
     }
     let image = Image::ext4();
     ok(["truncate", "-s", "16M", &image.at("/zeroes")]);
-    // A reader that stands in the middle of its file, since nobody takes more of it.
+    // A reader blocked in the middle of its file, since its output is not read.
     let mut reader = throughline()
         .args(["cat", &image.at("/zeroes")])
         .stdout(Stdio::piped())
@@ -94,12 +94,12 @@ fn an_image_in_use() {
         "it does not name the other: {}",
         ran.stderr
     );
-    // Two readers do not mind each other.
+    // Two readers do not exclude each other.
     ok(["ls", &image.at("/")]);
     stdout.read_to_end(&mut Vec::new()).unwrap();
     assert!(reader.wait().unwrap().success());
     ok(["mkdir", &image.at("/x")]);
-    // Nobody reads what another is writing.
+    // An image that another process writes is not read.
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -111,7 +111,7 @@ fn an_image_in_use() {
     image.assert_clean();
 }
 
-/// Sets a bit of a feature word of the superblock; the image has no checksums.
+/// Sets a bit in a feature word of the superblock; the image has no checksums.
 fn set_feature(image: &Image, word_offset: usize, bit: u32) {
     image.patch(|bytes| {
         let at = 1024 + word_offset;
@@ -128,7 +128,7 @@ fn unknown_features() {
     let image = Image::new("16M", &["-t", "ext2"]);
     ok(["touch", &image.at("/f")]);
     set_feature(&image, 0x64, 30);
-    // Known to be readable all the same.
+    // Known to be harmless for reading.
     assert_eq!(ok(["ls", &image.at("/")]), "f\nlost+found\n");
     let ran = fails(["touch", &image.at("/f")], 1, "FEATURE_R30");
     assert!(ran.stderr.contains("writing"), "{}", ran.stderr);
@@ -157,7 +157,7 @@ fn a_full_image() {
     );
     image.assert_clean();
     assert!(image.contents("/dear") == dear);
-    // Many small files meet the same end, each said.
+    // Many small files fail in the same way, and each is reported.
     let tree = image.beside("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..20 {
@@ -209,7 +209,7 @@ fn a_read_only_image() {
         let mut command = throughline();
         command.args(arguments);
         if is_root() {
-            // Root writes what it likes; somebody else stands for the user.
+            // Root may write everywhere, so run as another user.
             fs::set_permissions(
                 image.path().parent().unwrap(),
                 fs::Permissions::from_mode(0o755),
@@ -315,7 +315,7 @@ fn a_file_larger_than_the_format_holds() {
     if tools_are_missing() {
         return;
     }
-    // Three levels of blocks of 1 KiB end a little above 16 GiB; extents with the same blocks at 4 TiB.
+    // With blocks of 1 KiB, three levels of indirect blocks end just above 16 GiB; extents end at 4 TiB.
     for (options, fits, too_large) in [
         (["-t", "ext2"], "16G", "17G"),
         (["-t", "ext4"], "4095G", "4097G"),

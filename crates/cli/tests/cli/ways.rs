@@ -1,4 +1,4 @@
-//! `cp` by its several ways: streams, engines, images inside disks, holes, and what it says of itself.
+//! The ways of `cp`: streams, engines, images inside disks, holes, and its statistics.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

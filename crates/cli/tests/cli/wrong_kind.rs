@@ -1,4 +1,4 @@
-//! What is no ext image is called by its name, as the programs that make such files make them.
+//! Files that are not ext images are recognized, as made by the usual programs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::common::{Image, fails, is_root, noise, ok, run, throughline, tool, tools_are_missing};
 use crate::copy::str;
 
-/// Runs a program that makes a file; whether it is there and did.
+/// Runs a program that makes a file. Returns whether it exists and succeeded.
 fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> bool {
     let made = tool(name)
         .args(arguments)
@@ -28,7 +28,7 @@ fn empty(path: &Path, bytes: u64) {
     fs::File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// `ls` says this of the file, and something to do; the file stays as it is.
+/// `ls` names this kind of file and the next step; the file is unchanged.
 #[track_caller]
 fn is_called(path: &Path, what: &str, next: &str) {
     let before = fs::read(path).unwrap();
@@ -77,7 +77,7 @@ fn compressed_files() {
     ] {
         let packed = dir.path().join(format!("disk.{end}"));
         let mut arguments = vec!["-k", "-f", str(&path)];
-        // It would write to standard output, which is no terminal.
+        // It would otherwise write to standard output, which is not a terminal.
         if program == "lz4" {
             arguments.push(str(&packed));
         }
@@ -152,7 +152,7 @@ fn other_file_systems() {
     }
 }
 
-/// As [`is_called`], for files too large to be compared.
+/// As [`is_called`], for files too large to compare.
 #[track_caller]
 fn is_called_by_ls(path: &Path, what: &str) {
     let ran = fails(["ls", &format!("{}:/", path.display())], 1, what);
@@ -209,7 +209,7 @@ fn nothing_in_it_and_a_lost_superblock() {
     fails(["ls", &image.at("/")], 1, "mke2fs -t ext4");
 }
 
-/// The image that a mount, or another command, has open.
+/// An image that a mount or another command has open.
 #[test]
 fn an_image_in_use_is_shown_by_info() {
     if tools_are_missing() {
@@ -238,13 +238,13 @@ fn an_image_in_use_is_shown_by_info() {
         (found.json()[0]["label"].as_str(), found.stderr.as_str()),
         (Some("held"), "")
     );
-    // Reading names is not for a moment's view.
+    // Listing names is not possible meanwhile.
     fails(["ls", &image.at("/")], 1, "in use");
     assert!(fs::read(image.path()).unwrap() == before);
     drop(held);
 }
 
-/// One that the kernel has mounted.
+/// An image that the kernel has mounted.
 #[test]
 fn a_mounted_image_is_shown_by_info() {
     if tools_are_missing() || !is_root() {
@@ -253,7 +253,7 @@ fn a_mounted_image_is_shown_by_info() {
     let image = Image::new("16M", &["-t", "ext4", "-L", "mounted"]);
     let dir = image.beside("dir");
     fs::create_dir(&dir).unwrap();
-    // In a mount namespace of its own, so that nothing stays mounted.
+    // In a separate mount namespace, so that nothing stays mounted.
     let output = std::process::Command::new("unshare")
         .args(["-m", "sh", "-c"])
         .arg("mount -o loop \"$1\" \"$2\" || exit 99; echo new > \"$2\"/f; \"$3\" info \"$1\"; code=$?; umount \"$2\"; exit $code")

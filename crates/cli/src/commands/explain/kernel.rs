@@ -1,4 +1,4 @@
-//! Any command, over the kernel's own I/O path.
+//! Explains any command by the kernel's own I/O path.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// The kernel could not be watched.
+/// The kernel could not be traced.
 const EXIT_NOT_WATCHED: u8 = 125;
 /// The command could not be run.
 const EXIT_NOT_RUN: u8 = 126;
@@ -55,14 +55,15 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Fai
     }
 }
 
-/// As a shell has it.
+/// The exit code as in a shell.
 fn code_of(status: ExitStatus) -> u8 {
     let by_signal = || status.signal().map(|signal| 128 + signal);
     let code = status.code().or_else(by_signal);
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// Signals do not end us while the command runs: it ends, and then what was seen is told and nothing of ours stays behind.
+/// Catches signals while the command runs, so that this process outlives the command, prints its report and
+/// cleans up.
 struct Signals {
     handed_on: Arc<AtomicUsize>,
 }
@@ -77,23 +78,24 @@ impl Signals {
         Ok(Signals { handed_on })
     }
 
-    /// A signal that came to us alone.
+    /// The last signal that the command did not receive itself.
     fn to_hand_on(&self) -> Option<i32> {
         match i32::try_from(self.handed_on.swap(0, Ordering::Relaxed)) {
             Ok(0) | Err(_) => None,
-            // That of Ctrl-C goes to the command by itself.
+            // The terminal also sends Ctrl-C to the command.
             Ok(SIGINT) if has_terminal() => None,
             Ok(signal) => Some(signal),
         }
     }
 }
 
-/// Whether Ctrl-C at a terminal comes to this process and to those that it starts.
+/// Whether Ctrl-C at a terminal reaches both this process and its children.
 fn has_terminal() -> bool {
     std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| is_in_foreground(&stat))
 }
 
-/// The process's group, its third field behind the name, is that which its terminal has in the foreground, the sixth.
+/// Whether the process group (third field after the name) is the foreground group of its terminal (sixth
+/// field).
 fn is_in_foreground(stat: &str) -> bool {
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
     fields.is_some_and(|mut fields| {

@@ -1,4 +1,4 @@
-//! `explain`: a command of ours, or with `--kernel` any, and what the I/O path did meanwhile.
+//! `explain`: runs a command of ours (any command with `--kernel`) and shows what the I/O path did meanwhile.
 
 mod kernel;
 mod ours;
@@ -52,7 +52,7 @@ pub(crate) struct ExplainArgs {
     command: Vec<OsString>,
 }
 
-/// Less loses events at once, more is a slip of the pen.
+/// A smaller buffer loses events at once; a larger one is probably a typing error.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 
 fn parse_buffer(text: &str) -> Result<u64, String> {
@@ -62,14 +62,14 @@ fn parse_buffer(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Runs the command and tells.
+/// Runs the command and explains it.
 pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failure> {
-    // What cannot be read is said before anything is done.
+    // Report unreadable files before anything is done.
     let mut beside = Vec::new();
     for path in &args.beside {
         beside.push(read(path)?);
     }
-    // So is what cannot be written.
+    // Likewise files that cannot be written.
     let files = args.to.iter().chain(&args.out);
     for path in files.filter(|path| path.as_os_str() != "-") {
         check_output(path)?;
@@ -120,7 +120,7 @@ fn read(path: &Path) -> Result<Record, Failure> {
     Ok(record)
 }
 
-/// In place of a table.
+/// Shown in place of a table.
 const NOTHING_MET: &str = "no I/O path was met: nothing was opened, no device touched; what was read may have been in the cache, and what \
      other processes do is not seen without --kernel\n";
 
@@ -157,7 +157,7 @@ fn show(
     match &args.to {
         Some(_) if to_stdout => context.out.bytes(text.as_bytes()),
         Some(path) => std::fs::write(path, text).doing(|| format!("cannot write {}", quote(path))),
-        // It may be closed; then there is nobody to tell.
+        // Standard error may be closed.
         None => {
             let _ = io::stderr().lock().write_all(text.as_bytes());
             Ok(())
@@ -165,10 +165,10 @@ fn show(
     }
 }
 
-/// What was seen.
+/// The result of tracing.
 struct Seen {
     explained: Vec<Explained>,
-    /// What was not, a sentence each.
+    /// What was not traced, one sentence each.
     left_out: Vec<String>,
     /// The command's exit code.
     code: u8,

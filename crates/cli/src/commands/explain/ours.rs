@@ -1,4 +1,4 @@
-//! One of our own commands, in this process, its engine's events listened to.
+//! Runs one of our commands in this process and traces the events of its engine.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::context::{Context, Engine, Globals};
 use crate::problem::Failure;
 use crate::{commands, conclude, logging};
 
-/// Runs the command; `None` where only its help was asked for.
+/// Runs the command. Returns `None` if only its help was printed.
 pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Option<Seen>, Failure> {
     let words = std::iter::once("throughline".into()).chain(args.command.iter().cloned());
     let inner = match Cli::try_parse_from(words) {
         Ok(inner) => inner,
         Err(error) => {
-            // As everywhere, where nobody reads it, nobody is told.
+            // Standard output or standard error may be closed.
             let _ = error.print();
             if error.exit_code() == 0 {
                 return Ok(None);
@@ -55,7 +55,7 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Option<Se
     }))
 }
 
-/// Whether a command's I/O is done by our engine in its own process.
+/// Whether the I/O of a command is done by our engine in its own process.
 fn is_watched(command: &Command) -> bool {
     match command {
         Command::Info(_)
@@ -101,7 +101,7 @@ fn is_watched(command: &Command) -> bool {
     }
 }
 
-/// The options that were given behind the command's name, and where there are none, those before.
+/// The options given after the command's name, with those before it as defaults.
 fn over(inner: Globals, outer: &Globals) -> Globals {
     let Globals {
         offset,

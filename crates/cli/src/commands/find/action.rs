@@ -1,4 +1,4 @@
-//! What `find` does with a file that fits.
+//! The actions of `find` on a matching file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,11 +19,11 @@ use crate::problem::{Doing, Failure};
 use crate::text::printable;
 use crate::time::short;
 
-/// Files that one command for many gets at the most: what is gathered of them is bounded.
+/// Maximum number of files per command of `-exec … +`; bounds the memory for them.
 const MOST_GATHERED: usize = 10_000;
 
 impl Search<'_> {
-    /// Tests a name and does what is to be done; whether its directory is not to be gone into.
+    /// Tests a name and performs the actions. Returns whether to prune its directory.
     pub(super) fn act(
         &mut self,
         context: &mut Context,
@@ -59,7 +59,7 @@ impl Search<'_> {
         Ok(pruned)
     }
 
-    /// Does one thing with a file; whether it succeeded.
+    /// Performs one action on a file. Returns whether it succeeded.
     fn one(
         &mut self,
         action: &Expression,
@@ -125,7 +125,7 @@ impl Search<'_> {
         })
     }
 
-    /// Remembers a file for a command that gets many.
+    /// Adds a file for a command that takes many.
     fn gather(
         &mut self,
         context: &mut Context,
@@ -144,7 +144,7 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// Runs the commands that get many files; the exit code says it where one fails.
+    /// Runs the commands that take many files. If one fails, sets the exit code.
     pub(super) fn run_gathered(&mut self, context: &mut Context) -> Result<(), Failure> {
         let mut failed = false;
         for (words, places) in std::mem::take(&mut self.gathered) {
@@ -192,7 +192,7 @@ fn delete(context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
     }
 }
 
-/// A word with the file in the place of each `{}`.
+/// A word with each `{}` replaced by the file.
 fn put(word: &OsStr, path: &OsStr) -> OsString {
     let mut out = Vec::new();
     let mut rest = word.as_bytes();
@@ -205,7 +205,7 @@ fn put(word: &OsStr, path: &OsStr) -> OsString {
     OsStr::from_bytes(&out).to_owned()
 }
 
-/// Runs a command; whether it succeeded. What it says is no failure of ours.
+/// Runs a command. Returns whether it succeeded; the failures that it reports do not count as ours.
 fn exec(context: &mut Context, words: Vec<OsString>) -> Result<bool, Failure> {
     let own = std::mem::take(&mut context.complaints);
     let (json, exit_bits) = (context.json, context.exit_bits);

@@ -1,4 +1,4 @@
-//! What an expression of `find` is, and whether a file fits it.
+//! Expressions of `find` and their evaluation for a file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,32 +19,32 @@ pub(super) enum Expression {
     Not(Box<Expression>),
     True,
     False,
-    /// Its own name.
+    /// The last component of the path.
     Name(Pattern, bool),
-    /// All of its path; `true` where case counts.
+    /// The whole path; `true` if it is case-sensitive.
     Path(Pattern, bool),
     Type(Vec<FileType>),
-    /// So many units of so many bytes, rounded up.
+    /// The number of units of this many bytes, rounded up.
     Size(Count, u64),
     Empty,
     Links(Count),
     Inode(Count),
     User(Count),
     Group(Count),
-    /// Which time, and how many of these ago.
+    /// Which time, how many units ago, and the unit.
     Age(Which, Count, Duration),
-    /// Changed after that file, whose time is known once it was looked at.
+    /// Changed after that file; its time is known after [`Expression::resolve`].
     Newer(Place, Option<SystemTime>),
     Mode(Rights, u32),
-    /// All of its path.
+    /// Matches the whole path.
     Regex(Regex),
     Print,
     Print0,
-    /// A line of this form.
+    /// Prints a line in this format.
     Printf(OsString),
-    /// A command for this file; `{}` in its words is the file.
+    /// A command for each file; `{}` in its words stands for the file.
     Exec(Vec<OsString>),
-    /// A command for all files; they come behind its words.
+    /// A command for many files, which are appended to its words.
     ExecAll(Vec<OsString>),
     Ls,
     Delete,
@@ -60,7 +60,7 @@ pub(super) enum Count {
     Fewer(u64),
 }
 
-/// Which of a file's times.
+/// Which time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Accessed,
@@ -76,18 +76,18 @@ pub(super) enum Rights {
     Any,
 }
 
-/// What is not a matter of single files.
+/// Options that apply to the whole walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) least_depth: usize,
     pub(super) most_depth: usize,
-    /// What is in a directory comes before it.
+    /// The contents of a directory come before the directory.
     pub(super) depth_first: bool,
-    /// Something in it may change an image.
+    /// Some action may change an image.
     pub(super) writes: bool,
 }
 
-/// A file as an expression sees it.
+/// The file to evaluate.
 pub(super) struct Seen<'a> {
     pub(super) name: &'a OsStr,
     pub(super) path: &'a OsStr,
@@ -124,7 +124,7 @@ impl Expression {
         Expression::Or(Box::new(a), Box::new(b))
     }
 
-    /// Something in it does more than test, so that names are not printed by themselves.
+    /// Whether it has an action; otherwise, matching names are printed.
     pub(super) fn acts(&self) -> bool {
         match self {
             Expression::And(a, b) | Expression::Or(a, b) => a.acts() || b.acts(),
@@ -140,7 +140,7 @@ impl Expression {
         }
     }
 
-    /// Looks up the times of files that others are compared with.
+    /// Looks up the times of the reference files.
     pub(super) fn resolve(
         &mut self,
         time_of: &mut dyn FnMut(&Place) -> Result<SystemTime, Failure>,
@@ -159,7 +159,7 @@ impl Expression {
         }
     }
 
-    /// Whether a file fits; actions on the way are done by `act`, which says whether it succeeded.
+    /// Whether a file matches. Actions are performed by `act`, which returns whether they succeeded.
     pub(super) fn eval(
         &self,
         seen: &Seen<'_>,
@@ -206,7 +206,7 @@ impl Expression {
     }
 }
 
-/// Whole units of time that have passed; what is still to come is younger than any.
+/// Compares the age in whole units of time. A time in the future is younger than any age.
 fn age(now: SystemTime, time: SystemTime, unit: Duration, count: Count) -> bool {
     match now.duration_since(time) {
         Ok(age) => count.fits(age.as_secs() / unit.as_secs().max(1)),

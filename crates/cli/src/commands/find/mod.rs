@@ -1,4 +1,4 @@
-//! `find`: walks an image and does what an expression says, as find(1) does.
+//! `find`: walks an image and evaluates an expression for each file, as find(1) does.
 
 mod action;
 mod expression;
@@ -20,7 +20,7 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Entry, Guard, sorted};
 
-/// What an expression is made of.
+/// Help for expressions.
 const EXPRESSION: &str = "\
 Tests: -name, -iname, -path, -ipath PATTERN; -regex, -iregex PATTERN (matches the whole IMAGE:/path; -regextype TYPE before it); -type f,d,l,p,s,b,c; -size [+-]N[cwbkMG]; -empty; -links, -inum [+-]N;
   -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -newer IMAGE:/FILE; -user, -group NAME; -uid, -gid [+-]N;
@@ -46,15 +46,15 @@ pub(crate) struct FindArgs {
     words: Vec<OsString>,
 }
 
-/// What a walk needs all the time.
+/// The state of a walk.
 struct Search<'a> {
     expression: &'a Expression,
     limits: Limits,
     now: SystemTime,
     names: Names,
-    /// `-quit` was met.
+    /// `-quit` was executed.
     ended: bool,
-    /// Commands for all files, and the files that were met.
+    /// Commands for many files, with the files found so far.
     gathered: Vec<(Vec<OsString>, Vec<Place>)>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
     for place in &places {
         context.open(place, access)?;
     }
-    // Files that times are compared with.
+    // Look up the times of the reference files.
     expression.resolve(&mut |place| {
         let opened = context.open(place, Access::Read)?;
         let meta = opened.volume.metadata(&opened.path);
@@ -122,14 +122,14 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
     search.run_gathered(context)
 }
 
-/// A name that was met.
+/// The current name of the walk.
 struct At<'a> {
     volume: &'a Volume,
-    /// The place of the command line that it is below.
+    /// The place on the command line that it was found under.
     start: &'a Place,
     place: &'a Place,
     meta: &'a Metadata,
-    /// Its directory and its name there; none of a place of the command line.
+    /// Its directory and its name there; `None` for a place on the command line.
     parent: Option<(&'a Dir, &'a std::ffi::OsStr)>,
     depth: usize,
 }

@@ -1,4 +1,4 @@
-//! Expressions of `find` as they are written.
+//! Parses expressions of `find`.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::text::quote;
 
 type Parsed<T> = Result<T, String>;
 
-/// Parentheses and negations may be inside each other so deep.
+/// Maximum nesting of parentheses and negations.
 const MOST_NESTED: usize = 200;
 
-/// Reads an expression; without words, everything fits it.
+/// Parses an expression. Without words, every file matches.
 pub(super) fn parse(words: &[OsString]) -> Parsed<(Expression, Limits)> {
     let mut parser = Parser {
         words,
@@ -48,7 +48,7 @@ struct Parser<'w> {
     at: usize,
     nested: usize,
     limits: Limits,
-    /// Of the regular expressions that follow.
+    /// The dialect of the regular expressions that follow.
     dialect: Dialect,
 }
 
@@ -206,7 +206,7 @@ impl<'w> Parser<'w> {
         compile(pattern, self.dialect, true, case_sensitive).map(Expression::Regex)
     }
 
-    /// A command up to its `;`, or to `{} +`.
+    /// Parses a command up to its `;` or `{} +`.
     fn exec(&mut self, of: &str) -> Parsed<Expression> {
         let mut words: Vec<OsString> = Vec::new();
         let is_for_all = loop {
@@ -266,7 +266,7 @@ fn count(text: &str) -> Parsed<Count> {
     })
 }
 
-/// Without a letter, in blocks of 512 bytes.
+/// Without a suffix, in blocks of 512 bytes.
 fn size(text: &str) -> Parsed<Expression> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'c')) => (&text[..at], 1),

@@ -1,4 +1,4 @@
-//! `-printf`: a line of the caller's own form for each file, with the directives of find(1).
+//! `-printf`: a line in a given format for each file, with the directives of find(1).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,18 +12,18 @@ use crate::mode::show;
 use crate::owner::Names;
 use crate::time::{ctime, part, seconds_with_fraction};
 
-/// What directives may ask for.
+/// The input of the directives.
 pub(super) struct Subject<'a> {
-    /// The place as it is shown.
+    /// The place as shown.
     pub(super) path: &'a OsStr,
-    /// The place of the command line that it was found under.
+    /// The place on the command line that it was found under.
     pub(super) start: &'a OsStr,
     pub(super) depth: usize,
     pub(super) meta: &'a Metadata,
     pub(super) names: &'a Names,
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub(super) target: &'a dyn Fn() -> Option<OsString>,
-    /// What is there behind symbolic links; `None` if nothing.
+    /// The kind after following symbolic links; `None` if nothing is there.
     pub(super) followed: &'a dyn Fn() -> Option<FileType>,
 }
 
@@ -36,7 +36,7 @@ fn kind(of: FileType) -> String {
     .to_string()
 }
 
-/// The time that a letter stands for.
+/// The time selected by a letter.
 fn time(code: u8, meta: &Metadata) -> Option<SystemTime> {
     match code.to_ascii_uppercase() {
         b'A' => Some(meta.accessed()),
@@ -47,11 +47,11 @@ fn time(code: u8, meta: &Metadata) -> Option<SystemTime> {
     }
 }
 
-/// What one directive stands for; `None` for one that find does not know.
+/// The value of a directive; `None` if find has no such directive.
 pub(super) fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
     let meta = subject.meta;
     let path = subject.path.as_bytes();
-    // Behind the last slash, and before it.
+    // The parts after and before the last slash.
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let (dir, name) = path.split_at(slash);
     let text = match asked.code {

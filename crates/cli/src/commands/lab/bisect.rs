@@ -1,4 +1,4 @@
-//! `lab bisect`: which commit made it slower.
+//! `lab bisect`: finds the commit that made it slower.
 
 use clap::Args;
 use throughline_lab::bisect::{Bisection, Found, Outcome, Plan, Request, Terms};
@@ -9,11 +9,11 @@ use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
-/// The commit was not told from others that could not be built or measured.
+/// The first bad commit is one of several, because others could not be built or measured.
 const EXIT_SEVERAL: u8 = 3;
-/// There is no difference between the ends, or none that could be seen.
+/// The ends do not differ, or not measurably.
 const EXIT_NO_DIFFERENCE: u8 = 4;
-/// The halving ended at a commit that beside its parent shows no change.
+/// The bisection ended at a commit that shows no change against its parent.
 const EXIT_UNCONFIRMED: u8 = 5;
 
 /// Arguments of `lab bisect`.
@@ -56,7 +56,7 @@ pub(super) struct BisectArgs {
     pub(super) json: JsonFlag,
 }
 
-/// Does it.
+/// Runs the bisection.
 pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failure> {
     let (plan, folder) = plan(args)?;
     let cannot = "cannot bisect";
@@ -102,7 +102,7 @@ fn say_what_is_known(bisection: &Bisection, context: &Context) {
     }
 }
 
-/// What is to be done, and where, if that is not by default.
+/// The plan, and the directory to work in if it is not the default.
 fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure> {
     let wrong = |error: throughline_lab::Error| Failure::Usage(error.to_string());
     let state = args.candidate.state.as_deref();
@@ -127,7 +127,7 @@ fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure
     Ok((plan, args.candidate.state.clone()))
 }
 
-/// Prints it, and ends with its code.
+/// Prints the outcome and sets its exit code.
 fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
     if context.json {
         let value = serde_json::to_value(outcome)

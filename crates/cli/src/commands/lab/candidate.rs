@@ -1,5 +1,4 @@
-//! What `lab bisect` and `lab step` share: how commits are built and measured, and what is seen of it on the
-//! way.
+//! Shared by `lab bisect` and `lab step`: building and measuring commits, and showing progress.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
 use crate::time::rfc3339;
 
-/// How many pairs a commit takes, about, for a guess at the time left.
+/// Typical number of pairs per commit, to estimate the time left.
 const PAIRS_GUESS: f64 = 20.0;
 
 /// Arguments of both.
@@ -50,7 +49,7 @@ pub(super) struct CandidateArgs {
     pub(super) state: Option<PathBuf>,
 }
 
-/// A month: nobody waits longer for one run.
+/// Maximum limit for one run: 31 days.
 const MAX_LIMIT_S: u64 = 31 * 24 * 3600;
 
 /// The direction in which a number is better.
@@ -86,7 +85,7 @@ fn confidence(text: &str) -> Result<f64, String> {
 }
 
 impl CandidateArgs {
-    /// How long commands may take.
+    /// The time limits for commands.
     pub(super) fn limits(&self) -> Limits {
         Limits {
             build: Duration::from_secs(self.build_timeout),
@@ -94,7 +93,7 @@ impl CandidateArgs {
         }
     }
 
-    /// How a commit is built, measured and judged where it is checked out.
+    /// How to build, measure and judge a commit in its checkout.
     pub(super) fn terms(&self, build: &str, measure: &str) -> Terms {
         Terms {
             build: build.to_owned(),
@@ -110,27 +109,27 @@ impl CandidateArgs {
     }
 }
 
-/// Now, in RFC 3339.
+/// The current time in RFC 3339.
 pub(super) fn now() -> String {
     rfc3339(SystemTime::now()).unwrap_or_default()
 }
 
-/// A failure of the lab.
+/// A failure of the lab crate.
 pub(super) fn failed(error: &throughline_lab::Error, doing: &str) -> Failure {
     Problem::new(error.to_string()).met(doing)
 }
 
-/// Shows on standard error what is done: a line that moves on a terminal, and one that stays for each commit.
+/// Shows progress on standard error: a line that is updated on a terminal, and a permanent line per commit.
 pub(super) struct Shown {
     progress: Progress,
     interrupt: Interrupt,
     quiet: bool,
-    /// The step that was begun last.
+    /// The last step that was started.
     step: Cell<usize>,
 }
 
 impl Shown {
-    /// For this command; Ctrl-C is noted from now on.
+    /// Starts for this command. From now on, Ctrl-C is recorded.
     pub(super) fn begin(context: &Context) -> Result<Shown, Failure> {
         use crate::problem::Doing;
         context
@@ -146,12 +145,12 @@ impl Shown {
         })
     }
 
-    /// Takes the line that moves off the screen.
+    /// Clears the updated line.
     pub(super) fn end(&self) {
         self.progress.clear();
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     fn line(&self, text: &str) {
         if !self.quiet {
             self.progress.suspend(|| note(text));
@@ -159,10 +158,10 @@ impl Shown {
     }
 }
 
-/// `about 4 min left`, if anything is known of it.
+/// For example `about 4 min left`; empty if nothing is known yet.
 fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
     let more = outlook.steps.saturating_sub(outlook.step) as f64;
-    // What took longer than that will take longer still.
+    // A commit that needed more pairs than expected will probably need half as many again.
     let (done, rest) = (pairs as f64, most.saturating_sub(pairs) as f64);
     let here = (PAIRS_GUESS - done).max(done / 2.0).min(rest);
     let seconds = more * (outlook.build_s + PAIRS_GUESS * outlook.pair_s) + here * outlook.pair_s;
@@ -180,7 +179,7 @@ fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
 impl Watch for Shown {
     fn tell(&self, outlook: &Outlook, what: Tell<'_>) {
         self.step.set(outlook.step);
-        // A commit by itself is no step of a search that this program knows.
+        // A single commit is not part of a bisection that this program controls.
         let step = match outlook.steps {
             0 => String::new(),
             steps => format!("step {} of about {steps}: ", outlook.step),

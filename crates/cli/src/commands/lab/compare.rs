@@ -1,4 +1,4 @@
-//! `lab compare`: two sides, measured now or read from files, side by side.
+//! `lab compare`: two sides, measured now or read from files, in one table.
 
 use clap::Args;
 use throughline_lab::Question;
@@ -29,7 +29,7 @@ impl CompareArgs {
     }
 }
 
-/// Compares and shows the table.
+/// Compares and prints the table.
 pub(super) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failure> {
     let ends = |_: &str| Ok(Until::Certain);
     let comparison = args
@@ -41,7 +41,7 @@ pub(super) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failu
     context.out.line(comparison.to_string().trim_end())
 }
 
-/// What became JSON, or not.
+/// The JSON value, or the error of its conversion.
 pub(super) fn shown(
     value: serde_json::Result<serde_json::Value>,
 ) -> Result<serde_json::Value, Failure> {

@@ -1,4 +1,4 @@
-//! Running an experiment: what `lab run` and `lab founding` have in common.
+//! Runs an experiment, for `lab run` and `lab founding`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub(super) struct ScaleArgs {
     pub(super) scale: u64,
 }
 
-/// Refuses options of the engine that an experiment would not hear of: it opens its volumes its own way.
+/// Refuses engine options that an experiment would ignore: it opens its volumes in its own way.
 pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     match globals.told().first() {
         None => Ok(()),
@@ -46,8 +46,8 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     }
 }
 
-/// Runs it, and makes the record of what came out, also of one that was interrupted after its first rounds.
-/// Ctrl-C is watched for already.
+/// Runs the experiment and records the result, even if it is interrupted after its first rounds. Ctrl-C must
+/// be watched already.
 pub(super) fn measure(
     experiment: &Experiment,
     place: &PlaceArgs,
@@ -83,7 +83,7 @@ pub(super) fn measure(
     })
 }
 
-/// To the second: more would say nothing.
+/// Truncates to seconds.
 pub(super) fn second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

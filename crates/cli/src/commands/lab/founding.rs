@@ -1,4 +1,4 @@
-//! `lab founding`: the five reports that the project started from, each with what comes out of it here.
+//! `lab founding`: the five reports that the project started from, each with the results measured here.
 
 use std::path::{Path, PathBuf};
 
@@ -30,8 +30,8 @@ pub(super) struct FoundingArgs {
     pub(super) json: JsonFlag,
 }
 
-/// Runs them one after the other, and shows each when it has ended. A bar that is not met is reported, and no
-/// failure.
+/// Runs the experiments one after the other and shows each result at its end. A bar that is not met is
+/// reported, but is not a failure.
 pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
     experiment::check_globals(&context.globals)?;
@@ -83,7 +83,7 @@ fn keep(record: &Record, report: &Report, out: &Path) -> Result<(), Failure> {
         .map_err(|error| Problem::new(error.to_string()).met(cannot()))
 }
 
-/// With the machine above the first.
+/// Shows a result. The first is preceded by the machine.
 fn show(
     finding: &Finding,
     record: &Record,
@@ -94,11 +94,11 @@ fn show(
         context.out.line(format!("{}\n", record.head.machine))?;
     }
     context.out.line(finding.to_string())?;
-    // Minutes pass until the next one.
+    // The next result takes minutes.
     context.out.flush()
 }
 
-/// One line for each report.
+/// One line per report.
 fn summary(findings: &[Finding]) -> String {
     let lines = findings.iter().map(|finding| {
         let (met, all) = finding.bars_met();

@@ -1,4 +1,4 @@
-//! `lab gate`: a comparison for a machine to act upon, by its exit code.
+//! `lab gate`: a comparison for scripts, with the answer as exit code.
 
 use clap::Args;
 use serde_json::json;
@@ -14,13 +14,13 @@ use crate::context::Context;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// Exit code: worse than is allowed.
+/// Exit code: worse than allowed.
 const EXIT_REGRESSION: u8 = 1;
-/// Exit code: the samples do not say.
+/// Exit code: the samples do not suffice for an answer.
 const EXIT_NOT_ENOUGH: u8 = 2;
-/// Exit code: a wrong command line; sysexits.h's EX_USAGE, because 2 says something else here.
+/// Exit code: wrong command line. EX_USAGE of sysexits.h, because 2 has another meaning here.
 pub(crate) const EXIT_USAGE: u8 = 64;
-/// Exit code: the runs could not be read or compared; sysexits.h's EX_DATAERR.
+/// Exit code: the runs could not be read or compared. EX_DATAERR of sysexits.h.
 pub(crate) const EXIT_DATA: u8 = 65;
 
 /// Arguments of `lab gate`.
@@ -39,7 +39,7 @@ pub(super) struct GateArgs {
     pub(super) json: JsonFlag,
 }
 
-/// Compares and answers by the exit code.
+/// Compares and sets the exit code.
 pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = EXIT_DATA;
     let outcome = answer(args, context).inspect_err(|failure| {

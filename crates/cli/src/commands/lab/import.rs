@@ -1,4 +1,4 @@
-//! `lab import`: job files of other tools as workload files.
+//! `lab import`: converts job files of other tools to workload files.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// The workload file is written, and does another pattern than the job.
+/// The workload file was written, but its pattern differs from the job's.
 const EXIT_LOST: u8 = 3;
 
 /// Arguments of `lab import`.
@@ -33,7 +33,7 @@ pub(super) struct ImportArgs {
     strict: bool,
 }
 
-/// Writes the workload files, and says what was left out.
+/// Writes the workload files and reports what was left out.
 pub(super) fn run(args: &ImportArgs, context: &mut Context) -> Result<(), Failure> {
     let (from, mut all) = match (&args.sysbench, &args.file) {
         (Some(command), _) => {

@@ -5,7 +5,7 @@ use throughline_lab::EXPERIMENTS;
 use crate::context::Context;
 use crate::problem::Failure;
 
-/// Lists them, each with what it measures.
+/// Lists them with what they measure.
 pub(super) fn run(context: &mut Context) -> Result<(), Failure> {
     let widths = EXPERIMENTS.iter().map(|experiment| experiment.name.len());
     let width = widths.max().unwrap_or(0);

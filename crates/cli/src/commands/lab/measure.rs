@@ -1,4 +1,4 @@
-//! Measuring targets now: what `lab run`, `lab compare` and `lab gate` have in common.
+//! Measures targets now, for `lab run`, `lab compare` and `lab gate`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
 
-/// Where a run may end by what it saw, if nothing else is said.
+/// Maximum rounds of a run that may end early, unless specified.
 const MOST_ROUNDS: u32 = 1000;
-/// Rounds of commands, if nothing else is said; a workload file says its own.
+/// Rounds of commands, unless specified; a workload file specifies its own number.
 const ROUNDS_OF_COMMANDS: u32 = 20;
 
 /// Options for measuring targets.
@@ -45,28 +45,28 @@ pub(super) struct MeasureArgs {
     seed: Option<u64>,
 }
 
-/// What is to be measured, and what is asked.
+/// What to measure, and for which question.
 pub(super) struct Measurement<'a> {
-    /// A workload file; none for commands.
+    /// A workload file; `None` for commands.
     pub(super) workload: Option<&'a Path>,
-    /// In place of the workload file's, if there are any.
+    /// If not empty, replace the targets of the workload file.
     pub(super) targets: &'a [TargetSpec],
-    /// How.
+    /// How to measure.
     pub(super) how: &'a MeasureArgs,
-    /// The quantity that is asked for, where it is not the usual one.
+    /// The quantity to compare, if not the default.
     pub(super) quantity: Option<&'a str>,
-    /// What ends it early.
+    /// The condition that ends the run early.
     pub(super) until: Option<Until>,
-    /// A difference no larger than this is none, in percent.
+    /// Differences up to this one are ignored, in percent.
     pub(super) threshold: f64,
-    /// How sure all answers together must be, in percent.
+    /// Confidence of all answers together, in percent.
     pub(super) confidence: f64,
-    /// What is there already may be written over.
+    /// Overwrite an existing record.
     pub(super) overwrite: bool,
 }
 
 impl Measurement<'_> {
-    /// The quantity that is asked for.
+    /// The quantity to compare.
     pub(super) fn quantity(&self) -> &str {
         let usual = match (self.workload, self.how.figure) {
             (Some(_), _) => "throughput",
@@ -76,13 +76,13 @@ impl Measurement<'_> {
         self.quantity.unwrap_or(usual)
     }
 
-    /// What the targets are called in the record.
+    /// The names of the targets in the record.
     pub(super) fn labels(&self) -> Result<Vec<String>, Failure> {
         rounds::labels(self.targets.iter().map(TargetSpec::label))
             .map_err(|error| Failure::Usage(error.to_string()))
     }
 
-    /// Does it. The record, and the place where it is.
+    /// Measures. Returns the record and its place.
     pub(super) fn run(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
         match self.workload {
             Some(path) => self.run_workload(path, context),
@@ -142,7 +142,7 @@ impl Measurement<'_> {
         self.kept(&workload.name, rounds, told, &measure, context)
     }
 
-    /// Measures, and keeps what comes; `rounds`: those of the warm-up, and those that count.
+    /// Measures and keeps the results. `rounds`: those of the warm-up and those that count.
     fn kept(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl Measurement<'_> {
         let started = Timestamp::now();
         let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
         let progress = Progress::rounds(context.globals.quiet);
-        // There may be mounts and large files to take away.
+        // An interrupted run must remove its mounts and large files.
         let cannot = || "cannot watch for Ctrl-C";
         context.interrupt().arm().doing(cannot)?;
         let interrupt = context.interrupt().clone();
@@ -222,19 +222,19 @@ impl Measurement<'_> {
     }
 }
 
-/// Takes in what comes.
+/// Receives the results.
 type Keep<'a> = dyn FnMut(Entry<'_>) -> throughline_lab::Result<()> + 'a;
-/// Does the measuring itself.
+/// Performs the measurement.
 type Measure<'a> = dyn Fn(&Terms<'_>, &mut Keep<'_>) -> throughline_lab::Result<Record> + 'a;
 
-/// A number that no other run has.
+/// A random run number.
 fn drawn() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    // Small enough for every reader of JSON.
+    // Within 52 bits, so that every JSON reader represents it exactly.
     RandomState::new().hash_one(0) >> 12
 }
 
-/// How our engine's targets are opened.
+/// How to open the targets of our engine.
 fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
     if globals.direct {
         return Err(Failure::Usage(
@@ -244,7 +244,7 @@ fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
     globals.open_options(Access::Write)
 }
 
-/// The same for the record.
+/// The same options, for the record.
 fn told(globals: &Globals) -> BTreeMap<String, Value> {
     let engine = EngineChoice::from(globals.engine).to_string();
     let mut told = BTreeMap::from([("engine".to_owned(), engine.into())]);

@@ -1,4 +1,4 @@
-//! `lab`: one file a subcommand; the work itself is `throughline-lab`'s.
+//! `lab`: one file per subcommand; the work is done in `throughline-lab`.
 
 mod bisect;
 mod candidate;

@@ -1,4 +1,4 @@
-//! `lab models`: the device models by name, or one of them with the source of every number.
+//! `lab models`: lists the device models, or shows one with the source of every number.
 
 use clap::Args;
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! Where a run's record goes: opened before anything is measured, so that nobody measures for an hour what cannot be kept.
+//! The file of a run's record. It is opened before the measurement, so that no result is lost for lack of a
+//! place.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -13,10 +14,11 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
-/// As many runs may begin in one second, in one directory and by one name.
+/// Maximum number of runs that start within one second in the same directory under the same name.
 const MOST_OF_A_SECOND: u32 = 1000;
 
-/// The place. What is in its file stays until there is a head to be written; a file that was made and got none goes.
+/// The place of a record. An existing file keeps its contents until the head is written; a new file that gets
+/// no head is removed.
 pub(super) struct OutPlace {
     /// `None` is standard output.
     path: Option<PathBuf>,
@@ -25,7 +27,8 @@ pub(super) struct OutPlace {
 }
 
 impl OutPlace {
-    /// Opens it: `out`, where `-` is standard output; without it a new file in the current directory, by the run's name.
+    /// Opens `out` (`-` is standard output) or, without it, a new file in the current directory, named after
+    /// the run.
     pub(super) fn open(
         out: Option<&Path>,
         name: &str,
@@ -51,7 +54,7 @@ impl OutPlace {
         check_output(path)?;
         let made = options.clone().create_new(true).open(path);
         let (file, made) = match made {
-            // Also of a symbolic link whose target is not there.
+            // This is also the error for a dangling symbolic link.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 (options.create(true).truncate(false).open(path), false)
             }
@@ -64,7 +67,7 @@ impl OutPlace {
         })
     }
 
-    /// One that no other run has.
+    /// Creates a file with a unique name.
     fn new_file(name: &str, started: Timestamp) -> Result<OutPlace, Failure> {
         let stem = format!(
             "{}-{}",
@@ -94,9 +97,9 @@ impl OutPlace {
         }
     }
 
-    /// Empties it, and writes the head.
+    /// Truncates the file and writes the head.
     pub(super) fn begin(&mut self, head: &Head) -> throughline_lab::Result<Writer> {
-        // A pipe or a terminal has no length.
+        // A pipe or a terminal cannot be truncated.
         if self.path.is_some() && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
@@ -104,12 +107,12 @@ impl OutPlace {
         Writer::to(self.file.try_clone()?, self.name(), head)
     }
 
-    /// What it is called.
+    /// Its name for messages.
     pub(super) fn name(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new("standard output"))
     }
 
-    /// Shows the table, and says where the record is.
+    /// Prints the table and the place of the record.
     pub(super) fn show(&self, table: &str, context: &mut Context) -> Result<(), Failure> {
         let Some(path) = &self.path else {
             return Ok(());
@@ -126,7 +129,7 @@ impl OutPlace {
 impl Drop for OutPlace {
     fn drop(&mut self) {
         if let (true, Some(path)) = (self.made, &self.path) {
-            // Whoever removed it before us did our work.
+            // It may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,8 +1,8 @@
-//! Percentages as the lab's options take them: `1`, `1.5`, `1%`.
+//! Percentages in the lab's options: `1`, `1.5`, `1%`.
 
 use crate::text::quote;
 
-/// From 0.
+/// A percentage of at least 0.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').trim_end().parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
@@ -10,7 +10,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How sure an answer must be.
+/// The confidence of an answer, in percent.
 pub(super) fn confidence(text: &str) -> Result<f64, String> {
     match percent(text) {
         Ok(percent) if percent > 50.0 && percent < 100.0 => Ok(percent),

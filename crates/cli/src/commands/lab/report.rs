@@ -1,4 +1,4 @@
-//! `lab report`: result files as a page or as a mail.
+//! `lab report`: result files as a page or as an e-mail.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) struct ReportArgs {
     markdown: bool,
 }
 
-/// Writes it, and says in one sentence what came out.
+/// Writes the report and summarizes it in one sentence.
 pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failure> {
     let output = match &args.output {
         Some(path) => path.clone(),
@@ -65,7 +65,8 @@ pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failur
         .line(format!("the report is {}", quote(&output)))
 }
 
-/// A result is called by its file's name without the end; by its whole path where another has the same.
+/// The name of a result: its file name without extension, or the whole path if another result has the same
+/// name.
 fn name(path: &Path, all: &[PathBuf]) -> String {
     let stem = path.file_stem();
     let alone = all.iter().filter(|other| other.file_stem() == stem).count() == 1;

@@ -1,5 +1,5 @@
-//! `lab run`: an experiment, a person's workload or commands, all variants or targets interleaved, and the
-//! record of it.
+//! `lab run`: runs an experiment, a workload file or commands, with all variants or targets interleaved, and
+//! records the result.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether it is a workload file that is to be run, and not an experiment.
+    /// Whether to run a workload file rather than an experiment.
     fn is_workload(&self) -> bool {
         let extension = self.name.as_deref().and_then(Path::extension);
         extension.is_some_and(|extension| extension == "toml")
@@ -64,7 +64,7 @@ fn parse_target(text: &str) -> Result<TargetSpec, String> {
     TargetSpec::parse(text).map_err(|error| error.to_string())
 }
 
-/// Runs it, shows what it found, and writes it down.
+/// Runs it, prints the result and records it.
 pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.name {
         None if args.example => context.out.bytes(EXAMPLE.as_bytes()),
@@ -87,7 +87,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     }
     experiment::check_globals(&context.globals)?;
     let mut place = OutPlace::open(args.how.out.as_deref(), experiment.name, Timestamp::now())?;
-    // An experiment has mounts and large files to take away.
+    // An interrupted experiment must remove its mounts and large files.
     let cannot = || "cannot watch for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
     let record = experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;

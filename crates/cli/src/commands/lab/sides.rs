@@ -1,4 +1,4 @@
-//! The two sides of `lab compare` and `lab gate`: targets that are measured now, or runs that were kept.
+//! The two sides of `lab compare` and `lab gate`: targets to measure now, or records of earlier runs.
 
 use std::path::{Path, PathBuf};
 
@@ -58,23 +58,23 @@ pub(super) struct SidesArgs {
     how: MeasureArgs,
 }
 
-/// What is asked of a side that is measured now, once its quantity is known: what ends it.
+/// Returns the condition that ends a measurement of a quantity.
 pub(super) type Ends<'a> = dyn Fn(&str) -> Result<Until, Failure> + 'a;
 
 impl SidesArgs {
-    /// Whether targets are measured, and no files are read.
+    /// Whether targets are measured rather than files read.
     pub(super) fn measures(&self) -> bool {
         let is_target =
             |path: &PathBuf| !path.exists() && path.to_str().is_some_and(TargetSpec::is_meant);
         self.workload.is_some() || [&self.base, &self.new].into_iter().flatten().any(is_target)
     }
 
-    /// The workload of what is measured in this process, so that it can be explained.
+    /// Whether a workload is measured in this process, so that it can be explained.
     pub(super) fn has_workload(&self) -> bool {
         self.workload.is_some()
     }
 
-    /// Compares them. `quantities`: those that are looked at, if none is named.
+    /// Compares the sides. `quantities` are compared if none is named.
     pub(super) fn compared(
         &self,
         quantities: Vec<String>,
@@ -99,7 +99,7 @@ impl SidesArgs {
         }
         let (bases, news) = match (&self.base, &self.new) {
             (Some(base), Some(new)) => (vec![base.clone()], vec![new.clone()]),
-            // One file, or several, each with both.
+            // One or several files, each with both sides.
             (Some(base), None) => (Vec::new(), vec![base.clone()]),
             _ => (self.bases.clone(), self.news.clone()),
         };
@@ -116,7 +116,7 @@ impl SidesArgs {
         })
     }
 
-    /// Measures both, interleaved, until what `ends` says is so.
+    /// Measures both sides, interleaved, until the condition from `ends` holds.
     fn measured(
         &self,
         choice: &mut Choice,

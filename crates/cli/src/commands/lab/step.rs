@@ -1,4 +1,4 @@
-//! `lab step`: sorts the commit that is checked out, with the exit codes that `git bisect run` understands.
+//! `lab step`: classifies the commit that is checked out, with the exit codes of `git bisect run`.
 
 use clap::Args;
 use throughline_lab::bisect::{Request, Sorted, end_steps, sort_checkout};
@@ -7,11 +7,11 @@ use super::candidate::{CandidateArgs, Shown, failed, now};
 use crate::context::Context;
 use crate::problem::Failure;
 
-/// `git bisect run` takes this for a bad commit.
+/// `git bisect run`: the commit is bad.
 const EXIT_BAD: u8 = 1;
-/// `git bisect run` passes over the commit.
+/// `git bisect run`: skip the commit.
 const EXIT_SKIP: u8 = 125;
-/// `git bisect run` ends: 1 to 127 would be an answer.
+/// `git bisect run`: abort. 1 to 127 would be a verdict.
 pub(crate) const EXIT_ABORT: u8 = 128;
 
 /// Arguments of `lab step`.
@@ -38,7 +38,7 @@ pub(super) struct StepArgs {
     end: bool,
 }
 
-/// Does it.
+/// Classifies the commit.
 pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = EXIT_ABORT;
     let cannot = "cannot sort the commit";

@@ -1,4 +1,4 @@
-//! What is asked wrongly, and commands that do not do what is expected of them.
+//! Wrong command lines, and build or measure commands that misbehave.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::found::assert_found;
 use super::repository::{Repository, git_is_missing, line, ran};
 use crate::common::Ran;
 
-/// `lab bisect` between these two, with nothing to be built.
+/// `lab bisect` between these two commits, without a build.
 fn between(repository: &Repository, good: &str, bad: &str) -> Ran {
     let mut command = repository.lab("bisect");
     command
@@ -67,7 +67,7 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
         ("true", "head -c 99 /dev/urandom", "must be a number alone"),
         ("true", "kill -9 $$", "signal 9"),
     ] {
-        // The same command is tried again, not answered from what is known.
+        // The command is executed again, not answered from the stored state.
         for _ in 0..2 {
             let ran = ran(&mut repository.asked(build, measure));
             assert_eq!(ran.code, Some(1), "{build} {measure}: {}", ran.stderr);
@@ -187,14 +187,14 @@ fn a_full_disk_is_nobodys_bad_build() {
     let (state, full) = (repository.kept(), repository.path().with_file_name("full"));
     std::fs::create_dir(&state).unwrap();
     std::fs::write(&full, "").unwrap();
-    // Of the commits between the ends alone, so that there is something to go on with.
+    // Fails only for commits between the ends, so that there is a state to resume from.
     let build = format!(
         "case $THROUGHLINE_ROLE in candidate) test ! -e '{0}' || head -c 40M /dev/zero >big;; esac",
         full.display()
     );
     let mut bisect = repository.asked(&build, &repository.measure(4));
     bisect.arg("--json").arg("--state").arg(&state);
-    // In a mount namespace of its own, so that nothing stays mounted.
+    // In a separate mount namespace, so that nothing stays mounted.
     let script = r#"
         PATH=$PATH:/usr/sbin:/sbin; mount -t tmpfs -o size=16M none "$1" || exit 99
         full=$2; shift 2

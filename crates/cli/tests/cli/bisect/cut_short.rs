@@ -1,4 +1,4 @@
-//! Bisections that are interrupted or killed, and go on.
+//! Bisections that are interrupted or killed, and resumed.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::found::assert_found;
 use super::repository::{Repository, git_is_missing, line, ran};
 
-/// Longer than any of it takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + LIMIT;
@@ -22,12 +22,12 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// No process of this number runs, or will soon.
+/// Asserts that the process ends soon or has ended.
 #[track_caller]
 pub(super) fn assert_gone(pid: &str) {
     let stat = format!("/proc/{pid}/stat");
     wait_until(&format!("process {pid} is gone"), || {
-        // One that nobody has waited for yet is gone, too.
+        // A zombie counts as gone.
         std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
     });
 }
@@ -40,7 +40,7 @@ fn pairs(state: &Path) -> usize {
         .count()
 }
 
-/// A bisection under way, which has measured so many pairs.
+/// Starts a bisection and waits until it has measured this many pairs.
 fn begun(repository: &Repository, seed: u64, state: &Path, at_least: usize) -> Child {
     let child = repository
         .bisect(seed, &["--state", state.to_str().unwrap()])
@@ -63,7 +63,7 @@ fn what_was_killed_goes_on_to_the_same_answer() {
     }
 }
 
-/// With the noise of this seed, and builds that fail in the middle of the range, but beside the culprit.
+/// Uses the noise of this seed. Builds fail in the middle of the range, but not next to the culprit.
 fn kill_and_resume(seed: u64) {
     let culprit = 1 + (seed * 29 % 63) as usize;
     let mut commits = line(64, culprit);
@@ -79,7 +79,7 @@ fn kill_and_resume(seed: u64) {
         child.wait().unwrap();
         seen = pairs(&state);
     }
-    // A line that was just being written.
+    // A line that was only partly written.
     use std::io::Write;
     let mut log = std::fs::OpenOptions::new()
         .append(true)
@@ -98,7 +98,7 @@ fn kill_and_resume(seed: u64) {
     );
     let in_one_go = ran(&mut repository.bisect(seed, &[]));
     assert_found(&repository, &in_one_go, culprit);
-    // The figures go by the number of the pair, of which none was lost, and none counted twice.
+    // The figures depend on the number of the pair: no pair was lost or counted twice.
     let (resumed, in_one_go) = (resumed.json(), in_one_go.json());
     assert_eq!(resumed["steps"], in_one_go["steps"]);
     assert_eq!(resumed["trial"], in_one_go["trial"]);

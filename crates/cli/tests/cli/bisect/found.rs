@@ -1,9 +1,9 @@
-//! What is found, and what is said where nothing can be.
+//! Results of bisections, and messages when there is none.
 
 use super::repository::{Planned, Repository, git_is_missing, line, ran};
 use crate::common::Ran;
 
-/// A commit was found, and nothing else is left.
+/// The culprit was found, and nothing else is left.
 #[track_caller]
 pub(super) fn assert_found(repository: &Repository, ran: &Ran, culprit: usize) {
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
@@ -44,7 +44,7 @@ fn a_planted_slowdown_among_64_commits_is_found() {
     }
 }
 
-/// The interval of the size holds what was planted, and is as narrow as the pairs allow.
+/// The interval of the size contains the planted change and is as narrow as the pairs permit.
 #[track_caller]
 fn assert_size(answer: &serde_json::Value, planted: f64) {
     let trial = &answer["trial"];
@@ -119,7 +119,7 @@ fn the_table_is_for_people_and_the_record_for_the_lab() {
             .contains(r#""kind":"sample""#),
         "{record}"
     );
-    // A second time it is known.
+    // The second time, the result is already known.
     let again = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout), text);
     assert!(String::from_utf8_lossy(&again.stderr).contains("measured before"));
@@ -131,7 +131,7 @@ fn what_does_not_build_is_passed_over() {
         return;
     }
     let mut commits = line(24, 5);
-    // The middle, and its neighbours.
+    // The middle and its neighbours.
     for commit in &mut commits[10..14] {
         commit.broken = true;
     }
@@ -171,7 +171,7 @@ fn broken_commits_beside_the_culprit_stay_suspects() {
     repository.assert_untouched();
 }
 
-/// 0 - 1 - 2 - 3 ----- 8 - 9, and beside 3, from 2: 4 - 5 - 6 - 7, merged by 8.
+/// 0 - 1 - 2 - 3 ----- 8 - 9, and in parallel to 3, from 2: 4 - 5 - 6 - 7, merged by 8.
 fn merged(culprit: usize) -> Vec<Planned> {
     let mut commits = line(10, 99);
     let slow = commits[0].speed * 0.955;
@@ -230,7 +230,7 @@ fn less_is_better_of_times() {
     let repository = Repository::of(&commits);
     let found = ran(&mut repository.bisect(7, &["--better", "lower"]));
     assert_found(&repository, &found, 6);
-    // The other way round, the bad end is the better one.
+    // With the opposite direction, the bad end is the better one.
     let wrong = ran(&mut repository.bisect(7, &[]));
     assert_eq!(wrong.code, Some(2), "{}", wrong.text());
     assert!(

@@ -1,4 +1,4 @@
-//! `lab bisect` and `lab step`, on repositories that are made for it, with figures that are worked out: no clock is looked at.
+//! `lab bisect` and `lab step` on generated repositories with computed figures: nothing is timed.
 
 mod asked;
 mod cut_short;

@@ -1,5 +1,5 @@
-//! A repository with a planted slowdown, whose commits are "measured" by a sum: no clock is looked at, and the same commit,
-//! pair and seed give the same figure, here and everywhere.
+//! A repository with a planted slowdown, whose commits are "measured" by a calculation: nothing is timed, and
+//! the same commit, pair and seed always give the same figure.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Ran, throughline};
 
-/// The spread of report 5's measurements.
+/// The coefficient of variation of report 5's measurements.
 const CV: f64 = 0.012;
 
-/// Prints the speed that the commit's file says, with noise by commit, pair and seed (a sum of twelve uniform numbers, which
-/// is nearly normal), and a drift that both runs of a pair share.
+/// Prints the speed in the commit's file, with noise by commit, pair and seed (a sum of twelve uniform
+/// numbers, which is nearly normal) and a drift common to both runs of a pair.
 const MEASURE: &str = r#"
 function next_number() { x = (x * 16807) % 2147483647; return x / 2147483647 }
 BEGIN {
@@ -28,31 +28,31 @@ BEGIN {
 }
 "#;
 
-/// A commit to be made.
+/// A commit to create.
 #[derive(Clone, Default)]
 pub(crate) struct Planned {
     /// Its speed.
     pub(crate) speed: f64,
     /// It does not build.
     pub(crate) broken: bool,
-    /// Its parents, by their place; the one before it where there is none.
+    /// The indices of its parents; if empty, the previous commit.
     pub(crate) parents: Vec<usize>,
 }
 
-/// A repository in a folder that vanishes.
+/// A repository in a temporary directory.
 pub(crate) struct Repository {
     dir: tempfile::TempDir,
-    /// The commits' names, in their order.
+    /// The commit IDs in order.
     pub(crate) ids: Vec<String>,
-    /// Their speeds.
+    /// The speeds in order.
     speeds: Vec<f64>,
 }
 
-/// A straight line of so many commits, each a hair off the others, and from `culprit` on 4.5 % slower.
+/// A linear history of `count` commits that differ slightly, 4.5 % slower from `culprit` on.
 pub(crate) fn line(count: usize, culprit: usize) -> Vec<Planned> {
     (0..count)
         .map(|place| Planned {
-            // Up to 0.15 % to either side.
+            // Up to ±0.15 %.
             speed: (1.0 + 0.0015 * ((place * 37 % 19) as f64 / 9.0 - 1.0))
                 * if place >= culprit {
                     130.0 * 0.955
@@ -64,7 +64,7 @@ pub(crate) fn line(count: usize, culprit: usize) -> Vec<Planned> {
         .collect()
 }
 
-/// Whether git is there; says so when it is not.
+/// Whether git is missing; prints a note if it is.
 pub(crate) fn git_is_missing() -> bool {
     let missing = Command::new("git").arg("--version").output().is_err();
     if missing {
@@ -105,7 +105,7 @@ impl Repository {
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        // With a blank, as anybody's folder may have.
+        // With a blank in the name, as users' directories may have.
         self.dir.path().join("my repo")
     }
 
@@ -113,7 +113,7 @@ impl Repository {
         self.dir.path().join("measure.awk")
     }
 
-    /// Where the bisections' state is.
+    /// The state directory of the bisections.
     pub(crate) fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
@@ -138,12 +138,12 @@ impl Repository {
             .to_owned()
     }
 
-    /// The speed of a commit as a share of the one before it.
+    /// The speed of a commit relative to the previous one.
     pub(crate) fn change(&self, place: usize) -> f64 {
         self.speeds[place] / self.speeds[place - 1]
     }
 
-    /// The command that measures, with the noise of this seed.
+    /// The measuring command with the noise of this seed.
     pub(crate) fn measure(&self, seed: u64) -> String {
         let script = self.script();
         format!("awk -v seed={seed} -v cv={CV} -f '{}'", script.display())
@@ -161,7 +161,7 @@ impl Repository {
         command
     }
 
-    /// `lab bisect` from the first commit to the last, with these commands.
+    /// `lab bisect` from the first commit to the last with these commands.
     pub(crate) fn asked(&self, build: &str, measure: &str) -> Command {
         let mut command = self.lab("bisect");
         command
@@ -170,19 +170,19 @@ impl Repository {
         command
     }
 
-    /// `lab bisect` from the first commit to the last, with the noise of this seed; its answer as JSON.
+    /// `lab bisect` from the first commit to the last with the noise of this seed; prints JSON.
     pub(crate) fn bisect(&self, seed: u64, more: &[&str]) -> Command {
         let mut command = self.asked("test ! -e broken", &self.measure(seed));
         command.arg("--json").args(more);
         command
     }
 
-    /// A folder beside the repository for a bisection's state.
+    /// A directory beside the repository for a bisection's state.
     pub(crate) fn kept(&self) -> PathBuf {
         self.dir.path().join("kept")
     }
 
-    /// Nothing is left of a bisection but its logs, and nothing of the checkout was touched.
+    /// A bisection has left only its logs and has not touched the checkout.
     #[track_caller]
     pub(crate) fn assert_untouched(&self) {
         let worktrees = self.git(&["worktree", "list", "--porcelain"]);
@@ -201,7 +201,7 @@ impl Repository {
         }
     }
 
-    /// The place of a commit in the order of history.
+    /// The index of a commit in history.
     pub(crate) fn place(&self, id: &serde_json::Value) -> usize {
         let place = self.ids.iter().position(|known| known == id);
         place.unwrap_or_else(|| panic!("{id} is no commit"))
@@ -217,7 +217,7 @@ pub(crate) fn ran(command: &mut Command) -> Ran {
     command.output().unwrap().into()
 }
 
-/// The commits as `git fast-import` reads them.
+/// The commits as input for `git fast-import`.
 fn stream(commits: &[Planned]) -> String {
     let mut text = String::new();
     for (place, commit) in commits.iter().enumerate() {

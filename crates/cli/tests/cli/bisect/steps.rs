@@ -1,11 +1,11 @@
-//! `lab step`, under `git bisect run` and by itself.
+//! `lab step`, alone and under `git bisect run`.
 
 use std::process::Command;
 
 use super::repository::{Repository, git_is_missing, line, ran};
 use crate::common::{Ran, fails};
 
-/// `lab step` of what is checked out.
+/// `lab step` for the commit that is checked out.
 fn step(repository: &Repository, more: &[&str]) -> Command {
     let mut command = repository.lab("step");
     command
@@ -39,7 +39,7 @@ fn its_exit_codes_are_those_of_git_bisect_run() {
             assert!(!ran.stderr.contains("step 0"), "{place}: {}", ran.stderr);
         }
     }
-    // Right on the edge: the runs take no side.
+    // At the threshold, the runs give no answer.
     repository.git(&["checkout", "-q", &repository.ids[4]]);
     let unsure = ran(&mut step(
         &repository,
@@ -111,7 +111,7 @@ fn what_is_no_answer_ends_git_bisect_run() {
         "{}",
         unknown.stderr
     );
-    // The good end cannot be built: that says nothing of the commit.
+    // The good end cannot be built, so there is no verdict on the commit.
     repository.git(&["checkout", "-q", &repository.ids[2]]);
     let mut command = repository.lab("step");
     command.args([
@@ -127,7 +127,7 @@ fn what_is_no_answer_ends_git_bisect_run() {
     assert!(failed.stderr.contains("the good end"), "{}", failed.stderr);
 }
 
-/// A machine without memory for one more thread, and a bug of ours: neither says anything of the commit.
+/// A machine without memory for another thread, or a bug of ours: neither is a verdict on the commit.
 #[test]
 fn what_ends_the_program_itself_is_no_bad_commit() {
     if git_is_missing() {
@@ -145,7 +145,7 @@ fn what_ends_the_program_itself_is_no_bad_commit() {
             .env("XDG_STATE_HOME", repository.state());
         ran(&mut command)
     };
-    // 60 MiB are enough to begin; the program's own thread has a stack of 64 MiB.
+    // 60 MiB suffice to start, but not for the program's thread with its stack of 64 MiB.
     let refused = step("ulimit -v 61440;");
     assert!(
         refused.stderr.contains("cannot start a thread"),
@@ -153,7 +153,7 @@ fn what_ends_the_program_itself_is_no_bad_commit() {
         refused.stderr
     );
     assert_eq!(refused.code, Some(128), "{}", refused.stderr);
-    // A clock that fails is what the standard library panics at.
+    // A clock that fails makes the standard library panic.
     let beside = |name: &str| repository.path().with_file_name(name);
     let (source, clock) = (beside("clock.c"), beside("clock.so"));
     let text = "int clock_gettime(int id, void *time) { return -1; }\n";

@@ -1,4 +1,4 @@
-//! Accounts that were kept, side by side in `lab compare` and `lab report`.
+//! Stored explanations, compared by `lab compare` and `lab report`.
 
 use std::fs;
 
@@ -68,7 +68,7 @@ fn kept_accounts_are_compared_and_reported() {
         bios(&accounts[1], 64 << 10) <= 4 && bios(&accounts[1], 1 << 20) >= 3,
         "{json}"
     );
-    // A gate judges samples, and there are none; nor is there a quantity to be asked for.
+    // A gate judges samples, and an explanation has none; nor has it a quantity to select.
     fails(
         ["lab", "gate", "--max-regression", "3", small, large],
         65,

@@ -1,4 +1,4 @@
-//! What stays of an `explain --kernel` that a signal ends: nothing.
+//! An `explain --kernel` that is ended by a signal leaves nothing behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,10 @@ use throughline_testing::program::{kill_group, wait};
 use super::kernel_is_out_of_reach;
 use crate::common::{run, throughline, tool};
 
-/// Nothing takes so long.
+/// Far longer than any step takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// The instances that processes of ours have, or have left; tracefs is mounted where nobody else sees it.
+/// The trace instances that our processes have or have left. tracefs is mounted in a private namespace.
 fn instances() -> Vec<String> {
     let script = "mount -t tracefs nodev /sys/kernel/tracing && ls /sys/kernel/tracing/instances";
     let output = tool("unshare")
@@ -39,7 +39,7 @@ fn instances_of(pid: u32) -> usize {
         .count()
 }
 
-/// What of the tracer is for all: its tracepoints, whether it records, where it is mounted.
+/// The global state of the tracer: its events, whether it records, where it is mounted.
 fn tracer() -> String {
     let script = "mount -t tracefs nodev /sys/kernel/tracing && cd /sys/kernel/tracing && cat set_event tracing_on events/enable";
     let output = tool("unshare")
@@ -53,8 +53,8 @@ fn tracer() -> String {
     format!("{}{shown:?}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// A run of `explain --kernel` in a process group of its own, whose command says a line and then waits to be ended; what it makes
-/// in passing is in `folder`. It is killed on every way out.
+/// A run of `explain --kernel` in its own process group. Its command prints a line and waits for its end;
+/// temporary files are in `folder`. Killed on drop.
 struct Waiting(Child);
 
 impl Waiting {
@@ -103,7 +103,7 @@ fn a_signal_ends_the_command_and_nothing_stays() {
     let folder = tempfile::tempdir().unwrap();
     let before = tracer();
     type Send = fn(Pid, Signal) -> rustix::io::Result<()>;
-    // To the group is what Ctrl-C does at a terminal.
+    // A signal to the group is what Ctrl-C does at a terminal.
     let ways: [(Signal, Send, i32); 5] = [
         (Signal::INT, kill_process_group, 130),
         (Signal::INT, kill_process, 130),

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::{Image, tool, tools_are_missing};
 
-/// An ext3 image on a loop device, mounted if asked for; all of it goes with the value.
+/// An ext3 image on a loop device, mounted if requested; removed on drop.
 pub(super) struct Loop {
     pub(super) image: Image,
     pub(super) device: String,
@@ -14,7 +14,7 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// `None` where there are no loop devices.
+    /// `None` if there are no loop devices.
     pub(super) fn new(mount: bool) -> Option<Loop> {
         if tools_are_missing() {
             return None;
@@ -59,7 +59,7 @@ impl Loop {
         self.mounted.as_ref().unwrap().join("f")
     }
 
-    /// As the tracepoints have it.
+    /// The device number as the tracepoints show it.
     pub(super) fn number(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let number = fs::metadata(&self.device).unwrap().rdev();
@@ -76,7 +76,7 @@ impl Drop for Loop {
     }
 }
 
-/// Report 1's: 4 MiB of direct I/O behind the first 48 KiB of a file, which the indirect blocks map.
+/// Report 1's workload: 4 MiB of direct I/O after the first 48 KiB of a file, mapped by indirect blocks.
 pub(super) fn report_1(file: &Path) -> Vec<String> {
     let head = Command::new("dd")
         .args([

@@ -1,4 +1,4 @@
-//! Both kinds of account held against `bpftrace`.
+//! Compares both kinds of explanation with `bpftrace`.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,9 @@ use super::ext3::{Loop, report_1};
 use super::{REPORT_1, kernel_is_out_of_reach, sizes, str};
 use crate::common::{noise, tool};
 
-/// Runs a command of words without blanks under `bpftrace`: its output, and of each bio of the device that was given by a
-/// thread of this name, or by any, sector count and letters. `None` where `bpftrace` is not there or cannot work.
+/// Runs a command of words without blanks under `bpftrace`. Returns its output and the sizes and counts of
+/// the device's bios that were submitted by a thread of this name, or by any thread. `None` if `bpftrace` is
+/// missing or does not work.
 fn bpftraced(
     words: &[String],
     device: u64,
@@ -54,7 +55,7 @@ fn bpftraced(
     Some((text, bios))
 }
 
-/// Only with `THROUGHLINE_SOAK`, because it depends on another program than the kernel.
+/// Runs only with `THROUGHLINE_SOAK`, because it depends on an external program.
 fn no_judge() -> bool {
     if std::env::var_os("THROUGHLINE_SOAK").is_none() {
         eprintln!("skipped: holding accounts against bpftrace needs THROUGHLINE_SOAK=1");
@@ -77,8 +78,8 @@ fn account_in(file: &Path) -> Value {
     all["accounts"][0].clone()
 }
 
-/// Journal and metadata of the mounted file system may be written at any moment, also outside of what one of the two
-/// watches; bios of this size are the command's alone.
+/// The mounted file system may write journal and metadata at any time, even while only one of the two is
+/// tracing; bios of this size come from the command alone.
 fn large(sizes: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     sizes
         .into_iter()
@@ -122,7 +123,7 @@ fn bpftrace_counts_the_same_bios_of_our_engine() {
     let source = ext3.image.beside("a.bin");
     fs::write(&source, noise((4 << 20) + (48 << 10), 5)).unwrap();
     let target = format!("{}:/b", ext3.device);
-    // Bios of a size that the kernel takes whole from memory in small pages.
+    // A size that fits into one bio even if the buffer consists of small pages.
     let words = explained_to(
         &out,
         &[

@@ -70,7 +70,7 @@ fn the_kernels_ext3_is_explained() {
     }
     let Some(ext3) = Loop::new(true) else { return };
     let words = report_1(&ext3.file());
-    // Whatever else this machine does meanwhile, its events take none of the room.
+    // Events of other programs take no room in the buffer.
     let file = ext3.file();
     let mut arguments = vec!["--kernel", "--buffer", "16M", "--device", str(&file), "--"];
     arguments.extend(words.iter().map(String::as_str));
@@ -100,7 +100,7 @@ fn the_kernels_ext3_is_explained() {
         account["first_submit"]["count"].as_u64() > Some(0),
         "{account}"
     );
-    // Not a bio for each page, as the report had it.
+    // Not one bio per page, as in the report.
     let by_command = account["submitted_by"]["the command"].as_u64().unwrap();
     assert!(by_command < 1024, "{account}");
     assert_eq!(ext3.file().metadata().unwrap().len(), 4 * MIB + (48 << 10));

@@ -1,4 +1,4 @@
-//! `explain`: what the I/O path did while a command ran, and the command's own end.
+//! `explain`: what the I/O path did while a command ran, and the command's exit code.
 
 mod beside;
 mod ended;
@@ -19,7 +19,7 @@ fn str(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs `explain --json --to -` with these arguments; the accounts.
+/// Runs `explain --json --to -` with these arguments. Returns the explanations.
 #[track_caller]
 fn accounts(arguments: &[&str]) -> Vec<Value> {
     let ran = run(["explain", "--json", "--to", "-"].iter().chain(arguments));
@@ -33,12 +33,12 @@ fn count(account: &Value, group: &str, name: &str) -> (u64, u64) {
     (number("count"), number("bytes"))
 }
 
-/// Sizes and how many had each.
+/// Sizes and their counts.
 fn sizes(account: &Value, op: &str) -> Vec<(u64, u64)> {
     serde_json::from_value(account["bio_sizes"][op].clone()).unwrap_or_default()
 }
 
-/// Whether the kernel can be watched here; says so where it cannot.
+/// Whether the kernel cannot be traced here; prints a note if so.
 fn kernel_is_out_of_reach() -> bool {
     if !is_root() {
         eprintln!("skipped: watching the kernel needs root");

@@ -1,4 +1,4 @@
-//! What commands of ours did, and their own end.
+//! Explains commands of ours; they keep their output and exit codes.
 
 use std::fs;
 
@@ -50,7 +50,7 @@ fn a_copy_into_an_image_is_explained() {
     assert_eq!(all, latency("read") + latency("write"), "all completed");
     image.assert_clean();
 
-    // What was kept stands beside another run; the command's own output stays its own.
+    // A stored explanation is shown beside a new run; the command's own output is unchanged.
     let ran = run(["explain", "--beside", str(&kept), "cat", &image.at("/b")]);
     assert_eq!(ran.code, Some(0));
     assert_eq!(ran.stdout.len(), 5 << 20);
@@ -93,7 +93,7 @@ fn a_workload_on_an_image_is_explained() {
         count(account, "bios", "write data").1 >= 4 * MIB,
         "{account}"
     );
-    // Not a bio for each page, as the report had it.
+    // Not one bio per page, as in the report.
     assert!(count(account, "bios", "write data").0 < 100, "{account}");
     image.assert_clean();
 }
@@ -109,7 +109,7 @@ fn the_commands_own_end_is_the_end() {
     fails(["explain"], 2, "COMMAND");
     fails(["explain", "no-such-command"], 2, "explain --kernel");
     fails(["explain", "umount", "x"], 2, "throughline status");
-    // What stands in its way is said before the command is run.
+    // Obstacles are reported before the command runs.
     let nowhere = image.beside("no-such-folder/file");
     for option in ["--to", "--out"] {
         let new = image.at("/made");
@@ -139,7 +139,7 @@ fn the_commands_own_end_is_the_end() {
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
 }
 
-/// What of a workload on all these targets was told.
+/// Explains a workload on all these targets.
 #[track_caller]
 fn workload(image: &Image, targets: &[&str]) -> Value {
     let workload = image.beside("work.toml");
@@ -247,7 +247,7 @@ fn an_experiment_is_explained_by_its_variants() {
         .filter_map(|a| a["series"].as_str())
         .collect();
     assert_eq!(series, ["read only", "writable"]);
-    // Two samples, without the warm-up: each opening reads the same.
+    // Two samples, without the warm-up: each open reads the same.
     let read = count(&accounts[0], "bios", "read metadata");
     assert!(read.0 > 0 && read.0.is_multiple_of(2), "{all}");
     assert_eq!(count(&accounts[0], "bios", "flush").0, 0);

@@ -1,4 +1,4 @@
-//! Runs that are ended from outside: what they keep, and that nothing is left behind.
+//! Runs ended by a signal: what they keep, and that nothing is left behind.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,10 +11,10 @@ use super::Bench;
 use crate::common::{is_root, throughline, tool, tools_are_missing};
 use crate::copy::str;
 
-/// Far more than anything here needs on a busy machine.
+/// Far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// No loop device and no mount of anything below `dir`.
+/// There is no loop device and no mount of anything below `dir`.
 #[track_caller]
 pub(super) fn assert_no_traces(dir: &Path) {
     let begun = Instant::now();
@@ -29,7 +29,7 @@ pub(super) fn assert_no_traces(dir: &Path) {
         if !of_ours(&String::from_utf8_lossy(&loops.stdout)) && !of_ours(&mounts) && made == 0 {
             return;
         }
-        // The kernel takes them down behind the last close.
+        // The kernel detaches them after the last close.
         assert!(
             begun.elapsed() < PATIENCE,
             "{loops:?} {mounts} {made} left in {dir:?}"
@@ -38,7 +38,7 @@ pub(super) fn assert_no_traces(dir: &Path) {
     }
 }
 
-/// Ends a run that has begun to measure with this signal; its exit code.
+/// Ends a run with this signal after it has started to measure. Returns its exit code.
 fn ended_by(bench: &Bench, targets: &[&str], signal: Signal) -> Option<i32> {
     let targets: Vec<&str> = targets
         .iter()

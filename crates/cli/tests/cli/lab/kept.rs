@@ -1,4 +1,4 @@
-//! Where a run's record goes, and what it says of how the run was asked for.
+//! Where a run's record goes, and what it contains about the command line.
 
 use throughline_lab::record::Record;
 
@@ -6,14 +6,14 @@ use super::Bench;
 use crate::common::{Image, fails, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// Nobody measures for an hour what cannot be kept.
+/// An unwritable place is reported before the measurement, not after.
 #[test]
 fn a_place_that_cannot_be_written_is_told_before_anything_is_measured() {
     let bench = Bench::new("pattern = \"random-read\"");
     let made = bench.path("made");
     let nowhere = bench.path("no-such/out.jsonl");
     for name in ["founding/1", str(&bench.path("work.toml"))] {
-        // The target, or the directory for files, is wrong too: it is not come to.
+        // The target or the directory for files is wrong as well, but is not reached.
         let arguments = ["lab", "run", name, "--dir", "/no/such/place"];
         let out = ["--out", str(&nowhere)];
         fails(
@@ -60,7 +60,7 @@ fn runs_of_one_second_have_files_of_their_own() {
     assert_eq!(files, 4);
 }
 
-/// To find it out by writing would fill the disk first.
+/// Finding that out by writing would fill the disk first.
 #[test]
 fn a_file_for_which_there_is_no_room_is_not_begun() {
     let bench = Bench::new("pattern = \"random-read\"\noffset = \"1023P\"");

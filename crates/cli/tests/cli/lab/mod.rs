@@ -1,4 +1,5 @@
-//! `lab run` over workload files: every kind of target, what is left behind, what is written down. Figures are not judged.
+//! `lab run` with workload files: every kind of target, what is left behind, what is recorded. Figures are
+//! not judged.
 
 mod devices;
 mod ended;
@@ -12,13 +13,13 @@ use crate::common::{Image, fails, is_root, ok, run, tool, tools_are_missing};
 use crate::copy::str;
 use ended::assert_no_traces;
 
-/// A folder with a workload file in it.
+/// A directory with a workload file.
 struct Bench {
     dir: tempfile::TempDir,
 }
 
 impl Bench {
-    /// A workload of 1 MiB with these further lines.
+    /// A workload of 1 MiB, with additional lines.
     fn new(lines: &str) -> Bench {
         let bench = Bench {
             dir: tempfile::tempdir().unwrap(),
@@ -33,7 +34,7 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    /// The command line, with these further arguments.
+    /// The command line, with additional arguments.
     fn arguments(&self, more: &[&str]) -> Vec<String> {
         let (file, out, made) = (
             self.path("work.toml"),
@@ -53,7 +54,7 @@ impl Bench {
         fixed.iter().chain(more).map(|&word| word.into()).collect()
     }
 
-    /// Runs it; the record, and nothing is left in the directory for files.
+    /// Runs it. Returns the record; nothing is left in the directory for files.
     #[track_caller]
     fn run(&self, more: &[&str]) -> Record {
         ok(self.arguments(more));
@@ -70,7 +71,7 @@ impl Bench {
     }
 }
 
-/// Both rounds of these series are there, and say that something was done.
+/// Both rounds of these series are recorded, with work done.
 #[track_caller]
 fn assert_measured(record: &Record, series: &[&str]) {
     for series in series {
@@ -159,7 +160,7 @@ fn images_made_and_named() {
         .to_owned();
     assert!(mkfs.ends_with("-O ^has_journal"), "{mkfs}");
     assert_measured(&bench.run(&["--target", &whole]), &["whole"]);
-    // What was made is gone, and the image as it was.
+    // The files that it created are gone, and the image is unchanged.
     assert_eq!(ok(["ls", "-A", &image.at("/")]), "d\nlost+found\n");
     assert_eq!(ok(["ls", &image.at("/d")]), "");
     image.assert_clean();
@@ -190,7 +191,7 @@ fn what_is_there_is_not_overwritten_unasked() {
     }
     assert_ne!(std::fs::read(&keep).unwrap(), vec![7; 2 << 20]);
     assert_ne!(image.contents("/keep"), vec![7; 2 << 20]);
-    // To be read it need not be overwritten, only be long enough.
+    // A file that is only read need not be overwritable, only long enough.
     let reads = Bench::new("pattern = \"random-read\"");
     std::fs::write(&keep, vec![9; 2 << 20]).unwrap();
     for target in &targets {

@@ -1,4 +1,5 @@
-//! Apptainer, which runs `fuse2fs` on a descriptor that it has locked: its calls without it, and itself where it is.
+//! Apptainer runs `fuse2fs` on a descriptor that it has locked. Tests its calls without it, and Apptainer
+//! itself where it is installed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,11 +11,12 @@ use super::user::script_on;
 use super::*;
 use crate::common::noise;
 
-/// Names the root file system that `scripts/apptainer-root` makes.
+/// Environment variable: the root file system made by `scripts/apptainer-root`.
 const ROOT: &str = "THROUGHLINE_APPTAINER_ROOT";
 
-/// What Apptainer's starter does in its user namespace: no search path, in the foreground, an overlay over the mount, and an
-/// end by others. (The overlay may be the kernel's here. On a mount of fuse2fs 1.47 it cannot be, and Apptainer takes another.)
+/// The actions of Apptainer's starter in its user namespace: no search path, fuse2fs in the foreground, an
+/// overlay over the mount, and an unmount by another process. (The overlay may be the kernel's here. It does
+/// not work on a mount of fuse2fs 1.47, where Apptainer uses another.)
 const STARTER: &str = r#"
     set -e
     PATH= "$FUSE2FS" -f -o "$OPTIONS" /proc/self/fd/3 "$DIR" &
@@ -38,13 +40,14 @@ const STARTER: &str = r#"
     echo "ended with $?"
 "#;
 
-/// A way of Apptainer's: options of `fuse2fs`, the user namespace of the starter, and the owner of the image's root.
+/// A flow of Apptainer: options of `fuse2fs`, the user namespace of the starter, and the owner of the image's
+/// root.
 type Flow = (&'static str, &'static str, &'static str);
 
 const OVERLAY: Flow = ("allow_other,fakeroot", "-Ucm --keep-caps", "12345:12345");
 const FAKEROOT: Flow = ("allow_other", "-Urm", "0:0");
 
-/// Two turns of the starter, the image at byte `begin` of a file of that owner: what they said.
+/// Runs the starter twice on the image at byte `begin` of a file of that owner. Returns the output.
 fn turns(flow: Flow, begin: usize, owner: &str) -> Option<String> {
     let (options, namespace, root) = flow;
     let image = Image::new("32M", &["-t", "ext3", "-E", &format!("root_owner={root}")]);
@@ -95,7 +98,7 @@ fn an_image_that_its_giver_has_locked_is_mounted() {
         return;
     }
     for flow in [OVERLAY, FAKEROOT] {
-        // The second owner's file cannot be opened anew in the user namespace.
+        // The second owner's file cannot be reopened in the user namespace.
         for (begin, owner) in [(0, "12345:12345"), (0, "0:0"), (1 << 20, "0:0")] {
             let Some(ours) = turns(flow, begin, owner) else {
                 return;
@@ -106,7 +109,7 @@ fn an_image_that_its_giver_has_locked_is_mounted() {
     }
 }
 
-/// The writable flows of Apptainer, twice each, as a user in a fresh folder.
+/// The writable flows of Apptainer, twice each, as a user in a fresh directory.
 const FLOWS: &str = r#"
     cd "$(mktemp -d)"
     mkdir -p box/bin box/etc box/tmp box/dev box/proc box/sys box/var box/root box/home box/usr
@@ -130,8 +133,8 @@ const FLOWS: &str = r#"
     done
 "#;
 
-/// As `user` there, with this `fuse2fs` first in the search path; in namespaces of its own, whose root is that file system
-/// (user namespaces are refused in a chroot).
+/// Runs them as `user`, with this `fuse2fs` first in the search path, in separate namespaces with that root
+/// file system (user namespaces are refused in a chroot).
 fn flows(root: &str, user: &str, who: &str, path: &str) -> String {
     let enter = r#"
         mount --bind "$ROOT" "$ROOT"; cd "$ROOT"
@@ -151,7 +154,7 @@ fn flows(root: &str, user: &str, who: &str, path: &str) -> String {
     ran.text()
 }
 
-/// The judge is the `fuse2fs` of the system that Apptainer is in.
+/// The reference is the `fuse2fs` of the root file system with Apptainer.
 #[test]
 fn apptainers_writable_flows() {
     let Ok(root) = std::env::var(ROOT) else {

@@ -1,4 +1,4 @@
-//! Block devices that root mounts: `fuseblk`, where the kernel holds the device for the mount.
+//! Block devices mounted by root: `fuseblk`, where the kernel holds the device for the mount.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{Point, run, skipped, throughline};
 use crate::common::{Image, noise, ok, tool};
 
-/// A loop device over an image; it goes with this.
+/// A loop device over an image, detached on drop.
 struct Loop(String);
 
 impl Loop {
@@ -27,7 +27,7 @@ impl Loop {
 }
 
 impl Loop {
-    /// Waits until the kernel has nobody who holds it.
+    /// Waits until the kernel shows no holder.
     fn wait_free(&self, behind: &str) {
         super::wait(&format!("free behind {behind}"), || {
             let alone = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
@@ -42,7 +42,7 @@ impl Drop for Loop {
     }
 }
 
-/// The type of what is mounted there.
+/// The type of the mount at a point.
 fn kind(point: &Point) -> String {
     let line = super::mounts();
     let line = line.iter().find(|line| line.contains(point.str())).unwrap();
@@ -55,7 +55,7 @@ fn kind(point: &Point) -> String {
         .to_owned()
 }
 
-/// From this Linux on the kernel passes sync(2) on.
+/// From this version on, Linux passes sync(2) on to the server.
 fn kernel_passes_on_sync() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release
@@ -78,7 +78,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     assert_eq!(kind(&point), "fuseblk.throughline");
     let data = noise(300_000, 5);
     fs::write(point.path("a"), &data).unwrap();
-    // Where its blocks are, the kernel knows from us.
+    // We report the block numbers to the kernel.
     let blocks = tool("filefrag")
         .args(["-B", "-e"])
         .arg(point.path("a"))
@@ -97,7 +97,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
         .next()
         .unwrap();
     let first: u64 = first.trim().parse().unwrap();
-    // Nobody synced this file: the file system was.
+    // Only the file system was synced, not this file.
     rustix::fs::syncfs(File::open(&point.dir).unwrap()).unwrap();
     if kernel_passes_on_sync() {
         let copy = image.beside("copy");
@@ -112,7 +112,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     } else {
         eprintln!("skipped: this kernel's fuseblk does not pass on sync(2)");
     }
-    // Nobody else gets the device: neither the kernel, nor we, nor who repairs it.
+    // The device has no second user: the kernel, our program and e2fsck are refused.
     let other = Point::new(&image, "other");
     let mounted = tool("mount")
         .arg(&device.0)
@@ -124,7 +124,8 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     assert_eq!(second.code, Some(1), "{}", second.stderr);
     let repaired = tool("e2fsck").args(["-fy", &device.0]).output().unwrap();
     assert_eq!(repaired.status.code(), Some(8));
-    // As soon as the kernel lets go of it, it is closed. (A namespace made meanwhile, by another test, has this mount too.)
+    // The image is closed when the kernel releases the device. (A namespace created by another test meanwhile
+    // also has this mount.)
     point.unmount();
     device.wait_free("umount");
     let state = tool("dumpe2fs").args(["-h", &device.0]).output().unwrap();
@@ -156,7 +157,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     };
     let point = Point::new(&image, "point");
     for ending in ["signal", "kill", "lazy", "umount"] {
-        // It says that the one before was killed.
+        // It reports that the previous server was killed.
         let mounted = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
         assert_eq!(mounted.code, Some(0), "{ending}: {}", mounted.stderr);
         assert_eq!(kind(&point), "fuseblk.throughline", "{ending}");
@@ -190,7 +191,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     assert!(fs::write(point.path("no"), b"").is_err());
     ok(["umount", point.str()]);
     device.wait_free("a mount that was read only");
-    // Without, the server holds the device itself.
+    // Without the option, the server holds the device itself.
     ok(["mount", &device.0, point.str()]);
     assert_eq!(kind(&point), "fuse.throughline");
     let second = throughline()
@@ -200,7 +201,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     assert_eq!(second.status.code(), Some(1));
     ok(["umount", point.str()]);
     image.assert_clean();
-    // What is no volume is mounted nowhere.
+    // What is not a volume is not mounted.
     drop(device);
     fs::write(image.path(), vec![0; 1 << 20]).unwrap();
     let device = Loop::new(&image).unwrap();
@@ -222,7 +223,7 @@ impl Loop {
     }
 }
 
-/// A signal ends the mount while programs use it: the next owner of the device has it alone.
+/// After a signal ends a mount in use, the next owner has the device alone.
 #[test]
 fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
     if skipped() {
@@ -248,7 +249,7 @@ fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
     nameless.write_all_at(&data[..1 << 20], 0).unwrap();
     fs::remove_file(point.path("nameless")).unwrap();
     super::signal(pid, rustix::process::Signal::TERM);
-    // Use it until it fails.
+    // Write until it fails.
     let mut writes = 0u64;
     while file.write_all_at(&data[..4096], 0).is_ok() {
         writes += 1;

@@ -1,4 +1,4 @@
-//! Mounts that end: unmounted, in use, left behind by a server that was killed.
+//! Mounts that end: unmounted, in use, or left behind by a killed server.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::*;
 use crate::common::noise;
 
-/// What `umount` ends with 0 for is on the disk: everything written before, without any sync.
+/// When `umount` exits with 0, everything written before is on the disk without any sync.
 #[test]
 fn unmounting_waits_until_the_image_is_closed() {
     if skipped() {
@@ -37,7 +37,7 @@ fn unmounting_waits_until_the_image_is_closed() {
     ok(["umount", point.str()]);
 }
 
-/// umount(8) does not wait; whoever mounts the image again does.
+/// umount(8) does not wait for the close, but the next mount of the image does.
 #[test]
 fn an_image_that_is_just_being_closed_can_be_mounted_again() {
     if skipped() {
@@ -81,7 +81,7 @@ fn a_mount_in_use_stays_but_for_lazy() {
     let pid = point.pid();
     ok(["umount", "-l", point.str()]);
     assert!(!point.is_mounted());
-    // Its last user goes on undisturbed.
+    // Its last user continues undisturbed.
     file.write_all(b" and after").unwrap();
     let mut text = String::new();
     std::io::Seek::rewind(&mut file).unwrap();
@@ -151,7 +151,7 @@ fn what_is_not_ours_stays() {
     assert!(Path::new("/proc/self").exists());
 }
 
-/// One that fails does not keep the others.
+/// After a failure, the others are still unmounted.
 #[test]
 fn several_are_unmounted_at_once() {
     if skipped() {

@@ -1,12 +1,12 @@
-//! `-o fakeroot`: whoever may look in has root's rights inside, as far as the kernel asks the server. The judge is the real
-//! fuse2fs, doing the same by the same user.
+//! `-o fakeroot`: everyone with access has root's rights inside, as far as the kernel asks the server.
+//! Compared with the real fuse2fs under the same user.
 
 use throughline_testing::program::{find, has};
 
 use super::user::script;
 use super::*;
 
-/// A tree that only root may change, or look into.
+/// A tree that only root may change or read.
 fn roots_image() -> Image {
     let image = image();
     let host = image.beside("host");
@@ -24,7 +24,7 @@ fn roots_image() -> Image {
     image
 }
 
-/// Told by what it does: each line a call, and how it ended.
+/// Shell code that prints each call and its exit code.
 const CALLS: &str = r#"
     said() { echo "$1: $2"; }
     try() { code=0; "$@" > "$OUT/out" 2> "$OUT/err" || code=$?; echo "$* = $code"; cat "$OUT/out"; sed 's/.*: //' "$OUT/err"; }
@@ -60,7 +60,7 @@ const CALLS: &str = r#"
     try ls
 "#;
 
-/// The calls on a mount of one program, by that user; what they said.
+/// The output of the calls on a mount of one program, as that user.
 fn told(program: &Path, options: &str, how: &str) -> Option<String> {
     let image = roots_image();
     let point = Point::new(&image, "mnt");
@@ -98,7 +98,7 @@ fn told(program: &Path, options: &str, how: &str) -> Option<String> {
     };
     let ran = script(&image, &point, &before, &text)?;
     assert_eq!(ran.code, Some(0), "{how}: {}{}", ran.text(), ran.stderr);
-    // What the program itself says is not compared.
+    // The program's own output is not compared.
     let said = ran.text();
     let from = said.find("stat -c").unwrap_or_default();
     let told = said[from..].to_owned();
@@ -126,7 +126,7 @@ fn root_inside(how: &str, owner: &str) {
         assert!(ours.contains(&text), "no {text:?}: {ours}");
     }
     if how == "user" {
-        // Root of a namespace with one user has the kernel refuse other owners before anybody is asked.
+        // In a namespace with one user, the kernel refuses other owners before it asks the server.
         assert!(ours.contains("secret/new = 0\n7:8 644\n"), "{ours}");
     }
     let Some(real) = find("fuse2fs") else {
@@ -148,7 +148,7 @@ fn root_of_a_namespace_is_root_inside() {
     root_inside("namespace", "0:0");
 }
 
-/// Where the kernel is asked to check, it does.
+/// If the kernel is asked to check permissions, it does.
 #[test]
 fn default_permissions_are_checked_all_the_same() {
     if skipped() {

@@ -1,5 +1,5 @@
-//! `mount -t fuse.throughline`, fstab, umount(8): through the helper that `install-helpers` makes, in a mount namespace where
-//! `/sbin` may be changed.
+//! `mount -t fuse.throughline`, fstab and umount(8) through the helper from `install-helpers`, in a mount
+//! namespace with a private `/sbin`.
 
 use std::fs;
 use std::process::Command;
@@ -8,8 +8,8 @@ use throughline_testing::program::has;
 
 use super::*;
 
-/// Runs a script as root in a mount namespace with an `/sbin` of its own, the binary as `$T`, the image as `$IMAGE`, the mount
-/// point as `$DIR`.
+/// Runs a script as root in a mount namespace with a private `/sbin`: `$T` is the binary, `$IMAGE` the image,
+/// `$DIR` the mount point.
 pub(super) fn script(image: &Image, point: &Point, text: &str) -> Option<Ran> {
     if !has(&["unshare", "mount", "findmnt"]) {
         return None;
@@ -71,7 +71,7 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
     for text in [&shown, "by-mount\n", "fstab", "Read-only file system"] {
         assert!(said.contains(text), "no {text:?}: {said}");
     }
-    // umount(8) does not wait; the next one to open the image is told by the lock when it is free.
+    // umount(8) does not wait; the lock shows when the image is free.
     wait("the image is closed", || {
         run(["ls", &image.at("/")]).code == Some(0)
     });
@@ -134,9 +134,9 @@ fn links_are_made_and_removed_with_care() {
     );
     let this = fs::canonicalize(env!("CARGO_BIN_EXE_throughline")).unwrap();
     assert_eq!(fs::canonicalize(&link).unwrap(), this);
-    // Again is no error.
+    // Repeating it is not an error.
     ok(["install-fuse2fs", path]);
-    // One of another throughline, or of none, is replaced.
+    // A dangling link, or one to another throughline, is replaced.
     for stale in ["/no/such/dir/throughline", "/no/such/file"] {
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(stale, &link).unwrap();
@@ -146,7 +146,7 @@ fn links_are_made_and_removed_with_care() {
     ok(["install-fuse2fs", "--remove", path]);
     assert!(!link.exists());
     ok(["install-fuse2fs", "--remove", path]);
-    // Another's program stays.
+    // A different program is kept.
     fs::write(&link, "#!/bin/sh\n").unwrap();
     fails(
         ["install-fuse2fs", path],

@@ -1,4 +1,4 @@
-//! Hosts that are not as usual: devices that take no writes, large sectors below a file, no `/proc`, namespaces that end, a root
+//! Unusual hosts: write-protected devices, large sectors below a file, no `/proc`, namespaces that end, root
 //! without `fusermount3`.
 
 use std::fs;
@@ -10,7 +10,7 @@ use super::user::script;
 use super::*;
 use crate::common::tool;
 
-/// A loop device, detached on every way out.
+/// A loop device, detached on drop.
 struct Loop(String);
 
 impl Loop {
@@ -59,12 +59,12 @@ fn a_device_that_takes_no_writes_is_mounted_for_reading() {
     let line = all.iter().find(|line| line.contains(point.str())).unwrap();
     assert!(line.contains(" ro,"), "{line}");
     ok(["umount", point.str()]);
-    // Nothing else makes of a change a look.
+    // Commands that change something do not fall back to read-only.
     fails(["mkdir", &format!("{node}:/x")], 1, &["write-protected"]);
     assert!(fs::read(image.path()).unwrap() == before);
 }
 
-/// A file system whose direct I/O is in blocks of 4096 bytes, and volumes that are not.
+/// A file system whose direct I/O needs blocks of 4096 bytes, and volumes with smaller ones.
 #[test]
 fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
     if skipped() {
@@ -88,7 +88,7 @@ fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
     let (file, disk) = (below.path("file"), below.path("disk"));
     let bytes = fs::read(small.path()).unwrap();
     fs::write(&file, &bytes).unwrap();
-    // With it, a volume that begins where no block of the host does.
+    // As well with a volume that is not aligned to the host's blocks.
     fs::write(&disk, [vec![0; 63 * 512], bytes].concat()).unwrap();
     let point = Point::new(&host, "mnt");
     for (path, options) in [(&file, "rw"), (&disk, "offset=63s")] {
@@ -105,7 +105,8 @@ fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
     below.unmount();
 }
 
-/// In a mount namespace of its own, with the binary as `$T`, the image as `$IMAGE`, the mount point as `$DIR`.
+/// Runs a script in a separate mount namespace: `$T` is the binary, `$IMAGE` the image, `$DIR` the mount
+/// point.
 fn apart(image: &Image, point: &Point, text: &str) -> Ran {
     program(
         Command::new("unshare")
@@ -146,7 +147,7 @@ fn without_proc_it_is_said() {
     assert!(users_of(&image.path()).is_empty());
 }
 
-/// The kernel takes a mount away with its namespace; a server is no reason to keep both.
+/// The kernel removes a mount with its namespace; a server must not keep both alive.
 #[test]
 fn a_server_ends_with_the_namespace_of_its_mount() {
     if skipped() || !has(&["unshare"]) {
@@ -154,7 +155,7 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    // It looks around a few times before that, and stays.
+    // The server checks several times meanwhile, and stays.
     let text = "$T mount $IMAGE $DIR; sleep 4; echo here > $DIR/file; cat $DIR/file";
     let ran = apart(&image, &point, text);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -166,7 +167,7 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     assert_eq!(image.contents("/file"), b"here\n");
 }
 
-/// One that can be come to again is none that has ended.
+/// A namespace that can be entered again counts as alive.
 #[test]
 fn a_namespace_that_is_kept_keeps_its_mount() {
     if skipped() || !has(&["unshare", "nsenter"]) {
@@ -174,7 +175,7 @@ fn a_namespace_that_is_kept_keeps_its_mount() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    // Without a process in it, but with a descriptor of it elsewhere.
+    // Without a process in it, but with a descriptor of it in another process.
     let text = "P=\"$DIR.fifo\"; mkfifo \"$P\"; export P
         unshare -m --propagation private sh -ec '$T mount $IMAGE $DIR; echo here > $DIR/file; echo there > $P; read end < $P' &
         read there < \"$P\"

@@ -1,4 +1,4 @@
-//! Options of libfuse's: taken as the real fuse2fs takes them, and what they promise.
+//! libfuse's options: accepted as by the real fuse2fs, with the promised effects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +9,11 @@ use super::like_fuse2fs::Fuse2fs;
 use super::user::{own_image, script};
 use super::*;
 
-/// What changes nothing that a program could see.
+/// Options without a visible effect.
 const UNSEEN: &str = "sync_read,async_read,no_remote_lock,no_remote_flock,no_remote_posix_lock,splice_read,no_splice_read,\
 splice_write,no_splice_write,splice_move,no_splice_move,modules=,modules=iconv,big_writes,hard_remove,use_ino";
 
-/// What a mount made so shows, and whether there is one.
+/// Whether there is a mount, and what it shows.
 fn seen(command: &mut Command, arguments: &[&str]) -> (bool, String) {
     let image = image();
     let host = image.beside("host");
@@ -22,7 +22,7 @@ fn seen(command: &mut Command, arguments: &[&str]) -> (bool, String) {
     ok(["chmod", "4751", &image.at("/f")]);
     let point = Point::new(&image, "mnt");
     program(command.args(arguments).arg(image.path()).arg(&point.dir));
-    // The real one says that it is mounted before it is.
+    // The real one returns before the mount exists.
     let mounted = point.is_mounted();
     let mut shown = String::new();
     if mounted {
@@ -75,7 +75,7 @@ fn options_are_taken_as_the_real_fuse2fs_takes_them() {
     }
 }
 
-/// With SIGKILL too, and nobody but the owner may look in: there the real one leaves its mount.
+/// Even after SIGKILL, and if only the owner has access: there, the real one leaves its mount.
 #[test]
 fn auto_unmount_takes_the_mount_away_whatever_ends_the_server() {
     if skipped() {
@@ -88,7 +88,7 @@ fn auto_unmount_takes_the_mount_away_whatever_ends_the_server() {
         signal(server, rustix::process::Signal::KILL);
         point.wait_mounted(false);
         wait_gone(server);
-        // In order it leaves nothing behind either.
+        // An orderly end leaves nothing behind either.
         ok([
             "mount",
             "-o",

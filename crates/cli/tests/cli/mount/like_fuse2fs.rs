@@ -1,4 +1,4 @@
-//! Called `fuse2fs`: side by side with the real one, where that is installed.
+//! Under the name `fuse2fs`: compared with the real one, where that is installed.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use throughline_testing::program::{find, kill_group, wait as wait_child};
 use super::*;
 use crate::common::noise;
 
-/// The binary under that name, in a folder of its own.
+/// The binary under that name, in a directory of its own.
 pub(super) struct Fuse2fs {
     dir: tempfile::TempDir,
 }
@@ -26,12 +26,13 @@ impl Fuse2fs {
     }
 }
 
-/// All that a program says, of a kind that does not change from run to run.
+/// The output of a program on both streams.
 fn said(ran: &Ran) -> String {
     format!("{}{}", ran.text(), ran.stderr)
 }
 
-/// What both say and how they end: `true` where the real one's 0 for a failed mount is a failure of ours.
+/// Output and exit codes are the same, except that we fail where the real one exits with 0 for a failed
+/// mount.
 #[test]
 fn it_ends_as_the_real_one_ends() {
     if skipped() {
@@ -50,7 +51,7 @@ fn it_ends_as_the_real_one_ends() {
     let (none, text) = (image.beside("none"), text.to_str().unwrap());
     let none = none.to_str().unwrap();
     let ours = Fuse2fs::new();
-    // Arguments, what both say, and our exit code where libfuse's of the real one is a 0 that says nothing.
+    // Arguments, common output, and our exit code where the real one's is libfuse's meaningless 0.
     let cases: &[(&[&str], &str, Option<i32>)] = &[
         (&[], "Missing ext4 device/image", None),
         (&["-V"], "fuse2fs 1.47.0", None),
@@ -79,7 +80,7 @@ fn it_ends_as_the_real_one_ends() {
         let mine = program(ours.command().args(*arguments));
         assert!(said(&mine).contains(text), "{arguments:?}: {}", said(&mine));
         let its = program(Command::new(&real).args(*arguments));
-        // Another version may have other words, and have mended its exit codes.
+        // Other versions may have other messages and corrected exit codes.
         if !its.stderr.contains("1.47.0") && !version_of(&real).contains("fuse2fs 1.47.0 ") {
             continue;
         }
@@ -99,7 +100,7 @@ fn version_of(program_file: &Path) -> String {
     said(&program(Command::new(program_file).arg("-V")))
 }
 
-/// The same mounts, looked at in the same way: through the kernel's list, and by what programs may do.
+/// The same mounts look the same, in the kernel's list and to programs.
 #[test]
 fn its_mounts_look_like_the_real_ones() {
     if skipped() {
@@ -139,7 +140,7 @@ fn its_mounts_look_like_the_real_ones() {
             let wrote = fs::write(point.path("file"), "x").is_ok();
             seen.push((wrote, point.path("lost+found").is_dir()));
             point.unmount();
-            // Both go on for a moment after that.
+            // Both servers live on for a moment after that.
             wait("nobody has the image", || {
                 users_of(&image.path()).is_empty()
             });
@@ -169,7 +170,7 @@ fn ends(mut child: Child, code: Option<i32>) {
     assert_eq!(status.unwrap().code(), code);
 }
 
-/// As Apptainer runs it: `-f`, the options in an argument of their own even if there are none, unmounted by somebody else.
+/// As Apptainer runs it: `-f`, an argument for options even if there are none, unmounted by another process.
 #[test]
 fn in_the_foreground_it_ends_with_the_mount() {
     if skipped() {
@@ -196,7 +197,7 @@ fn in_the_foreground_it_ends_with_the_mount() {
     }
 }
 
-/// Apptainer gives it half a second after it unmounted, and no more.
+/// Apptainer waits only half a second after it has unmounted.
 #[test]
 fn killed_in_the_foreground_it_closes_the_image_all_the_same() {
     if skipped() {
@@ -218,7 +219,7 @@ fn killed_in_the_foreground_it_closes_the_image_all_the_same() {
     assert!(image.contents("/file") == data);
 }
 
-/// What Apptainer does by a library that is loaded before ours.
+/// Replaces what Apptainer does with a preloaded library.
 #[test]
 fn an_offset_can_come_by_apptainers_environment() {
     if skipped() {

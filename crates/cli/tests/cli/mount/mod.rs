@@ -1,5 +1,5 @@
-//! Mounts made by the binary, as people, mount(8) and programs that know fuse2fs make them. A test that cannot have FUSE says
-//! so, and passes. Nothing here depends on how long anything takes: what is waited for has a limit that only a hang reaches.
+//! Mounts made by the binary as users, mount(8) and callers of fuse2fs make them. Without FUSE, a test prints
+//! a note and passes. Nothing depends on timing: only a hang reaches the time limits.
 
 mod apptainer;
 mod block_device;
@@ -28,11 +28,11 @@ use throughline_testing::program;
 
 use crate::common::{Image, Ran, throughline, tools_are_missing};
 
-/// Nothing takes so long.
+/// Far longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Why there is no mount to be had here; said on standard error.
+/// Whether mounts are impossible here; prints the reason to standard error.
 fn skipped() -> bool {
     if tools_are_missing() {
         return true;
@@ -49,7 +49,7 @@ fn skipped() -> bool {
     false
 }
 
-/// A directory beside an image, and what is mounted there. It is unmounted on every way out.
+/// A directory beside an image, and its mount. Unmounted on drop.
 struct Point {
     dir: PathBuf,
 }
@@ -61,7 +61,7 @@ impl Point {
         Point { dir }
     }
 
-    /// A path in it.
+    /// A path in the directory.
     fn path(&self, path: &str) -> PathBuf {
         self.dir.join(path)
     }
@@ -74,7 +74,7 @@ impl Point {
         mounts().iter().any(|line| line.contains(self.str()))
     }
 
-    /// Waits until something is mounted, or nothing is.
+    /// Waits until the mount exists, or no longer exists.
     #[track_caller]
     fn wait_mounted(&self, wanted: bool) {
         wait(&format!("{} is mounted: {wanted}", self.str()), || {
@@ -82,16 +82,16 @@ impl Point {
         });
     }
 
-    /// As umount(8) does it, which waits for nobody.
+    /// Unmounts as umount(8) does, without waiting for the server.
     #[track_caller]
     fn unmount(&self) {
-        // Somebody who looks at all mounts may be in it for a moment.
+        // A program that visits all mounts may use it for a moment.
         wait(&format!("{} is unmounted", self.str()), || {
             rustix::mount::unmount(&self.dir, UnmountFlags::empty()).is_ok()
         });
     }
 
-    /// What the server says of itself.
+    /// The state reported by the server.
     #[track_caller]
     fn status(&self) -> serde_json::Value {
         run(["status", "--json", self.str()]).json()
@@ -106,11 +106,12 @@ impl Point {
 
 impl Drop for Point {
     fn drop(&mut self) {
-        // A server that still runs ends with its connection.
+        // Ending the connection ends a running server.
         while rustix::mount::unmount(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok()
         {
         }
-        // One in a mount namespace of its own, after a test that failed, does not: it is known by this directory's name.
+        // After a failed test, this does not end a server in another mount namespace; find it by this
+        // directory's name.
         if std::thread::panicking() {
             for pid in users_of(&self.dir) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -119,7 +120,7 @@ impl Drop for Point {
     }
 }
 
-/// Processes that have this path among their arguments.
+/// Processes with this path among their arguments.
 fn users_of(path: &Path) -> Vec<rustix::process::Pid> {
     use std::os::unix::ffi::OsStrExt;
     let Ok(processes) = std::fs::read_dir("/proc") else {
@@ -138,7 +139,7 @@ fn users_of(path: &Path) -> Vec<rustix::process::Pid> {
         .collect()
 }
 
-/// The list of mounts, as the kernel writes it.
+/// The list of mounts in the kernel's format.
 fn mounts() -> Vec<String> {
     let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     list.lines().map(str::to_owned).collect()
@@ -153,13 +154,13 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a process that is no child of ours is gone.
+/// Waits until a process that is not our child is gone.
 #[track_caller]
 fn wait_gone(pid: i32) {
     let proc = format!("/proc/{pid}");
     wait(&format!("process {pid} has ended"), || {
         !Path::new(&proc).exists()
-            // Whoever should reap it may take its time.
+            // It may be a zombie until its parent reaps it.
             || std::fs::read_to_string(format!("{proc}/stat")).is_ok_and(|stat| stat.contains(") Z "))
     });
 }
@@ -170,7 +171,7 @@ fn program(command: &mut Command) -> Ran {
     program_on(command, Stdio::null())
 }
 
-/// The same, with this as its standard input.
+/// Runs a command to its end with this standard input.
 #[track_caller]
 fn program_on(command: &mut Command, stdin: Stdio) -> Ran {
     let ran = program::run_on(command, stdin, LIMIT);
@@ -181,13 +182,13 @@ fn program_on(command: &mut Command, stdin: Stdio) -> Ran {
     }
 }
 
-/// Runs the binary to its end. What it leaves in the background is not waited for.
+/// Runs the binary to its end. Does not wait for processes in the background.
 #[track_caller]
 fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     program(throughline().args(arguments))
 }
 
-/// The same; it has to succeed.
+/// Runs the binary, which must succeed.
 #[track_caller]
 fn ok<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     let ran = run(arguments);
@@ -195,7 +196,7 @@ fn ok<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     ran
 }
 
-/// The same; it has to fail with this code, and to say this.
+/// Runs the binary, which must fail with this exit code and print this text.
 #[track_caller]
 fn fails<S: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = S>,
@@ -211,7 +212,7 @@ fn fails<S: AsRef<OsStr>>(
     ran
 }
 
-/// An image that is mounted.
+/// A mounted image.
 #[track_caller]
 fn mounted(image: &Image, options: &str) -> Point {
     let point = Point::new(image, "mnt");
@@ -231,7 +232,7 @@ fn image() -> Image {
     Image::new("32M", &["-t", "ext4"])
 }
 
-/// The process is asked to end.
+/// Sends a signal to a process.
 fn signal(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();

@@ -1,4 +1,4 @@
-//! Mounts that do not come about: the exit codes of mount(8), a reason, and what to do next.
+//! Mounts that fail: the exit codes of mount(8), a reason and the next step.
 
 use std::fs;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn wrong_arguments_end_with_1() {
     ] {
         fails(["mount", "-o", options, path, point.str()], 1, texts);
     }
-    // What is not there cannot be changed.
+    // A mount that does not exist cannot be changed.
     fails(
         ["mount", "-o", "remount,ro", path, point.str()],
         32,
@@ -75,7 +75,7 @@ fn what_cannot_be_mounted_ends_with_32() {
     );
     fails(["mount", file, point.str()], 32, &["cannot open", "mke2fs"]);
     assert!(!point.is_mounted());
-    // A directory that is not empty is no obstacle: what is in it is hidden meanwhile.
+    // A directory with files can be mounted at; they are hidden meanwhile.
     fs::write(point.path("hidden"), "").unwrap();
     ok(["mount", path, point.str()]);
     assert!(!point.path("hidden").exists());
@@ -106,7 +106,7 @@ fn a_second_mount_is_refused_and_the_first_named() {
         &["is mounted there", "unmount it first"],
     );
     ok(["umount", first.str()]);
-    // Readers may be many.
+    // There may be several readers.
     ok(["mount", "-r", path, first.str()]);
     ok(["mount", "-r", path, second.str()]);
     fails(["rm", &image.at("/x")], 1, &["in use by"]);
@@ -129,7 +129,7 @@ fn a_damaged_image_is_sent_to_e2fsck() {
     );
 }
 
-/// Runs a script in a mount namespace of its own, where it may change `/dev`.
+/// Runs a script in a separate mount namespace, where it may change `/dev`.
 fn apart(script: &str, arguments: &[&str]) -> Ran {
     program(
         Command::new("unshare")

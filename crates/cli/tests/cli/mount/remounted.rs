@@ -1,9 +1,9 @@
-//! `mount -o remount`, by mount(8) through the helper and by ourselves: what it says is so afterwards, or it failed.
+//! `mount -o remount`, by mount(8) through the helper and by ourselves: it either takes effect or fails.
 
 use super::helper::script;
 use super::*;
 
-/// What a test's script has to say things with.
+/// Shell functions for the scripts of the tests.
 const TOOLS: &str = "
     $T -q install-helpers
     fails() { ! \"$@\" 2> $W/said || { echo \"not refused: $*\"; exit 1; }; cat $W/said; }

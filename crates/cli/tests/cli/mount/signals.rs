@@ -1,4 +1,5 @@
-//! A signal while programs are at work: the server ends, and what they were told was written is in the image, which is closed.
+//! A signal while programs are writing: the server ends, all acknowledged writes are in the image, and the
+//! image is closed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +16,7 @@ use crate::common::{Image, noise, throughline};
 
 const WRITERS: usize = 3;
 const PIECE: usize = 4096;
-/// Pieces that are written before the signal comes.
+/// Pieces written before the signal.
 const PIECES: u64 = 400;
 
 /// Byte `at` of a writer's file.
@@ -23,7 +24,8 @@ fn byte(writer: usize, at: usize) -> u8 {
     (at / 7 + writer * 31) as u8
 }
 
-/// Appends pieces, with a commit now and then and names besides, until an error comes: how many bytes were taken.
+/// Appends pieces, with an occasional sync and other names, until an error. Returns the number of accepted
+/// bytes.
 fn write(writer: usize, path: &Path, written: &AtomicU64) -> usize {
     let mut taken = 0;
     let Ok(mut file) = File::create(path) else {
@@ -96,7 +98,8 @@ fn a_signal_under_load_loses_nothing_that_was_written() {
     }
 }
 
-/// The image is a file of another mount, whose server is stopped: a device that does not answer, for as long as this lives.
+/// The image is a file in another mount, whose server is stopped until this is dropped: a device that does
+/// not answer.
 struct Stopped {
     server: i32,
 }
@@ -118,7 +121,7 @@ impl Drop for Stopped {
     }
 }
 
-/// The kernel's list of FUSE connections, mounted for as long as this lives.
+/// The kernel's list of FUSE connections, mounted until this is dropped.
 struct Connections {
     dir: PathBuf,
 }
@@ -130,7 +133,7 @@ impl Connections {
         Connections { dir }
     }
 
-    /// Requests to the server of a mount that it has not answered.
+    /// Requests to a mount's server that it has not answered.
     fn waiting(&self, point: &Point) -> u64 {
         let list = mounts();
         let line = list
@@ -171,7 +174,7 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     let connections = Connections::new(upper.beside("connections"));
     let below = host.pid();
     let stopped = Stopped::new(below);
-    // Nothing of it is in any cache.
+    // Nothing of it is cached.
     let path = point.path("synced");
     let reader = std::thread::spawn(move || fs::read(path));
     wait("the device is asked", || connections.waiting(&host) > 0);
@@ -238,7 +241,7 @@ const STOPS: usize = 4;
 /// longer.
 const STOP: Duration = Duration::from_millis(1500);
 
-/// The device does not answer; a second request to end does not wait until the server finds that out.
+/// The device does not answer; a second request to end does not wait for the server's timeout.
 #[test]
 fn a_second_signal_ends_a_server_at_once() {
     if skipped() {

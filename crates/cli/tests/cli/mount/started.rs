@@ -1,4 +1,4 @@
-//! Mounts that come about.
+//! Mounts that succeed.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ fn a_start_that_ends_well_has_left_a_mount() {
     assert_eq!(fs::read(point.path("file")).unwrap(), data);
     ok(["umount", point.str()]);
     assert!(!point.is_mounted());
-    // Closed by now, not soon.
+    // It is closed already, without waiting.
     image.assert_clean();
     assert_eq!(image.contents("/file"), data);
     assert!(point.path("").read_dir().unwrap().next().is_none());
@@ -95,7 +95,7 @@ fn a_signal_ends_a_mount_in_the_foreground_cleanly() {
     }
 }
 
-/// Programs that still use it get errors; what they wrote is there.
+/// Programs that still use it get errors; their earlier writes are kept.
 #[test]
 fn a_signal_ends_a_mount_that_is_in_use() {
     if skipped() {
@@ -115,13 +115,13 @@ fn a_signal_ends_a_mount_that_is_in_use() {
     assert_eq!(image.contents("/file"), data);
 }
 
-/// Apptainer's way: the image is a descriptor that the caller has open, and has no name that leads to it.
+/// As with Apptainer: the image is an open descriptor of the caller, without a path that leads to it.
 #[test]
 fn an_image_can_be_a_descriptor() {
     if skipped() {
         return;
     }
-    // A standard stream, too: the server has others.
+    // Also a standard stream, which the server replaces.
     for (form, number) in [("/proc/self/fd/3", 3), ("/dev/fd/3", 3), ("/dev/stdin", 0)] {
         let image = image();
         let point = Point::new(&image, "mnt");
@@ -132,7 +132,7 @@ fn an_image_can_be_a_descriptor() {
             .unwrap();
         let hidden = image.beside("hidden");
         fs::rename(image.path(), &hidden).unwrap();
-        // The shell hands it down under that number.
+        // The shell passes it on under that number.
         let script = format!(
             "exec {number}<>/proc/{}/fd/{}; exec \"$0\" mount {form} \"$1\"",
             std::process::id(),
@@ -149,7 +149,7 @@ fn an_image_can_be_a_descriptor() {
     }
 }
 
-/// Even one that was removed.
+/// Even if the file was removed.
 #[test]
 fn a_descriptor_without_a_name_is_an_image_too() {
     if skipped() {
@@ -207,7 +207,7 @@ fn a_volume_inside_a_disk_is_mounted_at_its_offset() {
     assert_eq!(image.contents("/file"), b"inside");
 }
 
-/// Not a byte, and nothing can be written.
+/// Not a byte changes, and nothing can be written.
 #[test]
 fn a_mount_for_reading_changes_nothing() {
     if skipped() {
@@ -292,7 +292,7 @@ fn nobody_holds_the_starts_output() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Their ends come though the server goes on.
+    // Both streams end although the server is still running.
     let (mut out, mut err) = (String::new(), String::new());
     std::io::Read::read_to_string(&mut start.stdout.take().unwrap(), &mut out).unwrap();
     std::io::Read::read_to_string(&mut start.stderr.take().unwrap(), &mut err).unwrap();

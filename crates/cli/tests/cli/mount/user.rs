@@ -1,6 +1,7 @@
-//! An ordinary user, without root: through `fusermount3`, and in a user namespace of their own.
+//! A user without root, through `fusermount3` and in a user namespace.
 //!
-//! `/dev/fuse` may be root's here, so it happens in a mount namespace where it is everybody's, as on a desktop.
+//! `/dev/fuse` may be accessible to root only, so this runs in a mount namespace where everyone may use it,
+//! as on a desktop.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -9,16 +10,16 @@ use throughline_testing::program::has;
 
 use super::*;
 
-/// Nobody's number.
+/// An unused user ID.
 const USER: &str = "12345";
 
-/// Runs a script in that namespace as that user, with the binary as `$T`, the image as `$IMAGE`, the mount point as `$DIR`;
-/// `before` runs as root.
+/// Runs a script in that namespace as that user: `$T` is the binary, `$IMAGE` the image, `$DIR` the mount
+/// point. `before` runs as root.
 pub(super) fn script(image: &Image, point: &Point, before: &str, text: &str) -> Option<Ran> {
     script_on(image, point, before, text, Stdio::null())
 }
 
-/// The same, with this as its standard input.
+/// As [`script`], with this standard input.
 pub(super) fn script_on(
     image: &Image,
     point: &Point,
@@ -31,7 +32,7 @@ pub(super) fn script_on(
     }
     let folder = image.beside("");
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
-    // fusermount3 wants to know the user's name.
+    // fusermount3 needs the user's name.
     let own = "chown 12345:12345 \"$IMAGE\" \"$DIR\"
         mount -t tmpfs -o mode=755 none \"$W\"
         mknod -m 666 \"$W/fuse\" c 10 229
@@ -98,7 +99,7 @@ fn a_user_mounts_uses_and_unmounts() {
     image.assert_clean();
 }
 
-/// mke2fs gives the top directory to root, whoever calls it.
+/// mke2fs makes root the owner of the root directory, whoever calls it.
 #[test]
 fn a_user_who_may_not_write_is_told_how_to() {
     if skipped() {
@@ -191,7 +192,7 @@ fn a_user_whom_the_configuration_allows_shares_a_mount() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-/// Root may not look into another user's mount; it asks its server as that user, and can end it.
+/// Root may not look into another user's mount; it asks the server as that user, and can end it.
 #[test]
 fn root_sees_what_a_users_mount_does() {
     if skipped() {
@@ -216,13 +217,13 @@ fn root_sees_what_a_users_mount_does() {
     image.assert_clean();
 }
 
-/// Rootless containers: who is root in a user namespace mounts without `fusermount3`.
+/// Rootless containers: root in a user namespace mounts without `fusermount3`.
 #[test]
 fn a_user_namespace_has_mounts_of_its_own() {
     if skipped() {
         return;
     }
-    // Its root is the namespace's.
+    // The image's root directory belongs to root of the namespace.
     let image = super::image();
     let point = Point::new(&image, "mnt");
     let text = "

@@ -44,7 +44,7 @@ fn a_mount_says_what_it_does() {
         let value = state[part][name].as_u64();
         assert!(value >= Some(least), "{part}.{name}: {value:?} of {state}");
     }
-    // Its help names every part.
+    // The help describes every field.
     let help = ok(["status", "--help"]).text();
     for part in state.as_object().unwrap().keys() {
         assert!(help.contains(part.as_str()), "{part} is in no help");
@@ -64,7 +64,7 @@ fn a_mount_says_what_it_does() {
     ] {
         assert!(text.contains(title), "no {title}: {text}");
     }
-    // It is in no list, and no file but the root has it.
+    // The attribute is not listed, and only the root directory has it.
     let listed = rustix::fs::listxattr(&point.dir, &mut Vec::<u8>::with_capacity(4096)[..]);
     assert!(matches!(listed, Ok(0) | Err(_)), "{listed:?}");
     fails(
@@ -77,7 +77,7 @@ fn a_mount_says_what_it_does() {
     fails(["status", "/proc"], 1, &["no mount of throughline"]);
 }
 
-/// It ends by itself, with 0, when the mount does.
+/// It exits with 0 when the mount ends.
 #[test]
 fn a_mount_is_watched_until_it_ends() {
     if skipped() {
@@ -108,7 +108,7 @@ fn a_mount_is_watched_until_it_ends() {
     }
 }
 
-/// Without a directory, all mounts.
+/// Without a directory, all mounts are listed.
 #[test]
 fn mounts_are_listed() {
     if skipped() {
@@ -136,7 +136,7 @@ fn mounts_are_listed() {
 
 const USUAL_CACHE_BYTES: u64 = 256 << 20;
 
-/// Whoever owns the image, and whether or not it is mounted for writing.
+/// Independent of the image's owner and of whether it is mounted for writing.
 #[test]
 fn a_mount_takes_little_memory_unless_it_is_told_to_take_more() {
     if skipped() {
