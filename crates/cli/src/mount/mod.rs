@@ -1,14 +1,15 @@
 //! Mounting under each name of the program: `throughline mount`, `fuse2fs`, `mount.fuse.throughline`.
 //!
 //! ```text
-//!  throughline mount │ fuse2fs │ mount.fuse.throughline      arguments → Plan      commands/mount.rs, fuse2fs.rs, helper.rs
-//!                    │
-//!      start.rs      ├─ foreground ──────────────► serve.rs: check, open, mount, answer, close
-//!                    └─ else: this program once more ──┘  │
-//!                         waits until it is ready ◄───────┘
-//!      end.rs        when the server is asked to end, and when it ends in any case
-//!      alone.rs      ends a server in the background whose mount nobody can come to
-//!      keeper.rs     with auto_unmount: takes the mount away when that process has ended      remount.rs   changes one that is there
+//!  throughline mount │ fuse2fs │ mount.fuse.throughline   arguments → Plan   commands/mount.rs, fuse2fs.rs,
+//!                    │                                                       helper.rs
+//!      start.rs      ├─ foreground ─────────────► serve.rs: check, open, mount, answer, close
+//!                    └─ else: a second process ──────────┘  │
+//!                         waits until it is ready ◄─────────┘
+//!      end.rs        ends the server on request, and in any case in bounded time
+//!      alone.rs      ends a background server whose mount cannot be reached any more
+//!      keeper.rs     with auto_unmount: unmounts when the server process has exited
+//!      remount.rs    changes an existing mount
 //! ```
 //!
 //! Nothing forks: the server is this program started again with the same arguments and its role in an
