@@ -83,8 +83,8 @@ pub struct Attributes {
     pub accessed: Option<SetTime>,
     /// Last change of the data.
     pub modified: Option<SetTime>,
-    /// Drops privileges as [`crate::Attrs::drop_privileges`] does, in the same transaction. Ignored if
-    /// permissions are set.
+    /// Drops privileges as [`crate::Attrs::drop_privileges`] does, in the same transaction. If permissions
+    /// are set too, the mode is the one they give.
     pub drop_privileges: bool,
     /// When privileges are dropped, also drops setgid if the group may not execute: for a caller outside the
     /// file's group.

@@ -8,7 +8,7 @@
 //! - The geometry never changes while the volume is open.
 //! - The superblock in memory is the same as on disk, or newer. Its free counts are filled in when it is
 //!   written ([`crate::Alloc`]).
-//! - No change begins on a volume that is read-only, was shut down, or has stopped after an error.
+//! - No change begins on a volume that is read-only, was taken down, or has stopped after an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,9 +79,9 @@ pub(crate) struct Life {
     pub(crate) closed: AtomicBool,
     /// Opened for writing, and now closed for writing; reading continues.
     pub(crate) written: AtomicBool,
-    /// A shutdown is in progress: no change begins.
+    /// The volume is being taken down ([`crate::Fs::take_down`]): no change begins.
     pub(crate) going: AtomicBool,
-    /// The volume was shut down.
+    /// The volume was taken down.
     pub(crate) down: AtomicBool,
 }
 
@@ -114,7 +114,7 @@ impl Base {
         }
         Handle::begin(&self.journal, credits).map_err(|error| {
             self.note_stop();
-            // A shutdown may have begun since the check above.
+            // The volume may have been taken down since the check above.
             self.check_staying().err().unwrap_or(error)
         })
     }
@@ -287,12 +287,12 @@ impl Base {
         result
     }
 
-    /// Whether the volume was shut down.
+    /// Whether the volume was taken down.
     pub fn is_down(&self) -> bool {
         self.life.down.load(Ordering::Acquire)
     }
 
-    /// Fails if a shutdown has begun.
+    /// Fails if the volume is being taken down.
     pub(crate) fn check_staying(&self) -> Result<()> {
         match self.life.going.load(Ordering::Acquire) {
             true => Err(Error::Down),
@@ -300,7 +300,7 @@ impl Base {
         }
     }
 
-    /// Fails if the volume was shut down.
+    /// Fails if the volume was taken down.
     pub(crate) fn check_up(&self) -> Result<()> {
         match self.is_down() {
             true => Err(Error::Down),

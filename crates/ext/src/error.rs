@@ -26,7 +26,7 @@ pub enum Error {
     /// An earlier failure stopped all changes of this volume; the text says which one.
     #[error("the volume takes no more changes: {0}")]
     Stopped(Arc<throughline_journal::Abort>),
-    /// The volume was shut down ([`crate::Fs::take_down`]): nothing can be read or written any more.
+    /// The volume was taken down ([`crate::Fs::take_down`]): nothing can be read or written any more.
     #[error("the volume was taken down")]
     Down,
 }
@@ -77,7 +77,7 @@ pub enum Reason {
     /// The file is encrypted, and this library does not have the key.
     #[error("required key not available")]
     NoKey,
-    /// In use by another process; the text says which.
+    /// In use by another host or process, or never free to change (the root); the text says which.
     #[error("busy: {0}")]
     Busy(String),
     /// The kernel uses the image: it is mounted, attached to a loop device, part of another device, or swap.

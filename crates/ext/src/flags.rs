@@ -78,9 +78,9 @@ impl Attrs {
     }
 
     /// Sets the flags of an inode (`FS_IOC_SETFLAGS`): all flags that a program can change are set as given;
-    /// those that are only shown are ignored. The caller checks permission: that of the owner and, for
-    /// immutable and append-only, the required capability. When a file becomes immutable, its data is on the
-    /// device when this returns.
+    /// those that are only shown are ignored. The caller must check permission: only the owner may, and
+    /// immutable and append-only need a capability. When a file becomes immutable, its data is on the device
+    /// when this returns.
     ///
     /// # Errors
     /// `Unsupported` for flags that are never shown, that have no meaning on such an inode, or that would
@@ -195,7 +195,8 @@ impl Attrs {
         inode.raw.read().generation()
     }
 
-    /// Sets the generation of an inode (`FS_IOC_SETVERSION`). The caller checks that the owner asks.
+    /// Sets the generation of an inode (`FS_IOC_SETVERSION`). The caller must check permission: only the
+    /// owner may.
     ///
     /// # Errors
     /// `Unsupported` on volumes with metadata checksums, which depend on the generation; `ReadOnly`.

@@ -85,7 +85,8 @@ impl Hints {
 }
 
 impl Ialloc {
-    /// With the superblock's count. `seed` starts the generation numbers; without one they start at random.
+    /// With the superblock's count. `seed` is where generation numbers and the spread of directories start;
+    /// without one they start at random.
     pub(crate) fn new(sb: &Superblock, seed: Option<u32>) -> Self {
         use std::hash::{BuildHasher, RandomState};
         let begin = seed.unwrap_or_else(|| RandomState::new().hash_one(sb.s_uuid) as u32);

@@ -9,8 +9,8 @@
 //! notification: each search for blocks, and each freeing, first releases the durable ones to the maps.
 //!
 //! A caller that finds no space while blocks wait forces their transaction to commit and searches again
-//! ([`crate::Data::with_room`]). That releases all waiting blocks at once, so commits are forced only once
-//! per that many blocks, not once per call.
+//! ([`crate::Data::with_room`]). That releases all waiting blocks at once, so a full volume forces one commit
+//! per that many blocks, not one per call.
 //!
 //! Invariants:
 //! - A group with waiting blocks stays in memory: its bitmap on disk already shows them as free.

@@ -53,7 +53,7 @@ impl Inodes {
     /// # Errors
     /// `Corrupt` for a number that does not exist or an invalid inode; `NotFound` for a free one.
     pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
-        // Inodes in memory are available even after the volume was shut down.
+        // Inodes in memory are available even after the volume was taken down.
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
