@@ -150,7 +150,7 @@ impl Base {
         self.access != Access::Write
     }
 
-    /// Why a volume that was to be opened for writing is read-only.
+    /// Why a volume that the caller asked to open for writing can only be read; `None` otherwise.
     pub fn read_only_reason(&self) -> Option<&str> {
         match &self.access {
             Access::Refused(why) => Some(why),

@@ -181,7 +181,8 @@ impl Groups {
         Ok(self.zones.get_or_init(|| zones))
     }
 
-    /// The fixed metadata of one group, as ranges `start..end`: copies of superblock and descriptors, bitmaps, inode table.
+    /// The fixed metadata of one group, as ranges `start..end`: copies of superblock and descriptors,
+    /// bitmaps, inode table.
     pub(crate) fn own_metadata(
         &self,
         group: GroupNumber,

@@ -200,7 +200,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Frees a claimed run, or a part of one.
+    /// Ends the claim of a run, or of a part of one.
     pub(crate) fn release(&self, run: Run) {
         if self.unclaim(run) {
             self.balloc.released(run.len, 0);
@@ -324,7 +324,7 @@ impl Blocks {
     /// As [`Blocks::alloc_block`], from blocks that were put by.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Blocks::alloc_block`].
     pub(crate) fn alloc_put_by(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let run = self.claim_put_by(goal, 1)?;
         if let Err(error) = self.confirm(h, run) {

@@ -1,5 +1,5 @@
-//! [`Inodes`], the inodes of a volume: loading them by number, storing them in the inode table, and the lists of
-//! inodes with unsaved times and of orphans.
+//! [`Inodes`], the inodes of a volume: loading them by number, storing them in the inode table, and the lists
+//! of orphans and of inodes with unsaved times.
 //!
 //! Invariants:
 //! - There is at most one object for an inode number at a time ([`super::table`]).
