@@ -2,16 +2,16 @@
 //!
 //! - On a volume open for writing, damage is recorded in the superblock (`s_state`, `s_error_count`, the
 //!   first and the last error), so that the next `e2fsck` runs a full check. What else follows is chosen by
-//!   the opener ([`crate::OpenOptions::on_error`]), or else by the superblock's `s_errors`: `continue`
-//!   continues; `remount-ro` stops all changes, and so does `panic`, since a library must not panic the
+//!   the opener ([`crate::OpenOptions::on_error`]), or else by the superblock's `s_errors`: `continue` only
+//!   records it; `remount-ro` stops all changes, and so does `panic`, since a library must not panic the
 //!   machine.
 //! - Open for writing or not, each damaged place is logged once, with its inode and block, and counted
 //!   ([`Base::damaged_places`]). Reading continues around it.
 //! - A failed metadata write, and an operation that ended half-way, stop all changes whatever `s_errors`
 //!   says. That is recorded too.
 //! - While changes are allowed, the record reaches the disk with the superblock, in a transaction. After they
-//!   are stopped, it is written in place, bypassing the journal, best effort, into the superblock bytes read
-//!   from the disk, so that nothing uncommitted is written with it.
+//!   are stopped, it is written in place on a best-effort basis, bypassing the journal: into the superblock
+//!   bytes read from disk, so that nothing uncommitted is written with it.
 
 use std::collections::HashSet;
 use std::panic::Location;

@@ -1,5 +1,5 @@
-//! Discarding free blocks: on request ([`Blocks::trim`], `FITRIM`), or after each commit that freed some (`-o
-//! discard`).
+//! Discarding free blocks: on request ([`Blocks::trim`], `FITRIM`), or after each commit that freed blocks
+//! (`-o discard`).
 //!
 //! Invariants:
 //! - A block is discarded only if it has no owner and no crash can give it back to one: it is clear in its
